@@ -1,0 +1,16 @@
+//! The nouns of equipoise and its pure algorithms.
+//!
+//! Nothing here owns a socket, a file, a clock or a thread: `now` and the random
+//! number generator are arguments (ARCHITECTURE.md, invariant 2).
+
+mod backend;
+mod pool;
+pub mod scheduler;
+mod state;
+mod weight;
+
+pub use backend::Backend;
+pub use pool::{Generation, Pool};
+pub use scheduler::{Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind};
+pub use state::{AdminState, Eligibility, Health, eligibility};
+pub use weight::Weight;

@@ -1,0 +1,286 @@
+//! What a front door and a pool may be told: plain values, already validated.
+//!
+//! The configuration file's option table (names, defaults, bounds, help) lives in the binary; the
+//! defaults here are those that it shows.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::{SchedulerKind, Weight};
+
+/// What a front door speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Bytes, connection by connection.
+    Tcp,
+    /// Datagrams, client address by client address.
+    Udp,
+    /// HTTP/1.0 and HTTP/1.1, request by request.
+    Http,
+}
+
+/// How requests share upstream sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upstream {
+    /// One request at a time on a kept-open session.
+    #[default]
+    Exclusive,
+    /// Idempotent requests of many clients pipelined over few sessions.
+    Multiplexed,
+}
+
+/// What to do about `X-Forwarded-*` and `Forwarded`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarded {
+    /// Add the client to what the request says already.
+    #[default]
+    Append,
+    /// Drop what the request says, then add the client.
+    Replace,
+    /// Leave the headers as they came.
+    Off,
+}
+
+/// A PROXY protocol version to send upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// The text form.
+    V1,
+    /// The binary form.
+    V2,
+}
+
+/// Bounds on what a client may send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Request line and headers together, bytes; more is answered 431.
+    pub head_bytes_max: usize,
+    /// Header fields in a request; more is answered 431.
+    pub headers_max: usize,
+    /// Request body, bytes; more is answered 413. `None`: any size.
+    pub body_bytes_max: Option<u64>,
+    /// Open connections (TCP, HTTP) or client addresses (UDP) on this front door, per data-plane
+    /// thread; beyond it accepting pauses (TCP, HTTP) or datagrams of new clients are dropped (UDP).
+    pub connections_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { head_bytes_max: 32 << 10, headers_max: 100, body_bytes_max: None, connections_max: 100_000 }
+    }
+}
+
+/// How long a client may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTimeouts {
+    /// From the first byte of a request to the end of its head; then 408.
+    pub header: Duration,
+    /// Nothing in either direction: between requests (HTTP), within a body (HTTP), on a connection (TCP),
+    /// from or to a client address (UDP).
+    pub idle: Duration,
+    /// From the end of the request's head to the last byte of the response. `None`: no bound.
+    pub request: Option<Duration>,
+}
+
+impl Default for ClientTimeouts {
+    fn default() -> Self {
+        ClientTimeouts { header: Duration::from_secs(10), idle: Duration::from_secs(60), request: None }
+    }
+}
+
+/// One front door.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrontDoor {
+    /// Unique; its address and protocol unless the configuration names it.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// The name of its pool.
+    pub pool: Arc<str>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Client-side time-outs.
+    pub timeouts: ClientTimeouts,
+    /// `X-Forwarded-*` and `Forwarded`.
+    pub forwarded: Forwarded,
+    /// Add a `Via` header in both directions.
+    pub via: bool,
+    /// Require a PROXY protocol header (v1 or v2) from every client connection.
+    pub accept_proxy: bool,
+    /// The share of requests or connections written to the access log, `0.0..=1.0`.
+    pub access_log: f64,
+}
+
+impl FrontDoor {
+    /// A front door with the defaults.
+    pub fn new(listen: SocketAddr, protocol: Protocol, pool: &str) -> FrontDoor {
+        let scheme = match protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Http => "http",
+        };
+        FrontDoor {
+            name: format!("{scheme}:{listen}").into(),
+            listen,
+            protocol,
+            pool: pool.into(),
+            limits: Limits::default(),
+            timeouts: ClientTimeouts::default(),
+            forwarded: Forwarded::default(),
+            via: false,
+            accept_proxy: false,
+            access_log: 0.0,
+        }
+    }
+}
+
+/// How the upstream side of a pool behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// One request at a time on a session, or many.
+    pub upstream: Upstream,
+    /// Multiplexed: sessions per data-plane thread and backend.
+    pub multiplex_sessions: usize,
+    /// Multiplexed: requests in flight on one session at the most.
+    pub multiplex_depth: usize,
+    /// To open a session to a backend; then another is tried, or 504.
+    pub connect_timeout: Duration,
+    /// From the request's last byte to the first of the response; then 504.
+    pub response_timeout: Duration,
+    /// A kept-open session unused for this long is closed.
+    pub session_idle_timeout: Duration,
+    /// Kept-open sessions per data-plane thread and backend.
+    pub idle_sessions_max: usize,
+    /// Tries on another backend after a failure that permits one.
+    pub retries: u32,
+    /// PROXY protocol header sent on each TCP session.
+    pub send_proxy: Option<ProxyProtocol>,
+    /// Value of `Retry-After` when no backend can take a request.
+    pub retry_after: Duration,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            upstream: Upstream::Exclusive,
+            multiplex_sessions: 4,
+            multiplex_depth: 32,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(60),
+            session_idle_timeout: Duration::from_secs(30),
+            idle_sessions_max: 256,
+            retries: 1,
+            send_proxy: None,
+            retry_after: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Active health checks of a pool's backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveHealth {
+    /// What a check does.
+    pub check: HealthCheck,
+    /// Between checks of one backend, jittered by a tenth.
+    pub interval: Duration,
+    /// For one check.
+    pub timeout: Duration,
+    /// Passed checks in a row that make a backend healthy.
+    pub rise: u32,
+    /// Failed checks in a row that make it unhealthy.
+    pub fall: u32,
+}
+
+impl Default for ActiveHealth {
+    fn default() -> Self {
+        ActiveHealth {
+            check: HealthCheck::Tcp,
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+/// What an active health check does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HealthCheck {
+    /// A TCP connection opens.
+    Tcp,
+    /// `GET path` is answered with a status in the range.
+    Http {
+        /// Origin-form target, `/healthz`.
+        path: Arc<str>,
+        /// `Host`; the backend's address if none.
+        host: Option<Arc<str>>,
+        /// First and last accepted status.
+        status: (u16, u16),
+    },
+}
+
+/// Passive health: what the traffic itself shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassiveHealth {
+    /// Failures in a row (no connection, reset, no response in time, 5xx from the gateway's view) that eject a backend; 0: never.
+    pub failures: u32,
+    /// First ejection lasts this long; each further one twice the last.
+    pub ejection: Duration,
+    /// The longest ejection.
+    pub ejection_max: Duration,
+    /// Passive ejection never leaves less than this share of the pool's backends, `0.0..=1.0` ("panic threshold").
+    pub panic_threshold: f64,
+}
+
+impl Default for PassiveHealth {
+    fn default() -> Self {
+        PassiveHealth {
+            failures: 5,
+            ejection: Duration::from_secs(10),
+            ejection_max: Duration::from_secs(300),
+            panic_threshold: 0.5,
+        }
+    }
+}
+
+/// One backend as the configuration states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// Unique in its pool; the address unless given.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its share.
+    pub weight: Weight,
+}
+
+/// One pool as the configuration states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolConfig {
+    /// Unique.
+    pub name: Arc<str>,
+    /// How a backend is picked.
+    pub scheduler: SchedulerKind,
+    /// In configured order.
+    pub backends: Vec<BackendConfig>,
+    /// The upstream side.
+    pub options: PoolOptions,
+    /// Active checks; `None`: every backend is taken for healthy until the traffic shows otherwise.
+    pub health: Option<ActiveHealth>,
+    /// Ejection by traffic.
+    pub passive: PassiveHealth,
+    /// A backend that comes back ramps its weight up over this long. `None`: at once.
+    pub slow_start: Option<Duration>,
+}
+
+/// Everything the session level is configured with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionConfig {
+    /// All pools.
+    pub pools: Vec<PoolConfig>,
+    /// All front doors; each names one of the pools.
+    pub front_doors: Vec<FrontDoor>,
+}

@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use crate::stats::{BackendStats, Sharded};
+
+/// What is known of a backend while it is used: shared by all threads, kept across snapshots for as
+/// long as the pool keeps that address.
+#[derive(Debug)]
+pub struct BackendLive {
+    /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight, over all threads.
+    pub in_flight: CachePadded<AtomicU32>,
+    /// Failures in a row that blame the backend; a success sets it to zero.
+    pub failures_in_row: AtomicU32,
+    /// Set when the backend was set down or force-removed: what it has is to be cut.
+    pub cut: AtomicBool,
+    /// Counters, one shard per data-plane thread.
+    pub stats: Sharded<BackendStats>,
+    response: PeakEwma,
+    failures: Decayed,
+}
+
+impl BackendLive {
+    /// A backend that nothing is known of yet.
+    pub fn new(threads: usize) -> Arc<BackendLive> {
+        Arc::new(BackendLive {
+            in_flight: CachePadded::new(AtomicU32::new(0)),
+            failures_in_row: AtomicU32::new(0),
+            cut: AtomicBool::new(false),
+            stats: Sharded::new(threads),
+            response: PeakEwma::default(),
+            failures: Decayed::default(),
+        })
+    }
+
+    /// Notes a response time.
+    pub fn responded(&self, took: Duration, now: Instant, epoch: Instant) {
+        self.response.observe(took.as_micros() as f64, us_since(epoch, now));
+    }
+
+    /// Notes a failure that blames the backend; returns how many there were in a row.
+    pub fn failed(&self, now: Instant, epoch: Instant) -> u32 {
+        self.failures.add(us_since(epoch, now));
+        self.failures_in_row.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Notes a success: the row of failures ends.
+    #[inline]
+    pub fn succeeded(&self) {
+        if self.failures_in_row.load(Relaxed) != 0 {
+            self.failures_in_row.store(0, Relaxed);
+        }
+    }
+
+    /// Peak-EWMA response time in microseconds; see [`equipoise_core::Loads::response_us`].
+    pub fn response_us(&self, now: Instant, epoch: Instant) -> Option<f64> {
+        self.response.read(us_since(epoch, now))
+    }
+
+    /// Decayed failures; see [`equipoise_core::Loads::recent_failures`].
+    pub fn recent_failures(&self, now: Instant, epoch: Instant) -> u32 {
+        self.failures.read(us_since(epoch, now))
+    }
+}
+
+fn us_since(epoch: Instant, now: Instant) -> u64 {
+    now.saturating_duration_since(epoch).as_micros() as u64
+}
+
+/// The decay time of both averages.
+const TAU_US: f64 = 10_000_000.0;
+
+/// A response-time average that jumps up at once and comes down slowly, and decays while nothing is
+/// sent, so that one slow answer does not starve a backend for ever.
+///
+/// # Source
+/// Finagle's `PeakEwma` load balancer; linkerd2-proxy `linkerd/ewma`. Threads race on it harmlessly: a
+/// lost sample changes nothing that matters.
+#[derive(Debug, Default)]
+struct PeakEwma {
+    value_bits: AtomicU64,
+    stamp_us: AtomicU64,
+}
+
+impl PeakEwma {
+    fn observe(&self, sample_us: f64, now_us: u64) {
+        let value = match self.read(now_us) {
+            Some(old) if sample_us < old => {
+                let age = now_us.saturating_sub(self.stamp_us.load(Relaxed)) as f64;
+                let keep = (-age / TAU_US).exp();
+                f64::from_bits(self.value_bits.load(Relaxed)) * keep + sample_us * (1.0 - keep)
+            }
+            _ => sample_us,
+        };
+        self.value_bits.store(value.max(1.0).to_bits(), Relaxed);
+        self.stamp_us.store(now_us, Relaxed);
+    }
+
+    fn read(&self, now_us: u64) -> Option<f64> {
+        let value = f64::from_bits(self.value_bits.load(Relaxed));
+        if value == 0.0 {
+            return None;
+        }
+        let age = now_us.saturating_sub(self.stamp_us.load(Relaxed)) as f64;
+        Some(value * (-age / TAU_US).exp())
+    }
+}
+
+/// A count that halves about every seven seconds.
+#[derive(Debug, Default)]
+struct Decayed {
+    value_bits: AtomicU64,
+    stamp_us: AtomicU64,
+}
+
+impl Decayed {
+    fn add(&self, now_us: u64) {
+        let value = self.now(now_us) + 1.0;
+        self.value_bits.store(value.to_bits(), Relaxed);
+        self.stamp_us.store(now_us, Relaxed);
+    }
+
+    fn read(&self, now_us: u64) -> u32 {
+        self.now(now_us).round() as u32
+    }
+
+    fn now(&self, now_us: u64) -> f64 {
+        let value = f64::from_bits(self.value_bits.load(Relaxed));
+        if value == 0.0 {
+            return 0.0;
+        }
+        let age = now_us.saturating_sub(self.stamp_us.load(Relaxed)) as f64;
+        value * (-age / TAU_US).exp()
+    }
+}

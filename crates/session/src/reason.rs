@@ -1,0 +1,105 @@
+//! Why something was refused or lost.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $status:literal;)*) => {
+        /// Why a request, connection or datagram was refused or lost. Each is counted under its name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Reason { $($(#[$doc])* $variant),* }
+
+        impl Reason {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &'static [Reason] = &[$(Reason::$variant),*];
+
+            /// The name in metrics, logs and `Proxy-Status`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Reason::$variant => $name),* }
+            }
+
+            /// The HTTP status a client is told, where it can still be told one; 0: none is sent.
+            pub const fn status(self) -> u16 {
+                match self { $(Reason::$variant => $status),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The request is not HTTP/1.x as RFC 9112 writes it.
+    RequestMalformed = "request_malformed", 400;
+    /// The request's length is ambiguous (smuggling): both, repeated or unreadable length headers.
+    RequestFraming = "request_framing", 400;
+    /// No `Host`, several, or one that contradicts the target.
+    RequestHost = "request_host", 400;
+    /// Request line and headers exceed `head-max` or `headers-max`.
+    RequestHeadTooLarge = "request_head_too_large", 431;
+    /// The body exceeds `body-max`.
+    RequestBodyTooLarge = "request_body_too_large", 413;
+    /// CONNECT, which a reverse proxy does not do.
+    MethodNotAllowed = "method_not_allowed", 405;
+    /// A version other than HTTP/1.0 and HTTP/1.1.
+    VersionNotSupported = "version_not_supported", 505;
+    /// A transfer coding other than `chunked`.
+    CodingNotImplemented = "coding_not_implemented", 501;
+    /// An expectation other than 100-continue.
+    ExpectationFailed = "expectation_failed", 417;
+    /// The head did not arrive in time.
+    HeaderTimeout = "header_timeout", 408;
+    /// The body stood still for too long.
+    BodyTimeout = "body_timeout", 408;
+    /// The client closed or reset before its response was complete.
+    ClientGone = "client_gone", 0;
+    /// The client stopped reading for too long.
+    ClientStalled = "client_stalled", 0;
+    /// No backend of the pool is eligible.
+    NoBackend = "no_backend", 503;
+    /// The backend refused the connection.
+    ConnectRefused = "connect_refused", 502;
+    /// The backend did not accept the connection in time.
+    ConnectTimeout = "connect_timeout", 504;
+    /// The backend cannot be reached (no route, no address).
+    ConnectFailed = "connect_failed", 502;
+    /// The backend closed or reset before a whole response.
+    UpstreamClosed = "upstream_closed", 502;
+    /// The response is not HTTP/1.x, or its length is ambiguous.
+    UpstreamMalformed = "upstream_malformed", 502;
+    /// The response did not begin in time.
+    ResponseTimeout = "response_timeout", 504;
+    /// The response began and then stood still.
+    UpstreamStalled = "upstream_stalled", 504;
+    /// The whole request took longer than its bound.
+    RequestTimeout = "request_timeout", 504;
+    /// No file descriptor, port or buffer is left.
+    OutOfResources = "out_of_resources", 503;
+    /// Cut because the process stops and the grace period is over.
+    ShuttingDown = "shutting_down", 503;
+    /// The backend was set down, and what it had was cut.
+    BackendRemoved = "backend_removed", 502;
+    /// No valid PROXY protocol header where one is required.
+    ProxyHeader = "proxy_header", 0;
+    /// More client addresses than the front door keeps.
+    TooManyClients = "too_many_clients", 0;
+    /// A datagram that neither side's queue could take.
+    DatagramDropped = "datagram_dropped", 0;
+    /// Nothing moved for the idle time.
+    IdleTimeout = "idle_timeout", 0;
+}
+
+impl Reason {
+    /// How many there are.
+    pub const COUNT: usize = Reason::ALL.len();
+
+    /// Whether the backend is at fault: passive health counts it.
+    pub const fn blames_backend(self) -> bool {
+        matches!(
+            self,
+            Reason::ConnectRefused
+                | Reason::ConnectTimeout
+                | Reason::ConnectFailed
+                | Reason::UpstreamClosed
+                | Reason::UpstreamMalformed
+                | Reason::ResponseTimeout
+                | Reason::UpstreamStalled
+        )
+    }
+}

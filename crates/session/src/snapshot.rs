@@ -1,0 +1,78 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equipoise_core::{Generation, Prepared};
+
+use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
+use crate::live::BackendLive;
+use crate::stats::{FrontDoorStats, Sharded};
+
+/// Everything a data-plane thread goes by: immutable, numbered, swapped whole.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Rises with every snapshot.
+    pub generation: Generation,
+    /// Indexed by [`FrontDoorView::pool`] and [`PoolView::index`].
+    pub pools: Vec<Arc<PoolView>>,
+    /// The front doors that are open.
+    pub front_doors: Vec<Arc<FrontDoorView>>,
+}
+
+/// A front door as the data plane sees it.
+#[derive(Debug)]
+pub struct FrontDoorView {
+    /// Never reused for another front door while the process runs.
+    pub id: u32,
+    /// Its configuration.
+    pub config: FrontDoor,
+    /// Index of its pool in [`Snapshot::pools`].
+    pub pool: usize,
+    /// Counters, kept across snapshots.
+    pub stats: Arc<Sharded<FrontDoorStats>>,
+}
+
+/// A pool as the data plane sees it: only backends that may be picked.
+#[derive(Debug)]
+pub struct PoolView {
+    /// Never reused for another pool while the process runs.
+    pub id: u32,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Rises when anything below changes; threads then make their scheduler anew.
+    pub generation: Generation,
+    /// The scheduler's tables over `backends`.
+    pub scheduler: Prepared,
+    /// Whether the scheduler reads response times.
+    pub needs_response_time: bool,
+    /// The eligible backends; a scheduler's slot is an index into it.
+    pub backends: Vec<BackendView>,
+    /// The upstream side.
+    pub options: PoolOptions,
+    /// When a row of failures is reported.
+    pub passive: PassiveHealth,
+}
+
+/// An eligible backend as the data plane sees it.
+#[derive(Clone, Debug)]
+pub struct BackendView {
+    /// Never reused for another backend while the process runs; the key of kept-open sessions.
+    pub id: u32,
+    /// The name operators use.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What is known of it now.
+    pub live: Arc<BackendLive>,
+}
+
+/// What the data plane tells its control side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendEvent {
+    /// The backend failed this many times in a row, reaching its pool's passive threshold.
+    Failing {
+        /// [`PoolView::id`].
+        pool: u32,
+        /// [`BackendView::id`].
+        backend: u32,
+    },
+}

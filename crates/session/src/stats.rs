@@ -1,0 +1,162 @@
+//! Counters of the data plane: one shard per thread, summed by whoever reads.
+//!
+//! A shard has one writer, its thread, so adding is a load and a store: no locked instruction, no
+//! shared cache line.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::Reason;
+
+/// A count with one writer and any number of readers.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Only the owning thread may call it.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Subtracts `n`, for gauges. Only the owning thread may call it.
+    #[inline]
+    pub fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
+    }
+
+    /// The value now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Upper bounds of the histogram's buckets in microseconds; one more bucket takes the rest.
+pub const BUCKETS_US: [u64; 20] = [
+    100, 200, 400, 800, 1_500, 3_000, 6_000, 10_000, 20_000, 40_000, 80_000, 150_000, 300_000, 600_000,
+    1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+/// A time histogram with fixed buckets.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    counts: [Counter; BUCKETS_US.len() + 1],
+    sum_us: Counter,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    #[inline]
+    pub fn record(&self, value: Duration) {
+        let us = value.as_micros() as u64;
+        let bucket = BUCKETS_US.partition_point(|bound| *bound < us);
+        self.counts[bucket].add(1);
+        self.sum_us.add(us);
+    }
+
+    /// Adds this shard to a sum.
+    pub fn add_to(&self, sum: &mut HistogramSum) {
+        for (total, count) in sum.counts.iter_mut().zip(&self.counts) {
+            *total += count.get();
+        }
+        sum.sum_us += self.sum_us.get();
+    }
+}
+
+/// The sum of a histogram's shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistogramSum {
+    /// Per bucket, not cumulative; the last holds what exceeds every bound.
+    pub counts: [u64; BUCKETS_US.len() + 1],
+    /// Microseconds in all.
+    pub sum_us: u64,
+}
+
+/// Shards, one per data-plane thread.
+#[derive(Debug)]
+pub struct Sharded<T>(Box<[CachePadded<T>]>);
+
+impl<T: Default> Sharded<T> {
+    /// One shard for each of `threads` threads.
+    pub fn new(threads: usize) -> Self {
+        Sharded((0..threads).map(|_| CachePadded::new(T::default())).collect())
+    }
+
+    /// The shard of data-plane thread `index`.
+    #[inline]
+    pub fn shard(&self, index: usize) -> &T {
+        &self.0[index]
+    }
+
+    /// Sums `of` over the shards.
+    pub fn sum(&self, of: impl Fn(&T) -> u64) -> u64 {
+        self.0.iter().map(|s| of(s)).fold(0, u64::wrapping_add)
+    }
+
+    /// Sums a histogram over the shards.
+    pub fn histogram(&self, of: impl Fn(&T) -> &Histogram) -> HistogramSum {
+        let mut sum = HistogramSum::default();
+        self.0.iter().for_each(|s| of(s).add_to(&mut sum));
+        sum
+    }
+}
+
+/// What a front door counts.
+#[derive(Debug, Default)]
+pub struct FrontDoorStats {
+    /// Connections accepted (TCP, HTTP) or client addresses seen (UDP).
+    pub connections: Counter,
+    /// Of them open now.
+    pub connections_open: Counter,
+    /// Requests whose head was read (HTTP).
+    pub requests: Counter,
+    /// Requests being served now (HTTP).
+    pub requests_in_flight: Counter,
+    /// Responses by the first digit of their status: 1xx to 5xx (HTTP), our own error answers included.
+    pub responses: [Counter; 5],
+    /// From the end of the request's head to the last byte of the response (HTTP).
+    pub request_time: Histogram,
+    /// Bytes from clients.
+    pub bytes_in: Counter,
+    /// Bytes to clients.
+    pub bytes_out: Counter,
+    /// Tries on another backend or session.
+    pub retries: Counter,
+    /// Times accepting paused for want of file descriptors or room.
+    pub accept_pauses: Counter,
+    /// Access-log lines given up because the log could not keep up.
+    pub access_log_dropped: Counter,
+    /// By [`Reason`].
+    pub drops: [Counter; Reason::COUNT],
+}
+
+/// What a backend counts.
+#[derive(Debug, Default)]
+pub struct BackendStats {
+    /// Requests (HTTP), connections (TCP) or client addresses (UDP) given to it.
+    pub requests: Counter,
+    /// Responses by the first digit of their status (HTTP).
+    pub responses: [Counter; 5],
+    /// Failures by [`Reason`].
+    pub failures: [Counter; Reason::COUNT],
+    /// From a request sent to its response complete (HTTP).
+    pub response_time: Histogram,
+    /// Upstream sessions opened.
+    pub sessions_opened: Counter,
+    /// Requests that went over a session already open.
+    pub sessions_reused: Counter,
+    /// Upstream sessions open now, idle ones included.
+    pub sessions_open: Counter,
+    /// Bytes sent to it.
+    pub bytes_out: Counter,
+    /// Bytes received from it.
+    pub bytes_in: Counter,
+}
+
+/// Writes `status` (100..=599) into a by-class array.
+pub fn count_status(classes: &[Counter; 5], status: u16) {
+    let class = (status / 100).clamp(1, 5) as usize - 1;
+    classes[class].add(1);
+}
