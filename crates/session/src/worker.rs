@@ -17,6 +17,7 @@ use crate::buffer::Buffers;
 use crate::deadline::Deadlines;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
+use crate::splice::Pipes;
 use crate::stats::{BackendStats, FrontDoorStats};
 use crate::upstream::IdleSessions;
 
@@ -46,6 +47,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Shared,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) buffers: Rc<Buffers>,
+    pub(crate) pipes: Rc<Pipes>,
     pub(crate) idle: IdleSessions,
     pub(crate) phase: Cell<Phase>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
@@ -62,6 +64,7 @@ impl Worker {
             shared,
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
+            pipes: Rc::default(),
             idle: IdleSessions::default(),
             phase: Cell::new(Phase::Running),
             snapshot: RefCell::default(),
