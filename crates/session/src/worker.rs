@@ -20,6 +20,10 @@ use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapsh
 use crate::stats::{BackendStats, FrontDoorStats};
 use crate::upstream::IdleSessions;
 
+/// Vectors kept for reuse at the most, and how large one may have grown.
+const VECS_MAX: usize = 1024;
+const VEC_BYTES_MAX: usize = 64 << 10;
+
 /// How far a thread is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -49,6 +53,7 @@ pub(crate) struct Worker {
     pub(crate) idle: IdleSessions,
     pub(crate) phase: Cell<Phase>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
+    vecs: RefCell<Vec<Vec<u8>>>,
     schedulers: RefCell<Vec<(u32, Generation, Box<dyn Scheduler>)>>,
     rng: RefCell<SmallRng>,
     tasks: Cell<usize>,
@@ -65,6 +70,7 @@ impl Worker {
             idle: IdleSessions::default(),
             phase: Cell::new(Phase::Running),
             snapshot: RefCell::default(),
+            vecs: RefCell::default(),
             schedulers: RefCell::default(),
             rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
             tasks: Cell::new(0),
@@ -137,6 +143,20 @@ impl Worker {
             // A full channel loses the report; the next failure repeats it.
             let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
             let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// An empty byte vector, with room from an earlier use.
+    pub(crate) fn take_vec(&self) -> Vec<u8> {
+        self.vecs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives a vector back for reuse.
+    pub(crate) fn give_vec(&self, mut vec: Vec<u8>) {
+        let mut vecs = self.vecs.borrow_mut();
+        if vec.capacity() <= VEC_BYTES_MAX && vecs.len() < VECS_MAX {
+            vec.clear();
+            vecs.push(vec);
         }
     }
 
