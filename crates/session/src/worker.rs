@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equipoise_core::{Ask, Generation, Loads, Scheduler};
 use rand::SeedableRng;
@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::access_log::AccessLog;
 use crate::buffer::Buffers;
 use crate::deadline::Deadlines;
+use crate::http::MuxSessions;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
 use crate::stats::{BackendStats, FrontDoorStats};
@@ -51,6 +52,7 @@ pub(crate) struct Worker {
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) idle: IdleSessions,
+    pub(crate) mux: MuxSessions,
     pub(crate) phase: Cell<Phase>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
     vecs: RefCell<Vec<Vec<u8>>>,
@@ -68,6 +70,7 @@ impl Worker {
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
             idle: IdleSessions::default(),
+            mux: MuxSessions::default(),
             phase: Cell::new(Phase::Running),
             snapshot: RefCell::default(),
             vecs: RefCell::default(),
@@ -143,6 +146,26 @@ impl Worker {
             // A full channel loses the report; the next failure repeats it.
             let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
             let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// Counts a response of the leased backend that was passed on whole.
+    pub(crate) fn backend_answered(
+        &self,
+        lease: &Lease,
+        status: u16,
+        took: Duration,
+        now: Instant,
+    ) {
+        lease.stats().response_time.record(took);
+        let live = &lease.backend().live;
+        if lease.pool().needs_response_time {
+            live.responded(took, now, self.shared.epoch);
+        }
+        match status {
+            502..=504 => self.backend_failed(lease, Reason::BackendError),
+            500.. => live.failed_answer(now, self.shared.epoch),
+            _ => live.succeeded(),
         }
     }
 
