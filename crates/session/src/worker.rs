@@ -18,6 +18,7 @@ use crate::deadline::Deadlines;
 use crate::http::MuxSessions;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
+use crate::splice::Pipes;
 use crate::stats::{BackendStats, FrontDoorStats};
 use crate::upstream::IdleSessions;
 
@@ -51,6 +52,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Shared,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) buffers: Rc<Buffers>,
+    pub(crate) pipes: Rc<Pipes>,
     pub(crate) idle: IdleSessions,
     pub(crate) mux: MuxSessions,
     pub(crate) phase: Cell<Phase>,
@@ -69,6 +71,7 @@ impl Worker {
             shared,
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
+            pipes: Rc::default(),
             idle: IdleSessions::default(),
             mux: MuxSessions::default(),
             phase: Cell::new(Phase::Running),
