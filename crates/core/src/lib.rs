@@ -4,6 +4,7 @@
 //! number generator are arguments (ARCHITECTURE.md, invariant 2).
 
 mod backend;
+pub mod hash;
 mod pool;
 pub mod scheduler;
 mod state;
