@@ -96,11 +96,6 @@ fn pool_view(
     before: Option<&Arc<PoolView>>,
     scheduler_seed: u64,
 ) -> PoolView {
-    let candidates: Vec<Candidate> = made_of
-        .slots
-        .iter()
-        .map(|slot| Candidate { identity: identity(slot.address), weight: slot.weight })
-        .collect();
     let backends = pool.eligible().map(|b| BackendView {
         id: b.id,
         name: b.config.name.clone(),
@@ -111,12 +106,17 @@ fn pool_view(
         id: pool.id,
         name: made_of.name.clone(),
         generation: before.map(|view| view.generation).unwrap_or_default().next(),
-        scheduler: prepare(made_of.scheduler, &candidates, scheduler_seed),
+        scheduler: prepare(made_of.scheduler, &candidates(&made_of.slots), scheduler_seed),
         needs_response_time: made_of.scheduler == SchedulerKind::LeastTime,
         backends: backends.collect(),
         options: made_of.options.clone(),
         passive: made_of.passive.clone(),
     }
+}
+
+fn candidates(slots: &[Slot]) -> Vec<Candidate> {
+    let candidate = |s: &Slot| Candidate { identity: identity(s.address), weight: s.weight };
+    slots.iter().map(candidate).collect()
 }
 
 fn front_door_view(entry: &FrontDoorEntry, last: &Snapshot) -> Arc<FrontDoorView> {

@@ -117,6 +117,18 @@ fn a_removed_pool_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_candidate_is_known_by_its_address_whatever_its_pool_name_or_place() {
+    let now = Instant::now();
+    let mut renamed = pool("api", 2);
+    renamed.backends.reverse();
+    renamed.backends[0].name = "other".into();
+    let inventory = inventory(vec![pool("web", 2), renamed], now);
+    let [web, api] = [0, 1].map(|i| candidates(&ingredients(&inventory.pools[i], now).slots));
+    assert_eq!((web[0], web[1]), (api[1], api[0]));
+    assert_ne!(web[0].identity, web[1].identity);
+}
+
+#[test]
 fn identities_are_the_same_in_every_process() {
     // Written down once: a change here re-hashes every fleet in the middle of an upgrade.
     let rows: [(&str, u64); 3] = [
