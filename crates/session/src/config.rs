@@ -67,7 +67,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { head_bytes_max: 32 << 10, headers_max: 100, body_bytes_max: None, connections_max: 100_000 }
+        Limits {
+            head_bytes_max: 32 << 10,
+            headers_max: 100,
+            body_bytes_max: None,
+            connections_max: 100_000,
+        }
     }
 }
 
@@ -85,7 +90,11 @@ pub struct ClientTimeouts {
 
 impl Default for ClientTimeouts {
     fn default() -> Self {
-        ClientTimeouts { header: Duration::from_secs(10), idle: Duration::from_secs(60), request: None }
+        ClientTimeouts {
+            header: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
+            request: None,
+        }
     }
 }
 

@@ -254,3 +254,9 @@ async fn a_registry_whose_handles_and_events_are_gone_ends() {
     drop((run.handle, run.events));
     run.task.await.unwrap();
 }
+
+/// The binary runs it beside its API, on a task.
+const _: fn(Registry<crate::Engine>) = |registry| {
+    fn sent(_: impl Send) {}
+    sent(registry.run());
+};
