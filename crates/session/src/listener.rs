@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, Type};
-use tokio::io::unix::AsyncFd;
 
 use crate::config::Protocol;
 use crate::socket::{self, Socket};
@@ -64,7 +63,7 @@ pub(crate) async fn accept(
     door: Rc<Door>,
     listener: OwnedFd,
 ) -> io::Result<()> {
-    let listener = AsyncFd::new(listener)?;
+    let listener = socket::watch(listener)?;
     let mut paused = false;
     loop {
         let limit = door.view().config.limits.connections_max;

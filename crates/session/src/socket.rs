@@ -12,6 +12,12 @@ use std::task::{Context, Poll, ready};
 use socket2::{Domain, SockRef, Type};
 use tokio::io::unix::AsyncFd;
 
+/// Registers a descriptor with this thread's event loop.
+pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd stays open, and the same, until it is dropped, which AsyncFd does last.
+    unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
+}
+
 /// A non-blocking stream socket.
 pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
@@ -20,7 +26,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// Registers a connected, non-blocking socket with this thread's event loop.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
-        Ok(Socket { fd: AsyncFd::new(fd)? })
+        Ok(Socket { fd: watch(fd)? })
     }
 
     /// Opens a connection; resolves when it is established or has failed.

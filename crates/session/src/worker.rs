@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equipoise_core::{Ask, Generation, Loads, Scheduler};
 use rand::SeedableRng;
@@ -15,12 +15,17 @@ use tokio::sync::{Notify, mpsc};
 use crate::access_log::AccessLog;
 use crate::buffer::Buffers;
 use crate::deadline::Deadlines;
+use crate::http::MuxSessions;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
 use crate::splice::Pipes;
 use crate::stats::{BackendStats, FrontDoorStats};
 use crate::udp::Batch;
 use crate::upstream::IdleSessions;
+
+/// Vectors kept for reuse at the most, and how large one may have grown.
+const VECS_MAX: usize = 1024;
+const VEC_BYTES_MAX: usize = 64 << 10;
 
 /// How far a thread is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,8 +56,10 @@ pub(crate) struct Worker {
     pub(crate) pipes: Rc<Pipes>,
     pub(crate) datagrams: OnceCell<Box<RefCell<Batch>>>,
     pub(crate) idle: IdleSessions,
+    pub(crate) mux: MuxSessions,
     pub(crate) phase: Cell<Phase>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
+    vecs: RefCell<Vec<Vec<u8>>>,
     schedulers: RefCell<Vec<(u32, Generation, Box<dyn Scheduler>)>>,
     rng: RefCell<SmallRng>,
     tasks: Cell<usize>,
@@ -69,8 +76,10 @@ impl Worker {
             pipes: Rc::default(),
             datagrams: OnceCell::new(),
             idle: IdleSessions::default(),
+            mux: MuxSessions::default(),
             phase: Cell::new(Phase::Running),
             snapshot: RefCell::default(),
+            vecs: RefCell::default(),
             schedulers: RefCell::default(),
             rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
             tasks: Cell::new(0),
@@ -143,6 +152,40 @@ impl Worker {
             // A full channel loses the report; the next failure repeats it.
             let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
             let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// Counts a response of the leased backend that was passed on whole.
+    pub(crate) fn backend_answered(
+        &self,
+        lease: &Lease,
+        status: u16,
+        took: Duration,
+        now: Instant,
+    ) {
+        lease.stats().response_time.record(took);
+        let live = &lease.backend().live;
+        if lease.pool().needs_response_time {
+            live.responded(took, now, self.shared.epoch);
+        }
+        match status {
+            502..=504 => self.backend_failed(lease, Reason::BackendError),
+            500.. => live.failed_answer(now, self.shared.epoch),
+            _ => live.succeeded(),
+        }
+    }
+
+    /// An empty byte vector, with room from an earlier use.
+    pub(crate) fn take_vec(&self) -> Vec<u8> {
+        self.vecs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives a vector back for reuse.
+    pub(crate) fn give_vec(&self, mut vec: Vec<u8>) {
+        let mut vecs = self.vecs.borrow_mut();
+        if vec.capacity() <= VEC_BYTES_MAX && vecs.len() < VECS_MAX {
+            vec.clear();
+            vecs.push(vec);
         }
     }
 
