@@ -201,7 +201,11 @@ fn a_client_that_goes_away_takes_nobody_with_it() {
         });
     });
     proxy.assert_nothing_in_flight();
-    assert!(proxy.all_drops().iter().all(|(name, _)| *name == "client_gone"), "{:?}", proxy.all_drops());
+    assert!(
+        proxy.all_drops().iter().all(|(name, _)| *name == "client_gone"),
+        "{:?}",
+        proxy.all_drops()
+    );
 }
 
 #[test]
