@@ -310,3 +310,6 @@ impl Direction {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
