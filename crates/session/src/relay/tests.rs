@@ -61,6 +61,8 @@ async fn much_is_spliced_little_is_copied_and_nothing_is_held_between() {
         assert_eq!(spliced, splices, "{bytes} bytes");
         assert!(matches!(direction.held, Held::Nothing));
         sink.read_exact(&mut vec![0; bytes]).unwrap();
+        // The other direction's bytes wake the task as well.
+        turns(&mut direction, (&from, &to), &worker, |_, turn| turn == Turn::Waiting).await;
     }
     drop(source);
     turns(&mut direction, (&from, &to), &worker, |_, turn| turn == Turn::Ended).await;

@@ -33,9 +33,8 @@ pub(super) struct Ends {
     pub(super) local: Option<IpAddr>,
 }
 
-#[derive(Clone, Copy)]
-#[repr(align(8))]
-struct Control([u8; CONTROL_BYTES]);
+/// As aligned as a control message's header has to be.
+type Control = [u64; CONTROL_BYTES / 8];
 
 /// The datagrams that a thread has in its hands.
 pub(crate) struct Batch {
@@ -59,7 +58,7 @@ impl Batch {
             lengths: [0; BATCH],
             ends: [Ends { peer: nobody, local: None }; BATCH],
             names: (0..BATCH).map(|_| SockAddrStorage::zeroed()).collect(),
-            controls: vec![Control([0; CONTROL_BYTES]); BATCH],
+            controls: vec![Control::default(); BATCH],
             vectors: vec![vector; BATCH],
             messages: vec![message; BATCH],
         }

@@ -50,9 +50,10 @@ const RECEIVE_QUEUE_BYTES: usize = 4 << 20;
 pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, socket: OwnedFd) -> io::Result<()> {
     let mut server = Server {
         deadline: Deadline::of_this_task(&worker.deadlines).await,
-        listener: AsyncFd::new(socket)?,
+        listener: crate::socket::watch(socket)?,
         ready: ReadySet::new()?,
         clients: Clients::new(worker.clone(), door.clone()),
+        sweeping: false,
         generation: worker.snapshot().generation,
         worker,
         door,
@@ -92,6 +93,8 @@ struct Server {
     ready: ReadySet,
     clients: Clients,
     deadline: Deadline,
+    /// Whether the deadline is set.
+    sweeping: bool,
     /// Of the snapshot when backends were last looked over.
     generation: Generation,
 }
@@ -102,7 +105,6 @@ impl Server {
             self.clients.cut(Reason::ShuttingDown);
             return Poll::Ready(Ok(()));
         }
-        let had_clients = !self.clients.is_empty();
         let generation = self.worker.snapshot().generation;
         if self.deadline.is_past() || self.generation != generation {
             self.generation = generation;
@@ -118,14 +120,25 @@ impl Server {
                 if self.door.closing.get() && self.clients.is_empty() {
                     return Poll::Ready(Ok(()));
                 }
-                if !had_clients && !self.clients.is_empty() {
-                    self.deadline.set(Instant::now(), SWEEP);
-                }
+                self.see_to_sweeping();
                 return Poll::Pending;
             }
         }
+        self.see_to_sweeping();
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Clients are looked over again and again while there are any.
+    fn see_to_sweeping(&mut self) {
+        if self.sweeping == self.clients.is_empty() {
+            self.sweeping = !self.sweeping;
+            if self.sweeping {
+                self.deadline.set(Instant::now(), SWEEP);
+            } else {
+                self.deadline.clear();
+            }
+        }
     }
 
     fn sweep(&mut self) {
@@ -135,11 +148,8 @@ impl Server {
             idle = idle.min(QUIET);
         }
         self.clients.sweep(now, idle);
-        if self.clients.is_empty() {
-            self.deadline.clear();
-        } else {
-            self.deadline.set(now, SWEEP);
-        }
+        self.deadline.set(now, SWEEP);
+        self.sweeping = true;
     }
 
     fn take_from_clients(
@@ -259,10 +269,17 @@ impl Replies<'_> {
         let mut received = self.batch.receive(upstream.fd(), places.clone());
         let failure = received.as_ref().err().and_then(failure_of_backend);
         if failure.is_some() {
-            // The error came before what had been received already.
+            // Errors are told first, whatever has been received before.
             received = self.batch.receive(upstream.fd(), places);
         }
-        let received = received.unwrap_or(0);
+        let received = match received {
+            Ok(received) => received,
+            // Of a single datagram; there may be others behind it.
+            Err(error) if failure.is_none() && error.kind() != io::ErrorKind::WouldBlock => {
+                return false;
+            }
+            Err(_) => 0,
+        };
         if received > 0 {
             let places = self.held..self.held + received;
             let bytes = self.batch.bytes(places.clone());

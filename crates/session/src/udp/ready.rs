@@ -29,7 +29,7 @@ impl ReadySet {
             OwnedFd::from_raw_fd(fd)
         };
         let events = vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        Ok(ReadySet { epoll: AsyncFd::new(epoll)?, events })
+        Ok(ReadySet { epoll: crate::socket::watch(epoll)?, events })
     }
 
     /// Adds a socket; closing it takes it out. It is reported as `token` for as long as it is readable.
