@@ -21,21 +21,30 @@ const GARBAGE: &[(&str, &str)] = &[
     ("status of four digits", "HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
     ("status in letters", "HTTP/1.1 abc OK\r\nContent-Length: 0\r\n\r\n"),
     ("status below 100", "HTTP/1.1 099 OK\r\nContent-Length: 0\r\n\r\n"),
-    ("length beside coding", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+    (
+        "length beside coding",
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ),
     ("two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"),
     ("length as a list", "HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabcd"),
     ("length with a plus", "HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc"),
     ("length below zero", "HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\nabc"),
     ("length of 2^64", "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\nabc"),
     ("coding that is not chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc"),
-    ("coding after chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"),
+    (
+        "coding after chunked",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+    ),
     ("coding in HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ("folded header", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n"),
     ("bare CR in a value", "HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n"),
     ("NUL in a value", "HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 0\r\n\r\n"),
     ("blank before a colon", "HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n"),
     ("header without a colon", "HTTP/1.1 200 OK\r\nX\r\nContent-Length: 0\r\n\r\n"),
-    ("switch that nobody asked for", "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+    (
+        "switch that nobody asked for",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    ),
 ];
 
 /// Beginnings of a response that then breaks off.
@@ -45,7 +54,10 @@ const BROKEN: &[(&str, &str)] = &[
     ("within a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc"),
     ("between chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
     ("within a chunk line", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1"),
-    ("before the end of the trailers", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"),
+    (
+        "before the end of the trailers",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n",
+    ),
 ];
 
 both_upstreams! {
@@ -288,14 +300,19 @@ both_upstreams! {
     fn what_a_backend_sends_on_an_idle_session_is_given_to_nobody(mode) {
         let gate = Gate::new();
         let evil = Step::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL".to_vec());
-        let (held, first) = (gate.clone(), evil);
+        let has_spoken = Gate::new();
+        let (held, first, spoken) = (gate.clone(), evil, has_spoken.clone());
         let backend = HttpBackend::start(move |r| match r.number {
-            0 => Answer::ok("ok").then(Step::Wait(held.clone())).then(first.clone()),
+            0 => Answer::ok("ok")
+                .then(Step::Wait(held.clone()))
+                .then(first.clone())
+                .then(Step::Open(spoken.clone())),
             _ => Answer::ok(r.head.target()),
         });
         let proxy = Proxy::before(mode, &backend);
         assert_eq!(proxy.ask(get("/")).text(), "ok");
         gate.open();
+        assert!(has_spoken.wait());
         for n in 0..20 {
             assert_eq!(proxy.ask(get(&format!("/{n}"))).text(), format!("/{n}"));
         }
