@@ -61,8 +61,14 @@ impl Drop for Session {
 
 /// The name of what kept a session from opening.
 pub(crate) fn connect_failure(error: &io::Error) -> Reason {
-    const EXHAUSTED: [i32; 5] =
-        [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    const EXHAUSTED: [i32; 6] = [
+        libc::EAGAIN,
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        libc::EADDRNOTAVAIL,
+    ];
     match error.raw_os_error() {
         Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Reason::ConnectRefused,
