@@ -39,14 +39,6 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
-    /// The address is not on loopback.
-    #[error(
-        "{address} is not a loopback address (option `api.listen`): the API has no passwords, so it listens on 127.0.0.1 or [::1] only"
-    )]
-    NotLoopback {
-        /// As asked.
-        address: SocketAddr,
-    },
     /// The operating system refused the address.
     #[error("cannot listen on {address} (option `api.listen`)")]
     Tcp {
@@ -117,7 +109,8 @@ impl ApiUnix {
 }
 
 /// The lock outlives no process, whatever it died of; the file itself is left, since removing it
-/// would let a third process lock a file that nobody sees.
+/// would let a third process lock a file that nobody sees. A link is not followed: the folder may be
+/// one that everybody writes to.
 fn lock_beside(path: &Path) -> Result<File, ListenError> {
     let failed = |source| ListenError::Unix { step: "lock", path: path.to_owned(), source };
     let mut name = path.as_os_str().to_owned();
@@ -127,6 +120,7 @@ fn lock_beside(path: &Path) -> Result<File, ListenError> {
         .truncate(false)
         .write(true)
         .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(PathBuf::from(name))
         .map_err(failed)?;
     match file.try_lock() {
@@ -169,7 +163,8 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(OwnedFd::from(socket).into())
 }
 
-/// The API's TCP listener, on loopback.
+/// The API's TCP listener. It has no passwords: whether an address that others can reach is allowed is
+/// for the configuration to say.
 #[derive(Debug)]
 pub struct ApiTcp(TcpListener);
 
@@ -177,11 +172,8 @@ impl ApiTcp {
     /// Listens on `address`.
     ///
     /// # Errors
-    /// [`ListenError::NotLoopback`], [`ListenError::Tcp`].
+    /// [`ListenError::Tcp`].
     pub async fn bind(address: SocketAddr) -> Result<ApiTcp, ListenError> {
-        if !address.ip().is_loopback() {
-            return Err(ListenError::NotLoopback { address });
-        }
         let listener = TcpListener::bind(address)
             .await
             .map_err(|source| ListenError::Tcp { address, source })?;

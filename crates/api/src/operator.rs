@@ -1,5 +1,7 @@
 use std::future::Future;
 
+use axum::http::StatusCode;
+
 use crate::Problem;
 use crate::metrics::Reading;
 use crate::wire::{Admin, Changed, Phase, Reloaded, Status};
@@ -10,12 +12,13 @@ pub trait Operator: Send + Sync + 'static {
     fn phase(&self) -> Phase;
 
     /// Everything there is to show.
-    fn status(&self) -> impl Future<Output = Status> + Send;
+    fn status(&self) -> impl Future<Output = Result<Status, OperateError>> + Send;
 
     /// Every figure that `/metrics` exports, as of now.
-    fn metrics(&self) -> impl Future<Output = Reading> + Send;
+    fn metrics(&self) -> impl Future<Output = Result<Reading, OperateError>> + Send;
 
-    /// Sets what is wanted of a backend; it survives reloads, not restarts.
+    /// Sets what is wanted of a backend, named by its name or address; it survives reloads, not
+    /// restarts.
     fn set_admin(
         &self,
         pool: &str,
@@ -23,7 +26,7 @@ pub trait Operator: Send + Sync + 'static {
         admin: Admin,
     ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
 
-    /// Sets a backend's weight; it survives reloads that do not change that backend's weight.
+    /// Sets a backend's weight, `0..=1000`; it survives reloads, not restarts.
     fn set_weight(
         &self,
         pool: &str,
@@ -38,40 +41,18 @@ pub trait Operator: Send + Sync + 'static {
 /// Why an [`Operator`] did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperateError {
-    /// No pool has that name.
-    #[error("there is no pool `{pool}`{}; {}", near(pool, known), listing("pools", known))]
-    NoSuchPool {
-        /// As asked.
-        pool: String,
-        /// All pools.
-        known: Vec<String>,
-    },
-    /// The pool has no backend of that name or address.
-    #[error(
-        "pool `{pool}` has no backend `{backend}`{}; {}",
-        near(backend, known),
-        listing("backends", known)
-    )]
-    NoSuchBackend {
-        /// Its pool.
-        pool: String,
-        /// As asked.
-        backend: String,
-        /// All backends of the pool.
-        known: Vec<String>,
-    },
+    /// No such pool, or no such backend of it; the text says which there are.
+    #[error("{0}")]
+    NotFound(String),
     /// The weight is out of range.
-    #[error("weight {weight} is not in 0..=1000; 0 drains the backend, 1 is the default")]
-    WeightOutOfRange {
-        /// As asked.
-        weight: u16,
-    },
+    #[error("weight {0} is not in 0..=1000; 0 drains the backend, 1 is the default")]
+    WeightOutOfRange(u16),
     /// The configuration was not taken; the one that ran goes on running.
-    #[error("{config_file} was not loaded, the running configuration stays: {}", errors.join("\n"))]
+    #[error("{config_file} was not loaded, the running configuration stays:\n{}", errors.join("\n"))]
     ReloadFailed {
         /// The file.
         config_file: String,
-        /// Everything that is wrong with it.
+        /// Everything that is wrong with it, at least one.
         errors: Vec<String>,
     },
     /// The process stops.
@@ -79,73 +60,22 @@ pub enum OperateError {
     Stopping,
 }
 
-/// A known name is worth suggesting when it is this similar (Jaro-Winkler, 0 to 1).
-const NEAR: f64 = 0.8;
-
-fn near(asked: &str, known: &[String]) -> String {
-    known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(asked, name), name))
-        .filter(|(similarity, _)| *similarity > NEAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| format!(" (did you mean `{name}`?)"))
-        .unwrap_or_default()
-}
-
-/// Names listed in a message at the most.
-const LISTED: usize = 12;
-
-fn listing(what: &str, known: &[String]) -> String {
-    if known.is_empty() {
-        return format!("there are no {what}");
-    }
-    let shown = known[..known.len().min(LISTED)].join(", ");
-    let more = known.len().saturating_sub(LISTED);
-    if more == 0 { format!("{what}: {shown}") } else { format!("{what}: {shown} and {more} more") }
-}
-
 impl From<OperateError> for Problem {
     fn from(error: OperateError) -> Problem {
         let (status, title) = match &error {
-            OperateError::NoSuchPool { .. } => (404, "no such pool"),
-            OperateError::NoSuchBackend { .. } => (404, "no such backend"),
-            OperateError::WeightOutOfRange { .. } => (422, "weight out of range"),
-            OperateError::ReloadFailed { .. } => (422, "configuration not loaded"),
-            OperateError::Stopping => (503, "stopping"),
+            OperateError::NotFound(_) => (StatusCode::NOT_FOUND, "no such pool or backend"),
+            OperateError::WeightOutOfRange(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "weight out of range")
+            }
+            OperateError::ReloadFailed { .. } => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "configuration not loaded")
+            }
+            OperateError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };
-        let detail = error.to_string();
-        let errors = match error {
-            OperateError::ReloadFailed { errors, .. } => errors,
-            _ => Vec::new(),
-        };
-        Problem { title: title.into(), status, detail, errors }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mistyped_backend_is_answered_with_the_nearest_one_and_all_others() {
-        let error = OperateError::NoSuchBackend {
-            pool: "web".into(),
-            backend: "10.0.0.1:808".into(),
-            known: vec!["10.0.0.1:8080".into(), "other".into()],
-        };
-        let problem = Problem::from(error);
-        assert_eq!(problem.status, 404);
-        assert_eq!(
-            problem.detail,
-            "pool `web` has no backend `10.0.0.1:808` (did you mean `10.0.0.1:8080`?); \
-             backends: 10.0.0.1:8080, other"
-        );
-    }
-
-    #[test]
-    fn a_long_list_of_names_is_cut() {
-        let known: Vec<String> = (0..40).map(|n| format!("b{n}")).collect();
-        assert!(listing("backends", &known).ends_with("b11 and 28 more"));
-        assert_eq!(listing("pools", &[]), "there are no pools");
+        let mut problem = Problem::new(status, title, error.to_string());
+        if let OperateError::ReloadFailed { errors, .. } = error {
+            problem.errors = errors;
+        }
+        problem
     }
 }

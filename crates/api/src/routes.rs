@@ -59,7 +59,7 @@ pub async fn serve_unix<O: Operator>(
     axum::serve(listener, router(operator)).with_graceful_shutdown(stop).await
 }
 
-/// Serves on loopback TCP until `stop` is done.
+/// Serves on TCP until `stop` is done. On loopback, only requests for a name of loopback are answered.
 ///
 /// # Errors
 /// What accepting fails with.
@@ -68,12 +68,15 @@ pub async fn serve_tcp<O: Operator>(
     operator: Arc<O>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = router(operator).layer(middleware::from_fn(guard::require_loopback_host));
+    let mut router = router(operator);
+    if listener.local_addr()?.ip().is_loopback() {
+        router = router.layer(middleware::from_fn(guard::require_loopback_host));
+    }
     axum::serve(listener.into_inner(), router).with_graceful_shutdown(stop).await
 }
 
-async fn status<O: Operator>(State(operator): State<Arc<O>>) -> Json<Status> {
-    Json(operator.status().await)
+async fn status<O: Operator>(State(operator): State<Arc<O>>) -> Result<Json<Status>, Problem> {
+    Ok(Json(operator.status().await?))
 }
 
 async fn health<O: Operator>(State(operator): State<Arc<O>>) -> (StatusCode, Json<Liveness>) {
@@ -85,16 +88,15 @@ async fn health<O: Operator>(State(operator): State<Arc<O>>) -> (StatusCode, Jso
     (status, Json(Liveness { phase }))
 }
 
-async fn scrape<O: Operator>(State(operator): State<Arc<O>>) -> Response {
-    match metrics::render(operator.metrics().await) {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response(),
-        Err(error) => Problem::new(
+async fn scrape<O: Operator>(State(operator): State<Arc<O>>) -> Result<Response, Problem> {
+    let text = metrics::render(operator.metrics().await?).map_err(|error| {
+        Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "metrics not rendered",
             format!("the metrics could not be written as text: {error}"),
         )
-        .into_response(),
-    }
+    })?;
+    Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response())
 }
 
 type BackendPath = Result<Path<(String, String)>, PathRejection>;
