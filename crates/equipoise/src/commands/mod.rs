@@ -1,9 +1,9 @@
-//! What each word of the command line does, `run` and `demo` apart.
+//! What each word of the command line does, `run` and `demo` apart: its arguments, and a `run`.
 
 pub(crate) mod change;
-pub(crate) mod check;
+pub mod check;
 pub(crate) mod reload;
-pub(crate) mod schema;
+pub mod schema;
 pub(crate) mod status;
 mod table;
 pub(crate) mod weight;
