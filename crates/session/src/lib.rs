@@ -6,8 +6,10 @@
 
 pub mod config;
 mod engine;
+pub mod health;
 mod live;
 mod reason;
+pub mod registry;
 mod snapshot;
 pub mod stats;
 
