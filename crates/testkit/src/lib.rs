@@ -1,1 +1,47 @@
-//! Under construction.
+//! Sample backends, raw clients and faults for the tests. A dev-dependency only.
+//!
+//! Everything runs on real loopback sockets with blocking I/O on threads of its own, so that it shares
+//! no runtime, timer or parser with the code under test. What a test waits for is an event
+//! ([`HttpBackend::wait`], [`Gate`]), never a length of time; the time-outs here only keep a failing
+//! test from hanging.
+
+mod acceptor;
+mod client;
+mod gate;
+mod http;
+mod pattern;
+mod port;
+mod process;
+mod tcp;
+mod udp;
+mod wire;
+
+use std::time::Duration;
+
+pub use acceptor::{Acceptor, Counts};
+pub use client::{Client, Ending, Response};
+pub use gate::Gate;
+pub use http::{Answer, HttpBackend, Intake, Received, Request, Step};
+pub use pattern::Pattern;
+pub use port::{FullBacklog, ReservedPort, UdpPort, free_port};
+pub use process::{fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit};
+pub use tcp::{TcpBackend, TcpBehaviour};
+pub use udp::UdpEcho;
+pub use wire::{Framing, Head, WireError};
+
+/// How long anything here waits before it calls a test failed.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until `condition` holds, looking every millisecond; `false` if it did not within [`PATIENCE`].
+///
+/// For counters of the code under test, which nobody can wait on. Backends have [`HttpBackend::wait`].
+pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let end = std::time::Instant::now() + PATIENCE;
+    while !condition() {
+        if std::time::Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}

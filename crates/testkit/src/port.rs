@@ -1,0 +1,164 @@
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+
+use socket2::{Domain, Socket, Type};
+
+/// A loopback TCP port that stays ours while this lives, and refuses connections until somebody listens.
+///
+/// The usual "bind port 0, note the number, close" leaves a gap in which any process may be given the
+/// number. This keeps a socket bound to it that never listens. Both reuse options are set, so whoever
+/// sets either one (std and tokio listeners set `SO_REUSEADDR`, the data plane `SO_REUSEPORT`) may
+/// listen there at any time, again and again. Nobody gets it by accident: the kernel gives neither a
+/// port 0 bind nor an outgoing connection a port that a socket is bound to. A bound socket that does not
+/// listen takes part in no `SO_REUSEPORT` group, so it steals no connection.
+#[derive(Debug)]
+pub struct ReservedPort {
+    _holder: Socket,
+    address: SocketAddr,
+}
+
+/// Reserves a port; see [`ReservedPort`].
+pub fn free_port() -> ReservedPort {
+    let holder = reusable_socket();
+    let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    holder.bind(&any.into()).expect("a loopback port is free");
+    let address = holder.local_addr().ok().and_then(|a| a.as_socket());
+    ReservedPort { _holder: holder, address: address.expect("a bound socket has an address") }
+}
+
+impl ReservedPort {
+    /// Its address on loopback.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Listens on it; several may in turn, and several at once share the connections.
+    pub fn listen(&self) -> TcpListener {
+        let socket = reusable_socket();
+        socket.bind(&self.address.into()).expect("the port is reserved for us");
+        socket.listen(1024).expect("a bound socket can listen");
+        socket.into()
+    }
+}
+
+fn reusable_socket() -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
+    socket.set_reuse_address(true).expect("SO_REUSEADDR is always allowed");
+    socket.set_reuse_port(true).expect("SO_REUSEPORT is always allowed");
+    socket
+}
+
+/// A port that listens, never accepts, and whose queue is full: connecting to it times out.
+#[derive(Debug)]
+pub struct FullBacklog {
+    _listener: Socket,
+    _queued: Vec<Socket>,
+    address: SocketAddr,
+}
+
+impl FullBacklog {
+    /// Fills the queue until the kernel drops further handshakes.
+    pub fn start() -> FullBacklog {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
+        let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        listener.bind(&any.into()).expect("a loopback port is free");
+        listener.listen(0).expect("a bound socket can listen");
+        let address = listener.local_addr().ok().and_then(|a| a.as_socket());
+        let address = address.expect("a bound socket has an address");
+        let mut queued = Vec::new();
+        loop {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            let patience = std::time::Duration::from_millis(100);
+            let outcome = socket.connect_timeout(&address.into(), patience);
+            queued.push(socket);
+            match outcome {
+                Ok(()) => assert!(queued.len() < 64, "the queue of {address} does not fill"),
+                Err(_) => return FullBacklog { _listener: listener, _queued: queued, address },
+            }
+        }
+    }
+
+    /// Where it does not answer.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// A loopback UDP port that no other user of this crate is given while this lives.
+///
+/// A UDP socket kept bound as for TCP would be given datagrams. So the number is taken outside the range
+/// of automatic ports, and a TCP socket bound to the same number is the mark that it is taken.
+#[derive(Debug)]
+pub struct UdpPort {
+    _mark: Socket,
+    address: SocketAddr,
+}
+
+impl UdpPort {
+    /// Reserves one.
+    pub fn reserve() -> UdpPort {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        const FIRST: u16 = 20_000;
+        const COUNT: u16 = 12_000;
+        let start = (std::process::id() % u32::from(COUNT)) as u16;
+        for _ in 0..COUNT {
+            let number = FIRST + (start + NEXT.fetch_add(1, Relaxed)) % COUNT;
+            let address: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
+            let mark = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
+            if mark.bind(&address.into()).is_ok() && UdpSocket::bind(address).is_ok() {
+                return UdpPort { _mark: mark, address };
+            }
+        }
+        panic!("no UDP port from {FIRST} to {} is free", FIRST + COUNT);
+    }
+
+    /// Its address on loopback.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Makes the closing of `stream` a reset.
+pub(crate) fn reset_on_close(stream: &TcpStream) {
+    let linger = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+    linger.expect("SO_LINGER is always allowed");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_reserved_port_refuses_then_serves_then_refuses_again() {
+        let port = free_port();
+        assert!(TcpStream::connect(port.address()).is_err());
+        for _ in 0..3 {
+            let listener = port.listen();
+            let client = TcpStream::connect(port.address()).expect("somebody listens");
+            drop((listener.accept().expect("the client is there"), client, listener));
+            assert!(TcpStream::connect(port.address()).is_err());
+        }
+        let plain = TcpListener::bind(port.address()).expect("SO_REUSEADDR alone is enough");
+        TcpStream::connect(port.address()).expect("somebody listens");
+        drop(plain);
+    }
+
+    #[test]
+    fn reserved_ports_differ() {
+        let ports: Vec<_> = (0..200).map(|_| free_port()).collect();
+        let mut numbers: Vec<_> = ports.iter().map(|p| p.address().port()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), ports.len());
+    }
+
+    #[test]
+    fn a_full_backlog_does_not_answer() {
+        let full = FullBacklog::start();
+        let patience = std::time::Duration::from_millis(200);
+        let error = TcpStream::connect_timeout(&full.address(), patience).expect_err("no answer");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

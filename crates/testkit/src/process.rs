@@ -1,0 +1,47 @@
+use std::fs;
+use std::io;
+
+/// Resident memory of this process, bytes.
+pub fn rss_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").expect("/proc is mounted");
+    let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());
+    // SAFETY: sysconf reads a constant of the system and touches no memory of ours.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    pages.expect("statm has the resident pages second") * page_bytes
+}
+
+/// Open file descriptors of this process.
+pub fn open_fds() -> usize {
+    fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
+}
+
+/// The limit of open files, soft and hard.
+pub fn fd_limit() -> (u64, u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit that lives across the call.
+    let outcome = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(outcome, 0, "getrlimit: {}", io::Error::last_os_error());
+    (limit.rlim_cur, limit.rlim_max)
+}
+
+/// Sets the soft limit of open files, and the hard one if that is lower.
+///
+/// # Errors
+/// What the operating system says: a hard limit takes privilege to raise.
+pub fn set_fd_limit(soft: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: fd_limit().1.max(soft) };
+    // SAFETY: `limit` is a valid rlimit that lives across the call.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Raises the soft limit of open files to `want` or as near as is allowed; returns what it is then.
+pub fn raise_fd_limit(want: u64) -> u64 {
+    let (soft, hard) = fd_limit();
+    if soft < want && set_fd_limit(want).is_err() {
+        set_fd_limit(hard).expect("the soft limit may be raised to the hard one");
+    }
+    fd_limit().0
+}
