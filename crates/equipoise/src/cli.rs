@@ -76,7 +76,9 @@ pub(crate) struct BackendName {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("a backend is named POOL/BACKEND, for example web/10.0.0.11:8080; `equipoise status` lists them")]
+#[error(
+    "a backend is named POOL/BACKEND, for example web/10.0.0.11:8080; `equipoise status` lists them"
+)]
 pub(crate) struct NotABackendName;
 
 impl FromStr for BackendName {

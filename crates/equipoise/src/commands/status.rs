@@ -6,7 +6,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use equipoise_api::wire::{BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Status};
+use equipoise_api::wire::{
+    BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Status,
+};
 
 use crate::cli::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
@@ -40,8 +42,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             out.push_str(CLEAR);
         }
         if args.json {
-            let text =
-                if args.watch { serde_json::to_string(&status) } else { serde_json::to_string_pretty(&status) };
+            let text = if args.watch {
+                serde_json::to_string(&status)
+            } else {
+                serde_json::to_string_pretty(&status)
+            };
             out.push_str(&text?);
             out.push('\n');
         } else {
@@ -49,7 +54,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         if let Err(error) = io::stdout().lock().write_all(out.as_bytes()) {
             // `status | head` has read enough.
-            return if error.kind() == io::ErrorKind::BrokenPipe { Ok(ExitCode::SUCCESS) } else { Err(error.into()) };
+            return if error.kind() == io::ErrorKind::BrokenPipe {
+                Ok(ExitCode::SUCCESS)
+            } else {
+                Err(error.into())
+            };
         }
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
@@ -180,7 +189,12 @@ fn details(status: &Status, out: &mut String) {
                 lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
             }
             if !backend.failures.is_empty() {
-                lines.push(format!("{}/{}: failed {}", pool.name, backend.name, reasons(&backend.failures)));
+                lines.push(format!(
+                    "{}/{}: failed {}",
+                    pool.name,
+                    backend.name,
+                    reasons(&backend.failures)
+                ));
             }
         }
     }
@@ -190,7 +204,8 @@ fn details(status: &Status, out: &mut String) {
 }
 
 fn reasons(counts: &BTreeMap<String, u64>) -> String {
-    let parts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let parts: Vec<String> =
+        counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     parts.join(", ")
 }
 
@@ -223,7 +238,11 @@ fn bytes(count: f64) -> String {
     let mut value = count;
     for unit in ["B", "KiB", "MiB"] {
         if value < 1024.0 {
-            return if unit == "B" { format!("{value:.0} B") } else { format!("{value:.1} {unit}") };
+            return if unit == "B" {
+                format!("{value:.0} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
         }
         value /= 1024.0;
     }

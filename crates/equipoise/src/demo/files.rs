@@ -123,14 +123,18 @@ fn doors(listening: &Listening) -> [Door; 3] {
             name: "web",
             protocol: "http",
             listen: listening.http,
-            health: Some("{ http = \"/healthz\", interval = \"500ms\", rise = 1, fall = 2 }"),
+            health: Some(
+                "{ http = \"/healthz\", interval = \"500ms\", timeout = \"400ms\", rise = 1, fall = 2 }",
+            ),
             port: |ports| ports.http,
         },
         Door {
             name: "lines",
             protocol: "tcp",
             listen: listening.tcp,
-            health: Some("{ interval = \"500ms\", rise = 1, fall = 2 }"),
+            health: Some(
+                "{ tcp = true, interval = \"500ms\", timeout = \"400ms\", rise = 1, fall = 2 }",
+            ),
             port: |ports| ports.tcp,
         },
         Door {

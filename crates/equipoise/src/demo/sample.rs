@@ -58,8 +58,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .await
         .with_context(|| format!("cannot listen on UDP port {}", args.udp))?;
     let ports = (http.local_addr()?.port(), tcp.local_addr()?.port(), udp.local_addr()?.port());
-    let sample =
-        Arc::new(Sample { name: args.name, delay: args.delay, served: AtomicU64::new(0) });
+    let sample = Arc::new(Sample { name: args.name, delay: args.delay, served: AtomicU64::new(0) });
 
     let mut stdout = std::io::stdout();
     writeln!(stdout, "ready http={} tcp={} udp={}", ports.0, ports.1, ports.2)?;

@@ -49,7 +49,9 @@ impl Sample {
 
 /// The supervised sample backends; dropped, they are killed.
 #[derive(Debug)]
-pub(crate) struct Supervisor(#[expect(dead_code, reason = "aborts its tasks when dropped")] JoinSet<()>);
+pub(crate) struct Supervisor(
+    #[expect(dead_code, reason = "aborts its tasks when dropped")] JoinSet<()>,
+);
 
 impl Supervisor {
     /// Restarts each of `samples` whenever it ends.
@@ -151,8 +153,13 @@ mod tests {
 
     #[test]
     fn a_child_says_where_it_listens() {
-        assert_eq!(parse_ready("ready http=1 tcp=2 udp=3\n"), Some(Ports { http: 1, tcp: 2, udp: 3 }));
-        for bad in ["", "ready", "ready http=1 tcp=2", "http=1 tcp=2 udp=3", "ready http=x tcp=2 udp=3"] {
+        assert_eq!(
+            parse_ready("ready http=1 tcp=2 udp=3\n"),
+            Some(Ports { http: 1, tcp: 2, udp: 3 })
+        );
+        for bad in
+            ["", "ready", "ready http=1 tcp=2", "http=1 tcp=2 udp=3", "ready http=x tcp=2 udp=3"]
+        {
             assert_eq!(parse_ready(bad), None, "{bad}");
         }
     }

@@ -56,7 +56,10 @@ impl Logs {
             AccessLog::Stderr => Ok(Box::new(io::stderr())),
             AccessLog::File(path) => {
                 let file = append_to(path.clone()).with_context(|| {
-                    format!("cannot write the access log {} (option `log.access-log`)", path.display())
+                    format!(
+                        "cannot write the access log {} (option `log.access-log`)",
+                        path.display()
+                    )
                 })?;
                 let reopen = Arc::clone(&self.reopen_access_log);
                 Ok(Box::new(Reopened { path: path.clone(), file, reopen }))
@@ -96,7 +99,9 @@ impl Write for Reopened {
             // The file that was moved away is better than none.
             match append_to(self.path.clone()) {
                 Ok(file) => self.file = file,
-                Err(error) => tracing::warn!(path = %self.path.display(), %error, "access log not reopened"),
+                Err(error) => {
+                    tracing::warn!(path = %self.path.display(), %error, "access log not reopened")
+                }
             }
         }
         self.file.write(bytes)

@@ -64,8 +64,7 @@ impl Running {
         let plane = Plane::start(&config, &logs)?;
         let applied = plane.registry.apply(config.session.clone()).await;
         applied.context("cannot open the front doors")?;
-        let control =
-            Arc::new(Control::new(file, config, plane.registry, logs, plane.threads));
+        let control = Arc::new(Control::new(file, config, plane.registry, logs, plane.threads));
         tokio::spawn(Arc::clone(&control).sample_rates());
         let api = listening.serve(&control);
         notify(Notice::Ready);

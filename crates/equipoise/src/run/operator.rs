@@ -130,7 +130,9 @@ impl Control {
                 reloads.figures.succeeded += 1;
                 reloads.figures.last_success_unix_seconds = now;
                 for option in &reloaded.need_restart {
-                    tracing::warn!("`{option}` has changed and takes effect when equipoise is restarted");
+                    tracing::warn!(
+                        "`{option}` has changed and takes effect when equipoise is restarted"
+                    );
                 }
             }
             Err(errors) => {
@@ -230,7 +232,8 @@ impl Operator for Control {
         weight: u16,
     ) -> Result<Changed, OperateError> {
         self.accepts_changes()?;
-        let weight = Weight::new(weight).map_err(|error| OperateError::WeightOutOfRange(error.0))?;
+        let weight =
+            Weight::new(weight).map_err(|error| OperateError::WeightOutOfRange(error.0))?;
         self.registry.set_weight(pool, backend, weight).await.map_err(refused)?;
         self.changed(pool, backend).await
     }

@@ -36,7 +36,11 @@ pub(crate) struct RateWindow {
 impl RateWindow {
     /// Adds a sample, and forgets those that are older than the window.
     pub(crate) fn add(&mut self, now: Instant, totals: HashMap<Subject, Totals>) {
-        while self.samples.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
+        while self
+            .samples
+            .front()
+            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
+        {
             self.samples.pop_front();
         }
         self.samples.push_back((now, totals));

@@ -251,8 +251,5 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
 
 fn time(sum: &HistogramSum) -> TimeReading {
     let bounds = BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
-    TimeReading {
-        buckets: bounds.zip(sum.counts).collect(),
-        sum_seconds: sum.sum_us as f64 / 1e6,
-    }
+    TimeReading { buckets: bounds.zip(sum.counts).collect(), sum_seconds: sum.sum_us as f64 / 1e6 }
 }

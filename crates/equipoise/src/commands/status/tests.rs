@@ -71,18 +71,47 @@ fn rendered(status: &Status) -> String {
 #[test]
 fn every_front_door_and_backend_has_its_line() {
     let text = rendered(&status());
-    assert!(text.starts_with("edge-1 · equipoise 1.0.0 · pid 7 · up 1 d 2 h · 2 threads · /etc/equipoise.toml\n"));
+    assert!(text.starts_with(
+        "edge-1 · equipoise 1.0.0 · pid 7 · up 1 d 2 h · 2 threads · /etc/equipoise.toml\n"
+    ));
     let words = |start: &str| -> Vec<String> {
         let line = text.lines().find(|line| line.starts_with(start)).expect("the line is there");
         line.split("  ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
     assert_eq!(
         words("tcp:0.0.0.0:5432"),
-        ["tcp:0.0.0.0:5432", "0.0.0.0:5432", "tcp", "db", "2", "2", "0.0", "0 B", "2.9 MiB", "9", "-", "-", "0"]
+        [
+            "tcp:0.0.0.0:5432",
+            "0.0.0.0:5432",
+            "tcp",
+            "db",
+            "2",
+            "2",
+            "0.0",
+            "0 B",
+            "2.9 MiB",
+            "9",
+            "-",
+            "-",
+            "0"
+        ]
     );
     assert_eq!(
         words("db/bb"),
-        ["db/bb", "10.0.0.1:80", "unhealthy", "healthy", "1", "3", "5", "99.0%", "123", "1000", "2", "4"]
+        [
+            "db/bb",
+            "10.0.0.1:80",
+            "unhealthy",
+            "healthy",
+            "1",
+            "3",
+            "5",
+            "99.0%",
+            "123",
+            "1000",
+            "2",
+            "4"
+        ]
     );
     assert!(text.contains("db/a: failed 4 connect_refused"));
 }
@@ -90,8 +119,11 @@ fn every_front_door_and_backend_has_its_line() {
 #[test]
 fn a_failed_reload_and_an_empty_pool_are_said_in_words() {
     let mut status = status();
-    status.last_reload =
-        Some(LastReload { succeeded: false, at_unix_seconds: 1, errors: vec!["line 3: no".into()] });
+    status.last_reload = Some(LastReload {
+        succeeded: false,
+        at_unix_seconds: 1,
+        errors: vec!["line 3: no".into()],
+    });
     status.pools[0].backends_eligible = 0;
     let text = rendered(&status);
     assert!(text.contains("the last reload failed") && text.contains("  line 3: no"));
