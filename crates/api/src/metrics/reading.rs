@@ -9,8 +9,6 @@ pub struct Reading {
     pub instance: String,
     /// Data-plane threads.
     pub threads: usize,
-    /// When the process started, seconds since 1970.
-    pub started_unix_seconds: f64,
     /// Reads of the configuration file.
     pub reload: ReloadReading,
     /// All front doors.

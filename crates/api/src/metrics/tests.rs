@@ -6,7 +6,6 @@ fn reading() -> Reading {
         version: "1.2.3".into(),
         instance: "edge-1".into(),
         threads: 2,
-        started_unix_seconds: 0.0,
         reload: ReloadReading {
             succeeded: 3,
             failed: 1,

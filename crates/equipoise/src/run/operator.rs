@@ -25,7 +25,6 @@ pub(crate) struct Control {
     logs: Logs,
     threads: usize,
     started: Instant,
-    started_at: SystemTime,
     stopping: AtomicBool,
     rates: Mutex<RateWindow>,
     reloads: Mutex<Reloads>,
@@ -51,12 +50,11 @@ impl Control {
         logs: Logs,
         threads: usize,
     ) -> Control {
-        let started_at = SystemTime::now();
         let figures = ReloadReading {
             succeeded: 1,
             failed: 0,
             last_succeeded: true,
-            last_success_unix_seconds: unix_seconds(started_at).as_secs(),
+            last_success_unix_seconds: unix_seconds_now(),
         };
         Control {
             file,
@@ -64,7 +62,6 @@ impl Control {
             logs,
             threads,
             started: Instant::now(),
-            started_at,
             stopping: AtomicBool::new(false),
             rates: Mutex::default(),
             reloads: Mutex::new(Reloads { figures, last: None }),
@@ -122,7 +119,7 @@ impl Control {
     }
 
     fn note_reload(&self, outcome: &Result<Reloaded, Vec<String>>) {
-        let now = unix_seconds(SystemTime::now()).as_secs();
+        let now = unix_seconds_now();
         let mut reloads = lock(&self.reloads);
         reloads.figures.last_succeeded = outcome.is_ok();
         match outcome {
@@ -206,7 +203,6 @@ impl Operator for Control {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
             threads: self.threads,
-            started_unix_seconds: unix_seconds(self.started_at).as_secs_f64(),
             reload: lock(&self.reloads).figures,
             front_doors: view.front_doors.iter().map(reading::front_door_figures).collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
@@ -275,8 +271,8 @@ fn refused(error: RegistryError) -> OperateError {
     }
 }
 
-fn unix_seconds(time: SystemTime) -> Duration {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default()
+fn unix_seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
