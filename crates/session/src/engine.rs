@@ -1,11 +1,28 @@
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, mpsc as ack};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use equipoise_core::Generation;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::snapshot::{BackendEvent, Snapshot};
+use crate::access_log::AccessLog;
+use crate::config::Protocol;
+use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
+use crate::worker::{Door, Phase, Shared, Worker};
+use crate::{listener, udp};
+
+/// How long [`Engine::publish`] waits for each thread to go by a snapshot. A thread takes well under a
+/// millisecond; one that is starved of its core still installs the snapshot later.
+const INSTALL_WAIT: Duration = Duration::from_secs(1);
+
+/// How often a thread closes idle upstream sessions that are past their time.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How the data plane is started.
 pub struct EngineOptions {
@@ -21,26 +38,45 @@ pub struct EngineOptions {
 
 /// A front door's address could not be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} (front door `{front_door}`, option `listen`)")]
+#[error("cannot listen on {address} (front door `{front_door}`, option `listen`): {source}")]
 pub struct BindError {
     /// Its name.
     pub front_door: Arc<str>,
     /// The address asked for.
     pub address: SocketAddr,
     /// Why.
-    #[source]
     pub source: io::Error,
 }
 
 /// What a stop cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
-    /// Requests, connections and client addresses that were still being served when the grace period ended.
-    pub cut: u64,
+    /// Connections and UDP clients that were still being served when the grace period ended.
+    pub cut: usize,
 }
 
 /// The data plane: its threads, their listeners, the snapshot that they go by.
-pub struct Engine {}
+pub struct Engine {
+    threads: Vec<DataThread>,
+    log_thread: thread::JoinHandle<()>,
+    published: Mutex<Published>,
+}
+
+struct DataThread {
+    commands: mpsc::UnboundedSender<Command>,
+    handle: thread::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Published {
+    generation: Option<Generation>,
+    open: HashMap<u32, Arc<FrontDoorView>>,
+}
+
+enum Command {
+    Install { snapshot: Arc<Snapshot>, opened: HashMap<u32, OwnedFd>, done: ack::Sender<()> },
+    Stop { grace: Duration, done: oneshot::Sender<usize> },
+}
 
 impl Engine {
     /// Starts the threads, with no front door open.
@@ -48,24 +84,196 @@ impl Engine {
     /// # Errors
     /// What the operating system says when it denies a thread or an event queue.
     pub fn start(options: EngineOptions) -> io::Result<Engine> {
-        let _ = options;
-        Ok(Engine {})
+        let (access_log, log_thread) = AccessLog::start(options.access_log)?;
+        let shared = Shared {
+            instance: options.instance,
+            epoch: Instant::now(),
+            events: options.events,
+            access_log,
+        };
+        let threads = (0..options.threads.max(1))
+            .map(|index| {
+                let (commands, queue) = mpsc::unbounded_channel();
+                let shared = shared.clone();
+                let handle = thread::Builder::new().name(format!("data-{index}")).spawn({
+                    let runtime = Builder::new_current_thread();
+                    move || run_thread(runtime, index, shared, queue)
+                })?;
+                Ok(DataThread { commands, handle })
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Engine { threads, log_thread, published: Mutex::default() })
+    }
+
+    /// How many data-plane threads there are; shards are indexed below it.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
     }
 
     /// Makes `snapshot` what every thread goes by: binds the front doors that are new by
-    /// [`FrontDoorView::id`](crate::FrontDoorView::id), swaps, then closes those that are gone. Established
-    /// connections stay. A snapshot whose generation is not newer is ignored.
+    /// [`FrontDoorView::id`], swaps, then closes those that are gone. Established connections stay. When
+    /// it returns, nothing new goes by the older snapshot. One whose generation is not newer is ignored.
     ///
     /// # Errors
     /// [`BindError`]; then nothing has changed.
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
-        let _ = snapshot;
+        let mut published = self.published.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if published.generation.is_some_and(|newest| newest >= snapshot.generation) {
+            return Ok(());
+        }
+        let mut opened: Vec<HashMap<u32, OwnedFd>> = Vec::new();
+        opened.resize_with(self.threads.len(), HashMap::new);
+        for door in &snapshot.front_doors {
+            if published.open.contains_key(&door.id) {
+                continue;
+            }
+            let config = &door.config;
+            let sockets = listener::bind(config.listen, config.protocol, self.threads.len());
+            let sockets = sockets.map_err(|source| BindError {
+                front_door: config.name.clone(),
+                address: config.listen,
+                source,
+            })?;
+            for (thread, socket) in opened.iter_mut().zip(sockets) {
+                thread.insert(door.id, socket);
+            }
+        }
+        let (done, installed) = ack::channel();
+        for (thread, opened) in self.threads.iter().zip(opened) {
+            let command =
+                Command::Install { snapshot: snapshot.clone(), opened, done: done.clone() };
+            // A thread that has ended serves nobody by an old snapshot.
+            let _ = thread.commands.send(command);
+        }
+        drop(done);
+        for _ in &self.threads {
+            if installed.recv_timeout(INSTALL_WAIT).is_err() {
+                break;
+            }
+        }
+        published.generation = Some(snapshot.generation);
+        published.open = snapshot.front_doors.iter().map(|door| (door.id, door.clone())).collect();
         Ok(())
     }
 
     /// Stops accepting, lets what is in flight finish for at most `grace`, cuts the rest, ends the threads.
     pub async fn stop(self, grace: Duration) -> StopReport {
-        let _ = grace;
-        StopReport::default()
+        let ended: Vec<_> = self
+            .threads
+            .iter()
+            .map(|thread| {
+                let (done, ended) = oneshot::channel();
+                // A thread that has ended has nothing to drain.
+                let _ = thread.commands.send(Command::Stop { grace, done });
+                ended
+            })
+            .collect();
+        let mut report = StopReport::default();
+        for thread in ended {
+            report.cut += thread.await.unwrap_or(0);
+        }
+        for thread in self.threads {
+            if thread.handle.join().is_err() {
+                tracing::error!("a data-plane thread panicked");
+            }
+        }
+        if self.log_thread.join().is_err() {
+            tracing::error!("the access-log thread panicked");
+        }
+        report
     }
+}
+
+fn run_thread(
+    mut runtime: Builder,
+    index: usize,
+    shared: Shared,
+    queue: mpsc::UnboundedReceiver<Command>,
+) {
+    match runtime.enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime.block_on(control(Worker::new(index, shared), queue)),
+        Err(error) => tracing::error!(%error, "a data-plane thread has no event loop"),
+    }
+}
+
+/// A thread's root task: takes commands until it is told to stop.
+async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>) {
+    tokio::task::spawn_local(worker.deadlines.clone().run());
+    let mut sweep = tokio::time::interval(SWEEP);
+    let mut doors: HashMap<u32, Rc<Door>> = HashMap::new();
+    loop {
+        let command = tokio::select! {
+            command = queue.recv() => command,
+            now = sweep.tick() => {
+                worker.idle.sweep(&worker.snapshot(), now.into_std());
+                continue;
+            }
+        };
+        match command {
+            Some(Command::Install { snapshot, opened, done }) => {
+                install(&worker, &mut doors, snapshot, opened);
+                // Nobody waits any more if publishing has given up on this thread.
+                let _ = done.send(());
+            }
+            Some(Command::Stop { grace, done }) => {
+                let cut = stop(&worker, &doors, grace).await;
+                let _ = done.send(cut);
+                return;
+            }
+            None => {
+                stop(&worker, &doors, Duration::ZERO).await;
+                return;
+            }
+        }
+    }
+}
+
+fn install(
+    worker: &Rc<Worker>,
+    doors: &mut HashMap<u32, Rc<Door>>,
+    snapshot: Arc<Snapshot>,
+    mut opened: HashMap<u32, OwnedFd>,
+) {
+    doors.retain(|id, door| {
+        let view = snapshot.front_doors.iter().find(|view| view.id == *id);
+        match view {
+            Some(view) => door.update(view.clone()),
+            None => door.close(),
+        }
+        view.is_some()
+    });
+    let views = snapshot.front_doors.clone();
+    worker.install(snapshot);
+    for view in views {
+        let Some(socket) = opened.remove(&view.id) else { continue };
+        let (id, protocol) = (view.id, view.config.protocol);
+        let door = Door::new(view, worker.index);
+        doors.insert(id, door.clone());
+        let worker = worker.clone();
+        tokio::task::spawn_local(async move {
+            let name = door.view().config.name.clone();
+            let served = match protocol {
+                Protocol::Udp => udp::serve(worker, door, socket).await,
+                Protocol::Tcp | Protocol::Http => listener::accept(worker, door, socket).await,
+            };
+            if let Err(error) = served {
+                tracing::error!(front_door = %name, %error, "the front door has failed on this thread");
+            }
+        });
+    }
+}
+
+async fn stop(worker: &Rc<Worker>, doors: &HashMap<u32, Rc<Door>>, grace: Duration) -> usize {
+    doors.values().for_each(|door| door.close());
+    // Let the accept loops take what their queues hold, so that it is served, not reset.
+    tokio::task::yield_now().await;
+    worker.enter(Phase::Draining);
+    if tokio::time::timeout(grace, worker.idle()).await.is_ok() {
+        return 0;
+    }
+    let cut = worker.tasks();
+    worker.enter(Phase::Cutting);
+    // Cut tasks only have to be polled once; one that does not end is dropped with the runtime.
+    let _ = tokio::time::timeout(Duration::from_secs(1), worker.idle()).await;
+    cut
 }

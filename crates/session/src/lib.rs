@@ -4,16 +4,29 @@
 //! published atomically. What goes out: [`BackendEvent`]s and counters ([`stats`]). How it fails: every
 //! refusal and loss has a [`Reason`], counted under that name.
 
+mod access_log;
+mod buffer;
 pub mod config;
+mod deadline;
 mod engine;
 pub mod health;
+mod http;
+mod listener;
 mod live;
+mod proxy_protocol;
 mod reason;
 pub mod registry;
+mod relay;
 mod snapshot;
+mod socket;
+mod splice;
 pub mod stats;
+mod tcp;
+mod udp;
+mod upstream;
+mod worker;
 
 pub use engine::{BindError, Engine, EngineOptions, StopReport};
 pub use live::BackendLive;
 pub use reason::Reason;
-pub use snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
+pub use snapshot::{BackendEvent, BackendView, FLEET_SEED, FrontDoorView, PoolView, Snapshot};

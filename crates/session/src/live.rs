@@ -46,6 +46,16 @@ impl BackendLive {
         self.failures_in_row.fetch_add(1, Relaxed) + 1
     }
 
+    /// Notes an answer that is a failure of the application (5xx): load for the schedulers that look at it, no row.
+    pub fn failed_answer(&self, now: Instant, epoch: Instant) {
+        self.failures.add(us_since(epoch, now));
+    }
+
+    /// Whether it has ever failed; cheaper than [`BackendLive::recent_failures`].
+    pub fn has_failed(&self) -> bool {
+        self.failures.value_bits.load(Relaxed) != 0
+    }
+
     /// Notes a success: the row of failures ends.
     #[inline]
     pub fn succeeded(&self) {

@@ -63,6 +63,8 @@ reasons! {
     UpstreamClosed = "upstream_closed", 502;
     /// The response is not HTTP/1.x, or its length is ambiguous.
     UpstreamMalformed = "upstream_malformed", 502;
+    /// The backend answered 502, 503 or 504; the answer was passed on.
+    BackendError = "backend_error", 0;
     /// The response did not begin in time.
     ResponseTimeout = "response_timeout", 504;
     /// The response began and then stood still.
@@ -98,6 +100,7 @@ impl Reason {
                 | Reason::ConnectFailed
                 | Reason::UpstreamClosed
                 | Reason::UpstreamMalformed
+                | Reason::BackendError
                 | Reason::ResponseTimeout
                 | Reason::UpstreamStalled
         )

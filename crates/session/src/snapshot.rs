@@ -76,3 +76,6 @@ pub enum BackendEvent {
         backend: u32,
     },
 }
+
+/// The seed of the hashes that a whole fleet must agree on (`maglev`, `source-hash`).
+pub const FLEET_SEED: u64 = 0x6571_7569_706f_6973;

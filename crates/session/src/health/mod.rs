@@ -1,6 +1,6 @@
 //! Health of backends: what is believed of them, and the checks that it rests on.
 //!
-//! The decisions ([`BackendHealth`], [`ramp`], [`panic`]) are pure; only [`probe`] and [`Checker`] touch
+//! The decisions ([`BackendHealth`], [`ramp`], [`mod@panic`]) are pure; only [`probe`] and [`Checker`] touch
 //! a socket or a clock. A backend is out while its checks say so *or* while it is ejected for failing
 //! requests; it takes work again when neither holds.
 

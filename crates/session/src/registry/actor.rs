@@ -1,9 +1,8 @@
 use std::collections::HashMap;
 use std::future;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
@@ -29,7 +28,7 @@ pub struct Registry<P> {
     publisher: P,
     inventory: Inventory,
     published: Published,
-    stats: Arc<ArcSwap<StatsView>>,
+    stats: Arc<RwLock<Arc<StatsView>>>,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Receiver<BackendEvent>,
     reports: mpsc::Receiver<CheckReport>,
@@ -50,7 +49,7 @@ impl<P: Publish> Registry<P> {
     ) -> (Registry<P>, RegistryHandle) {
         let (asking, commands) = mpsc::channel(COMMANDS_WAITING);
         let (reporting, reports) = mpsc::channel(REPORTS_WAITING);
-        let stats = Arc::new(ArcSwap::default());
+        let stats = Arc::default();
         let handle = RegistryHandle { commands: asking, stats: Arc::clone(&stats) };
         let registry = Registry {
             options,
@@ -120,7 +119,8 @@ impl<P: Publish> Registry<P> {
             self.published = built;
         }
         self.inventory = next;
-        self.stats.store(Arc::new(self.inventory.stats()));
+        let stats = Arc::new(self.inventory.stats());
+        *self.stats.write().expect("whoever reads it cannot panic") = stats;
         self.wake = self.inventory.next_wake(now);
         self.follow_checks();
         tracing::info!("configuration applied: {changes}");

@@ -1,12 +1,11 @@
 use std::collections::HashMap;
-use std::hash::Hasher;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use equipoise_core::hash::identity;
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Candidate, SchedulerKind};
-use siphasher::sip::SipHasher13;
 
 use super::inventory::{FrontDoorEntry, Inventory, PoolEntry};
 use crate::config::{PassiveHealth, PoolOptions};
@@ -96,11 +95,6 @@ fn pool_view(
     before: Option<&Arc<PoolView>>,
     scheduler_seed: u64,
 ) -> PoolView {
-    let candidates: Vec<Candidate> = made_of
-        .slots
-        .iter()
-        .map(|slot| Candidate { identity: identity(slot.address), weight: slot.weight })
-        .collect();
     let backends = pool.eligible().map(|b| BackendView {
         id: b.id,
         name: b.config.name.clone(),
@@ -111,12 +105,17 @@ fn pool_view(
         id: pool.id,
         name: made_of.name.clone(),
         generation: before.map(|view| view.generation).unwrap_or_default().next(),
-        scheduler: prepare(made_of.scheduler, &candidates, scheduler_seed),
-        needs_response_time: made_of.scheduler == SchedulerKind::LeastTime,
+        scheduler: prepare(made_of.scheduler, &candidates(&made_of.slots), scheduler_seed),
+        needs_response_time: made_of.scheduler.reads_response_time(),
         backends: backends.collect(),
         options: made_of.options.clone(),
         passive: made_of.passive.clone(),
     }
+}
+
+fn candidates(slots: &[Slot]) -> Vec<Candidate> {
+    let candidate = |s: &Slot| Candidate { identity: identity(s.address), weight: s.weight };
+    slots.iter().map(candidate).collect()
 }
 
 fn front_door_view(entry: &FrontDoorEntry, last: &Snapshot) -> Arc<FrontDoorView> {
@@ -130,18 +129,6 @@ fn front_door_view(entry: &FrontDoorEntry, last: &Snapshot) -> Arc<FrontDoorView
             stats: Arc::clone(&entry.stats),
         }),
     }
-}
-
-/// See [`Candidate::identity`]. Every process must compute the same, whatever its word size, byte
-/// order or version: hence the bytes are spelt out and the key is fixed.
-fn identity(address: SocketAddr) -> u64 {
-    let mut hasher = SipHasher13::new_with_keys(0, 0);
-    match address.ip() {
-        IpAddr::V4(ip) => hasher.write(&ip.octets()),
-        IpAddr::V6(ip) => hasher.write(&ip.octets()),
-    }
-    hasher.write(&address.port().to_be_bytes());
-    hasher.finish()
 }
 
 #[cfg(test)]

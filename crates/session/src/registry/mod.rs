@@ -19,9 +19,8 @@ mod inventory;
 mod notice;
 mod status;
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
-use arc_swap::ArcSwap;
 use equipoise_core::{AdminState, Weight};
 use tokio::sync::{mpsc, oneshot};
 
@@ -83,7 +82,7 @@ struct Target {
 #[derive(Clone, Debug)]
 pub struct RegistryHandle {
     commands: mpsc::Sender<Command>,
-    stats: Arc<ArcSwap<StatsView>>,
+    stats: Arc<RwLock<Arc<StatsView>>>,
 }
 
 impl RegistryHandle {
@@ -165,7 +164,8 @@ impl RegistryHandle {
     /// The counters by what they count, for exposition. Asks nobody: it is as of the last
     /// [`RegistryHandle::apply`], and the counters in it are live.
     pub fn stats(&self) -> Arc<StatsView> {
-        self.stats.load_full()
+        let stats = self.stats.read().expect("whoever writes it cannot panic");
+        Arc::clone(&stats)
     }
 
     /// Ends [`Registry::run`] and with it the health checks. The data plane is not touched.

@@ -1,5 +1,10 @@
 //! An engine with one front door before sample backends.
-#![allow(dead_code, reason = "each test binary uses its part of this")]
+#![allow(
+    dead_code,
+    unused_macros,
+    unused_imports,
+    reason = "each test binary uses its part of this"
+)]
 
 use std::io;
 use std::net::SocketAddr;

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::super::fixtures::*;
 use super::*;
+use crate::config::HealthCheck;
 use crate::{BindError, Snapshot};
 
 /// Records what is published, or refuses it.
@@ -18,14 +19,16 @@ struct Recorder {
     published: mpsc::UnboundedSender<Arc<Snapshot>>,
     last: Arc<Mutex<Arc<Snapshot>>>,
     refuse: Arc<AtomicBool>,
+    refused: Arc<Mutex<Arc<Snapshot>>>,
 }
 
 impl Publish for Recorder {
     fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
         if self.refuse.load(Relaxed) {
-            let door = &snapshot.front_doors[0].config;
+            let door = snapshot.front_doors[0].config.clone();
+            *self.refused.lock().unwrap() = Arc::clone(&snapshot);
             let source = io::ErrorKind::AddrInUse.into();
-            return Err(BindError { front_door: door.name.clone(), address: door.listen, source });
+            return Err(BindError { front_door: door.name, address: door.listen, source });
         }
         *self.last.lock().unwrap() = Arc::clone(&snapshot);
         // A test may have seen enough.
@@ -44,7 +47,12 @@ struct Running {
 
 fn start() -> Running {
     let (sender, published) = mpsc::unbounded_channel();
-    let recorder = Recorder { published: sender, last: Arc::default(), refuse: Arc::default() };
+    let recorder = Recorder {
+        published: sender,
+        last: Arc::default(),
+        refuse: Arc::default(),
+        refused: Arc::default(),
+    };
     let (events, reported) = mpsc::channel(16);
     let options = RegistryOptions { threads: THREADS, scheduler_seed: 0, jitter_seed: 0 };
     let (registry, handle) = Registry::new(options, recorder.clone(), reported);
@@ -52,6 +60,12 @@ fn start() -> Running {
 }
 
 impl Running {
+    /// The next snapshot published; fails rather than waits for ever for one that does not come.
+    async fn next(&mut self) -> Arc<Snapshot> {
+        let next = tokio::time::timeout(seconds(60), self.published.recv());
+        next.await.expect("nothing is published").unwrap()
+    }
+
     fn picked(&self) -> Vec<String> {
         names(&self.recorder.last.lock().unwrap())
     }
@@ -61,7 +75,7 @@ impl Running {
     }
 }
 
-fn names(snapshot: &Snapshot) -> Vec<String> {
+fn names(snapshot: &Arc<Snapshot>) -> Vec<String> {
     snapshot.pools[0].backends.iter().map(|b| b.name.to_string()).collect()
 }
 
@@ -101,8 +115,12 @@ async fn a_configuration_that_cannot_be_bound_changes_nothing() {
     assert_eq!(&*run.handle.stats().pools[0].name, "web");
 
     run.recorder.refuse.store(false, Relaxed);
-    run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
+    run.handle.apply(config(vec![pool("web", 1), pool("new", 2)])).await.unwrap();
     assert_eq!(run.handle.status().await.unwrap().generation, Generation(2));
+    let refused = run.recorder.refused.lock().unwrap().pools[0].clone();
+    let new = run.recorder.last.lock().unwrap().pools[1].clone();
+    assert!(new.id > refused.id, "a number that was seen is given to another pool");
+    assert!(new.backends[0].id > refused.backends[2].id);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,19 +142,19 @@ async fn what_an_operator_set_survives_a_reload() {
 async fn a_reported_backend_is_out_for_its_ejection_and_then_back() {
     let mut run = start();
     run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
-    let first = run.published.recv().await.unwrap();
+    let first = run.next().await;
     run.live(0).failures_in_row.store(5, Relaxed);
     let (pool, backend) = (first.pools[0].id, first.pools[0].backends[0].id);
     let began = TokioInstant::now();
     run.events.send(BackendEvent::Failing { pool, backend }).await.unwrap();
 
-    assert_eq!(names(&run.published.recv().await.unwrap()), ["b2"]);
+    assert_eq!(names(&run.next().await), ["b2"]);
     let status = run.handle.status().await.unwrap();
     let b1 = &status.pools[0].backends[0];
     assert_eq!((b1.health, b1.eligibility), (Health::Unhealthy, Eligibility::Unhealthy));
     assert_eq!(b1.ejection_left, Some(seconds(10)));
 
-    assert_eq!(names(&run.published.recv().await.unwrap()), ["b1", "b2"]);
+    assert_eq!(names(&run.next().await), ["b1", "b2"]);
     let took = began.elapsed();
     assert!((seconds(10)..seconds(10) + Duration::from_millis(5)).contains(&took), "{took:?}");
 }
@@ -151,7 +169,7 @@ async fn a_ramp_publishes_one_snapshot_a_step() {
     run.handle.apply(slow(2)).await.unwrap();
     let began = TokioInstant::now();
     for _ in 0..2 + 10 {
-        run.published.recv().await.unwrap();
+        run.next().await;
     }
     assert_eq!(began.elapsed().as_secs(), 20);
     let status = run.handle.status().await.unwrap();
@@ -162,7 +180,7 @@ async fn a_ramp_publishes_one_snapshot_a_step() {
 }
 
 #[tokio::test]
-async fn checks_take_a_backend_out_and_bring_it_back() {
+async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuration() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut wanted = checked(pool("web", 1));
@@ -171,20 +189,28 @@ async fn checks_take_a_backend_out_and_bring_it_back() {
 
     let mut run = start();
     run.handle.apply(config(vec![wanted.clone()])).await.unwrap();
-    assert_eq!(names(&run.published.recv().await.unwrap()), ["b1"]);
+    assert_eq!(names(&run.next().await), ["b1"]);
     listener.accept().await.unwrap();
     drop(listener);
-    assert!(names(&run.published.recv().await.unwrap()).is_empty());
+    assert!(names(&run.next().await).is_empty());
     let status = run.handle.status().await.unwrap();
     let check = status.pools[0].backends[0].last_check.clone().unwrap();
     assert!(check.result.is_err(), "{check:?}");
 
-    let _listener = TcpListener::bind(address).await.unwrap();
-    assert_eq!(names(&run.published.recv().await.unwrap()), ["b1"]);
+    let listener = TcpListener::bind(address).await.unwrap();
+    let accepting = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    assert_eq!(names(&run.next().await), ["b1"]);
+
+    // Whoever only accepts passes a TCP check and fails an HTTP one.
+    let http = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    wanted.health.as_mut().unwrap().check = http;
+    run.handle.apply(config(vec![wanted.clone()])).await.unwrap();
+    assert!(names(&run.next().await).is_empty());
 
     wanted.health = None;
     run.handle.apply(config(vec![wanted])).await.unwrap();
     assert_eq!(run.handle.status().await.unwrap().pools[0].backends[0].last_check, None);
+    accepting.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,3 +254,9 @@ async fn a_registry_whose_handles_and_events_are_gone_ends() {
     drop((run.handle, run.events));
     run.task.await.unwrap();
 }
+
+/// The binary runs it beside its API, on a task.
+const _: fn(Registry<crate::Engine>) = |registry| {
+    fn sent(_: impl Send) {}
+    sent(registry.run());
+};

@@ -117,13 +117,13 @@ fn a_removed_pool_leaves_nothing_behind() {
 }
 
 #[test]
-fn identities_are_the_same_in_every_process() {
-    // Written down once: a change here re-hashes every fleet in the middle of an upgrade.
-    let rows: [(&str, u64); 3] = [
-        ("10.0.0.1:80", 0xcfcd_a963_bb27_5f54),
-        ("10.0.0.1:81", 0x2256_1390_67bf_e2cb),
-        ("[2001:db8::1]:80", 0x5fb9_77cf_272c_e905),
-    ];
-    let got = rows.map(|(address, _)| identity(address.parse().unwrap()));
-    assert_eq!(got, rows.map(|(_, want)| want), "{got:#x?}");
+fn a_candidate_is_known_by_its_address_whatever_its_pool_name_or_place() {
+    let now = Instant::now();
+    let mut renamed = pool("api", 2);
+    renamed.backends.reverse();
+    renamed.backends[0].name = "other".into();
+    let inventory = inventory(vec![pool("web", 2), renamed], now);
+    let [web, api] = [0, 1].map(|i| candidates(&ingredients(&inventory.pools[i], now).slots));
+    assert_eq!((web[0], web[1]), (api[1], api[0]));
+    assert_ne!(web[0].identity, web[1].identity);
 }

@@ -145,13 +145,13 @@ fn the_only_backend_is_never_ejected_unless_the_threshold_is_zero() {
 fn ejected_backends_come_back_early_when_too_few_others_are_left() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 4))], now);
-    fail(&mut inventory, "b1", now);
-    fail(&mut inventory, "b2", now + seconds(1));
+    fail(&mut inventory, "b2", now);
+    fail(&mut inventory, "b1", now + seconds(1));
     assert_eq!(eligible(&inventory), ["b3", "b4"]);
     // One more goes, by its checks: the ejected one that was due first replaces it.
     let lines = check(&mut inventory, "b3", false, now + seconds(2));
-    assert_eq!(eligible(&inventory), ["b1", "b4"]);
-    assert!(lines[1].contains("b1 is back before its ejection is over"), "{lines:?}");
+    assert_eq!(eligible(&inventory), ["b2", "b4"]);
+    assert!(lines[1].contains("b2 is back before its ejection is over"), "{lines:?}");
     inventory.set_admin("web", "b4", Drain).unwrap();
     settle(&mut inventory, now + seconds(3));
     assert_eq!(eligible(&inventory), ["b1", "b2"]);

@@ -1,0 +1,97 @@
+//! Byte buffers that a thread's connections share: taken when there is something to read, given back
+//! when a connection is idle.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+/// The size of a pooled buffer, bytes.
+pub(crate) const BUFFER_BYTES: usize = 16 << 10;
+
+/// Buffers kept for reuse at the most.
+const KEPT_MAX: usize = 1024;
+
+/// The free buffers of one thread.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    free: RefCell<Vec<Box<[u8]>>>,
+}
+
+impl Buffers {
+    /// An empty buffer of [`BUFFER_BYTES`].
+    pub(crate) fn take(self: &Rc<Self>) -> Buffer {
+        let data = self.free.borrow_mut().pop();
+        let data = data.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+        Buffer { data, start: 0, end: 0, owner: self.clone() }
+    }
+}
+
+/// Bytes read and not yet used: `data[start..end]`.
+pub(crate) struct Buffer {
+    data: Box<[u8]>,
+    start: usize,
+    end: usize,
+    owner: Rc<Buffers>,
+}
+
+impl Buffer {
+    /// Room after the unread bytes, after moving them to the front if there is none.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.data.len() && self.start > 0 {
+            self.data.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.data[self.end..]
+    }
+
+    /// Says that `count` bytes of [`Buffer::space`] were filled.
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end += count;
+        debug_assert!(self.end <= self.data.len());
+    }
+
+    /// Drops `count` unread bytes.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end);
+    }
+
+    /// Whether nothing more can be read into it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.start == 0 && self.end == self.data.len()
+    }
+
+    /// Makes it hold `capacity` bytes at least (a head larger than a pooled buffer).
+    pub(crate) fn grow(&mut self, capacity: usize) {
+        if capacity > self.data.len() {
+            let mut data = vec![0; capacity].into_boxed_slice();
+            data[..self.end - self.start].copy_from_slice(&self.data[self.start..self.end]);
+            (self.start, self.end) = (0, self.end - self.start);
+            self.data = data;
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.data[self.start..self.end]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut free = self.owner.free.borrow_mut();
+        if self.data.len() == BUFFER_BYTES && free.len() < KEPT_MAX {
+            free.push(std::mem::take(&mut self.data));
+        }
+    }
+}

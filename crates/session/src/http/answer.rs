@@ -1,0 +1,105 @@
+//! Answers that the proxy gives itself.
+
+use std::time::Duration;
+
+use crate::reason::Reason;
+
+/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of text.
+pub(crate) fn write_answer(
+    reason: Reason,
+    instance: &str,
+    retry_after: Duration,
+    close: bool,
+    with_body: bool,
+    out: &mut Vec<u8>,
+) {
+    let status = reason.status();
+    let phrase = phrase(status);
+    let body = format!("{status} {phrase}: {}\n", explain(reason));
+    out.clear();
+    let mut line = |text: std::fmt::Arguments<'_>| {
+        use std::io::Write;
+        // Writing to a Vec does not fail.
+        let _ = out.write_fmt(text);
+    };
+    line(format_args!("HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain\r\n"));
+    line(format_args!("Content-Length: {}\r\n", body.len()));
+    line(format_args!("Proxy-Status: \"{instance}\"; error={}\r\n", proxy_error(reason)));
+    line(format_args!("Cache-Control: no-store\r\n"));
+    if status == 503 {
+        line(format_args!("Retry-After: {}\r\n", retry_after.as_secs().max(1)));
+    }
+    if status == 405 {
+        line(format_args!("Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n"));
+    }
+    if close {
+        line(format_args!("Connection: close\r\n"));
+    }
+    out.extend_from_slice(b"\r\n");
+    if with_body {
+        out.extend_from_slice(body.as_bytes());
+    }
+}
+
+fn phrase(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Error",
+    }
+}
+
+/// The error type of RFC 9209 section 2.3 that fits best.
+fn proxy_error(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoBackend => "destination_unavailable",
+        Reason::ConnectRefused => "connection_refused",
+        Reason::ConnectTimeout => "connection_timeout",
+        Reason::ConnectFailed => "destination_ip_unroutable",
+        Reason::UpstreamClosed | Reason::BackendRemoved => "connection_terminated",
+        Reason::UpstreamMalformed => "http_protocol_error",
+        Reason::ResponseTimeout | Reason::RequestTimeout => "http_response_timeout",
+        Reason::UpstreamStalled => "connection_write_timeout",
+        Reason::OutOfResources => "connection_limit_reached",
+        Reason::ShuttingDown => "proxy_internal_response",
+        _ => "http_request_error",
+    }
+}
+
+fn explain(reason: Reason) -> &'static str {
+    match reason {
+        Reason::RequestMalformed => "the request is not well-formed HTTP/1.1",
+        Reason::RequestFraming => "the length of the request's body is ambiguous",
+        Reason::RequestHost => "the request must name exactly one host",
+        Reason::RequestHeadTooLarge => "the request line and headers are too large",
+        Reason::RequestBodyTooLarge => "the request body is too large",
+        Reason::MethodNotAllowed => "this server does not tunnel",
+        Reason::VersionNotSupported => "this server speaks HTTP/1.0 and HTTP/1.1",
+        Reason::CodingNotImplemented => "the transfer coding is unknown",
+        Reason::ExpectationFailed => "the expectation cannot be met",
+        Reason::HeaderTimeout => "the request head did not arrive in time",
+        Reason::BodyTimeout => "the request body did not arrive in time",
+        Reason::NoBackend => "no backend is available",
+        Reason::ConnectRefused => "the backend refused the connection",
+        Reason::ConnectTimeout => "the backend did not accept the connection in time",
+        Reason::ConnectFailed => "the backend cannot be reached",
+        Reason::UpstreamClosed => "the backend closed the connection before it answered",
+        Reason::UpstreamMalformed => "the backend's response is not well-formed",
+        Reason::ResponseTimeout => "the backend did not answer in time",
+        Reason::UpstreamStalled => "the backend stopped taking the request",
+        Reason::RequestTimeout => "the request took too long",
+        Reason::OutOfResources => "the balancer is out of resources",
+        Reason::ShuttingDown => "the balancer is stopping",
+        Reason::BackendRemoved => "the backend was set down",
+        _ => "the request could not be served",
+    }
+}

@@ -1,0 +1,460 @@
+//! One try of a request over an exclusive upstream session.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::connection::{After, ClientConnection};
+use super::exchange::{Failure, request_fault};
+use super::head::{Framing, HeadScanner};
+use super::mux::HandOver;
+use super::pump::{Pump, PumpError, Shape, poll_fill};
+use super::request::RequestHead;
+use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
+use crate::buffer::Buffer;
+use crate::reason::Reason;
+use crate::relay::relay;
+use crate::stats::count_status;
+use crate::upstream::Session;
+use crate::worker::Lease;
+
+/// A request on its way: what each attempt sends, and what is known of it.
+pub(super) struct Outgoing {
+    pub(super) head: RequestHead,
+    /// The head, and what was there of the body when it was read.
+    pub(super) first: Vec<u8>,
+    /// The rest of the body.
+    pub(super) upload: Pump,
+    /// Some of the rest was sent: the request cannot be sent again.
+    pub(super) streamed: bool,
+}
+
+/// How an attempt ended.
+pub(super) enum Attempt {
+    /// The response was sent, or its sending failed.
+    Answered(Answered),
+    /// Nothing was sent to the client.
+    Failed(Failure),
+}
+
+/// A response that reached the client, whole or not.
+pub(super) struct Answered {
+    pub(super) after: After,
+    pub(super) status: u16,
+    /// Why it was not sent to its end.
+    pub(super) failed: Option<Reason>,
+    /// May carry another request.
+    session: Option<Session>,
+    took: Duration,
+}
+
+/// The upstream side of an attempt.
+struct Upstream<'a> {
+    lease: &'a Lease,
+    session: Session,
+    /// Bytes of [`Outgoing::first`] that were sent.
+    sent: usize,
+    /// The backend takes no more; it may still have answered.
+    deaf: bool,
+    /// What was read from it and not yet used.
+    input: Option<Buffer>,
+    /// Bytes written on the session before this request.
+    written_before: u64,
+    /// Nothing of other requests comes after this response.
+    reusable: bool,
+}
+
+impl ClientConnection {
+    /// Sends the request over `session`, and the response to the client.
+    pub(super) async fn attempt(
+        &mut self,
+        lease: &Lease,
+        session: Session,
+        outgoing: &mut Outgoing,
+    ) -> Attempt {
+        let upstream = Upstream {
+            lease,
+            written_before: session.written,
+            session,
+            sent: 0,
+            deaf: false,
+            input: None,
+            reusable: true,
+        };
+        let answer = self.worker.take_vec();
+        self.attempt_from(upstream, None, answer, outgoing).await
+    }
+
+    /// Goes on with a session that was handed over while the response was awaited or came. `unsent` is
+    /// what the client has not been sent yet of it.
+    pub(super) async fn resume(
+        &mut self,
+        hand_over: HandOver,
+        unsent: Vec<u8>,
+        outgoing: &mut Outgoing,
+    ) -> (Attempt, Lease) {
+        let upstream = Upstream {
+            lease: &hand_over.lease,
+            written_before: hand_over.session.written,
+            session: hand_over.session,
+            sent: outgoing.first.len(),
+            deaf: false,
+            input: hand_over.input,
+            reusable: !hand_over.shared,
+        };
+        let attempt = self.attempt_from(upstream, hand_over.response, unsent, outgoing).await;
+        (attempt, hand_over.lease)
+    }
+
+    async fn attempt_from(
+        &mut self,
+        mut upstream: Upstream<'_>,
+        response: Option<(ResponseHead, Pump)>,
+        mut answer: Vec<u8>,
+        outgoing: &mut Outgoing,
+    ) -> Attempt {
+        let begun = Instant::now();
+        let lease = upstream.lease;
+        let idle = self.door.view().config.timeouts.idle;
+        let uploaded = outgoing.upload.is_done();
+        self.arm(begun, if uploaded { lease.pool().options.response_timeout } else { idle });
+        let response = match response {
+            Some((head, body)) => Ok((head, Some(body))),
+            None => {
+                let head = self.response_head(&mut upstream, outgoing, &mut answer).await;
+                head.map(|head| (head, None))
+            }
+        };
+        let attempt = match response {
+            Ok((head, body)) => {
+                let mut answered =
+                    self.respond(&mut upstream, outgoing, head, body, &mut answer).await;
+                answered.took = begun.elapsed();
+                let reusable = answered.failed.is_none()
+                    && head.keep_alive
+                    && outgoing.upload.is_done()
+                    && upstream.input.is_none()
+                    && upstream.reusable;
+                lease.stats().bytes_out.add(upstream.session.written - upstream.written_before);
+                answered.session = reusable.then_some(upstream.session);
+                Attempt::Answered(answered)
+            }
+            Err(reason) => {
+                let lost = reason == Reason::UpstreamClosed && upstream.input.is_none();
+                let repeatable = || {
+                    outgoing.head.is_idempotent
+                        || upstream.session.nothing_arrived_since(upstream.written_before)
+                };
+                let may_retry = lost && !outgoing.streamed && repeatable();
+                Attempt::Failed(Failure {
+                    reason,
+                    may_retry,
+                    stale: lost && upstream.session.reused,
+                })
+            }
+        };
+        self.worker.give_vec(answer);
+        attempt
+    }
+
+    /// Sends the request and waits for the final response's head, which is put into `answer` as the
+    /// client gets it; interim ones are passed on.
+    async fn response_head(
+        &mut self,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        answer: &mut Vec<u8>,
+    ) -> Result<ResponseHead, Reason> {
+        let view = self.door.view();
+        let via = view.config.via.then(|| self.worker.shared.instance.clone());
+        let mut scanner = HeadScanner::default();
+        let mut watch_client = true;
+        loop {
+            if let Some(input) = &mut upstream.input {
+                let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
+                let close = close || self.is_closing();
+                let reply = Reply { request: &outgoing.head, close, via: via.as_deref() };
+                let head = read_response(input, &mut scanner, &reply, answer);
+                match head.map_err(|_| Reason::UpstreamMalformed)? {
+                    Some(head) => {
+                        input.consume(head.bytes);
+                        if !head.is_interim() {
+                            return Ok(head);
+                        }
+                        self.pass_interim(outgoing, answer).await?;
+                        scanner = HeadScanner::default();
+                        if input.is_empty() {
+                            upstream.input = None;
+                        }
+                        continue;
+                    }
+                    None if input.is_full() => input.grow(HEAD_BYTES_MAX + 1),
+                    None => {}
+                }
+            }
+            let read = poll_fn(|cx| self.poll_response(cx, upstream, outgoing, &mut watch_client));
+            if read.await? == 0 {
+                return Err(Reason::UpstreamClosed);
+            }
+        }
+    }
+
+    /// Sends the 1xx head in `answer` to the client, if it can read one.
+    async fn pass_interim(
+        &mut self,
+        outgoing: &Outgoing,
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        if !outgoing.head.http10 {
+            let mut sent = 0;
+            poll_fn(|cx| self.poll_send(cx, answer, &mut sent)).await?;
+            self.door.stats(|stats| count_status(&stats.responses, 100));
+        }
+        answer.clear();
+        Ok(())
+    }
+
+    /// Pushes the request on and reads some of the response.
+    fn poll_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        watch_client: &mut bool,
+    ) -> Poll<Result<usize, Reason>> {
+        if let Err(reason) = self.poll_request(cx, upstream, outgoing) {
+            return Poll::Ready(Err(reason));
+        }
+        let from = &upstream.session.socket;
+        if let Poll::Ready(read) = poll_fill(cx, from, &mut upstream.input, &self.worker.buffers) {
+            if let Ok(count) = read {
+                upstream.lease.stats().bytes_in.add(count as u64);
+            }
+            return Poll::Ready(read.map_err(|_| Reason::UpstreamClosed));
+        }
+        let uploaded = outgoing.upload.is_done();
+        if *watch_client && uploaded && self.client.poll_readable(cx).is_ready() {
+            // A further request, or the client has closed its half and may still read.
+            if self.client.is_reset() {
+                return Poll::Ready(Err(Reason::ClientGone));
+            }
+            *watch_client = false;
+        }
+        let overdue = match (uploaded, self.input.is_some()) {
+            (true, _) => Reason::ResponseTimeout,
+            (false, true) => Reason::UpstreamStalled,
+            (false, false) => Reason::BodyTimeout,
+        };
+        match self.interruption(upstream.lease, overdue) {
+            Some(reason) => Poll::Ready(Err(reason)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Sends what can be sent of the request now.
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+    ) -> Result<(), Reason> {
+        let session = &mut upstream.session;
+        while upstream.sent < outgoing.first.len() && !upstream.deaf {
+            match session.socket.poll_write(cx, &outgoing.first[upstream.sent..]) {
+                Poll::Ready(Ok(count)) => {
+                    upstream.sent += count;
+                    session.written += count as u64;
+                }
+                Poll::Ready(Err(_)) => upstream.deaf = true,
+                Poll::Pending => return Ok(()),
+            }
+        }
+        if upstream.deaf || outgoing.upload.is_done() {
+            return Ok(());
+        }
+        let (buffers, client) = (&self.worker.buffers, &self.client);
+        let moved = outgoing.upload.poll(cx, client, &mut self.input, buffers, &session.socket);
+        let count = outgoing.upload.take_moved();
+        if count > 0 {
+            outgoing.streamed = true;
+            session.written += count;
+            self.door.stats(|stats| stats.bytes_in.add(count));
+            self.arm(Instant::now(), self.door.view().config.timeouts.idle);
+        }
+        match moved {
+            Poll::Ready(Ok(())) => {
+                self.arm(Instant::now(), upstream.lease.pool().options.response_timeout);
+            }
+            Poll::Ready(Err(PumpError::Sink)) => upstream.deaf = true,
+            Poll::Ready(Err(error)) => return Err(request_fault(&error)),
+            Poll::Pending => {}
+        }
+        Ok(())
+    }
+
+    /// Sends the response whose head is in `answer` and whose body begins in `upstream.input`, or what is
+    /// left of its body.
+    async fn respond(
+        &mut self,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        head: ResponseHead,
+        body: Option<Pump>,
+        answer: &mut Vec<u8>,
+    ) -> Answered {
+        let status = head.status;
+        self.door.stats(|stats| count_status(&stats.responses, status));
+        count_status(&upstream.lease.stats().responses, status);
+        if status == 101 {
+            return self.tunnel(upstream, outgoing, answer).await;
+        }
+        let shape = Shape::of_response(head.framing, &outgoing.head);
+        let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
+        let drained = match &mut upstream.input {
+            Some(input) => download.drain_into(input, answer),
+            None => Ok(()),
+        };
+        if upstream.input.as_ref().is_some_and(|input| input.is_empty()) {
+            upstream.input = None;
+        }
+        let to_end = match (head.framing, shape) {
+            (Framing::UntilClose, Shape::Same) | (Framing::Chunked, Shape::Unwrap) => true,
+            _ => !outgoing.head.keep_alive || !outgoing.upload.is_done() || self.is_closing(),
+        };
+        let mut sending = Sending { sent: 0, download, drained, armed: false };
+        let result =
+            poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
+        let (after, failed) = match result {
+            Ok(()) if to_end => (After::Close, None),
+            Ok(()) => (After::KeepAlive, None),
+            Err(reason) => {
+                self.door.dropped(reason);
+                (After::Abort, Some(reason))
+            }
+        };
+        Answered { after, status, failed, session: None, took: Duration::ZERO }
+    }
+
+    /// Sends the 101 in `answer`, and then bytes both ways until the connection ends.
+    async fn tunnel(
+        &mut self,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        answer: &[u8],
+    ) -> Answered {
+        let mut sent = 0;
+        let result = poll_fn(|cx| {
+            // The request may not be through yet, and the other protocol begins after it.
+            if let Err(reason) = self.poll_request(cx, upstream, outgoing) {
+                return Poll::Ready(Err(reason));
+            }
+            match self.poll_send(cx, answer, &mut sent) {
+                Poll::Ready(Ok(())) if outgoing.upload.is_done() => Poll::Ready(Ok(())),
+                Poll::Ready(Err(reason)) => Poll::Ready(Err(reason)),
+                _ => match self.interruption(upstream.lease, Reason::ClientStalled) {
+                    Some(reason) => Poll::Ready(Err(reason)),
+                    None => Poll::Pending,
+                },
+            }
+        });
+        let failed = match result.await {
+            Ok(()) => {
+                let end = relay(
+                    &self.worker,
+                    &self.door,
+                    upstream.lease,
+                    &self.client,
+                    &mut upstream.session,
+                    self.input.take(),
+                    upstream.input.take(),
+                    &self.deadline,
+                    self.door.view().config.timeouts.idle,
+                );
+                // The relay has counted its reason.
+                end.await;
+                None
+            }
+            Err(reason) => {
+                self.door.dropped(reason);
+                Some(reason)
+            }
+        };
+        let took = Duration::ZERO;
+        Answered { after: After::Abort, status: 101, failed, session: None, took }
+    }
+
+    fn poll_respond(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        answer: &[u8],
+        sending: &mut Sending,
+    ) -> Poll<Result<(), Reason>> {
+        let sent_before = sending.sent;
+        if let Poll::Ready(Err(reason)) = self.poll_send(cx, answer, &mut sending.sent) {
+            return Poll::Ready(Err(reason));
+        }
+        let mut moved = (sending.sent - sent_before) as u64;
+        if sending.sent == answer.len() {
+            if let Err(error) = &sending.drained {
+                return Poll::Ready(Err(response_fault(error)));
+            }
+            let (buffers, from) = (&self.worker.buffers, &upstream.session.socket);
+            let pumped =
+                sending.download.poll(cx, from, &mut upstream.input, buffers, &self.client);
+            let count = sending.download.take_moved();
+            self.door.stats(|stats| stats.bytes_out.add(count));
+            upstream.lease.stats().bytes_in.add(count);
+            moved += count;
+            if let Poll::Ready(result) = pumped {
+                return Poll::Ready(result.map_err(|error| response_fault(&error)));
+            }
+        }
+        if !outgoing.upload.is_done() {
+            // The response is what counts now; an upload that fails ends with the connection.
+            let _ = self.poll_request(cx, upstream, outgoing);
+        }
+        if moved > 0 || !sending.armed {
+            sending.armed = true;
+            self.arm(Instant::now(), self.door.view().config.timeouts.idle);
+        }
+        let to_client = upstream.input.is_some() || sending.sent < answer.len();
+        let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
+        match self.interruption(upstream.lease, overdue) {
+            Some(reason) => Poll::Ready(Err(reason)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Counts how a request went at its backend, and keeps its session.
+    pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
+        let now = Instant::now();
+        if let Some(session) = answered.session {
+            self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
+        }
+        match answered.failed {
+            Some(reason) => self.worker.backend_failed(lease, reason),
+            None => self.worker.backend_answered(lease, answered.status, answered.took, now),
+        }
+    }
+}
+
+/// The client side of a response.
+struct Sending {
+    /// Bytes of the answer that were sent.
+    sent: usize,
+    download: Pump,
+    /// Whether what was read with the head was well-formed.
+    drained: Result<(), PumpError>,
+    armed: bool,
+}
+
+/// What a body that cannot be moved to the client means.
+fn response_fault(error: &PumpError) -> Reason {
+    match error {
+        PumpError::Source => Reason::UpstreamClosed,
+        PumpError::Malformed | PumpError::TooLarge => Reason::UpstreamMalformed,
+        PumpError::Sink => Reason::ClientGone,
+    }
+}

@@ -1,0 +1,263 @@
+//! A client's connection: one request after the other.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::answer::write_answer;
+use super::head::HeadScanner;
+use super::mux::Ticket;
+use super::pump::poll_fill;
+use super::request::{Origin, RequestHead, read_request};
+use crate::buffer::Buffer;
+use crate::deadline::Deadline;
+use crate::reason::Reason;
+use crate::socket::Socket;
+use crate::stats::count_status;
+use crate::worker::{ClientHashes, Door, Phase, Worker};
+
+/// How long, and for how many bytes, a client that was refused is still read from, so that the answer
+/// reaches it before the reset that unread bytes would cause (RFC 9112, section 9.6).
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 256 << 10;
+
+/// What is to become of a connection after an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Another request may follow.
+    KeepAlive,
+    /// The response told the client that it closes.
+    Close,
+    /// Nothing more can be said to the client.
+    Abort,
+}
+
+/// One client's connection.
+pub(crate) struct ClientConnection {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) door: Rc<Door>,
+    pub(crate) client: Rc<Socket>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) hashes: ClientHashes,
+    pub(crate) deadline: Rc<Deadline>,
+    /// Its place on multiplexed sessions.
+    pub(super) ticket: Option<Rc<Ticket>>,
+    /// What was read and not yet used; only there while it holds something.
+    pub(crate) input: Option<Buffer>,
+    /// When the current request has to be over.
+    pub(crate) request_end: Option<Instant>,
+}
+
+enum Next {
+    Request(RequestHead),
+    Closed,
+    Refused(Reason),
+}
+
+impl ClientConnection {
+    pub(crate) async fn run(mut self) {
+        let mut out = self.worker.take_vec();
+        let mut now = Instant::now();
+        loop {
+            let after = match self.next_request(now, &mut out).await {
+                Next::Request(head) => {
+                    now = Instant::now();
+                    self.exchange(head, &mut out, &mut now).await
+                }
+                Next::Refused(reason) => {
+                    self.answer(reason, true, true, &mut out).await;
+                    After::Close
+                }
+                Next::Closed => break,
+            };
+            match after {
+                After::KeepAlive => {}
+                After::Close => {
+                    self.linger().await;
+                    break;
+                }
+                After::Abort => break,
+            }
+        }
+        self.worker.give_vec(out);
+    }
+
+    /// Whether the client is to be told that this response is the last.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.door.closing.get() || self.worker.phase.get() != Phase::Running
+    }
+
+    /// Arms the deadline for a phase of the request, within the bound on the whole of it.
+    pub(crate) fn arm(&self, now: Instant, phase: Duration) {
+        let left =
+            self.request_end.map_or(phase, |end| end.saturating_duration_since(now).min(phase));
+        self.deadline.set(now, left);
+    }
+
+    /// What a deadline that has passed means: the phase's own reason, unless the whole request is overdue.
+    pub(crate) fn timed_out(&self, phase: Reason) -> Reason {
+        match self.request_end {
+            Some(end) if Instant::now() >= end => Reason::RequestTimeout,
+            _ => phase,
+        }
+    }
+
+    /// Reads the next request's head; `now` is when the last response ended.
+    async fn next_request(&mut self, now: Instant, out: &mut Vec<u8>) -> Next {
+        let view = self.door.view();
+        let config = &view.config;
+        let mut scanner = HeadScanner::default();
+        let mut begun = false;
+        self.deadline.set(now, config.timeouts.idle);
+        loop {
+            if let Some(input) = &mut self.input {
+                // Some clients send an empty line after a body (RFC 9112, section 2.2).
+                while !begun && input.starts_with(b"\r\n") {
+                    input.consume(2);
+                }
+                if input.is_full() {
+                    input.grow(config.limits.head_bytes_max + 1);
+                }
+                let origin = Origin {
+                    client: self.peer.ip(),
+                    door: config,
+                    instance: &self.worker.shared.instance,
+                };
+                match read_request(input, &mut scanner, &origin, out) {
+                    Ok(Some(head)) => {
+                        input.consume(head.bytes);
+                        self.request_end =
+                            config.timeouts.request.map(|bound| Instant::now() + bound);
+                        self.drop_empty_input();
+                        return Next::Request(head);
+                    }
+                    Ok(None) => {}
+                    Err(reason) => return Next::Refused(reason),
+                }
+                self.drop_empty_input();
+                if self.input.is_some() && !std::mem::replace(&mut begun, true) {
+                    self.deadline.set(Instant::now(), config.timeouts.header);
+                }
+            }
+            match poll_fn(|cx| self.poll_more(cx, begun)).await {
+                Ok(0) => return Next::Closed,
+                Ok(_) => {}
+                Err(Reason::HeaderTimeout) => return Next::Refused(Reason::HeaderTimeout),
+                Err(_) => return Next::Closed,
+            }
+        }
+    }
+
+    /// Reads more of a head; between requests the connection ends when it is idle for too long, or when
+    /// the door closes.
+    fn poll_more(&mut self, cx: &mut Context<'_>, begun: bool) -> Poll<Result<usize, Reason>> {
+        if let Poll::Ready(read) =
+            poll_fill(cx, &self.client, &mut self.input, &self.worker.buffers)
+        {
+            let read = read.map_err(|_| Reason::ClientGone);
+            if let Ok(count) = read {
+                self.door.stats(|stats| stats.bytes_in.add(count as u64));
+            }
+            return Poll::Ready(read);
+        }
+        if self.worker.phase.get() == Phase::Cutting || (!begun && self.is_closing()) {
+            return Poll::Ready(Err(Reason::ShuttingDown));
+        }
+        if self.deadline.is_past() {
+            let reason = if begun { Reason::HeaderTimeout } else { Reason::IdleTimeout };
+            if !begun {
+                self.door.dropped(reason);
+            }
+            return Poll::Ready(Err(reason));
+        }
+        Poll::Pending
+    }
+
+    fn drop_empty_input(&mut self) {
+        if self.input.as_ref().is_some_and(|input| input.is_empty()) {
+            self.input = None;
+        }
+    }
+
+    /// Answers for the proxy itself, counting the reason.
+    pub(crate) async fn answer(
+        &mut self,
+        reason: Reason,
+        close: bool,
+        with_body: bool,
+        out: &mut Vec<u8>,
+    ) -> After {
+        self.door.dropped(reason);
+        if reason.status() == 0 {
+            return After::Abort;
+        }
+        let snapshot = self.worker.snapshot();
+        let retry_after =
+            snapshot.pools.get(self.door.view().pool).map(|pool| pool.options.retry_after);
+        let instance = &self.worker.shared.instance;
+        write_answer(reason, instance, retry_after.unwrap_or_default(), close, with_body, out);
+        self.door.stats(|stats| count_status(&stats.responses, reason.status()));
+        self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
+        let mut sent = 0;
+        let result = poll_fn(|cx| self.poll_send(cx, out, &mut sent)).await;
+        match result {
+            Ok(()) if close => After::Close,
+            Ok(()) => After::KeepAlive,
+            Err(_) => After::Abort,
+        }
+    }
+
+    /// Writes `bytes[*sent..]` to the client.
+    pub(crate) fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        sent: &mut usize,
+    ) -> Poll<Result<(), Reason>> {
+        while *sent < bytes.len() {
+            match self.client.poll_write(cx, &bytes[*sent..]) {
+                Poll::Ready(Ok(count)) => {
+                    *sent += count;
+                    self.door.stats(|stats| stats.bytes_out.add(count as u64));
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),
+                Poll::Pending if self.deadline.is_past() => {
+                    return Poll::Ready(Err(self.timed_out(Reason::ClientStalled)));
+                }
+                Poll::Pending if self.worker.phase.get() == Phase::Cutting => {
+                    return Poll::Ready(Err(Reason::ShuttingDown));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Closes so that what was written arrives: FIN, then reads what the client still sends for a while.
+    async fn linger(&mut self) {
+        self.client.shutdown_write();
+        self.deadline.set(Instant::now(), LINGER);
+        let mut read_on = LINGER_BYTES;
+        let mut buffer = self.input.take();
+        loop {
+            if let Some(buffer) = &mut buffer {
+                buffer.consume(buffer.len());
+            }
+            let read = poll_fn(|cx| {
+                match poll_fill(cx, &self.client, &mut buffer, &self.worker.buffers) {
+                    Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
+                    Poll::Pending if self.deadline.is_past() => Poll::Ready(0),
+                    Poll::Pending if self.worker.phase.get() == Phase::Cutting => Poll::Ready(0),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await;
+            read_on = read_on.saturating_sub(read);
+            if read == 0 || read_on == 0 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What request and response heads have in common: finding their end, reading header fields.
+
+/// A head that does not keep to RFC 9112's line syntax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadLine;
+
+/// Finds the end of a head as its bytes arrive, looking at each byte once.
+///
+/// Lines end with CR LF and nothing else: a lone LF and a line that begins with white space (obsolete
+/// folding) are refused, because the next proxy may read them otherwise (RFC 9112, sections 2.2 and 5.2;
+/// the RFC would allow a recipient to accept a lone LF). A lone CR and NUL are left to `httparse`,
+/// which refuses them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeadScanner {
+    /// Where the line being read begins.
+    line: usize,
+    /// Up to where it was looked at.
+    seen: usize,
+}
+
+impl HeadScanner {
+    /// The length of the head with its empty line, or `None` if `bytes` does not hold it whole yet.
+    /// `bytes` starts where it started in earlier calls.
+    pub(crate) fn find_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadLine> {
+        for at in memchr::memchr_iter(b'\n', &bytes[self.seen..]) {
+            let newline = self.seen + at;
+            let line = &bytes[self.line..newline];
+            let [text @ .., b'\r'] = line else { return Err(BadLine) };
+            match text.first() {
+                None => return Ok(Some(newline + 1)),
+                Some(b' ' | b'\t') => return Err(BadLine),
+                Some(_) => self.line = newline + 1,
+            }
+        }
+        self.seen = bytes.len();
+        Ok(None)
+    }
+}
+
+/// The header fields that the proxy itself reads or drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    Connection,
+    ContentLength,
+    Expect,
+    Forwarded,
+    Host,
+    /// `Keep-Alive`, `Proxy-Connection`: about one connection only.
+    HopByHop,
+    Te,
+    TransferEncoding,
+    Upgrade,
+    Via,
+    XForwardedFor,
+    XForwardedHost,
+    XForwardedProto,
+    Other,
+}
+
+impl Field {
+    /// Reads a field's name.
+    pub(crate) fn of(name: &str) -> Field {
+        let candidates: &[(&str, Field)] = match name.len() {
+            2 => &[("te", Field::Te)],
+            3 => &[("via", Field::Via)],
+            4 => &[("host", Field::Host)],
+            6 => &[("expect", Field::Expect)],
+            7 => &[("upgrade", Field::Upgrade)],
+            9 => &[("forwarded", Field::Forwarded)],
+            10 => &[("connection", Field::Connection), ("keep-alive", Field::HopByHop)],
+            14 => &[("content-length", Field::ContentLength)],
+            15 => &[("x-forwarded-for", Field::XForwardedFor)],
+            16 => &[
+                ("proxy-connection", Field::HopByHop),
+                ("x-forwarded-host", Field::XForwardedHost),
+            ],
+            17 => &[
+                ("transfer-encoding", Field::TransferEncoding),
+                ("x-forwarded-proto", Field::XForwardedProto),
+            ],
+            _ => &[],
+        };
+        candidates
+            .iter()
+            .find(|(known, _)| name.eq_ignore_ascii_case(known))
+            .map_or(Field::Other, |(_, field)| *field)
+    }
+
+    /// Whether a `Connection` header may name it to have it dropped. Dropping one of these would change
+    /// what the message is, or whom it is said to come from.
+    pub(crate) fn may_be_nominated(self) -> bool {
+        matches!(self, Field::Other | Field::HopByHop | Field::Te | Field::Upgrade)
+    }
+}
+
+/// What the `Connection` headers of a message say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Connection {
+    pub(crate) close: bool,
+    pub(crate) keep_alive: bool,
+    pub(crate) upgrade: bool,
+    /// It names other fields, which are then dropped.
+    pub(crate) nominates: bool,
+}
+
+impl Connection {
+    /// Reads one `Connection` header's value.
+    pub(crate) fn read(&mut self, value: &[u8]) {
+        for token in tokens(value) {
+            if token.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if token.eq_ignore_ascii_case(b"upgrade") {
+                self.upgrade = true;
+            } else {
+                self.nominates = true;
+            }
+        }
+    }
+}
+
+/// The tokens of a comma-separated list.
+pub(crate) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(|t| t.trim_ascii()).filter(|t| !t.is_empty())
+}
+
+/// Whether a `Connection` header among `headers` names `name`.
+pub(crate) fn is_nominated(name: &str, headers: &[httparse::Header<'_>]) -> bool {
+    headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case("connection"))
+        .flat_map(|header| tokens(header.value))
+        .any(|token| token.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Reads a `Content-Length` value: digits only, as RFC 9110 section 8.6 writes it.
+pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    value
+        .iter()
+        .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+}
+
+/// How long a message's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// This many bytes.
+    Length(u64),
+    /// Chunks, the last one empty.
+    Chunked,
+    /// Until the connection closes; responses only.
+    UntilClose,
+}
+
+impl Framing {
+    pub(crate) const EMPTY: Framing = Framing::Length(0);
+}
+
+/// Reads the header fields that say how long the body is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lengths {
+    length: Option<u64>,
+    coded: Option<Coding>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    Chunked,
+    Other,
+}
+
+/// Why a body's length cannot be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadLength {
+    /// Contradictory, repeated or unreadable.
+    Ambiguous,
+    /// A transfer coding that we do not speak.
+    UnknownCoding,
+}
+
+impl Lengths {
+    /// Reads a `Content-Length`; a second one is refused even when it says the same.
+    pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), BadLength> {
+        let length = content_length(value).ok_or(BadLength::Ambiguous)?;
+        match self.length.replace(length) {
+            None => Ok(()),
+            Some(_) => Err(BadLength::Ambiguous),
+        }
+    }
+
+    /// Reads a `Transfer-Encoding`; a second one is refused.
+    pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), BadLength> {
+        let chunked = value.eq_ignore_ascii_case(b"chunked");
+        let coding = if chunked { Coding::Chunked } else { Coding::Other };
+        match self.coded.replace(coding) {
+            None => Ok(()),
+            Some(_) => Err(BadLength::Ambiguous),
+        }
+    }
+
+    /// Whether a `Content-Length` was there.
+    pub(crate) fn is_stated(self) -> bool {
+        self.length.is_some()
+    }
+
+    /// The framing that the fields state, if any.
+    pub(crate) fn framing(self, http10: bool) -> Result<Option<Framing>, BadLength> {
+        match (self.length, self.coded) {
+            (Some(_), Some(_)) => Err(BadLength::Ambiguous),
+            (None, Some(_)) if http10 => Err(BadLength::Ambiguous),
+            (None, Some(Coding::Other)) => Err(BadLength::UnknownCoding),
+            (None, Some(Coding::Chunked)) => Ok(Some(Framing::Chunked)),
+            (Some(length), None) => Ok(Some(Framing::Length(length))),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// Copies the header lines of a message, in runs, leaving some out.
+///
+/// A field line that is kept is kept to the letter, so that runs of lines can be copied at once.
+pub(crate) struct LineCopier<'a> {
+    head: &'a [u8],
+    run: Option<usize>,
+}
+
+impl<'a> LineCopier<'a> {
+    /// `head` is the whole head, its empty line included.
+    pub(crate) fn new(head: &'a [u8]) -> Self {
+        LineCopier { head, run: None }
+    }
+
+    /// Keeps or leaves out the line of `header`, which comes after those already seen.
+    pub(crate) fn line(&mut self, header: &httparse::Header<'_>, keep: bool, out: &mut Vec<u8>) {
+        if keep == self.run.is_some() {
+            return;
+        }
+        let start = header.name.as_ptr() as usize - self.head.as_ptr() as usize;
+        match self.run.take() {
+            Some(from) => out.extend_from_slice(&self.head[from..start]),
+            None => self.run = Some(start),
+        }
+    }
+
+    /// Copies what is left of the last run, without the empty line.
+    pub(crate) fn finish(self, out: &mut Vec<u8>) {
+        if let Some(from) = self.run {
+            out.extend_from_slice(&self.head[from..self.head.len() - 2]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(bytes: &[u8]) -> Result<Option<usize>, BadLine> {
+        HeadScanner::default().find_end(bytes)
+    }
+
+    #[test]
+    fn the_end_is_found_wherever_the_bytes_are_cut() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nrest";
+        for cut in 0..=head.len() {
+            let mut scanner = HeadScanner::default();
+            let first = scanner.find_end(&head[..cut]).unwrap();
+            assert_eq!(first.is_some(), cut >= 27, "cut at {cut}");
+            if first.is_none() {
+                assert_eq!(scanner.find_end(head), Ok(Some(27)), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn lone_line_feeds_and_folded_lines_are_refused() {
+        assert_eq!(scan(b"GET / HTTP/1.1\nHost: a\r\n\r\n"), Err(BadLine));
+        assert_eq!(scan(b"GET / HTTP/1.1\r\nHost: a\n\r\n"), Err(BadLine));
+        assert_eq!(scan(b"GET / HTTP/1.1\r\nHost: a\r\n\n"), Err(BadLine));
+        assert_eq!(scan(b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n"), Err(BadLine));
+        assert_eq!(scan(b"GET / HTTP/1.1\r\nA: b\r\n\tc\r\n\r\n"), Err(BadLine));
+        assert_eq!(scan(b"\n"), Err(BadLine));
+    }
+
+    #[test]
+    fn content_length_is_digits_and_fits() {
+        assert_eq!(content_length(b"0"), Some(0));
+        assert_eq!(content_length(b"007"), Some(7));
+        assert_eq!(content_length(b"18446744073709551615"), Some(u64::MAX));
+        for bad in ["", "+1", "-1", "1 2", "3, 3", "0x10", "18446744073709551616", "1;", "\u{661}"]
+        {
+            assert_eq!(content_length(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn lines_left_out_leave_the_others_as_they_were() {
+        let head = b"X / HTTP/1.1\r\nA: 1\r\nB:2\r\nC:  3 \r\nD: 4\r\n\r\n";
+        for mask in 0..16u32 {
+            let mut headers = [httparse::EMPTY_HEADER; 8];
+            let mut request = httparse::Request::new(&mut headers);
+            request.parse(head).unwrap();
+            let mut out = Vec::new();
+            let mut copier = LineCopier::new(head);
+            let mut wanted = String::new();
+            let lines = ["A: 1\r\n", "B:2\r\n", "C:  3 \r\n", "D: 4\r\n"];
+            for (i, header) in request.headers.iter().enumerate() {
+                let keep = mask & (1 << i) != 0;
+                copier.line(header, keep, &mut out);
+                if keep {
+                    wanted += lines[i];
+                }
+            }
+            copier.finish(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        }
+    }
+}

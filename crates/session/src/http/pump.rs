@@ -1,0 +1,282 @@
+//! Moving a body from one socket to the other in bounded memory.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use super::chunk::{BadChunk, ChunkReader};
+use super::head::Framing;
+use super::request::RequestHead;
+use crate::buffer::{Buffer, Buffers};
+use crate::socket::Socket;
+
+/// How a body's bytes change on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Not at all; chunks are checked and passed.
+    Same,
+    /// Chunks are put around the payload.
+    Wrap,
+    /// Chunks are taken off.
+    Unwrap,
+}
+
+impl Shape {
+    /// How a response's body changes on its way to the client that made `request`.
+    pub(crate) fn of_response(framing: Framing, request: &RequestHead) -> Shape {
+        match framing {
+            Framing::UntilClose if !request.http10 => Shape::Wrap,
+            Framing::Chunked if request.http10 => Shape::Unwrap,
+            _ => Shape::Same,
+        }
+    }
+}
+
+/// Why a body could not be moved to its end.
+#[derive(Debug)]
+pub(crate) enum PumpError {
+    /// The sender's connection failed or ended early.
+    Source,
+    /// The chunks are malformed.
+    Malformed,
+    /// The payload exceeds the limit.
+    TooLarge,
+    /// The receiver's connection failed.
+    Sink,
+}
+
+#[derive(Debug)]
+enum Left {
+    Length(u64),
+    Chunked(ChunkReader),
+    UntilClose,
+    Nothing,
+}
+
+/// A body on its way.
+pub(crate) struct Pump {
+    left: Left,
+    shape: Shape,
+    /// Bytes at the front of the input that were checked and are to be written as they are.
+    checked: usize,
+    /// Reshaped bytes to be written, and how many of them were.
+    out: Vec<u8>,
+    out_sent: usize,
+    payload: u64,
+    payload_max: u64,
+    /// Bytes written since the last [`Pump::take_moved`].
+    moved: u64,
+}
+
+impl Pump {
+    pub(crate) fn new(framing: Framing, shape: Shape, payload_max: Option<u64>) -> Pump {
+        let left = match framing {
+            Framing::Length(0) => Left::Nothing,
+            Framing::Length(length) => Left::Length(length),
+            Framing::Chunked => Left::Chunked(ChunkReader::new()),
+            Framing::UntilClose => Left::UntilClose,
+        };
+        Pump {
+            left,
+            shape,
+            checked: 0,
+            out: Vec::new(),
+            out_sent: 0,
+            payload: 0,
+            payload_max: payload_max.unwrap_or(u64::MAX),
+            moved: 0,
+        }
+    }
+
+    /// Whether everything was written.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.left, Left::Nothing) && self.checked == 0 && self.out_sent == self.out.len()
+    }
+
+    /// How much more is known to come.
+    pub(crate) fn left_at_least(&self) -> u64 {
+        match self.left {
+            Left::Length(left) => left,
+            _ => 0,
+        }
+    }
+
+    /// Bytes written since this was last asked.
+    pub(crate) fn take_moved(&mut self) -> u64 {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Appends to `to` what `input` holds of the body, in its new shape, and drops it from `input`.
+    pub(crate) fn drain_into(
+        &mut self,
+        input: &mut Buffer,
+        to: &mut Vec<u8>,
+    ) -> Result<(), PumpError> {
+        while !input.is_empty() && !matches!(self.left, Left::Nothing) {
+            if self.shape == Shape::Same {
+                let count = self.check(input)?;
+                to.extend_from_slice(&input[..count]);
+                input.consume(count);
+            } else {
+                self.reshape(input)?;
+                to.append(&mut self.out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what can be moved; ready when the body has been written to its end. `input` holds what was
+    /// read and not yet written, and is only there while it holds something.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Socket,
+        input: &mut Option<Buffer>,
+        buffers: &Rc<Buffers>,
+        to: &Socket,
+    ) -> Poll<Result<(), PumpError>> {
+        loop {
+            ready!(self.poll_flush(cx, input, to))?;
+            if matches!(self.left, Left::Nothing) {
+                return Poll::Ready(Ok(()));
+            }
+            match input {
+                Some(buffer) if !buffer.is_empty() => {
+                    if self.shape == Shape::Same {
+                        self.checked = self.check(buffer)?;
+                    } else {
+                        self.reshape(buffer)?;
+                    }
+                }
+                _ => {
+                    *input = None;
+                    if ready!(poll_fill(cx, from, input, buffers)).map_err(|_| PumpError::Source)?
+                        == 0
+                    {
+                        self.end()?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what is ready to be written.
+    fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &mut Option<Buffer>,
+        to: &Socket,
+    ) -> Poll<Result<(), PumpError>> {
+        while self.out_sent < self.out.len() {
+            let sent = ready!(to.poll_write(cx, &self.out[self.out_sent..]));
+            let sent = sent.map_err(|_| PumpError::Sink)?;
+            self.out_sent += sent;
+            self.moved += sent as u64;
+        }
+        self.out.clear();
+        self.out_sent = 0;
+        while let (Some(buffer), 1..) = (input.as_mut(), self.checked) {
+            let sent = ready!(to.poll_write(cx, &buffer[..self.checked]));
+            let sent = sent.map_err(|_| PumpError::Sink)?;
+            buffer.consume(sent);
+            self.checked -= sent;
+            self.moved += sent as u64;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The source has ended.
+    fn end(&mut self) -> Result<(), PumpError> {
+        match self.left {
+            Left::UntilClose => {
+                self.left = Left::Nothing;
+                if self.shape == Shape::Wrap {
+                    self.out.extend_from_slice(b"0\r\n\r\n");
+                }
+                Ok(())
+            }
+            _ => Err(PumpError::Source),
+        }
+    }
+
+    /// How many of `bytes` belong to the body, which may be passed as they are.
+    fn check(&mut self, bytes: &[u8]) -> Result<usize, PumpError> {
+        match &mut self.left {
+            Left::Nothing => Ok(0),
+            Left::UntilClose => Ok(bytes.len()),
+            Left::Length(left) => {
+                let count = (bytes.len() as u64).min(*left);
+                *left -= count;
+                if *left == 0 {
+                    self.left = Left::Nothing;
+                }
+                Ok(count as usize)
+            }
+            Left::Chunked(reader) => {
+                let mut count = 0;
+                while count < bytes.len() && !reader.is_done() {
+                    let piece = reader.read(&bytes[count..])?;
+                    count += piece.consumed;
+                    self.payload += piece.payload as u64;
+                }
+                if reader.is_done() {
+                    self.left = Left::Nothing;
+                }
+                if self.payload > self.payload_max {
+                    return Err(PumpError::TooLarge);
+                }
+                Ok(count)
+            }
+        }
+    }
+
+    /// Takes body bytes from `input` into `out`, in their new shape.
+    fn reshape(&mut self, input: &mut Buffer) -> Result<(), PumpError> {
+        match &mut self.left {
+            Left::Chunked(reader) => {
+                let piece = reader.read(input)?;
+                self.out.extend_from_slice(&input[piece.consumed - piece.payload..piece.consumed]);
+                if reader.is_done() {
+                    self.left = Left::Nothing;
+                }
+                input.consume(piece.consumed);
+            }
+            _ => {
+                // A chunk around what was read; `Wrap` is only used for bodies that end with the connection.
+                let size = format!("{:x}\r\n", input.len());
+                self.out.extend_from_slice(size.as_bytes());
+                self.out.extend_from_slice(input);
+                self.out.extend_from_slice(b"\r\n");
+                input.consume(input.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<BadChunk> for PumpError {
+    fn from(_: BadChunk) -> Self {
+        PumpError::Malformed
+    }
+}
+
+/// Reads into `input`, taking a buffer for it once there is something to read. 0 is the end.
+pub(crate) fn poll_fill(
+    cx: &mut Context<'_>,
+    from: &Socket,
+    input: &mut Option<Buffer>,
+    buffers: &Rc<Buffers>,
+) -> Poll<io::Result<usize>> {
+    if input.is_none() {
+        ready!(from.poll_readable(cx))?;
+    }
+    let buffer = input.get_or_insert_with(|| buffers.take());
+    let result = from.poll_read(cx, buffer.space());
+    if let Poll::Ready(Ok(read)) = &result {
+        buffer.filled(*read);
+    }
+    if buffer.is_empty() {
+        *input = None;
+    }
+    result
+}

@@ -1,0 +1,367 @@
+//! Reading a client's request head, and writing the head that the backend gets.
+
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+
+use super::head::{
+    BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated,
+};
+use crate::config::{Forwarded, FrontDoor};
+use crate::reason::Reason;
+
+/// Header fields that can be parsed at all; `headers-max` is lower.
+pub(crate) const HEADERS_PARSED_MAX: usize = 256;
+
+/// What the proxy has to know of a request whose head it has forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestHead {
+    /// Bytes of the head, its empty line included.
+    pub(crate) bytes: usize,
+    /// HEAD: the response has no body, whatever its header says.
+    pub(crate) is_head: bool,
+    /// It may be sent again when it is not known whether it arrived (RFC 9110, section 9.2.2).
+    pub(crate) is_idempotent: bool,
+    /// The client speaks HTTP/1.0: no chunks, no 1xx.
+    pub(crate) http10: bool,
+    /// The client allows another request on the connection.
+    pub(crate) keep_alive: bool,
+    /// How long its body is.
+    pub(crate) framing: Framing,
+    /// The client waits for a 100 before it sends the body.
+    pub(crate) expects_continue: bool,
+    /// It asks for another protocol.
+    pub(crate) upgrade: bool,
+}
+
+/// What is added to a request about where it came from.
+pub(crate) struct Origin<'a> {
+    pub(crate) client: IpAddr,
+    pub(crate) door: &'a FrontDoor,
+    pub(crate) instance: &'a str,
+}
+
+/// Reads the head at the start of `input` if it is whole, and writes into `out` (emptied first) the
+/// head that goes upstream. `Ok(None)`: more bytes are needed.
+///
+/// # Errors
+/// The reason to refuse the request and close the connection.
+pub(crate) fn read_request(
+    input: &[u8],
+    scanner: &mut HeadScanner,
+    origin: &Origin<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Option<RequestHead>, Reason> {
+    let limits = &origin.door.limits;
+    let Some(bytes) = scanner.find_end(input).map_err(|_| Reason::RequestMalformed)? else {
+        let first_is_odd = input.first().is_some_and(|byte| !byte.is_ascii_alphabetic());
+        return match input.len() > limits.head_bytes_max {
+            true => Err(Reason::RequestHeadTooLarge),
+            false if first_is_odd => Err(Reason::RequestMalformed),
+            false => Ok(None),
+        };
+    };
+    if bytes > limits.head_bytes_max {
+        return Err(Reason::RequestHeadTooLarge);
+    }
+    let head = &input[..bytes];
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS_PARSED_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut headers) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return Err(Reason::RequestMalformed),
+        Err(httparse::Error::TooManyHeaders) => return Err(Reason::RequestHeadTooLarge),
+        Err(httparse::Error::Version) if names_http_version(head) => {
+            return Err(Reason::VersionNotSupported);
+        }
+        Err(_) => return Err(Reason::RequestMalformed),
+    }
+    if request.headers.len() > limits.headers_max {
+        return Err(Reason::RequestHeadTooLarge);
+    }
+    // A complete parse has all three.
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(Reason::RequestMalformed);
+    };
+    let http10 = version == 0;
+    let fields = read_fields(request.headers)?;
+    let framing = fields.lengths.framing(http10).map_err(|bad| match bad {
+        BadLength::Ambiguous => Reason::RequestFraming,
+        BadLength::UnknownCoding => Reason::CodingNotImplemented,
+    })?;
+    let framing = framing.unwrap_or(Framing::EMPTY);
+    if let (Framing::Length(length), Some(max)) = (framing, limits.body_bytes_max)
+        && length > max
+    {
+        return Err(Reason::RequestBodyTooLarge);
+    }
+    let target = Target::read(method, target, &fields, http10)?;
+    let parsed = RequestHead {
+        bytes,
+        is_head: method == "HEAD",
+        is_idempotent: matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"),
+        http10,
+        keep_alive: if http10 {
+            fields.connection.keep_alive && !fields.connection.close
+        } else {
+            !fields.connection.close
+        },
+        framing,
+        expects_continue: fields.expects_continue && !http10,
+        upgrade: fields.connection.upgrade && fields.upgrade && !http10,
+    };
+    write_request(head, method, &target, request.headers, &fields, &parsed, origin, out);
+    Ok(Some(parsed))
+}
+
+fn names_http_version(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    matches!(version, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit())
+}
+
+/// What the header fields of a request say to the proxy.
+#[derive(Default)]
+struct Fields<'a> {
+    connection: Connection,
+    lengths: Lengths,
+    host: Option<&'a [u8]>,
+    expects_continue: bool,
+    upgrade: bool,
+    te_trailers: bool,
+    x_forwarded_for: Option<&'a [u8]>,
+    x_forwarded_proto: Option<&'a [u8]>,
+    x_forwarded_host: Option<&'a [u8]>,
+    forwarded: Option<&'a [u8]>,
+}
+
+fn read_fields<'a>(headers: &[httparse::Header<'a>]) -> Result<Fields<'a>, Reason> {
+    let mut fields = Fields::default();
+    for header in headers {
+        let value = header.value;
+        match Field::of(header.name) {
+            Field::Connection => fields.connection.read(value),
+            Field::ContentLength => {
+                fields.lengths.content_length(value).map_err(|_| Reason::RequestFraming)?;
+            }
+            Field::TransferEncoding => {
+                fields.lengths.transfer_encoding(value).map_err(|_| Reason::RequestFraming)?;
+            }
+            Field::Host => {
+                if fields.host.replace(value).is_some() || !is_authority(value) {
+                    return Err(Reason::RequestHost);
+                }
+            }
+            Field::Expect => {
+                if !value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(Reason::ExpectationFailed);
+                }
+                fields.expects_continue = true;
+            }
+            Field::Upgrade => fields.upgrade = true,
+            Field::Te => fields.te_trailers |= value.eq_ignore_ascii_case(b"trailers"),
+            // Of several lines the last one is appended to; earlier lines stay before it.
+            Field::XForwardedFor => fields.x_forwarded_for = Some(value),
+            Field::XForwardedProto => fields.x_forwarded_proto = Some(value),
+            Field::XForwardedHost => fields.x_forwarded_host = Some(value),
+            Field::Forwarded => fields.forwarded = Some(value),
+            Field::HopByHop | Field::Via | Field::Other => {}
+        }
+    }
+    Ok(fields)
+}
+
+/// Whether a `Host` value is `host [":" port]` and nothing that another reader might take for more.
+fn is_authority(value: &[u8]) -> bool {
+    value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+}
+
+/// A request target as it goes upstream.
+struct Target<'a> {
+    /// Origin form, or `*`.
+    path: &'a str,
+    /// `path` is to be preceded by a slash (absolute form without a path).
+    needs_slash: bool,
+    /// The value of `Host`.
+    host: &'a [u8],
+}
+
+impl<'a> Target<'a> {
+    /// Reads the target of any form (RFC 9112, section 3.2). The authority of an absolute target must be
+    /// the one that `Host` names: a reader that goes by the other would see another site.
+    fn read(
+        method: &str,
+        target: &'a str,
+        fields: &Fields<'a>,
+        http10: bool,
+    ) -> Result<Self, Reason> {
+        if method == "CONNECT" {
+            return Err(Reason::MethodNotAllowed);
+        }
+        let host = match fields.host {
+            Some(host) => host,
+            // RFC 9112 asks HTTP/1.1 alone for it; 1.0 clients may have none.
+            None if http10 => b"",
+            None => return Err(Reason::RequestHost),
+        };
+        if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
+            return Ok(Target { path: target, needs_slash: false, host });
+        }
+        let rest = strip_scheme(target).ok_or(Reason::RequestMalformed)?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.is_empty() || !is_authority(authority.as_bytes()) {
+            return Err(Reason::RequestMalformed);
+        }
+        if fields.host.is_some() && !authority.as_bytes().eq_ignore_ascii_case(host) {
+            return Err(Reason::RequestHost);
+        }
+        // OPTIONS without a path asks about the server as a whole (RFC 9112, section 3.2.4).
+        let path = if path.is_empty() && method == "OPTIONS" { "*" } else { path };
+        let needs_slash = !path.starts_with(['/', '*']);
+        Ok(Target { path, needs_slash, host: authority.as_bytes() })
+    }
+}
+
+fn strip_scheme(target: &str) -> Option<&str> {
+    let (scheme, rest) = target.split_once("://")?;
+    (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")).then_some(rest)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn write_request(
+    head: &[u8],
+    method: &str,
+    target: &Target<'_>,
+    headers: &[httparse::Header<'_>],
+    fields: &Fields<'_>,
+    parsed: &RequestHead,
+    origin: &Origin<'_>,
+    out: &mut Vec<u8>,
+) {
+    out.clear();
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    if target.needs_slash {
+        out.push(b'/');
+    }
+    out.extend_from_slice(target.path.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(target.host);
+    out.extend_from_slice(b"\r\n");
+    let forwarded = origin.door.forwarded;
+    let mut lines = LineCopier::new(head);
+    for header in headers {
+        let field = Field::of(header.name);
+        let keep = match field {
+            Field::Host | Field::Connection | Field::HopByHop | Field::Te => false,
+            Field::Upgrade => parsed.upgrade,
+            // Written anew below, in front of nothing another hop could read otherwise.
+            Field::TransferEncoding | Field::ContentLength => false,
+            // The last line of each is written anew with the client appended.
+            Field::XForwardedFor => keeps(forwarded, header, fields.x_forwarded_for),
+            Field::Forwarded => keeps(forwarded, header, fields.forwarded),
+            Field::XForwardedProto | Field::XForwardedHost => forwarded != Forwarded::Replace,
+            Field::Expect => parsed.expects_continue,
+            Field::Via | Field::Other => true,
+        };
+        let nominated = fields.connection.nominates
+            && field.may_be_nominated()
+            && is_nominated(header.name, headers);
+        lines.line(header, keep && !nominated, out);
+    }
+    lines.finish(out);
+    match parsed.framing {
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::Length(length) if length > 0 || fields.lengths.is_stated() => {
+            out.extend_from_slice(b"Content-Length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        Framing::Length(_) | Framing::UntilClose => {}
+    }
+    match (parsed.upgrade, fields.te_trailers) {
+        (true, true) => out.extend_from_slice(b"Connection: upgrade, TE\r\nTE: trailers\r\n"),
+        (true, false) => out.extend_from_slice(b"Connection: upgrade\r\n"),
+        (false, true) => out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n"),
+        (false, false) => {}
+    }
+    if forwarded != Forwarded::Off {
+        write_origin(target.host, fields, origin, out);
+    }
+    if origin.door.via {
+        write_via(parsed.http10, origin.instance, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether a forwarding header's line goes upstream as it is: all but the last one, which is rewritten.
+fn keeps(mode: Forwarded, header: &httparse::Header<'_>, last: Option<&[u8]>) -> bool {
+    match mode {
+        Forwarded::Off => true,
+        Forwarded::Replace => false,
+        Forwarded::Append => last.is_none_or(|last| !std::ptr::eq(last, header.value)),
+    }
+}
+
+/// Adds the client to `X-Forwarded-*` and `Forwarded` (RFC 7239).
+fn write_origin(host: &[u8], fields: &Fields<'_>, origin: &Origin<'_>, out: &mut Vec<u8>) {
+    let append = origin.door.forwarded == Forwarded::Append;
+    let previous = |value: Option<&'_ [u8]>, out: &mut Vec<u8>| {
+        if let Some(value) = value.filter(|value| append && !value.is_empty()) {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
+        }
+    };
+    let client = origin.client.to_canonical();
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    previous(fields.x_forwarded_for, out);
+    write_ip(client, out);
+    if !append || fields.x_forwarded_proto.is_none() {
+        out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
+    }
+    if (!append || fields.x_forwarded_host.is_none()) && !host.is_empty() {
+        out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
+        out.extend_from_slice(host);
+    }
+    out.extend_from_slice(b"\r\nForwarded: ");
+    previous(fields.forwarded, out);
+    out.extend_from_slice(b"for=");
+    match client {
+        IpAddr::V4(_) => write_ip(client, out),
+        IpAddr::V6(_) => {
+            out.extend_from_slice(b"\"[");
+            write_ip(client, out);
+            out.extend_from_slice(b"]\"");
+        }
+    }
+    if !host.is_empty() {
+        out.extend_from_slice(b";host=\"");
+        out.extend_from_slice(host);
+        out.push(b'"');
+    }
+    out.extend_from_slice(b";proto=http\r\n");
+}
+
+fn write_ip(ip: IpAddr, out: &mut Vec<u8>) {
+    if let IpAddr::V4(ip) = ip {
+        for (i, octet) in ip.octets().into_iter().enumerate() {
+            if i > 0 {
+                out.push(b'.');
+            }
+            out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+        }
+    } else {
+        // Writing to a Vec does not fail.
+        let _ = write!(out, "{ip}");
+    }
+}
+
+/// Adds a `Via` line (RFC 9110, section 7.6.3).
+pub(crate) fn write_via(http10: bool, instance: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(if http10 { b"Via: 1.0 " } else { b"Via: 1.1 " });
+    out.extend_from_slice(instance.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,155 @@
+//! Reading a backend's response head, and writing the head that the client gets.
+
+use std::mem::MaybeUninit;
+
+use super::head::{Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated};
+use super::request::{HEADERS_PARSED_MAX, RequestHead, write_via};
+
+/// A response head is refused beyond this.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// A response that is not HTTP/1.x, or whose length is ambiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadResponse;
+
+/// What the proxy has to know of a response whose head it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResponseHead {
+    /// Bytes of the head, its empty line included.
+    pub(crate) bytes: usize,
+    /// 100..=999.
+    pub(crate) status: u16,
+    /// How long its body is.
+    pub(crate) framing: Framing,
+    /// The backend allows another request on the session.
+    pub(crate) keep_alive: bool,
+}
+
+impl ResponseHead {
+    /// Whether another head follows for the same request.
+    pub(crate) fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+}
+
+/// What the client is told beyond what the backend says.
+pub(crate) struct Reply<'a> {
+    pub(crate) request: &'a RequestHead,
+    /// The client's connection closes after this response.
+    pub(crate) close: bool,
+    /// Add `Via`, under this name.
+    pub(crate) via: Option<&'a str>,
+}
+
+impl Reply<'_> {
+    /// Whether a body without a length is sent on in chunks: the client's connection can then be kept.
+    pub(crate) fn chunks(&self, framing: Framing) -> bool {
+        framing == Framing::UntilClose && !self.request.http10
+    }
+}
+
+/// Reads the head at the start of `input` if it is whole, and appends to `out` the head that the client
+/// gets. `Ok(None)`: more bytes are needed.
+pub(crate) fn read_response(
+    input: &[u8],
+    scanner: &mut HeadScanner,
+    reply: &Reply<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Option<ResponseHead>, BadResponse> {
+    let Some(bytes) = scanner.find_end(input).map_err(|_| BadResponse)? else {
+        let odd = !b"HTTP/1.".starts_with(&input[..input.len().min(7)]);
+        return if odd || input.len() > HEAD_BYTES_MAX { Err(BadResponse) } else { Ok(None) };
+    };
+    let head = &input[..bytes];
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS_PARSED_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        head,
+        &mut headers,
+    );
+    if !matches!(parsed, Ok(httparse::Status::Complete(_))) {
+        return Err(BadResponse);
+    }
+    let (Some(version), Some(status)) = (response.version, response.code) else {
+        return Err(BadResponse);
+    };
+    // Nobody switches to a protocol that was not asked for.
+    if status < 100 || (status == 101 && !reply.request.upgrade) {
+        return Err(BadResponse);
+    }
+    let mut connection = Connection::default();
+    let mut lengths = Lengths::default();
+    for header in response.headers.iter() {
+        match Field::of(header.name) {
+            Field::Connection => connection.read(header.value),
+            Field::ContentLength => {
+                lengths.content_length(header.value).map_err(|_| BadResponse)?
+            }
+            Field::TransferEncoding => {
+                lengths.transfer_encoding(header.value).map_err(|_| BadResponse)?;
+            }
+            _ => {}
+        }
+    }
+    let stated = lengths.framing(version == 0).map_err(|_| BadResponse)?;
+    let bodiless = reply.request.is_head || matches!(status, 100..=199 | 204 | 304);
+    let framing = if bodiless { Framing::EMPTY } else { stated.unwrap_or(Framing::UntilClose) };
+    let persistent = if version == 0 { connection.keep_alive } else { true };
+    let result = ResponseHead {
+        bytes,
+        status,
+        framing,
+        keep_alive: persistent && !connection.close && framing != Framing::UntilClose,
+    };
+    write_response(head, &response, connection, &result, reply, out);
+    Ok(Some(result))
+}
+
+fn write_response(
+    head: &[u8],
+    response: &httparse::Response<'_, '_>,
+    connection: Connection,
+    read: &ResponseHead,
+    reply: &Reply<'_>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(read.status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(response.reason.unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    let http10 = reply.request.http10;
+    let mut lines = LineCopier::new(head);
+    for header in response.headers.iter() {
+        let field = Field::of(header.name);
+        let keep = match field {
+            Field::Connection | Field::HopByHop => false,
+            Field::Upgrade => read.status == 101 || read.status == 426,
+            // An HTTP/1.0 client gets the payload alone, up to the close.
+            Field::TransferEncoding => !http10,
+            _ => true,
+        };
+        let nominated = connection.nominates
+            && field.may_be_nominated()
+            && is_nominated(header.name, response.headers);
+        lines.line(header, keep && !nominated, out);
+    }
+    lines.finish(out);
+    if reply.chunks(read.framing) {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if read.status == 101 {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+    } else if !read.is_interim() {
+        match (reply.close, http10) {
+            (true, _) => out.extend_from_slice(b"Connection: close\r\n"),
+            (false, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            (false, false) => {}
+        }
+    }
+    if let Some(instance) = reply.via {
+        write_via(false, instance, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}

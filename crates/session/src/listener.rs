@@ -1,0 +1,134 @@
+//! Listening and accepting.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::{Domain, Type};
+
+use crate::config::Protocol;
+use crate::socket::{self, Socket};
+use crate::worker::{Door, Worker};
+use crate::{http, tcp};
+
+/// Connections that the kernel queues for us.
+const BACKLOG: i32 = 4096;
+
+/// Accepting rests this long when descriptors or memory have run out.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepted in a row before other tasks get their turn.
+const BURST: usize = 32;
+
+/// Binds one socket per thread to `address`, all or none.
+///
+/// The kernel spreads connections over them (`SO_REUSEPORT`). Since that option would also let two
+/// processes share the port unknowingly, a socket without it is bound first to see that it is free.
+pub(crate) fn bind(
+    address: SocketAddr,
+    protocol: Protocol,
+    threads: usize,
+) -> io::Result<Vec<OwnedFd>> {
+    drop(open(address, protocol, false)?);
+    (0..threads).map(|_| open(address, protocol, true).map(OwnedFd::from)).collect()
+}
+
+fn open(address: SocketAddr, protocol: Protocol, shared: bool) -> io::Result<socket2::Socket> {
+    let kind = if protocol == Protocol::Udp { Type::DGRAM } else { Type::STREAM };
+    let socket =
+        socket2::Socket::new(Domain::for_address(address), kind.nonblocking().cloexec(), None)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    if protocol != Protocol::Udp {
+        socket.set_reuse_address(true)?;
+        // Inherited by accepted sockets, which saves a system call per connection.
+        socket.set_tcp_nodelay(true)?;
+    }
+    socket.set_reuse_port(shared)?;
+    socket.bind(&address.into())?;
+    if protocol != Protocol::Udp && shared {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket)
+}
+
+/// Accepts connections for a TCP or HTTP door until it closes, then what its queue still holds.
+pub(crate) async fn accept(
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    listener: OwnedFd,
+) -> io::Result<()> {
+    let listener = socket::watch(listener)?;
+    let mut paused = false;
+    loop {
+        let limit = door.view().config.limits.connections_max;
+        if door.open.get() >= limit {
+            door.stats(|stats| stats.accept_pauses.add(1));
+            while door.open.get() >= limit && !door.closing.get() {
+                door.room.notified().await;
+            }
+        }
+        let mut ready = tokio::select! {
+            biased;
+            () = door.closed() => {
+                while let Ok((fd, peer)) = socket::accept(listener.as_raw_fd()) {
+                    serve(&worker, &door, fd, peer);
+                }
+                return Ok(());
+            }
+            ready = listener.readable() => ready?,
+        };
+        for _ in 0..BURST {
+            match socket::accept(listener.as_raw_fd()) {
+                Ok((fd, peer)) => {
+                    paused = false;
+                    serve(&worker, &door, fd, peer);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready.clear_ready();
+                    break;
+                }
+                Err(error) if is_exhaustion(&error) => {
+                    door.stats(|stats| stats.accept_pauses.add(1));
+                    if !std::mem::replace(&mut paused, true) {
+                        let door = &door.view().config.name;
+                        tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                    break;
+                }
+                // The connection died in the queue, or the kernel reports a network error of it.
+                Err(_) => {}
+            }
+            if door.open.get() >= limit {
+                break;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn is_exhaustion(error: &io::Error) -> bool {
+    let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| exhausted.contains(&code))
+}
+
+fn serve(worker: &Rc<Worker>, door: &Rc<Door>, fd: OwnedFd, peer: SocketAddr) {
+    let Ok(socket) = Socket::new(fd) else {
+        return;
+    };
+    let (worker, door) = (worker.clone(), door.clone());
+    let protocol = door.view().config.protocol;
+    match protocol {
+        Protocol::Http => {
+            tokio::task::spawn_local(http::serve(worker, door, socket, peer));
+        }
+        Protocol::Tcp => {
+            tokio::task::spawn_local(tcp::serve(worker, door, socket, peer));
+        }
+        Protocol::Udp => unreachable!("UDP doors do not accept connections"),
+    }
+}

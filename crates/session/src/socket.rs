@@ -1,0 +1,236 @@
+//! A connected stream socket on this thread's event loop.
+//!
+//! Unlike `tokio::net::TcpStream` its reads and writes take `&self`, so that a client's socket can be
+//! written by the task that owns the upstream session; and a short read clears readiness at once, which
+//! saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::task::{Context, Poll, ready};
+
+use socket2::{Domain, SockRef, Type};
+use tokio::io::unix::AsyncFd;
+
+/// Registers a descriptor with this thread's event loop.
+pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd stays open, and the same, until it is dropped, which AsyncFd does last.
+    unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
+}
+
+/// A non-blocking stream socket.
+pub(crate) struct Socket {
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl Socket {
+    /// Registers a connected, non-blocking socket with this thread's event loop.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
+        Ok(Socket { fd: watch(fd)? })
+    }
+
+    /// Opens a connection; resolves when it is established or has failed.
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Socket> {
+        let socket = socket2::Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking().cloexec(),
+            None,
+        )?;
+        // Nothing here benefits from Nagle; a socket that refuses the option still works.
+        let _ = socket.set_tcp_nodelay(true);
+        match socket.connect(&address.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        let socket = Socket::new(socket.into())?;
+        loop {
+            let mut guard = socket.fd.writable().await?;
+            if let Some(error) = SockRef::from(&socket.fd.get_ref()).take_error()? {
+                return Err(error);
+            }
+            if SockRef::from(&socket.fd.get_ref()).peer_addr().is_ok() {
+                break;
+            }
+            guard.clear_ready();
+        }
+        Ok(socket)
+    }
+
+    /// Reads into `buffer`; 0 is the end of the stream.
+    pub(crate) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.fd.poll_read_ready(cx))?;
+            match recv(self.as_raw_fd(), buffer) {
+                Ok(read) => {
+                    if read > 0 && read < buffer.len() {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(read));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Ready when a read would not block (data, end or error).
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _guard = ready!(self.fd.poll_read_ready(cx))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes some of `bytes`.
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_writing(cx, |fd| send(fd, bytes))
+    }
+
+    /// Runs `operation` on the descriptor once it is writable, again while it says `WouldBlock`.
+    pub(crate) fn poll_writing<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(RawFd) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            let mut guard = ready!(self.fd.poll_write_ready(cx))?;
+            match operation(self.as_raw_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Runs `operation` on the descriptor once it is readable, again while it says `WouldBlock`.
+    pub(crate) fn poll_reading<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(RawFd) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            let mut guard = ready!(self.fd.poll_read_ready(cx))?;
+            match operation(self.as_raw_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Writes what the kernel takes now, without waiting and without a waker.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.as_raw_fd(), bytes)
+    }
+
+    /// Where the peer connected to (an accepted socket), or whence this one did.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        let address = SockRef::from(self.fd.get_ref()).local_addr()?;
+        address.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// Sends FIN after what was written.
+    pub(crate) fn shutdown_write(&self) {
+        // The peer may be gone already; there is nothing to do about it.
+        let _ = SockRef::from(self.fd.get_ref()).shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Makes the close that follows send RST: the peer learns that its message was cut.
+    pub(crate) fn reset_on_close(&self) {
+        // A socket that refuses the option closes with FIN, which is the next best thing.
+        let _ = SockRef::from(self.fd.get_ref()).set_linger(Some(std::time::Duration::ZERO));
+    }
+
+    /// Whether the peer has reset the connection (as against half-closed it); consumes nothing.
+    pub(crate) fn is_reset(&self) -> bool {
+        let mut byte = 0u8;
+        // SAFETY: the pointer and length describe `byte`; MSG_PEEK leaves the stream as it is.
+        let read = unsafe {
+            libc::recv(
+                self.as_raw_fd(),
+                (&raw mut byte).cast(),
+                1,
+                libc::MSG_PEEK | libc::MSG_DONTWAIT,
+            )
+        };
+        read < 0 && io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+    }
+
+    /// Bytes that the peer's kernel has acknowledged, ever; `None` where the kernel does not say.
+    pub(crate) fn bytes_acknowledged(&self) -> Option<u64> {
+        // SAFETY: tcp_info is plain integers, for which all-zero is a value.
+        let mut info: TcpInfoPrefix = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<TcpInfoPrefix>() as libc::socklen_t;
+        // SAFETY: the pointer and length describe `info`; the kernel writes at most `length` bytes.
+        let result = unsafe {
+            libc::getsockopt(
+                self.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        (result == 0 && length as usize >= size_of::<TcpInfoPrefix>()).then_some(info.bytes_acked)
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// The start of the kernel's `struct tcp_info` up to `tcpi_bytes_acked` (include/uapi/linux/tcp.h);
+/// libc's copy ends before it.
+#[repr(C)]
+struct TcpInfoPrefix {
+    states: [u8; 8],
+    counters: [u32; 24],
+    pacing_rates: [u64; 2],
+    bytes_acked: u64,
+}
+
+const _: () = assert!(std::mem::offset_of!(TcpInfoPrefix, bytes_acked) == 120);
+
+fn recv(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and length describe `buffer`, which is borrowed for the call.
+    let read = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) }
+}
+
+fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and length describe `bytes`, which is borrowed for the call.
+    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Accepts one connection, non-blocking and close-on-exec.
+pub(crate) fn accept(listener: RawFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let mut storage = socket2::SockAddrStorage::zeroed();
+    let mut length = storage.size_of();
+    // SAFETY: the storage is large enough for any address and `length` says how large; the descriptor
+    // returned is new and ours alone.
+    let fd = unsafe {
+        let fd = libc::accept4(
+            listener,
+            (&raw mut storage).cast(),
+            &raw mut length,
+            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+        );
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    // SAFETY: the kernel filled `length` bytes of the storage.
+    let address = unsafe { socket2::SockAddr::new(storage, length) };
+    let address = address
+        .as_socket()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "peer is not an IP address"))?;
+    Ok((fd, address))
+}

@@ -1,0 +1,133 @@
+//! Kept-open sessions to the backends: the virtual client's side towards them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use crate::live::BackendLive;
+use crate::reason::Reason;
+use crate::snapshot::{BackendView, Snapshot};
+use crate::socket::Socket;
+use crate::stats::BackendStats;
+
+/// An open connection to a backend.
+pub(crate) struct Session {
+    pub(crate) socket: Socket,
+    /// Bytes written on it so far.
+    pub(crate) written: u64,
+    /// It has carried a request before.
+    pub(crate) reused: bool,
+    backend: u32,
+    thread: usize,
+    live: Arc<BackendLive>,
+}
+
+impl Session {
+    /// Opens a session; the caller bounds the time.
+    pub(crate) async fn open(backend: &BackendView, thread: usize) -> io::Result<Session> {
+        let socket = Socket::connect(backend.address).await?;
+        let stats = backend.live.stats.shard(thread);
+        stats.sessions_opened.add(1);
+        stats.sessions_open.add(1);
+        Ok(Session {
+            socket,
+            written: 0,
+            reused: false,
+            backend: backend.id,
+            thread,
+            live: backend.live.clone(),
+        })
+    }
+
+    /// Whether the backend's kernel has acknowledged nothing beyond the first `before` bytes, so that
+    /// no later byte can have reached the application.
+    pub(crate) fn nothing_arrived_since(&self, before: u64) -> bool {
+        // The kernel's count includes the SYN.
+        self.socket.bytes_acknowledged().is_some_and(|acknowledged| acknowledged <= before + 1)
+    }
+
+    fn stats(&self) -> &BackendStats {
+        self.live.stats.shard(self.thread)
+    }
+
+    fn is_silent(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.socket.poll_readable(&mut cx).is_pending()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stats().sessions_open.sub(1);
+    }
+}
+
+/// The name of what kept a session from opening.
+pub(crate) fn connect_failure(error: &io::Error) -> Reason {
+    const EXHAUSTED: [i32; 5] =
+        [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    match error.raw_os_error() {
+        Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Reason::ConnectRefused,
+        Some(libc::ETIMEDOUT) => Reason::ConnectTimeout,
+        _ => Reason::ConnectFailed,
+    }
+}
+
+/// The idle sessions of one thread, by backend.
+#[derive(Default)]
+pub(crate) struct IdleSessions {
+    by_backend: RefCell<Vec<VecDeque<(Instant, Session)>>>,
+}
+
+impl IdleSessions {
+    /// The most recently used session to the backend that is still open and silent.
+    pub(crate) fn take(&self, backend: u32) -> Option<Session> {
+        let mut all = self.by_backend.borrow_mut();
+        let sessions = all.get_mut(backend as usize)?;
+        while let Some((_, session)) = sessions.pop_back() {
+            // One that has become readable was closed by the backend, or says something unasked.
+            if session.is_silent() {
+                session.stats().sessions_reused.add(1);
+                return Some(session);
+            }
+        }
+        None
+    }
+
+    /// Keeps a session for later, unless there are `max` already.
+    pub(crate) fn give(&self, mut session: Session, max: usize, now: Instant) {
+        let mut all = self.by_backend.borrow_mut();
+        let index = session.backend as usize;
+        if all.len() <= index {
+            all.resize_with(index + 1, VecDeque::new);
+        }
+        session.reused = true;
+        if all[index].len() < max {
+            all[index].push_back((now, session));
+        }
+    }
+
+    /// Closes what has been idle for longer than its pool's bound, and the sessions to backends that may not be picked.
+    pub(crate) fn sweep(&self, snapshot: &Snapshot, now: Instant) {
+        let mut keep_for = Vec::new();
+        for pool in &snapshot.pools {
+            for backend in &pool.backends {
+                keep_for.push((backend.id, pool.options.session_idle_timeout));
+            }
+        }
+        keep_for.sort_unstable_by_key(|(id, _)| *id);
+        for (index, sessions) in self.by_backend.borrow_mut().iter_mut().enumerate() {
+            let bound = keep_for
+                .binary_search_by_key(&(index as u32), |(id, _)| *id)
+                .map_or(Duration::ZERO, |at| keep_for[at].1);
+            while sessions.front().is_some_and(|(since, _)| now.duration_since(*since) >= bound) {
+                sessions.pop_front();
+            }
+            sessions.retain(|(_, session)| session.is_silent());
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! What the tasks of one data-plane thread share. Nothing here is seen by another thread.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use equipoise_core::{Ask, Generation, Loads, Scheduler};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::sync::{Notify, mpsc};
+
+use crate::access_log::AccessLog;
+use crate::buffer::Buffers;
+use crate::deadline::Deadlines;
+use crate::http::MuxSessions;
+use crate::reason::Reason;
+use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
+use crate::splice::Pipes;
+use crate::stats::{BackendStats, FrontDoorStats};
+use crate::upstream::IdleSessions;
+
+/// Vectors kept for reuse at the most, and how large one may have grown.
+const VECS_MAX: usize = 1024;
+const VEC_BYTES_MAX: usize = 64 << 10;
+
+/// How far a thread is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Serving.
+    Running,
+    /// Nothing new is accepted; what is in flight may finish.
+    Draining,
+    /// What is still in flight is cut.
+    Cutting,
+}
+
+/// What every thread is given once, alike.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) instance: Arc<str>,
+    pub(crate) epoch: Instant,
+    pub(crate) events: mpsc::Sender<BackendEvent>,
+    pub(crate) access_log: AccessLog,
+}
+
+/// One data-plane thread's state.
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) shared: Shared,
+    pub(crate) deadlines: Rc<Deadlines>,
+    pub(crate) buffers: Rc<Buffers>,
+    pub(crate) pipes: Rc<Pipes>,
+    pub(crate) idle: IdleSessions,
+    pub(crate) mux: MuxSessions,
+    pub(crate) phase: Cell<Phase>,
+    snapshot: RefCell<Rc<Arc<Snapshot>>>,
+    vecs: RefCell<Vec<Vec<u8>>>,
+    schedulers: RefCell<Vec<(u32, Generation, Box<dyn Scheduler>)>>,
+    rng: RefCell<SmallRng>,
+    tasks: Cell<usize>,
+    tasks_ended: Notify,
+}
+
+impl Worker {
+    pub(crate) fn new(index: usize, shared: Shared) -> Rc<Worker> {
+        Rc::new(Worker {
+            index,
+            shared,
+            deadlines: Deadlines::new(),
+            buffers: Rc::default(),
+            pipes: Rc::default(),
+            idle: IdleSessions::default(),
+            mux: MuxSessions::default(),
+            phase: Cell::new(Phase::Running),
+            snapshot: RefCell::default(),
+            vecs: RefCell::default(),
+            schedulers: RefCell::default(),
+            rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
+            tasks: Cell::new(0),
+            tasks_ended: Notify::new(),
+        })
+    }
+
+    /// Goes by `snapshot` from now on.
+    pub(crate) fn install(&self, snapshot: Arc<Snapshot>) {
+        let mut old = self.schedulers.take();
+        let rng = &mut *self.rng.borrow_mut();
+        let schedulers = snapshot.pools.iter().map(|pool| {
+            let kept =
+                old.iter().position(|(id, made, _)| (*id, *made) == (pool.id, pool.generation));
+            match kept {
+                Some(at) => old.swap_remove(at),
+                None => (pool.id, pool.generation, pool.scheduler.instance(rng)),
+            }
+        });
+        *self.schedulers.borrow_mut() = schedulers.collect();
+        self.idle.sweep(&snapshot, Instant::now());
+        *self.snapshot.borrow_mut() = Rc::new(snapshot);
+        // Tasks look whether their backend was cut or their front door closed.
+        self.deadlines.wake_all();
+    }
+
+    pub(crate) fn snapshot(&self) -> Rc<Arc<Snapshot>> {
+        self.snapshot.borrow().clone()
+    }
+
+    /// Moves towards the end; tasks look at the phase when woken.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.set(self.phase.get().max(phase));
+        self.deadlines.wake_all();
+    }
+
+    /// Picks a backend of the door's pool for a client, other than `avoid` if there is another.
+    pub(crate) fn pick(
+        &self,
+        door: &Door,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+    ) -> Option<Lease> {
+        let snapshot = self.snapshot();
+        let pool = door.view().pool;
+        let view = snapshot.pools.get(pool)?;
+        let loads = PoolLoads { pool: view, epoch: self.shared.epoch, now: Cell::new(None) };
+        let mut ask = Ask {
+            flow_hash: client.flow,
+            source_hash: client.source,
+            avoid: avoid.and_then(|id| view.backends.iter().position(|b| b.id == id)),
+            loads: &loads,
+            rng: &mut *self.rng.borrow_mut(),
+        };
+        let slot = self.schedulers.borrow_mut().get_mut(pool)?.2.pick(&mut ask)?;
+        view.backends[slot].live.in_flight.fetch_add(1, Relaxed);
+        Some(Lease { snapshot, pool, slot, thread: self.index })
+    }
+
+    /// Counts a failure of the leased backend, reporting a row of them.
+    pub(crate) fn backend_failed(&self, lease: &Lease, reason: Reason) {
+        lease.stats().failures[reason as usize].add(1);
+        if !reason.blames_backend() {
+            return;
+        }
+        let (pool, backend) = (lease.pool(), lease.backend());
+        let in_row = backend.live.failed(Instant::now(), self.shared.epoch);
+        let threshold = pool.passive.failures;
+        if threshold > 0 && in_row >= threshold {
+            // A full channel loses the report; the next failure repeats it.
+            let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
+            let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// Counts a response of the leased backend that was passed on whole.
+    pub(crate) fn backend_answered(
+        &self,
+        lease: &Lease,
+        status: u16,
+        took: Duration,
+        now: Instant,
+    ) {
+        lease.stats().response_time.record(took);
+        let live = &lease.backend().live;
+        if lease.pool().needs_response_time {
+            live.responded(took, now, self.shared.epoch);
+        }
+        match status {
+            502..=504 => self.backend_failed(lease, Reason::BackendError),
+            500.. => live.failed_answer(now, self.shared.epoch),
+            _ => live.succeeded(),
+        }
+    }
+
+    /// An empty byte vector, with room from an earlier use.
+    pub(crate) fn take_vec(&self) -> Vec<u8> {
+        self.vecs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives a vector back for reuse.
+    pub(crate) fn give_vec(&self, mut vec: Vec<u8>) {
+        let mut vecs = self.vecs.borrow_mut();
+        if vec.capacity() <= VEC_BYTES_MAX && vecs.len() < VECS_MAX {
+            vec.clear();
+            vecs.push(vec);
+        }
+    }
+
+    /// A random number in `0.0..1.0`, for sampling.
+    pub(crate) fn sample(&self) -> f64 {
+        use rand::RngExt;
+        self.rng.borrow_mut().random()
+    }
+
+    /// Counts a task until the guard is dropped; the thread's end waits for it.
+    pub(crate) fn task(self: &Rc<Self>) -> TaskGuard {
+        self.tasks.set(self.tasks.get() + 1);
+        TaskGuard(self.clone())
+    }
+
+    /// Tasks that serve somebody.
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks.get()
+    }
+
+    /// Resolves when no task is left.
+    pub(crate) async fn idle(&self) {
+        while self.tasks.get() > 0 {
+            self.tasks_ended.notified().await;
+        }
+    }
+}
+
+/// Keeps a task counted.
+pub(crate) struct TaskGuard(Rc<Worker>);
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        self.0.tasks.set(self.0.tasks.get() - 1);
+        if self.0.tasks.get() == 0 {
+            self.0.tasks_ended.notify_one();
+        }
+    }
+}
+
+/// The hashes a scheduler may go by, computed once per connection.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientHashes {
+    flow: u64,
+    source: u64,
+}
+
+impl ClientHashes {
+    pub(crate) fn new(client: SocketAddr, local: SocketAddr) -> ClientHashes {
+        use equipoise_core::hash;
+        ClientHashes {
+            flow: hash::flow_hash(client, local, crate::FLEET_SEED),
+            source: hash::source_hash(client.ip(), crate::FLEET_SEED),
+        }
+    }
+}
+
+/// A front door on this thread: its newest configuration, and whether it is being closed.
+pub(crate) struct Door {
+    view: RefCell<Rc<Arc<FrontDoorView>>>,
+    pub(crate) closing: Cell<bool>,
+    pub(crate) open: Cell<usize>,
+    pub(crate) room: Notify,
+    closed: Notify,
+    thread: usize,
+}
+
+impl Door {
+    pub(crate) fn new(view: Arc<FrontDoorView>, thread: usize) -> Rc<Door> {
+        Rc::new(Door {
+            view: RefCell::new(Rc::new(view)),
+            closing: Cell::new(false),
+            open: Cell::new(0),
+            room: Notify::new(),
+            closed: Notify::new(),
+            thread,
+        })
+    }
+
+    pub(crate) fn update(&self, view: Arc<FrontDoorView>) {
+        *self.view.borrow_mut() = Rc::new(view);
+    }
+
+    pub(crate) fn view(&self) -> Rc<Arc<FrontDoorView>> {
+        self.view.borrow().clone()
+    }
+
+    /// Takes nothing new from now on.
+    pub(crate) fn close(&self) {
+        self.closing.set(true);
+        self.closed.notify_one();
+        self.room.notify_one();
+    }
+
+    /// Resolves when the door closes; one task waits for it.
+    pub(crate) async fn closed(&self) {
+        while !self.closing.get() {
+            self.closed.notified().await;
+        }
+    }
+
+    /// Counts one more connection (or UDP client) until the guard is dropped.
+    pub(crate) fn enter(self: &Rc<Self>) -> DoorGuard {
+        self.open.set(self.open.get() + 1);
+        let view = self.view();
+        view.stats.shard(self.thread).connections.add(1);
+        view.stats.shard(self.thread).connections_open.add(1);
+        DoorGuard(self.clone())
+    }
+
+    /// Runs `f` on this thread's counters.
+    pub(crate) fn stats<T>(&self, f: impl FnOnce(&FrontDoorStats) -> T) -> T {
+        f(self.view.borrow().stats.shard(self.thread))
+    }
+
+    /// Counts a refusal or loss.
+    pub(crate) fn dropped(&self, reason: Reason) {
+        self.stats(|stats| stats.drops[reason as usize].add(1));
+    }
+}
+
+/// Keeps a connection counted at its door.
+pub(crate) struct DoorGuard(Rc<Door>);
+
+impl Drop for DoorGuard {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.stats(|stats| stats.connections_open.sub(1));
+        self.0.room.notify_one();
+    }
+}
+
+/// A backend picked for one piece of work; counted in flight until dropped.
+pub(crate) struct Lease {
+    snapshot: Rc<Arc<Snapshot>>,
+    pool: usize,
+    slot: usize,
+    thread: usize,
+}
+
+impl Lease {
+    pub(crate) fn pool(&self) -> &PoolView {
+        &self.snapshot.pools[self.pool]
+    }
+
+    pub(crate) fn backend(&self) -> &BackendView {
+        &self.pool().backends[self.slot]
+    }
+
+    pub(crate) fn stats(&self) -> &BackendStats {
+        self.backend().live.stats.shard(self.thread)
+    }
+
+    /// Whether the operator set the backend down: the work is to be cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.backend().live.cut.load(Relaxed)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.backend().live.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+struct PoolLoads<'a> {
+    pool: &'a PoolView,
+    epoch: Instant,
+    now: Cell<Option<Instant>>,
+}
+
+impl PoolLoads<'_> {
+    /// The clock is read at most once a pick, and only by schedulers that need it.
+    fn now(&self) -> Instant {
+        let now = self.now.get().unwrap_or_else(Instant::now);
+        self.now.set(Some(now));
+        now
+    }
+}
+
+impl Loads for PoolLoads<'_> {
+    fn in_flight(&self, slot: usize) -> u32 {
+        self.pool.backends[slot].live.in_flight.load(Relaxed)
+    }
+
+    fn recent_failures(&self, slot: usize) -> u32 {
+        let live = &self.pool.backends[slot].live;
+        if live.has_failed() { live.recent_failures(self.now(), self.epoch) } else { 0 }
+    }
+
+    fn response_us(&self, slot: usize) -> Option<f64> {
+        self.pool.backends[slot].live.response_us(self.now(), self.epoch)
+    }
+}

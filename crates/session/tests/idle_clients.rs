@@ -1,0 +1,43 @@
+//! Ten thousand clients that are connected and silent. Alone in its process, for its descriptors.
+
+mod common;
+
+use common::{Plan, get};
+use equipoise_session::config::Upstream;
+use equipoise_testkit::{Client, HttpBackend, eventually, raise_fd_limit, rss_bytes};
+use std::net::TcpStream;
+
+const CLIENTS: u64 = 10_000;
+
+/// Each client takes a descriptor on either side, both in this process; the rest is for everything else.
+const FDS_BESIDES: u64 = 500;
+
+#[test]
+fn ten_thousand_idle_clients_leave_the_others_served() {
+    let limit = raise_fd_limit(2 * CLIENTS + FDS_BESIDES);
+    let clients = CLIENTS.min((limit - FDS_BESIDES) / 2);
+    if clients < CLIENTS {
+        println!("{clients} clients only: the hard limit of open files is {limit}");
+    }
+    let backend = HttpBackend::named("x");
+    let proxy = Plan::new(Upstream::Exclusive, &[backend.address()]).threads(2).start();
+    proxy.ask(get("/"));
+    let before = rss_bytes();
+    let mut idle: Vec<TcpStream> = Vec::new();
+    for n in 0..clients {
+        idle.push(TcpStream::connect(proxy.address).expect("it is accepted"));
+        if n % 100 == 0 {
+            assert_eq!(proxy.ask(get("/")).text(), "x", "beside {n} idle clients");
+        }
+    }
+    let open = || proxy.stats.sum(|s| s.connections_open.get());
+    assert!(eventually(|| open() == clients), "{} of {clients}", open());
+    println!("{} bytes of this process per idle client", (rss_bytes() - before) / clients);
+    for stream in idle.iter().step_by(97) {
+        let stream = stream.try_clone().expect("a descriptor is free");
+        assert_eq!(Client::over(stream).ask(get("/")).map(|r| r.text()), Ok("x".to_owned()));
+    }
+    drop(idle);
+    assert!(eventually(|| open() == 0), "{} left", open());
+    proxy.assert_drops(&[]);
+}

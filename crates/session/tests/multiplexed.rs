@@ -1,0 +1,346 @@
+//! Requests of many clients over few kept-open sessions: nobody gets another's answer, nobody waits
+//! for another's slowness, and the death of a session is nobody's failure but its backend's.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use common::{Plan, Proxy, get, post, request};
+use equipoise_session::Reason;
+use equipoise_session::config::Upstream;
+use equipoise_testkit::{
+    Answer, Client, Gate, HttpBackend, Pattern, ReservedPort, Step, eventually, free_port,
+};
+
+fn multiplexed(backend: SocketAddr) -> Plan {
+    Plan::new(Upstream::Multiplexed, &[backend])
+}
+
+fn naming() -> HttpBackend {
+    HttpBackend::start(|r| Answer::ok(r.head.target()))
+}
+
+/// Has `clients` clients send `requests` requests each and checks that each gets its own answers.
+fn everybody_gets_their_own(address: SocketAddr, clients: usize, requests: usize) {
+    thread::scope(|scope| {
+        for c in 0..clients {
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                for n in 0..requests {
+                    let target = format!("/{c}/{n}");
+                    let response = client.ask(get(&target)).expect("an answer");
+                    assert_eq!((response.status(), response.text()), (200, target));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn many_clients_share_few_sessions_and_each_gets_its_own_answers() {
+    let backend = naming();
+    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 2).start();
+    everybody_gets_their_own(proxy.address, 32, 50);
+    assert_eq!(backend.completed(), 32 * 50);
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+    // Some may have gone exclusive past a slow answer; 32 sessions would be no multiplexing at all.
+    assert!(backend.counts().open_max < 16, "{:?}", backend.counts());
+}
+
+#[test]
+fn answers_of_every_shape_stay_with_their_requests() {
+    let backend = HttpBackend::start(|r| {
+        let target = r.head.target();
+        let number: u32 = target[1..].parse().expect("a number");
+        match number % 6 {
+            0 => Answer::ok(target),
+            1 => Answer::chunked(&[target, "", "!"], &["X-Sum: 1"][..(number % 2) as usize]),
+            2 => Answer::bare(204).header_lines(&format!("X-Target: {target}\r\n")),
+            3 => Answer::bare(304).header_lines(&format!("X-Target: {target}\r\n")),
+            4 => Answer::ok(target).after_interim("HTTP/1.1 103 Early Hints\r\n\r\n"),
+            _ => Answer::pattern(u64::from(number), 100_000),
+        }
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 1).start();
+    let address = proxy.address;
+    thread::scope(|scope| {
+        for c in 0..16_u32 {
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                for number in (0..30).map(|n| c * 31 + n) {
+                    check_shape(&mut client, number);
+                }
+            });
+        }
+    });
+    proxy.assert_drops(&[]);
+}
+
+fn check_shape(client: &mut Client, number: u32) {
+    let target = format!("/{number}");
+    let method = if number.is_multiple_of(5) { "HEAD" } else { "GET" };
+    let mut response = client.ask(request(method, &target, "")).expect("an answer");
+    if response.status() == 103 {
+        response = client.response_to(method).expect("the final answer");
+    }
+    let expected = match number % 6 {
+        _ if method == "HEAD" => Vec::new(),
+        0 | 4 => target.clone().into_bytes(),
+        1 => format!("{target}!").into_bytes(),
+        2 | 3 => Vec::new(),
+        _ => Pattern::bytes(u64::from(number), 100_000),
+    };
+    assert!(response.body == expected, "{method} {target}: {:?}", response.head);
+    if let 2 | 3 = number % 6 {
+        assert_eq!(response.header("x-target"), Some(&target[..]));
+    }
+}
+
+#[test]
+fn nobody_waits_behind_a_slow_answer_for_ever() {
+    let gate = Gate::new();
+    let slow = Answer::ok("slow").first(Step::Wait(gate.clone()));
+    let backend = HttpBackend::start(move |r| match r.head.target() {
+        "/slow" => slow.clone(),
+        target => Answer::ok(target),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 1).start();
+    everybody_gets_their_own(proxy.address, 4, 10);
+    let mut slow: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
+    for client in &mut slow {
+        client.send(get("/slow"));
+    }
+    assert!(backend.wait(|r| r.iter().any(|r| r.head.target() == "/slow")));
+    // The gate is closed all the while: these can only be answered past the slow ones.
+    everybody_gets_their_own(proxy.address, 8, 10);
+    gate.open();
+    for client in &mut slow {
+        assert_eq!(client.response().map(|r| r.text()), Ok("slow".to_owned()));
+    }
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn nobody_waits_behind_a_client_that_does_not_read() {
+    let backend = HttpBackend::start(|r| match r.head.target() {
+        "/large" => Answer::pattern(1, 100 << 20),
+        target => Answer::ok(target),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 1).start();
+    everybody_gets_their_own(proxy.address, 4, 10);
+    let mut stalled = proxy.connect();
+    stalled.send(get("/large")).head().expect("it has begun");
+    everybody_gets_their_own(proxy.address, 8, 10);
+    drop(stalled);
+    proxy.assert_drops(&[(Reason::ClientGone, 1)]);
+}
+
+#[test]
+fn a_session_that_dies_has_the_requests_behind_answered_elsewhere() {
+    let backend = HttpBackend::start(|r| match r.on_connection {
+        0..5 => Answer::ok(r.head.target()),
+        _ if r.connection % 2 == 0 => Answer::close(),
+        _ => Answer::reset(),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 2;
+        // A request may meet several dying sessions in a row; each is one try.
+        p.retries = 20;
+    });
+    let proxy = proxy.start();
+    everybody_gets_their_own(proxy.address, 8, 25);
+    proxy.assert_drops(&[]);
+    assert!(proxy.stats.sum(|s| s.retries.get()) > 0);
+    proxy.assert_nothing_in_flight();
+}
+
+#[test]
+fn a_broken_answer_is_the_failure_of_its_own_request_only() {
+    let backend = HttpBackend::start(|r| match r.head.target() {
+        "/bad" => Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nx"),
+        target => Answer::ok(target),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 2;
+        p.retries = 20;
+    });
+    let proxy = proxy.start();
+    let address = proxy.address;
+    thread::scope(|scope| {
+        scope.spawn(move || everybody_gets_their_own(address, 6, 30));
+        scope.spawn(move || {
+            for _ in 0..5 {
+                let response = Client::exchange(address, get("/bad"));
+                assert_eq!(response.map(|r| r.status()), Ok(502));
+            }
+        });
+    });
+    proxy.assert_drops(&[(Reason::UpstreamMalformed, 5)]);
+}
+
+#[test]
+fn a_client_that_goes_away_takes_nobody_with_it() {
+    let backend = HttpBackend::start(|r| match r.head.target() {
+        "/gone" => Answer::pattern_chunked(1, 300_000, 1000),
+        target => Answer::ok(target),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 1).start();
+    let address = proxy.address;
+    thread::scope(|scope| {
+        scope.spawn(move || everybody_gets_their_own(address, 4, 50));
+        scope.spawn(move || {
+            for _ in 0..50 {
+                let mut client = Client::connect(address);
+                client.send(get("/gone"));
+                client.reset();
+            }
+        });
+    });
+    proxy.assert_nothing_in_flight();
+    assert!(proxy.all_drops().iter().all(|(name, _)| *name == "client_gone"), "{:?}", proxy.all_drops());
+}
+
+#[test]
+fn what_is_not_idempotent_is_never_put_behind_another_request() {
+    let backend = Held::start();
+    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 1).start();
+    let mut clients: Vec<_> = (0..12).map(|_| proxy.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(if n % 3 == 0 { post("/", "abc") } else { get("/") });
+    }
+    let held = || backend.held.lock().expect("no holder panics").concat();
+    assert!(eventually(|| held().matches("HTTP/1.1").count() == 12), "{}", held());
+    for session in backend.held.lock().expect("no holder panics").iter() {
+        let alone = session.matches("HTTP/1.1").count() == 1;
+        assert!(alone || !session.contains("POST"), "{session}");
+    }
+    backend.gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response().map(|r| r.status()), Ok(200));
+    }
+}
+
+#[test]
+fn a_session_carries_no_more_than_its_depth() {
+    let backend = Held::start();
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 2;
+        p.multiplex_depth = 3;
+    });
+    let proxy: Proxy = proxy.start();
+    let mut clients: Vec<_> = (0..20).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        client.send(get("/"));
+    }
+    let depths = || -> Vec<usize> {
+        let held = backend.held.lock().expect("no holder panics");
+        held.iter().map(|session| session.matches("HTTP/1.1").count()).collect()
+    };
+    // What exceeds two sessions of depth three has to go elsewhere or to wait.
+    assert!(eventually(|| depths().iter().sum::<usize>() >= 6), "{:?}", depths());
+    backend.gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response().map(|r| r.status()), Ok(200));
+    }
+    assert!(backend.deepest() <= 3, "{}", backend.deepest());
+}
+
+/// A backend that answers nothing until its gate opens, and shows what it was sent until then: scripts
+/// of [`HttpBackend`] see a request only when the one before it is answered.
+struct Held {
+    port: ReservedPort,
+    gate: Gate,
+    held: Arc<Mutex<Vec<String>>>,
+    deepest: Arc<Mutex<usize>>,
+}
+
+impl Held {
+    fn start() -> Held {
+        let held = Held {
+            port: free_port(),
+            gate: Gate::new(),
+            held: Arc::default(),
+            deepest: Arc::default(),
+        };
+        let listener: TcpListener = held.port.listen();
+        let (gate, all, deepest) = (held.gate.clone(), held.held.clone(), held.deepest.clone());
+        thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let (gate, all, deepest) = (gate.clone(), all.clone(), deepest.clone());
+                thread::spawn(move || hold(stream, &gate, &all, &deepest));
+            }
+        });
+        held
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    fn deepest(&self) -> usize {
+        *self.deepest.lock().expect("no holder panics")
+    }
+}
+
+/// Collects what comes on one connection, and answers it once the gate is open.
+fn hold(mut stream: TcpStream, gate: &Gate, all: &Mutex<Vec<String>>, deepest: &Mutex<usize>) {
+    let place = {
+        let mut all = all.lock().expect("no holder panics");
+        all.push(String::new());
+        all.len() - 1
+    };
+    let answers = Arc::new(Answers::default());
+    let (writer, ours) = (stream.try_clone().expect("a descriptor is free"), answers.clone());
+    let gate = gate.clone();
+    thread::spawn(move || {
+        gate.wait();
+        ours.write(writer);
+    });
+    let mut buffer = [0; 4096];
+    while let Ok(bytes) = stream.read(&mut buffer)
+        && bytes > 0
+    {
+        let mut all = all.lock().expect("no holder panics");
+        all[place].push_str(&String::from_utf8_lossy(&buffer[..bytes]));
+        let unanswered = answers.seen(all[place].matches("HTTP/1.1").count());
+        let mut deepest = deepest.lock().expect("no holder panics");
+        *deepest = unanswered.max(*deepest);
+    }
+    answers.seen(usize::MAX);
+}
+
+/// How many requests of a connection have come, and how many were answered.
+#[derive(Default)]
+struct Answers {
+    counts: Mutex<(usize, usize)>,
+    changed: Condvar,
+}
+
+impl Answers {
+    /// Notes how many have come; returns how many of them are not answered.
+    fn seen(&self, seen: usize) -> usize {
+        let mut counts = self.counts.lock().expect("no holder panics");
+        counts.0 = seen;
+        self.changed.notify_all();
+        seen - counts.1
+    }
+
+    /// Answers all that come, until writing fails.
+    fn write(&self, mut stream: TcpStream) {
+        let mut counts = self.counts.lock().expect("no holder panics");
+        loop {
+            counts = self
+                .changed
+                .wait_while(counts, |(seen, answered)| seen == answered)
+                .expect("no holder panics");
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+            counts.1 += 1;
+        }
+    }
+}
