@@ -18,7 +18,7 @@ use anyhow::Context;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Operator, serve_tcp, serve_unix};
 use equipoise_session::registry::{Registry, RegistryOptions};
-use equipoise_session::{Engine, EngineOptions, StopReport};
+use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -123,19 +123,13 @@ impl Plane {
             access_log: logs.access_log(&config.operations.access_log)?,
         });
         let data = DataPlane::new(engine.context("cannot start the data plane's threads")?);
-        let options = RegistryOptions {
-            threads,
-            scheduler_seed: SCHEDULER_SEED,
-            jitter_seed: rand::random(),
-        };
+        let options =
+            RegistryOptions { threads, scheduler_seed: FLEET_SEED, jitter_seed: rand::random() };
         let (owner, registry) = Registry::new(options, data.clone(), events);
         tokio::spawn(owner.run());
         Ok(Plane { data, registry, threads })
     }
 }
-
-/// The same everywhere, so that every equipoise with the same backends hashes a client to the same one.
-const SCHEDULER_SEED: u64 = 0;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
