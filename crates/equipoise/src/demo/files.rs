@@ -82,7 +82,7 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
         "# The configuration of `equipoise demo`. Edit it and reload.\n\n\
          [instance]\nname = \"demo\"\n\n\
          [api]\nsocket = {:?}\nlisten = \"{}\"\n\n\
-         [shutdown]\ngrace = \"10s\"\n",
+         [shutdown]\ngrace = \"5s\"\n",
         socket.display().to_string(),
         listening.api
     );
@@ -104,6 +104,11 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
             text,
             "\n[[session]]\nname = \"{name}\"\nlisten = \"{listen}\"\nprotocol = \"{protocol}\"\npool = \"{name}\"\n"
         );
+        // A UDP client says no goodbye: it counts as in flight until it has been silent for this long,
+        // and Ctrl-C waits for what is in flight.
+        if protocol == "udp" {
+            text.push_str("idle-timeout = \"1s\"\n");
+        }
     }
     text
 }
