@@ -97,6 +97,8 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
             );
         }
         text.push_str("]\n");
+        // Who kills a backend wants to see it come back, not wait for the usual ten seconds.
+        text.push_str("passive = { ejection = \"1s\" }\n");
         if let Some(health) = health {
             let _ = writeln!(text, "health = {health}");
         }
