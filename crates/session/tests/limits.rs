@@ -59,8 +59,8 @@ both_upstreams! {
             ("announced and sent", format!("{sized}{body}")),
             ("announced, 100-continue", request("POST", "/", "Content-Length: 1001\r\nExpect: 100-continue\r\n")),
             ("one chunk", format!("{chunked}3e9\r\n{body}\r\n0\r\n\r\n")),
-            ("one chunk, not sent", format!("{chunked}fffffff\r\n")),
-            ("many chunks", format!("{chunked}{}", "64\r\n".to_owned() + &"y".repeat(100) + "\r\n").repeat(1) + &("64\r\n".to_owned() + &"y".repeat(100) + "\r\n").repeat(10)),
+            ("one chunk that has only begun", format!("{chunked}fffffff\r\n{body}")),
+            ("many chunks", chunked.clone() + &format!("64\r\n{}\r\n", "y".repeat(100)).repeat(11)),
         ];
         for (count, (name, request)) in (1..).zip(cases) {
             let mut client = proxy.connect();
