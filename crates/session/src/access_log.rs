@@ -1,8 +1,14 @@
 //! The access log: lines go through a bounded queue to a thread that writes them.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::reason::Reason;
+use crate::worker::{Door, Worker};
 
 /// Lines waiting to be written at the most; beyond it lines are given up and counted.
 const QUEUE_LINES: usize = 8192;
@@ -40,5 +46,52 @@ fn write_lines(queue: Receiver<String>, mut to: io::BufWriter<Box<dyn Write + Se
         if let Err(error) = written {
             tracing::warn!(%error, "cannot write the access log; lines are lost");
         }
+    }
+}
+
+/// Whether the next connection or client is one of the share that is logged.
+pub(crate) fn is_sampled(worker: &Worker, door: &Door) -> bool {
+    let share = door.view().config.access_log;
+    share > 0.0 && worker.sample() < share
+}
+
+/// Queues a line, or counts that there was no room for it.
+pub(crate) fn write(worker: &Worker, door: &Door, line: &impl fmt::Display) {
+    if !worker.shared.access_log.write(line.to_string()) {
+        door.stats(|stats| stats.access_log_dropped.add(1));
+    }
+}
+
+/// The line of a TCP connection or a UDP client, written when it has ended.
+pub(crate) struct FlowLine<'a> {
+    pub(crate) front_door: &'a str,
+    pub(crate) client: SocketAddr,
+    /// None if none could be reached.
+    pub(crate) backend: Option<&'a str>,
+    pub(crate) took: Duration,
+    /// From the client.
+    pub(crate) bytes_in: u64,
+    /// To the client.
+    pub(crate) bytes_out: u64,
+    /// `None`: in good order.
+    pub(crate) end: Option<Reason>,
+}
+
+impl fmt::Display for FlowLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        write!(
+            f,
+            "time={}.{:03} front_door={:?} client={} backend={:?} seconds={:.6} bytes_in={} bytes_out={} end={}",
+            at.as_secs(),
+            at.subsec_millis(),
+            self.front_door,
+            self.client,
+            self.backend.unwrap_or("-"),
+            self.took.as_secs_f64(),
+            self.bytes_in,
+            self.bytes_out,
+            self.end.map_or("done", Reason::name),
+        )
     }
 }

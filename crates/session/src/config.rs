@@ -155,6 +155,8 @@ pub struct PoolOptions {
     pub multiplex_sessions: usize,
     /// Multiplexed: requests in flight on one session at the most.
     pub multiplex_depth: usize,
+    /// Multiplexed: a response that takes longer gets the session for itself, and those behind it are sent again elsewhere.
+    pub multiplex_slow: Duration,
     /// To open a session to a backend; then another is tried, or 504.
     pub connect_timeout: Duration,
     /// From the request's last byte to the first of the response; then 504.
@@ -177,6 +179,7 @@ impl Default for PoolOptions {
             upstream: Upstream::Exclusive,
             multiplex_sessions: 4,
             multiplex_depth: 32,
+            multiplex_slow: Duration::from_millis(50),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             session_idle_timeout: Duration::from_secs(30),

@@ -22,6 +22,7 @@ const LATEST: u32 = u32::MAX - 2;
 pub(crate) struct Deadlines {
     epoch: Instant,
     slots: RefCell<Slots>,
+    now: Cell<Instant>,
     asleep: Cell<bool>,
     wake: Notify,
 }
@@ -35,8 +36,10 @@ struct Slots {
 
 impl Deadlines {
     pub(crate) fn new() -> Rc<Deadlines> {
+        let epoch = Instant::now();
         Rc::new(Deadlines {
-            epoch: Instant::now(),
+            epoch,
+            now: Cell::new(epoch),
             slots: RefCell::default(),
             asleep: Cell::new(false),
             wake: Notify::new(),
@@ -62,12 +65,19 @@ impl Deadlines {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            if !self.fire(self.tick_of(Instant::now())) {
+            self.now.set(Instant::now());
+            if !self.fire(self.tick_of(self.now.get())) {
                 self.asleep.set(true);
                 self.wake.notified().await;
                 self.asleep.set(false);
             }
         }
+    }
+
+    /// The time of the last tick, without reading the clock: up to a tick ago while a deadline is set,
+    /// older while none is.
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
     }
 
     /// Wakes what is due; returns whether any deadline is still set.

@@ -127,6 +127,12 @@ impl Socket {
         send(self.as_raw_fd(), bytes)
     }
 
+    /// Where the peer connected to (an accepted socket), or whence this one did.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        let address = SockRef::from(self.fd.get_ref()).local_addr()?;
+        address.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
     /// Sends FIN after what was written.
     pub(crate) fn shutdown_write(&self) {
         // The peer may be gone already; there is nothing to do about it.

@@ -1,12 +1,175 @@
-//! TCP front doors.
+//! TCP front doors: a virtual client of a backend for every client connection.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
 
+use crate::access_log::{self, FlowLine};
+use crate::buffer::Buffer;
+use crate::deadline::Deadline;
+use crate::proxy_protocol::{self, Accepted, Announced, Refused};
+use crate::reason::Reason;
+use crate::relay::{End, relay};
 use crate::socket::Socket;
-use crate::worker::{Door, Worker};
+use crate::upstream::{self, Session};
+use crate::worker::{ClientHashes, Door, Lease, Phase, Worker};
 
 /// Serves one client connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, peer: SocketAddr) {
-    let _ = (worker, door, client, peer);
+    let _task = worker.task();
+    let _open = door.enter();
+    let logged_since = access_log::is_sampled(&worker, &door).then(Instant::now);
+    let deadline = Deadline::of_this_task(&worker.deadlines).await;
+    let mut connection = Connection { worker, door, client, deadline, peer, announced: None };
+    let (end, lease) = connection.serve().await;
+    if let Some(since) = logged_since {
+        let line = FlowLine {
+            front_door: &connection.door.view().config.name,
+            client: connection.source(),
+            backend: lease.as_ref().map(|lease| &*lease.backend().name),
+            took: since.elapsed(),
+            bytes_in: end.sent,
+            bytes_out: end.received,
+            end: end.reason,
+        };
+        access_log::write(&connection.worker, &connection.door, &line);
+    }
+}
+
+struct Connection {
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    client: Socket,
+    deadline: Deadline,
+    peer: SocketAddr,
+    announced: Option<Announced>,
+}
+
+impl Connection {
+    async fn serve(&mut self) -> (End, Option<Lease>) {
+        let early = match self.accept_proxy().await {
+            Ok(early) => early,
+            Err(reason) => return (self.refuse(reason), None),
+        };
+        let (lease, mut session) = match self.connect().await {
+            Ok(connected) => connected,
+            Err(reason) => return (self.refuse(reason), None),
+        };
+        let first = self.send_proxy(&lease, early);
+        let idle = self.door.view().config.timeouts.idle;
+        let end = relay(
+            &self.worker,
+            &self.door,
+            &lease,
+            &self.client,
+            &mut session,
+            first,
+            None,
+            &self.deadline,
+            idle,
+        );
+        (end.await, Some(lease))
+    }
+
+    /// Reads the client's PROXY header where one is required; returns what came behind it.
+    async fn accept_proxy(&mut self) -> Result<Option<Buffer>, Reason> {
+        let view = self.door.view();
+        if !view.config.accept_proxy {
+            return Ok(None);
+        }
+        let within = view.config.timeouts.header;
+        match proxy_protocol::accept(&self.worker, &self.client, &self.deadline, within).await {
+            Ok(Accepted { announced, rest }) => {
+                self.announced = announced;
+                Ok(rest)
+            }
+            Err(Refused::ShuttingDown) => Err(Reason::ShuttingDown),
+            Err(Refused::Malformed | Refused::TimedOut | Refused::Ended) => {
+                Err(Reason::ProxyHeader)
+            }
+        }
+    }
+
+    /// Connects to a backend, or to another if that fails, as often as the pool's retries permit.
+    async fn connect(&self) -> Result<(Lease, Session), Reason> {
+        let listen = self.door.view().config.listen;
+        let hashes = ClientHashes::new(self.source(), listen);
+        let (mut failed, mut tries) = (None, 0);
+        loop {
+            let avoid = failed.map(|(backend, _)| backend);
+            let Some(lease) = self.worker.pick(&self.door, &hashes, avoid) else {
+                return Err(failed.map_or(Reason::NoBackend, |(_, reason)| reason));
+            };
+            let reason = match self.connect_to(&lease).await {
+                Ok(session) => {
+                    lease.backend().live.succeeded();
+                    lease.stats().requests.add(1);
+                    return Ok((lease, session));
+                }
+                Err(reason) => reason,
+            };
+            self.worker.backend_failed(&lease, reason);
+            tries += 1;
+            if reason == Reason::ShuttingDown || tries > lease.pool().options.retries {
+                return Err(reason);
+            }
+            self.door.stats(|stats| stats.retries.add(1));
+            failed = Some((lease.backend().id, reason));
+        }
+    }
+
+    async fn connect_to(&self, lease: &Lease) -> Result<Session, Reason> {
+        self.deadline.set(Instant::now(), lease.pool().options.connect_timeout);
+        let mut connecting = pin!(Session::open(lease.backend(), self.worker.index));
+        poll_fn(|cx| match connecting.as_mut().poll(cx) {
+            Poll::Ready(result) => {
+                Poll::Ready(result.map_err(|error| upstream::connect_failure(&error)))
+            }
+            Poll::Pending if self.deadline.is_past() => Poll::Ready(Err(Reason::ConnectTimeout)),
+            Poll::Pending if self.worker.phase.get() == Phase::Cutting => {
+                Poll::Ready(Err(Reason::ShuttingDown))
+            }
+            Poll::Pending if lease.is_cut() => Poll::Ready(Err(Reason::BackendRemoved)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// What goes upstream first: a PROXY header where the pool wants one, then what came early.
+    fn send_proxy(&self, lease: &Lease, early: Option<Buffer>) -> Option<Buffer> {
+        let Some(version) = lease.pool().options.send_proxy else { return early };
+        let mut first = self.worker.buffers.take();
+        proxy_protocol::write(version, self.ends(), &mut first);
+        if let Some(early) = early {
+            // Less than the longest header accepted, which a buffer has ample room for.
+            first.space()[..early.len()].copy_from_slice(&early);
+            first.filled(early.len());
+        }
+        Some(first)
+    }
+
+    /// The client, as announced or else as the socket says.
+    fn source(&self) -> SocketAddr {
+        self.announced.map_or(self.peer, |announced| announced.source)
+    }
+
+    /// The client and where it connected to, as announced or else as the socket says.
+    fn ends(&self) -> Announced {
+        self.announced.unwrap_or_else(|| Announced {
+            source: self.peer,
+            destination: self
+                .client
+                .local_address()
+                .unwrap_or_else(|_| self.door.view().config.listen),
+        })
+    }
+
+    fn refuse(&self, reason: Reason) -> End {
+        self.client.reset_on_close();
+        self.door.dropped(reason);
+        End { reason: Some(reason), sent: 0, received: 0 }
+    }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::live::BackendLive;
+use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::Socket;
 use crate::stats::BackendStats;
@@ -61,6 +62,18 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.stats().sessions_open.sub(1);
+    }
+}
+
+/// The name of what kept a session from opening.
+pub(crate) fn connect_failure(error: &io::Error) -> Reason {
+    const EXHAUSTED: [i32; 5] =
+        [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    match error.raw_os_error() {
+        Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Reason::ConnectRefused,
+        Some(libc::ETIMEDOUT) => Reason::ConnectTimeout,
+        _ => Reason::ConnectFailed,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equipoise_core::{Ask, Generation, Loads, Scheduler};
 use rand::SeedableRng;
@@ -15,8 +15,10 @@ use tokio::sync::{Notify, mpsc};
 use crate::access_log::AccessLog;
 use crate::buffer::Buffers;
 use crate::deadline::Deadlines;
+use crate::http::MuxSessions;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
+use crate::splice::Pipes;
 use crate::stats::{BackendStats, FrontDoorStats};
 use crate::upstream::IdleSessions;
 
@@ -50,7 +52,9 @@ pub(crate) struct Worker {
     pub(crate) shared: Shared,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) buffers: Rc<Buffers>,
+    pub(crate) pipes: Rc<Pipes>,
     pub(crate) idle: IdleSessions,
+    pub(crate) mux: MuxSessions,
     pub(crate) phase: Cell<Phase>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
     vecs: RefCell<Vec<Vec<u8>>>,
@@ -67,7 +71,9 @@ impl Worker {
             shared,
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
+            pipes: Rc::default(),
             idle: IdleSessions::default(),
+            mux: MuxSessions::default(),
             phase: Cell::new(Phase::Running),
             snapshot: RefCell::default(),
             vecs: RefCell::default(),
@@ -143,6 +149,26 @@ impl Worker {
             // A full channel loses the report; the next failure repeats it.
             let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
             let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// Counts a response of the leased backend that was passed on whole.
+    pub(crate) fn backend_answered(
+        &self,
+        lease: &Lease,
+        status: u16,
+        took: Duration,
+        now: Instant,
+    ) {
+        lease.stats().response_time.record(took);
+        let live = &lease.backend().live;
+        if lease.pool().needs_response_time {
+            live.responded(took, now, self.shared.epoch);
+        }
+        match status {
+            502..=504 => self.backend_failed(lease, Reason::BackendError),
+            500.. => live.failed_answer(now, self.shared.epoch),
+            _ => live.succeeded(),
         }
     }
 

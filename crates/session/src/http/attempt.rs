@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::connection::{After, ClientConnection};
 use super::exchange::{Failure, request_fault};
 use super::head::{Framing, HeadScanner};
+use super::mux::HandOver;
 use super::pump::{Pump, PumpError, Shape, poll_fill};
 use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
@@ -56,6 +57,10 @@ struct Upstream<'a> {
     deaf: bool,
     /// What was read from it and not yet used.
     input: Option<Buffer>,
+    /// Bytes written on the session before this request.
+    written_before: u64,
+    /// Nothing of other requests comes after this response.
+    reusable: bool,
 }
 
 impl ClientConnection {
@@ -66,23 +71,70 @@ impl ClientConnection {
         session: Session,
         outgoing: &mut Outgoing,
     ) -> Attempt {
+        let upstream = Upstream {
+            lease,
+            written_before: session.written,
+            session,
+            sent: 0,
+            deaf: false,
+            input: None,
+            reusable: true,
+        };
+        let answer = self.worker.take_vec();
+        self.attempt_from(upstream, None, answer, outgoing).await
+    }
+
+    /// Goes on with a session that was handed over while the response was awaited or came. `unsent` is
+    /// what the client has not been sent yet of it.
+    pub(super) async fn resume(
+        &mut self,
+        hand_over: HandOver,
+        unsent: Vec<u8>,
+        outgoing: &mut Outgoing,
+    ) -> (Attempt, Lease) {
+        let upstream = Upstream {
+            lease: &hand_over.lease,
+            written_before: hand_over.session.written,
+            session: hand_over.session,
+            sent: outgoing.first.len(),
+            deaf: false,
+            input: hand_over.input,
+            reusable: !hand_over.shared,
+        };
+        let attempt = self.attempt_from(upstream, hand_over.response, unsent, outgoing).await;
+        (attempt, hand_over.lease)
+    }
+
+    async fn attempt_from(
+        &mut self,
+        mut upstream: Upstream<'_>,
+        response: Option<(ResponseHead, Pump)>,
+        mut answer: Vec<u8>,
+        outgoing: &mut Outgoing,
+    ) -> Attempt {
         let begun = Instant::now();
-        let written_before = session.written;
-        let mut upstream = Upstream { lease, session, sent: 0, deaf: false, input: None };
-        let mut answer = self.worker.take_vec();
+        let lease = upstream.lease;
         let idle = self.door.view().config.timeouts.idle;
         let uploaded = outgoing.upload.is_done();
         self.arm(begun, if uploaded { lease.pool().options.response_timeout } else { idle });
-        let head = self.response_head(&mut upstream, outgoing, &mut answer).await;
-        let attempt = match head {
-            Ok(head) => {
-                let mut answered = self.respond(&mut upstream, outgoing, head, &mut answer).await;
+        let response = match response {
+            Some((head, body)) => Ok((head, Some(body))),
+            None => {
+                let head = self.response_head(&mut upstream, outgoing, &mut answer).await;
+                head.map(|head| (head, None))
+            }
+        };
+        let attempt = match response {
+            Ok((head, body)) => {
+                let mut answered =
+                    self.respond(&mut upstream, outgoing, head, body, &mut answer).await;
                 answered.took = begun.elapsed();
                 let reusable = answered.failed.is_none()
                     && head.keep_alive
                     && outgoing.upload.is_done()
-                    && upstream.input.is_none();
-                lease.stats().bytes_out.add(upstream.session.written - written_before);
+                    && upstream.input.is_none()
+                    && upstream.reusable;
+                lease.stats().bytes_out.add(upstream.session.written - upstream.written_before);
                 answered.session = reusable.then_some(upstream.session);
                 Attempt::Answered(answered)
             }
@@ -90,7 +142,7 @@ impl ClientConnection {
                 let lost = reason == Reason::UpstreamClosed && upstream.input.is_none();
                 let repeatable = || {
                     outgoing.head.is_idempotent
-                        || upstream.session.nothing_arrived_since(written_before)
+                        || upstream.session.nothing_arrived_since(upstream.written_before)
                 };
                 let may_retry = lost && !outgoing.streamed && repeatable();
                 Attempt::Failed(Failure {
@@ -239,23 +291,21 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Sends the response whose head is in `answer` and whose body begins in `upstream.input`.
+    /// Sends the response whose head is in `answer` and whose body begins in `upstream.input`, or what is
+    /// left of its body.
     async fn respond(
         &mut self,
         upstream: &mut Upstream<'_>,
         outgoing: &mut Outgoing,
         head: ResponseHead,
+        body: Option<Pump>,
         answer: &mut Vec<u8>,
     ) -> Answered {
         let status = head.status;
         self.door.stats(|stats| count_status(&stats.responses, status));
         count_status(&upstream.lease.stats().responses, status);
-        let shape = match head.framing {
-            Framing::UntilClose if !outgoing.head.http10 => Shape::Wrap,
-            Framing::Chunked if outgoing.head.http10 => Shape::Unwrap,
-            _ => Shape::Same,
-        };
-        let mut download = Pump::new(head.framing, shape, None);
+        let shape = Shape::of_response(head.framing, &outgoing.head);
+        let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
         let drained = match &mut upstream.input {
             Some(input) => download.drain_into(input, answer),
             None => Ok(()),
@@ -328,22 +378,12 @@ impl ClientConnection {
     /// Counts how a request went at its backend, and keeps its session.
     pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
         let now = Instant::now();
-        let (pool, live) = (lease.pool(), &lease.backend().live);
         if let Some(session) = answered.session {
-            self.worker.idle.give(session, pool.options.idle_sessions_max, now);
+            self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
         }
-        if let Some(reason) = answered.failed {
-            self.worker.backend_failed(lease, reason);
-            return;
-        }
-        lease.stats().response_time.record(answered.took);
-        if pool.needs_response_time {
-            live.responded(answered.took, now, self.worker.shared.epoch);
-        }
-        match answered.status {
-            502..=504 => self.worker.backend_failed(lease, Reason::BackendError),
-            500.. => live.failed_answer(now, self.worker.shared.epoch),
-            _ => live.succeeded(),
+        match answered.failed {
+            Some(reason) => self.worker.backend_failed(lease, reason),
+            None => self.worker.backend_answered(lease, answered.status, answered.took, now),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::answer::write_answer;
 use super::head::HeadScanner;
+use super::mux::Ticket;
 use super::pump::poll_fill;
 use super::request::{Origin, RequestHead, read_request};
 use crate::buffer::Buffer;
@@ -40,7 +41,9 @@ pub(crate) struct ClientConnection {
     pub(crate) client: Rc<Socket>,
     pub(crate) peer: SocketAddr,
     pub(crate) hashes: ClientHashes,
-    pub(crate) deadline: Deadline,
+    pub(crate) deadline: Rc<Deadline>,
+    /// Its place on multiplexed sessions.
+    pub(super) ticket: Option<Rc<Ticket>>,
     /// What was read and not yet used; only there while it holds something.
     pub(crate) input: Option<Buffer>,
     /// When the current request has to be over.

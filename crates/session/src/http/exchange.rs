@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::attempt::{Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
+use super::mux::{Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::RequestHead;
 use crate::reason::Reason;
@@ -22,11 +23,25 @@ pub(super) struct Failure {
     pub(super) stale: bool,
 }
 
+/// How often a request is put on a shared session: once more if the first one ends before its turn (a
+/// backend closes after so many requests), then it gets a session of its own.
+const SHARES: u32 = 2;
+
+/// A response that reached the client.
+pub(super) struct Reached {
+    pub(super) after: After,
+    pub(super) status: u16,
+    /// When it ended, if a session's task has counted it already.
+    pub(super) counted: Option<Instant>,
+}
+
 /// How an exchange ended, for the connection and the access log.
 struct Outcome {
     after: After,
     status: u16,
     lease: Option<Lease>,
+    /// When the response ended, if a session's task has counted it already.
+    counted: Option<Instant>,
 }
 
 impl ClientConnection {
@@ -44,20 +59,27 @@ impl ClientConnection {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);
         });
-        let outcome = self.serve_request(head, out).await;
-        *now = Instant::now();
-        let took = *now - begun;
-        self.door.stats(|stats| {
-            stats.requests_in_flight.sub(1);
-            stats.request_time.record(took);
-        });
+        let outcome = self.serve_request(head, out, begun).await;
+        *now = outcome.counted.unwrap_or_else(Instant::now);
+        let took = now.saturating_duration_since(begun);
+        if outcome.counted.is_none() {
+            self.door.stats(|stats| {
+                stats.requests_in_flight.sub(1);
+                stats.request_time.record(took);
+            });
+        }
         if let Some(request) = log {
             self.log_end(&request, outcome.status, outcome.lease.as_ref(), took);
         }
         outcome.after
     }
 
-    async fn serve_request(&mut self, head: RequestHead, out: &mut Vec<u8>) -> Outcome {
+    async fn serve_request(
+        &mut self,
+        head: RequestHead,
+        out: &mut Vec<u8>,
+        begun: Instant,
+    ) -> Outcome {
         let limit = self.door.view().config.limits.body_bytes_max;
         let mut upload = Pump::new(head.framing, Shape::Same, limit);
         if let Some(input) = &mut self.input {
@@ -68,29 +90,31 @@ impl ClientConnection {
             if let Err(error) = drained {
                 let reason = request_fault(&error);
                 let after = self.answer(reason, true, !head.is_head, out).await;
-                return Outcome { after, status: reason.status(), lease: None };
+                return Outcome { after, status: reason.status(), lease: None, counted: None };
             }
         }
         let mut outgoing = Outgoing { head, first: std::mem::take(out), upload, streamed: false };
-        let (result, lease) = self.try_backends(&mut outgoing).await;
+        let (result, lease) = self.try_backends(&mut outgoing, begun).await;
         *out = outgoing.first;
-        let (after, status) = match result {
-            Ok(answered) => answered,
+        match result {
+            Ok(Reached { after, status, counted }) => Outcome { after, status, lease, counted },
             Err(reason) => {
                 let uploaded = outgoing.upload.is_done();
                 let close = !head.keep_alive || !uploaded || self.is_closing();
-                (self.answer(reason, close, !head.is_head, out).await, reason.status())
+                let after = self.answer(reason, close, !head.is_head, out).await;
+                Outcome { after, status: reason.status(), lease, counted: None }
             }
-        };
-        Outcome { after, status, lease }
+        }
     }
 
     /// Tries backends until one answers, or no further try is allowed.
     async fn try_backends(
         &mut self,
         outgoing: &mut Outgoing,
-    ) -> (Result<(After, u16), Reason>, Option<Lease>) {
+        begun: Instant,
+    ) -> (Result<Reached, Reason>, Option<Lease>) {
         let mut retries = 0;
+        let mut shares = SHARES;
         let mut avoid = None;
         let mut fresh = false;
         let mut failed: Option<(Reason, Lease)> = None;
@@ -99,16 +123,31 @@ impl ClientConnection {
                 let (reason, lease) = failed.unzip();
                 return (Err(reason.unwrap_or(Reason::NoBackend)), lease);
             };
-            let failure = match self.session(&lease, fresh).await {
-                Ok(session) => match self.attempt(&lease, session, outgoing).await {
-                    Attempt::Answered(answered) => {
-                        let result = (answered.after, answered.status);
-                        self.conclude(&lease, answered);
-                        return (Ok(result), Some(lease));
+            lease.stats().requests.add(1);
+            let (attempt, lease) = if shares > 0 && may_multiplex(&outgoing.head, &lease) {
+                shares -= 1;
+                match self.share(lease, outgoing, begun).await {
+                    Shared::Done(reached) => return (Ok(reached), None),
+                    Shared::Failed(reason) => return (Err(reason), None),
+                    Shared::HandedOver(hand_over, unsent) => {
+                        self.resume(*hand_over, unsent, outgoing).await
                     }
-                    Attempt::Failed(failure) => failure,
-                },
-                Err(reason) => Failure { reason, may_retry: true, stale: false },
+                    Shared::Lost => {
+                        self.door.stats(|stats| stats.retries.add(1));
+                        continue;
+                    }
+                    Shared::NoRoom(lease) => (self.alone(&lease, fresh, outgoing).await, lease),
+                }
+            } else {
+                (self.alone(&lease, fresh, outgoing).await, lease)
+            };
+            let failure = match attempt {
+                Attempt::Answered(answered) => {
+                    let (after, status) = (answered.after, answered.status);
+                    self.conclude(&lease, answered);
+                    return (Ok(Reached { after, status, counted: None }), Some(lease));
+                }
+                Attempt::Failed(failure) => failure,
             };
             let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
             if failure.stale && may_retry {
@@ -128,9 +167,16 @@ impl ClientConnection {
         }
     }
 
+    /// Tries the leased backend over a session of the request's own.
+    async fn alone(&mut self, lease: &Lease, fresh: bool, outgoing: &mut Outgoing) -> Attempt {
+        match self.session(lease, fresh).await {
+            Ok(session) => self.attempt(lease, session, outgoing).await,
+            Err(reason) => Attempt::Failed(Failure { reason, may_retry: true, stale: false }),
+        }
+    }
+
     /// A session to the leased backend: a kept-open one, or a new one.
     async fn session(&mut self, lease: &Lease, fresh: bool) -> Result<Session, Reason> {
-        lease.stats().requests.add(1);
         if !fresh && let Some(session) = self.worker.idle.take(lease.backend().id) {
             return Ok(session);
         }

@@ -10,6 +10,7 @@ mod chunk;
 mod connection;
 mod exchange;
 mod head;
+mod mux;
 mod pump;
 mod request;
 mod response;
@@ -21,6 +22,7 @@ use crate::deadline::Deadline;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Door, Worker};
 use connection::ClientConnection;
+pub(crate) use mux::MuxSessions;
 
 /// Serves one client connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, peer: SocketAddr) {
@@ -32,9 +34,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
         worker,
         door,
         client: Rc::new(client),
+        ticket: None,
         peer,
         hashes,
-        deadline,
+        deadline: Rc::new(deadline),
         input: None,
         request_end: None,
     };

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use super::chunk::{BadChunk, ChunkReader};
 use super::head::Framing;
+use super::request::RequestHead;
 use crate::buffer::{Buffer, Buffers};
 use crate::socket::Socket;
 
@@ -18,6 +19,17 @@ pub(crate) enum Shape {
     Wrap,
     /// Chunks are taken off.
     Unwrap,
+}
+
+impl Shape {
+    /// How a response's body changes on its way to the client that made `request`.
+    pub(crate) fn of_response(framing: Framing, request: &RequestHead) -> Shape {
+        match framing {
+            Framing::UntilClose if !request.http10 => Shape::Wrap,
+            Framing::Chunked if request.http10 => Shape::Unwrap,
+            _ => Shape::Same,
+        }
+    }
 }
 
 /// Why a body could not be moved to its end.
@@ -79,6 +91,14 @@ impl Pump {
     /// Whether everything was written.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.left, Left::Nothing) && self.checked == 0 && self.out_sent == self.out.len()
+    }
+
+    /// How much more is known to come.
+    pub(crate) fn left_at_least(&self) -> u64 {
+        match self.left {
+            Left::Length(left) => left,
+            _ => 0,
+        }
     }
 
     /// Bytes written since this was last asked.

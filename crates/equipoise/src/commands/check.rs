@@ -1,0 +1,89 @@
+//! `equipoise check`: everything that is wrong with a configuration file.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::config::{self, Config, ConfigErrors, Loaded, Problem, Severity};
+
+/// Validates a configuration file and says everything that is wrong with it.
+///
+/// Each problem is a line: FILE:LINE:COLUMN: OPTION: what is wrong; what is accepted. Exits 0 when the file
+/// can be used (warnings do not count), 1 when it cannot. Host names of backends are resolved.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The configuration file.
+    pub file: PathBuf,
+    /// Print one JSON object instead of lines, for editors and scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(args: &CheckArgs) -> io::Result<ExitCode> {
+    let outcome = config::load(&args.file);
+    let report =
+        if args.json { json_report(&args.file, &outcome) } else { report(&args.file, &outcome) };
+    writeln!(io::stdout(), "{report}")?;
+    Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
+    match outcome {
+        Ok(loaded) => {
+            let mut lines: Vec<String> = loaded.warnings.iter().map(|w| w.in_file(file)).collect();
+            lines.push(format!("{}: {}", file.display(), summary(&loaded.config, lines.len())));
+            lines.join("\n")
+        }
+        Err(errors) => errors.to_string(),
+    }
+}
+
+fn summary(config: &Config, warnings: usize) -> String {
+    let session = &config.session;
+    let backends = session.pools.iter().map(|pool| pool.backends.len()).sum();
+    let state = match warnings {
+        0 => "valid".to_string(),
+        _ => format!("valid, with {}", counted(warnings, "warning")),
+    };
+    format!(
+        "{state}: {}, {}, {}",
+        counted(session.front_doors.len(), "front door"),
+        counted(session.pools.len(), "pool"),
+        counted(backends, "backend")
+    )
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn json_report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
+    let problems = match outcome {
+        Ok(loaded) => &loaded.warnings,
+        Err(errors) => &errors.problems,
+    };
+    let problems: Vec<Value> = problems.iter().map(json_problem).collect();
+    let report = json!({ "file": file.display().to_string(), "valid": outcome.is_ok(), "problems": problems });
+    format!("{report:#}")
+}
+
+fn json_problem(problem: &Problem) -> Value {
+    let severity = match problem.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let (line, column) = problem.position.unzip();
+    json!({
+        "severity": severity,
+        "line": line,
+        "column": column,
+        "option": problem.option,
+        "text": problem.text,
+    })
+}

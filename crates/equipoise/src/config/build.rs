@@ -1,0 +1,208 @@
+//! Makes the typed configuration from values that have been read.
+//!
+//! Elements that lack something required are left out: the file has errors then, and is not used.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equipoise_core::Weight;
+use equipoise_session::config::{
+    ActiveHealth, BackendConfig, ClientTimeouts, FrontDoor, HealthCheck, Limits, PassiveHealth,
+    PoolConfig, PoolOptions, SessionConfig,
+};
+
+use super::option::Choices;
+use super::problem::Findings;
+use super::text::{ApiListen, BackendAddress, StatusRange};
+use super::values::Values;
+use super::{Config, Instance, Operations, Surroundings, tables};
+
+/// The whole configuration; backends' host names are resolved here.
+pub(super) fn config(
+    file: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Config {
+    let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
+    let instance = of("instance");
+    Config {
+        instance: Instance {
+            name: instance.text("name").unwrap_or(&around.host_name).into(),
+            threads: instance.amount("threads"),
+        },
+        operations: operations(of("api"), of("log"), of("shutdown"), around),
+        session: SessionConfig {
+            pools: file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect(),
+            front_doors: file.tables("session").iter().filter_map(front_door).collect(),
+        },
+    }
+}
+
+/// A choice that has a default.
+fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>) -> T {
+    values.choice(name, choices).expect("has a default: a test reads every one")
+}
+
+fn operations(
+    api: &Values,
+    log: &Values,
+    shutdown: &Values,
+    around: &Surroundings<'_>,
+) -> Operations {
+    Operations {
+        api_socket: api.text("socket").map_or_else(|| around.api_socket.clone(), Into::into),
+        api_listen: api.parsed("listen").and_then(|ApiListen(address)| address),
+        log_level: chosen(log, "level", &tables::LOG_LEVEL),
+        log_format: chosen(log, "format", &tables::LOG_FORMAT),
+        access_log: log.parsed("access-log").unwrap_or_default(),
+        grace: shutdown.duration("grace"),
+    }
+}
+
+fn pool(
+    pool: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<PoolConfig> {
+    let passive = pool.table("passive").expect("has a default: a test reads every one");
+    Some(PoolConfig {
+        name: pool.text("name")?.into(),
+        scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
+        backends: backends(pool, around, findings),
+        options: PoolOptions {
+            upstream: chosen(pool, "upstream", &tables::UPSTREAM),
+            multiplex_sessions: pool.amount("multiplex-sessions"),
+            multiplex_depth: pool.amount("multiplex-depth"),
+            connect_timeout: pool.duration("connect-timeout"),
+            response_timeout: pool.duration("response-timeout"),
+            session_idle_timeout: pool.duration("session-idle-timeout"),
+            idle_sessions_max: pool.amount("idle-sessions-max"),
+            retries: pool.amount("retries"),
+            send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
+            retry_after: pool.duration("retry-after"),
+        },
+        health: pool.table("health").map(active_health),
+        passive: PassiveHealth {
+            failures: passive.amount("failures"),
+            ejection: passive.duration("ejection"),
+            ejection_max: passive.duration("ejection-max"),
+            panic_threshold: passive.share("panic-threshold"),
+        },
+        slow_start: pool.duration_if_any("slow-start"),
+    })
+}
+
+/// Schedulers and kept-open sessions know a backend by its address: no other may have it.
+fn backends(
+    pool: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Vec<BackendConfig> {
+    let mut made: Vec<BackendConfig> = Vec::new();
+    for values in pool.tables("backends") {
+        let Some(backend) = backend(values, around, findings) else { continue };
+        if let Some(first) = made.iter().find(|other| other.address == backend.address) {
+            let text = format!(
+                "backend `{}` has this address ({}); accepted: each address once",
+                first.name, first.address
+            );
+            findings.error(values.at("address"), &values.path_of("address"), text);
+            continue;
+        }
+        made.push(backend);
+    }
+    made
+}
+
+fn active_health(health: &Values) -> ActiveHealth {
+    let StatusRange(first, last) =
+        health.parsed("status").expect("has a default: a test reads every one");
+    let check = match health.text("http") {
+        Some(path) => HealthCheck::Http {
+            path: path.into(),
+            host: health.text("host").map(Into::into),
+            status: (first, last),
+        },
+        None => HealthCheck::Tcp,
+    };
+    ActiveHealth {
+        check,
+        interval: health.duration("interval"),
+        timeout: health.duration("timeout"),
+        rise: health.amount("rise"),
+        fall: health.amount("fall"),
+    }
+}
+
+fn backend(
+    backend: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<BackendConfig> {
+    let (address, default_name): (_, Arc<str>) = match backend.parsed("address")? {
+        BackendAddress::Ip(address) => (address, address.to_string().into()),
+        BackendAddress::Host(host) => (resolved(backend, &host, around, findings)?, host.into()),
+    };
+    Some(BackendConfig {
+        name: backend.text("name").map_or(default_name, Into::into),
+        address,
+        weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
+    })
+}
+
+fn resolved(
+    backend: &Values,
+    host: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<SocketAddr> {
+    let (at, option) = (backend.at("address"), backend.path_of("address"));
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let reason = match (around.resolve)(host) {
+        Ok(addresses) => match addresses.as_slice() {
+            [] => "it has no address".to_string(),
+            [address] => return Some(*address),
+            [address, others @ ..] => {
+                let text = format!(
+                    "\"{name}\" has {} addresses; only {} is used: list each as a backend to use all",
+                    others.len() + 1,
+                    address.ip()
+                );
+                findings.warning(at, &option, text);
+                return Some(*address);
+            }
+        },
+        Err(error) => error.to_string(),
+    };
+    let text = format!(
+        "\"{name}\" cannot be resolved: {reason}; accepted: a name that this machine resolves while it \
+         loads the file (try: getent hosts {name}), or an IP address"
+    );
+    findings.error(at, &option, text);
+    None
+}
+
+fn front_door(door: &Values) -> Option<FrontDoor> {
+    let listen = door.parsed("listen")?;
+    let protocol = door.choice("protocol", &tables::PROTOCOL)?;
+    let unnamed = FrontDoor::new(listen, protocol, door.text("pool")?);
+    Some(FrontDoor {
+        name: door.text("name").map_or(unnamed.name.clone(), Into::into),
+        limits: Limits {
+            head_bytes_max: door.amount("head-max"),
+            headers_max: door.amount("headers-max"),
+            body_bytes_max: door.number("body-max"),
+            connections_max: door.amount("connections-max"),
+        },
+        timeouts: ClientTimeouts {
+            header: door.duration("header-timeout"),
+            idle: door.duration("idle-timeout"),
+            request: door.duration_if_any("request-timeout"),
+        },
+        forwarded: chosen(door, "forwarded", &tables::FORWARDED),
+        via: door.flag("via"),
+        accept_proxy: door.flag("accept-proxy"),
+        access_log: door.share("access-log"),
+        ..unnamed
+    })
+}

@@ -1,0 +1,208 @@
+//! The configuration file: TOML in, a validated [`Config`] or everything that is wrong with it out.
+//!
+//! [`tables`] defines every option once. [`read`] checks a document against that, option by option;
+//! [`build`] makes the typed configuration and [`relations`] checks what options mean to each other;
+//! [`schema`] and [`reference`] describe the options to editors and to people.
+
+mod build;
+mod option;
+mod problem;
+mod read;
+pub mod reference;
+mod relations;
+pub mod schema;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+mod values;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_session::config::SessionConfig;
+use toml::de::DeTable;
+
+pub use problem::{ConfigErrors, Problem, Severity};
+pub use text::AccessLog;
+
+use problem::Findings;
+
+/// A validated configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[instance]`.
+    pub instance: Instance,
+    /// `[api]`, `[log]`, `[shutdown]`.
+    pub operations: Operations,
+    /// `[[pool]]` and `[[session]]`.
+    pub session: SessionConfig,
+}
+
+/// This process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What it calls itself.
+    pub name: Arc<str>,
+    /// Data-plane threads; 0: one for each core.
+    pub threads: usize,
+}
+
+/// How the process is watched, steered and stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operations {
+    /// The API's unix socket.
+    pub api_socket: PathBuf,
+    /// The API's HTTP address; `None`: the socket only.
+    pub api_listen: Option<SocketAddr>,
+    /// The least severe events that are logged.
+    pub log_level: LogLevel,
+    /// How events are written.
+    pub log_format: LogFormat,
+    /// Where the access log goes.
+    pub access_log: AccessLog,
+    /// How long what is in flight may take when the process stops.
+    pub grace: Duration,
+}
+
+/// The least severe events that are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Something does not work.
+    Error,
+    /// Something needs attention.
+    Warn,
+    /// Changes of state.
+    Info,
+    /// What led to them.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A line for people.
+    Text,
+    /// A JSON object on a line.
+    Json,
+}
+
+/// A configuration that can be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// What to do.
+    pub config: Config,
+    /// What its writer likely did not mean.
+    pub warnings: Vec<Problem>,
+}
+
+/// What a configuration takes from the machine that it is loaded on.
+pub struct Surroundings<'r> {
+    /// The default of `instance.name`.
+    pub host_name: String,
+    /// The default of `api.socket`.
+    pub api_socket: PathBuf,
+    /// Finds the addresses of `HOST:PORT`.
+    pub resolve: &'r dyn Fn(&str) -> io::Result<Vec<SocketAddr>>,
+}
+
+impl Surroundings<'static> {
+    /// This machine, with its resolver (which blocks).
+    pub fn here() -> Surroundings<'static> {
+        let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host_name = match host_name.trim() {
+            "" => "equipoise".to_string(),
+            name => name.to_string(),
+        };
+        Surroundings {
+            host_name,
+            api_socket: default_api_socket(),
+            resolve: &|host| host.to_socket_addrs().map(Iterator::collect),
+        }
+    }
+}
+
+/// Where the API's unix socket is unless the file says otherwise.
+pub fn default_api_socket() -> PathBuf {
+    // SAFETY: geteuid reads a number of this process and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    if user == 0 {
+        return "/run/equipoise/api.sock".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if !directory.is_empty() => Path::new(&directory).join("equipoise.sock"),
+        // Without a login session there is no directory of the user's own that vanishes with it.
+        _ => std::env::temp_dir().join(format!("equipoise-{user}.sock")),
+    }
+}
+
+/// Reads and validates a file. Blocks: on the file, and on the resolver where backends are host names.
+///
+/// # Errors
+/// [`ConfigErrors`] with every error that the file has.
+pub fn load(file: &Path) -> Result<Loaded, ConfigErrors> {
+    let text = std::fs::read(file).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("not UTF-8 at byte {at}; save it as UTF-8"),
+            )
+        })
+    });
+    match text {
+        Ok(text) => parse(&text, file, &Surroundings::here()),
+        Err(error) => {
+            let text = format!("cannot be read: {error}");
+            let problem =
+                Problem { severity: Severity::Error, position: None, option: String::new(), text };
+            Err(ConfigErrors { file: file.into(), problems: vec![problem] })
+        }
+    }
+}
+
+/// Validates a configuration; `file` is what problems call it.
+///
+/// # Errors
+/// [`ConfigErrors`] with every error. What follows a syntax error cannot be judged, so where there is
+/// one, only the syntax errors are given: all of them.
+pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loaded, ConfigErrors> {
+    let mut findings = Findings::new(text);
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        let span = error.span().unwrap_or_default();
+        let message = match error.message() {
+            // The parser calls an absent value an unquoted string.
+            message if span.is_empty() && message.starts_with("string values must be quoted") => {
+                "no value after `=`"
+            }
+            message => message,
+        };
+        findings.error(span.start, "", format!("not TOML: {message}"));
+    }
+    let config = if syntax_errors.is_empty() {
+        let values = read::file(&tables::FILE, document.get_ref(), &mut findings);
+        relations::check(&values, &mut findings);
+        Some(build::config(&values, around, &mut findings))
+    } else {
+        None
+    };
+    let usable = !findings.has_errors();
+    let problems = findings.into_problems();
+    match config {
+        Some(config) if usable => Ok(Loaded { config, warnings: problems }),
+        _ => Err(ConfigErrors { file: file.into(), problems }),
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let loaded = parse("", Path::new("default"), &Surroundings::here());
+        loaded.expect("an empty file is valid: a test parses one").config
+    }
+}

@@ -1,0 +1,186 @@
+//! What an option is: the vocabulary in which `tables` describes the configuration file.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::text::{show_duration, show_size};
+
+/// A TOML table and the options that it takes.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// As it is written: `[api]`, `[[pool]]`.
+    pub(super) title: &'static str,
+    /// What it is for.
+    pub(super) help: &'static str,
+    /// All that may stand in it.
+    pub(super) options: &'static [Opt],
+}
+
+/// One option: everything that the reader, the schema and the reference page know of it.
+#[derive(Debug)]
+pub(super) struct Opt {
+    /// The key.
+    pub(super) name: &'static str,
+    /// What its value may be.
+    pub(super) kind: Kind,
+    /// What holds when it is not given.
+    pub(super) absent: Absent,
+    /// What it does.
+    pub(super) help: &'static str,
+    /// Of no effect on front doors that do not speak HTTP, nor on pools behind them.
+    pub(super) http_only: bool,
+}
+
+/// What holds when an option is not given.
+#[derive(Debug)]
+pub(super) enum Absent {
+    /// It must be given.
+    Required,
+    /// The same as this value, in TOML.
+    Default(&'static str),
+    /// What these words say.
+    Means(&'static str),
+}
+
+/// What a value may be.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// `true` or `false`.
+    Flag,
+    /// A whole number within bounds.
+    Count(u64, u64),
+    /// A number from 0.0 to 1.0.
+    Share,
+    /// A number and a unit of time, within bounds.
+    Duration(Duration, Duration),
+    /// A number and a unit of size, within bounds in bytes.
+    Size(u64, u64),
+    /// One of several words.
+    Choice(&'static (dyn Words + Sync)),
+    /// A string of a certain form.
+    Text(&'static Form),
+    /// A table.
+    Table(&'static Table),
+    /// A list of tables.
+    Tables(&'static Table),
+    /// A list of tables, where a string stands for the table with only that option.
+    Briefs(&'static Table, &'static str),
+}
+
+/// The words of a choice, each with its meaning and the value that it stands for.
+#[derive(Debug)]
+pub(super) struct Choices<T: 'static>(pub(super) &'static [(&'static str, T, &'static str)]);
+
+/// The words of a choice, whatever they stand for.
+pub(super) trait Words: std::fmt::Debug {
+    /// Each word and its meaning.
+    fn words(&self) -> Vec<(&'static str, &'static str)>;
+}
+
+impl<T: std::fmt::Debug> Words for Choices<T> {
+    fn words(&self) -> Vec<(&'static str, &'static str)> {
+        self.0.iter().map(|(word, _, help)| (*word, *help)).collect()
+    }
+}
+
+impl<T: Copy> Choices<T> {
+    /// What a word stands for.
+    pub(super) fn get(&self, word: &str) -> Option<T> {
+        self.0.iter().find(|(name, ..)| *name == word).map(|(_, value, _)| *value)
+    }
+}
+
+/// The form of a string.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// As in "is not a ...".
+    pub(super) noun: &'static str,
+    /// As in "accepted: ...".
+    pub(super) accepted: &'static str,
+    /// Whether a string has it.
+    pub(super) fits: fn(&str) -> bool,
+}
+
+/// Whether a string reads as a `T`.
+pub(super) fn reads_as<T: FromStr>(text: &str) -> bool {
+    text.parse::<T>().is_ok()
+}
+
+impl Opt {
+    /// An option that must be given.
+    pub(super) const fn required(name: &'static str, kind: Kind, help: &'static str) -> Opt {
+        Opt { name, kind, absent: Absent::Required, help, http_only: false }
+    }
+
+    /// An option with a default, in TOML.
+    pub(super) const fn default(
+        name: &'static str,
+        kind: Kind,
+        toml: &'static str,
+        help: &'static str,
+    ) -> Opt {
+        Opt { name, kind, absent: Absent::Default(toml), help, http_only: false }
+    }
+
+    /// An option whose absence means what `absent` says.
+    pub(super) const fn optional(
+        name: &'static str,
+        kind: Kind,
+        absent: &'static str,
+        help: &'static str,
+    ) -> Opt {
+        Opt { name, kind, absent: Absent::Means(absent), help, http_only: false }
+    }
+
+    /// The same, of no effect without HTTP.
+    pub(super) const fn http_only(self) -> Opt {
+        Opt { http_only: true, ..self }
+    }
+}
+
+impl Table {
+    /// The option of that name.
+    pub(super) fn option(&self, name: &str) -> Option<&'static Opt> {
+        self.options.iter().find(|option| option.name == name)
+    }
+}
+
+impl Kind {
+    /// What is accepted, as error messages and the reference page say it.
+    pub(super) fn accepted(&self) -> String {
+        match self {
+            Kind::Flag => "true or false".into(),
+            Kind::Count(min, max) => format!("a whole number, {min} to {max}"),
+            Kind::Share => "a number from 0.0 to 1.0".into(),
+            Kind::Duration(min, max) => format!(
+                "a number and a unit (ms, s, m, h, d), {} to {}",
+                show_duration(*min),
+                show_duration(*max)
+            ),
+            Kind::Size(min, max) => format!(
+                "a number and a unit (B, KB, KiB, MB, MiB, GB, GiB, TB, TiB), {} to {}",
+                show_size(*min),
+                show_size(*max)
+            ),
+            Kind::Choice(choices) => {
+                let words = choices.words();
+                let mut text = String::new();
+                for (place, (word, _)) in words.iter().enumerate() {
+                    let joint = match place {
+                        0 => "",
+                        _ if place + 1 == words.len() => " or ",
+                        _ => ", ",
+                    };
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "{joint}\"{word}\"");
+                }
+                text
+            }
+            Kind::Text(form) => form.accepted.into(),
+            Kind::Table(table) => format!("a table, {}", table.title),
+            Kind::Tables(table) => format!("tables: {} above each", table.title),
+            Kind::Briefs(_, brief) => format!("a list of `{brief}` strings or of tables"),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Reads a TOML document by the option tables: known options, of the right type, within bounds.
+//!
+//! What options mean to each other is for `build` and `relations`.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::option::{Absent, Kind, Opt, Table};
+use super::problem::{Findings, hint, nearest};
+use super::text::{read_duration, read_size};
+use super::values::{Entry, Value, Values, join};
+
+/// Reads the whole document.
+pub(super) fn file(
+    spec: &'static Table,
+    document: &DeTable<'_>,
+    findings: &mut Findings<'_>,
+) -> Values {
+    Reader { findings }.table(spec, document, 0, String::new())
+}
+
+struct Reader<'f, 's> {
+    findings: &'f mut Findings<'s>,
+}
+
+impl Reader<'_, '_> {
+    fn table(
+        &mut self,
+        spec: &'static Table,
+        table: &DeTable<'_>,
+        at: usize,
+        path: String,
+    ) -> Values {
+        for (key, _) in table.iter() {
+            if spec.option(key.get_ref()).is_none() {
+                let noun = if path.is_empty() { "table" } else { "option" };
+                let known = spec.options.iter().map(|option| option.name);
+                let text = format!("unknown {noun} in this version{}", hint(key.get_ref(), known));
+                let option = join(&path, &shortened(key.get_ref()));
+                self.findings.error(key.span().start, &option, text);
+            }
+        }
+        self.options(spec, at, path, |name| table.get(name))
+    }
+
+    /// Every option of `spec`, from what `find` gives for its name.
+    fn options<'t, 'i: 't>(
+        &mut self,
+        spec: &'static Table,
+        at: usize,
+        path: String,
+        find: impl Fn(&str) -> Option<&'t Spanned<DeValue<'i>>>,
+    ) -> Values {
+        let mut entries = BTreeMap::new();
+        for option in spec.options {
+            let read = match find(option.name) {
+                Some(value) => {
+                    let start = value.span().start;
+                    self.value(option, value, join(&path, option.name))
+                        .map(|value| (start, true, value))
+                }
+                None if matches!(option.absent, Absent::Required) => {
+                    let text = format!("missing; accepted: {}", option.kind.accepted());
+                    self.findings.error(at, &join(&path, option.name), text);
+                    None
+                }
+                None => None,
+            };
+            let entry = match (read, &option.absent) {
+                (Some((at, given, value)), _) => Entry { at, given, value },
+                (None, Absent::Default(toml)) => {
+                    let value = default(option, toml, &join(&path, option.name));
+                    Entry { at, given: false, value }
+                }
+                (None, Absent::Required | Absent::Means(_)) => continue,
+            };
+            entries.insert(option.name, entry);
+        }
+        Values { spec, path, at, entries }
+    }
+
+    fn value(
+        &mut self,
+        option: &'static Opt,
+        value: &Spanned<DeValue<'_>>,
+        path: String,
+    ) -> Option<Value> {
+        let span = value.span();
+        let wrong = match (&option.kind, value.get_ref()) {
+            (Kind::Table(spec), DeValue::Table(table)) => {
+                return Some(Value::Table(self.table(spec, table, span.start, path)));
+            }
+            (Kind::Tables(spec), DeValue::Array(array)) => {
+                return Some(Value::Tables(self.tables(spec, None, array, &path)));
+            }
+            (Kind::Briefs(spec, brief), DeValue::Array(array)) => {
+                return Some(Value::Tables(self.tables(spec, Some(brief), array, &path)));
+            }
+            (kind, scalar) => match read_scalar(kind, scalar) {
+                Ok(value) => return Some(value),
+                Err(wrong) => wrong,
+            },
+        };
+        self.refuse(value, &path, &wrong, &option.kind.accepted());
+        None
+    }
+
+    /// An error about `value`, which "is wrong".
+    fn refuse(&mut self, value: &Spanned<DeValue<'_>>, path: &str, wrong: &str, accepted: &str) {
+        // A table or list may fill a page, so only what fits a line is quoted.
+        let said = match value.get_ref() {
+            DeValue::Table(_) => "a table",
+            DeValue::Array(_) => "a list",
+            _ => self.findings.source().get(value.span()).unwrap_or_default(),
+        };
+        let text = format!("{} {wrong}; accepted: {accepted}", shortened(said));
+        self.findings.error(value.span().start, path, text);
+    }
+
+    fn tables(
+        &mut self,
+        spec: &'static Table,
+        brief: Option<&str>,
+        array: &[Spanned<DeValue<'_>>],
+        path: &str,
+    ) -> Vec<Values> {
+        let mut tables = Vec::new();
+        for (place, element) in array.iter().enumerate() {
+            let at = element.span().start;
+            let path = format!("{path}{}", label(element.get_ref(), place));
+            match (element.get_ref(), brief) {
+                (DeValue::Table(table), _) => tables.push(self.table(spec, table, at, path)),
+                (DeValue::String(_), Some(brief)) => {
+                    let find = |name: &str| (name == brief).then_some(element);
+                    tables.push(self.options(spec, at, path, find));
+                }
+                (other, _) => {
+                    let accepted = match brief {
+                        Some(brief) => format!("a string (its `{brief}`) or a table"),
+                        None => "a table".to_string(),
+                    };
+                    self.refuse(element, &path, type_of(other), &accepted);
+                }
+            }
+        }
+        tables
+    }
+}
+
+/// What tells an element of a list from the others: its name, its address, or its place.
+fn label(element: &DeValue<'_>, place: usize) -> String {
+    let text = |key: &str| element.as_table()?.get(key)?.get_ref().as_str();
+    match text("name") {
+        Some(name) => format!(".{}", shortened(name)),
+        None => match text("listen").or(text("address")).or(element.as_str()) {
+            Some(address) => format!("[{}]", shortened(address)),
+            None => format!("[#{}]", place + 1),
+        },
+    }
+}
+
+/// One line of at most 60 characters, without control characters.
+fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 60;
+    let mut short: String =
+        text.chars().take(CHARS_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().count() > CHARS_MAX {
+        short.push_str("...");
+    }
+    short
+}
+
+fn type_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "is a string",
+        DeValue::Integer(_) => "is a whole number",
+        DeValue::Float(_) => "is a number with a fraction",
+        DeValue::Boolean(_) => "is a boolean",
+        DeValue::Datetime(_) => "is a date or time",
+        DeValue::Array(_) | DeValue::Table(_) => "stands here",
+    }
+}
+
+/// The value, or what is wrong with it: the text that follows it in the message.
+fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
+    match (kind, value) {
+        (Kind::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
+        (Kind::Count(min, max), DeValue::Integer(number)) => {
+            let count = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
+            match u64::try_from(count) {
+                Ok(count) if count > *max => Err("is too large".into()),
+                Ok(count) if count >= *min => Ok(Value::Number(count)),
+                Ok(_) => Err("is too small".into()),
+                Err(_) if count < 0 => Err("is too small".into()),
+                Err(_) => Err("is too large".into()),
+            }
+        }
+        (Kind::Share, DeValue::Integer(_) | DeValue::Float(_)) => {
+            let share = match value {
+                DeValue::Integer(number) => number.as_str().parse().ok(),
+                DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+                _ => None,
+            };
+            share
+                .filter(|share| (0.0..=1.0).contains(share))
+                .map(Value::Share)
+                .ok_or_else(|| "is not a share".into())
+        }
+        (Kind::Duration(min, max), DeValue::String(text)) => match read_duration(text) {
+            None => Err("is not a duration".into()),
+            Some(duration) if duration < *min => Err("is too short".into()),
+            Some(duration) if duration > *max => Err("is too long".into()),
+            Some(duration) => Ok(Value::Duration(duration)),
+        },
+        (Kind::Size(min, max), DeValue::String(text)) => match read_size(text) {
+            None => Err("is not a size".into()),
+            Some(size) if size < *min => Err("is too small".into()),
+            Some(size) if size > *max => Err("is too large".into()),
+            Some(size) => Ok(Value::Number(size)),
+        },
+        (Kind::Duration(..), DeValue::Integer(number)) => {
+            Err(format!("has no unit: \"{number}s\" would be seconds"))
+        }
+        (Kind::Size(..), DeValue::Integer(number)) => {
+            Err(format!("has no unit: \"{number}KiB\" would be kibibytes"))
+        }
+        (Kind::Choice(choices), DeValue::String(text)) => {
+            let words = choices.words();
+            let words = || words.iter().map(|(word, _)| *word);
+            match nearest(text, words()) {
+                _ if words().any(|word| word == text) => Ok(Value::Text(text.to_string())),
+                Some(near) => Err(format!("is none of them (did you mean \"{near}\"?)")),
+                None => Err("is none of them".into()),
+            }
+        }
+        (Kind::Text(form), DeValue::String(text)) if (form.fits)(text) => {
+            Ok(Value::Text(text.to_string()))
+        }
+        (Kind::Text(form), DeValue::String(_)) => Err(format!("is not {}", form.noun)),
+        (_, other) => Err(type_of(other).into()),
+    }
+}
+
+/// Reads a default by the same rules as what stands in a file.
+fn default(option: &'static Opt, toml: &str, path: &str) -> Value {
+    let parsed = DeValue::parse(toml).expect("defaults are TOML: a test reads every one");
+    let mut findings = Findings::new(toml);
+    let value = Reader { findings: &mut findings }.value(option, &parsed, path.to_string());
+    value.expect("defaults are within bounds: a test reads every one")
+}

@@ -1,0 +1,99 @@
+//! The reference page of the configuration file, for people: docs/reference.md.
+
+use std::fmt::Write as _;
+
+use super::option::{Absent, Kind, Opt, Table};
+use super::tables;
+
+pub(super) const HEAD: &str = "\
+<!-- Written by `equipoise schema --reference`. Change crates/equipoise/src/config/tables.rs instead. -->
+
+# Configuration reference
+
+The configuration is one TOML file. `equipoise check FILE` says everything that is wrong with one, and
+`equipoise schema` prints its JSON Schema for editors.
+
+Durations are a whole number and a unit, `ms`, `s`, `m`, `h` or `d`: `\"250ms\"`. Sizes likewise: `KiB`, `MiB`,
+`GiB` and `TiB` are powers of 1024, `KB`, `MB`, `GB` and `TB` powers of 1000, and `B` is bytes. Options marked
+*http* have no effect on front doors of another protocol, nor on pools behind only such.
+
+A pool of two backends behind a front door:
+
+```toml
+[[pool]]
+name = \"web\"
+scheduler = \"weighted-least-connection\"
+retries = 2
+backends = [\"10.0.0.11:8080\", { address = \"10.0.0.12:8080\", weight = 2 }]
+health = { http = \"/healthz\", interval = \"2s\" }
+
+[[session]]
+listen = \"0.0.0.0:80\"
+protocol = \"http\"
+pool = \"web\"
+```
+";
+
+/// The page, in Markdown.
+pub fn reference() -> String {
+    let mut page = HEAD.to_string();
+    for option in tables::FILE.options {
+        if let Kind::Table(table) | Kind::Tables(table) = option.kind {
+            section(&mut page, table);
+        }
+    }
+    page
+}
+
+fn section(page: &mut String, table: &Table) {
+    // Writing to a string cannot fail, here and below.
+    let _ = write!(page, "\n## `{}`\n\n{}\n\n", table.title, table.help);
+    page.push_str("| option | accepted | default | meaning |\n|---|---|---|---|\n");
+    for option in table.options {
+        let http = if option.http_only { " *http*" } else { "" };
+        let _ = writeln!(
+            page,
+            "| `{}`{http} | {} | {} | {} |",
+            option.name,
+            escaped(&accepted(option)),
+            default(option),
+            escaped(option.help)
+        );
+    }
+    for option in table.options {
+        choices(page, option);
+    }
+    for option in table.options {
+        if let Kind::Table(inner) | Kind::Briefs(inner, _) = option.kind {
+            section(page, inner);
+        }
+    }
+}
+
+fn accepted(option: &Opt) -> String {
+    match option.kind {
+        Kind::Choice(_) => "see below".into(),
+        _ => option.kind.accepted(),
+    }
+}
+
+fn default(option: &Opt) -> String {
+    match option.absent {
+        Absent::Required => "required".into(),
+        Absent::Default(toml) => format!("`{toml}`"),
+        Absent::Means(meaning) => meaning.into(),
+    }
+}
+
+fn choices(page: &mut String, option: &Opt) {
+    let Kind::Choice(choices) = option.kind else { return };
+    let _ = write!(page, "\n`{}` is one of\n\n", option.name);
+    for (word, help) in choices.words() {
+        let _ = writeln!(page, "- `\"{word}\"`: {help}");
+    }
+}
+
+/// A cell ends at a bar.
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
+}

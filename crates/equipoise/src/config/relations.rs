@@ -1,0 +1,251 @@
+//! What options mean to each other: names that must be unique or exist, addresses that clash, options
+//! that exclude each other or have no effect.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use equipoise_core::SchedulerKind;
+use equipoise_session::config::{Protocol, Upstream};
+
+use super::problem::{Findings, hint};
+use super::tables;
+use super::text::{ApiListen, show_duration};
+use super::values::Values;
+
+/// Checks the whole file.
+pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    let (pools, doors) = (file.tables("pool"), file.tables("session"));
+    if doors.is_empty() && !file.given("session") {
+        let text = "no front door, so nothing is served; add a [[session]] table".to_string();
+        findings.warning(0, "session", text);
+    }
+    api(file, findings);
+    unique(pools, "name", findings);
+    unique(doors, "name", findings);
+    listen_addresses(file, findings);
+    for door in doors {
+        front_door(door, pools, findings);
+    }
+    for pool in pools {
+        backends(pool, findings);
+        scheduling(pool, findings);
+        health(pool, findings);
+        front_doors_of(pool, doors, findings);
+    }
+}
+
+fn api(file: &Values, findings: &mut Findings<'_>) {
+    let Some(api) = file.table("api") else { return };
+    let Some(ApiListen(Some(address))) = api.parsed("listen") else { return };
+    if !address.ip().to_canonical().is_loopback() && !api.flag("allow-remote") {
+        let text = format!(
+            "\"{address}\" can be reached from other machines, and the API has no authentication; \
+             accepted: a loopback address, or any with allow-remote = true beside it"
+        );
+        findings.error(api.at("listen"), &api.path_of("listen"), text);
+    }
+}
+
+/// No two elements may have the same text for an option.
+fn unique(elements: &[Values], option: &str, findings: &mut Findings<'_>) {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for element in elements {
+        let Some(text) = element.text(option) else { continue };
+        let at = element.at(option);
+        let first = *seen.entry(text).or_insert(at);
+        if first != at {
+            let line = findings.line(first);
+            let text =
+                format!("\"{text}\" is in use, on line {line}; accepted: one that is unique");
+            findings.error(at, &element.path_of(option), text);
+        }
+    }
+}
+
+/// UDP has ports of its own; port 0 is a different port each time.
+fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
+    let mut taken: BTreeMap<(bool, SocketAddr), String> = BTreeMap::new();
+    let mut take = |datagrams: bool, address: SocketAddr, values: &Values| {
+        if address.port() == 0 {
+            return;
+        }
+        if let Some(user) = taken.get(&(datagrams, address)) {
+            let text = format!("\"{address}\" is in use, {user}; accepted: a free address or port");
+            findings.error(values.at("listen"), &values.path_of("listen"), text);
+            return;
+        }
+        let user = match values.given("listen") {
+            true => format!("on line {}", findings.line(values.at("listen"))),
+            false => format!("by the default of {}", values.path_of("listen")),
+        };
+        taken.insert((datagrams, address), user);
+    };
+    if let Some(api) = file.table("api")
+        && let Some(ApiListen(Some(address))) = api.parsed("listen")
+    {
+        take(false, address, api);
+    }
+    for door in file.tables("session") {
+        let protocol = door.choice("protocol", &tables::PROTOCOL);
+        if let (Some(protocol), Some(address)) = (protocol, door.parsed("listen")) {
+            take(protocol == Protocol::Udp, address, door);
+        }
+    }
+}
+
+fn front_door(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
+    if let Some(protocol) = door.choice("protocol", &tables::PROTOCOL) {
+        if protocol != Protocol::Http {
+            without_http(door, "this front door does not speak HTTP", findings);
+        }
+        if protocol == Protocol::Udp && door.flag("accept-proxy") {
+            let text =
+                "true, but datagrams carry no PROXY protocol header; accepted with udp: false";
+            findings.error(door.at("accept-proxy"), &door.path_of("accept-proxy"), text.into());
+        }
+    }
+    let names = pools.iter().filter_map(|pool| pool.text("name"));
+    // A pool that could not be read may be the one that is named.
+    let unread = names.clone().count() < pools.len() || findings.has_error_on("pool");
+    if let Some(name) = door.text("pool")
+        && !unread
+        && !names.clone().any(|known| known == name)
+    {
+        let hint =
+            if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
+        let text = format!("no pool is named \"{name}\"{hint}");
+        findings.error(door.at("pool"), &door.path_of("pool"), text);
+    }
+}
+
+/// Warns of the options that are given to no effect.
+fn without_http(values: &Values, why: &str, findings: &mut Findings<'_>) {
+    for option in values.spec.options {
+        if option.http_only && values.given(option.name) {
+            let text = format!("has no effect: {why}");
+            findings.warning(values.at(option.name), &values.path_of(option.name), text);
+        }
+    }
+}
+
+fn backends(pool: &Values, findings: &mut Findings<'_>) {
+    let (backends, path) = (pool.tables("backends"), pool.path_of("backends"));
+    unique(backends, "name", findings);
+    if findings.has_error_below(&path) {
+        return;
+    }
+    let wrong = if backends.is_empty() {
+        "no backends, so clients of this pool are refused"
+    } else if backends.iter().all(|backend| backend.number("weight") == Some(0)) {
+        "every backend has weight 0, so clients of this pool are refused"
+    } else {
+        return;
+    };
+    findings.warning(pool.at("backends"), &path, wrong.to_string());
+}
+
+fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
+    let scheduler = pool.choice("scheduler", &tables::SCHEDULER);
+    let weighted = match scheduler {
+        Some(SchedulerKind::RoundRobin) => Some("weighted-round-robin"),
+        Some(SchedulerKind::LeastConnection) => Some("weighted-least-connection"),
+        _ => None,
+    };
+    if let (Some(weighted), Some(name)) = (weighted, pool.text("scheduler")) {
+        let text = format!("has no effect: {name} ignores weights; use {weighted}");
+        if pool.given("slow-start") {
+            findings.warning(pool.at("slow-start"), &pool.path_of("slow-start"), text.clone());
+        }
+        for backend in pool.tables("backends") {
+            // 0 takes a backend out under every scheduler, and 1 is what all have.
+            if backend.number("weight").is_some_and(|weight| weight > 1) {
+                findings.warning(backend.at("weight"), &backend.path_of("weight"), text.clone());
+            }
+        }
+    }
+    if pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Exclusive) {
+        for option in ["multiplex-sessions", "multiplex-depth"] {
+            if pool.given(option) {
+                let text = "has no effect: `upstream` is \"exclusive\"".to_string();
+                findings.warning(pool.at(option), &pool.path_of(option), text);
+            }
+        }
+    }
+}
+
+fn health(pool: &Values, findings: &mut Findings<'_>) {
+    if let Some(passive) = pool.table("passive") {
+        let (first, longest) = (passive.duration("ejection"), passive.duration("ejection-max"));
+        if longest < first {
+            let option = if passive.given("ejection-max") { "ejection-max" } else { "ejection" };
+            let text = format!(
+                "`ejection-max` ({}) is below `ejection` ({}); accepted: as long or longer",
+                show_duration(longest),
+                show_duration(first)
+            );
+            findings.error(passive.at(option), &passive.path_of(option), text);
+        }
+    }
+    let Some(health) = pool.table("health") else { return };
+    // `tcp = false` beside `http` says no more than its absence.
+    let (tcp, http) = (health.flag("tcp"), health.given("http"));
+    if tcp && http {
+        let text =
+            "true, with `http` beside it; accepted: one of the two (http opens a connection too)";
+        findings.error(health.at("tcp"), &health.path_of("tcp"), text.into());
+    } else if !tcp && !http && !findings.has_error_below(&health.path) {
+        let text =
+            "does not say what to check; accepted: tcp = true, or http = \"/PATH\"".to_string();
+        findings.error(health.at, &health.path, text);
+    }
+    for option in ["host", "status"] {
+        if tcp && !http && health.given(option) {
+            let text = "has no effect on a tcp check; accepted: with `http` beside it".to_string();
+            findings.error(health.at(option), &health.path_of(option), text);
+        }
+    }
+    let (interval, timeout) = (health.duration("interval"), health.duration("timeout"));
+    if timeout > interval {
+        let option = if health.given("timeout") { "timeout" } else { "interval" };
+        let text = format!(
+            "`timeout` ({}) is longer than `interval` ({}), so a backend that hangs is checked less often",
+            show_duration(timeout),
+            show_duration(interval)
+        );
+        findings.warning(health.at(option), &health.path_of(option), text);
+    }
+}
+
+/// What a pool's options are worth to the front doors that it serves.
+fn front_doors_of(pool: &Values, doors: &[Values], findings: &mut Findings<'_>) {
+    let Some(name) = pool.text("name") else { return };
+    let doors = doors.iter().filter(|door| door.text("pool") == Some(name));
+    let protocols: Option<Vec<Protocol>> =
+        doors.map(|door| door.choice("protocol", &tables::PROTOCOL)).collect();
+    // A front door that could not be read may speak anything.
+    let Some(protocols) = protocols else { return };
+    if protocols.is_empty() {
+        if !findings.has_error_below("session") {
+            findings.warning(pool.at, &pool.path, "no front door uses this pool".to_string());
+        }
+        return;
+    }
+    if !protocols.contains(&Protocol::Http) {
+        without_http(pool, "no front door of this pool speaks HTTP", findings);
+    }
+    if protocols.iter().all(|protocol| *protocol == Protocol::Udp) {
+        if pool.given("send-proxy") {
+            let text = "has no effect: every front door of this pool is udp".to_string();
+            findings.warning(pool.at("send-proxy"), &pool.path_of("send-proxy"), text);
+        }
+        if let Some(health) = pool.table("health")
+            && health.given("http")
+        {
+            let text =
+                "every front door of this pool is udp, whose backends do not answer HTTP there; \
+                        accepted: tcp = true where they accept TCP too, or no `health`"
+                    .to_string();
+            findings.error(health.at("http"), &health.path_of("http"), text);
+        }
+    }
+}

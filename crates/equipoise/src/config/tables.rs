@@ -1,0 +1,536 @@
+//! Every option of the configuration file, in one place: name, type, bounds, default, help.
+//!
+//! The reader, the JSON Schema and docs/reference.md come from here. To add an option, add its line
+//! here and take its value in `build`; the tests show what else they want.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use equipoise_core::{SchedulerKind, Weight};
+use equipoise_session::config::{Forwarded, Protocol, ProxyProtocol, Upstream};
+
+use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
+use super::text::{AccessLog, ApiListen, BackendAddress, StatusRange};
+use super::{LogFormat, LogLevel};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+const HOUR: Duration = secs(3_600);
+const DAY: Duration = secs(86_400);
+/// The longest socket path that the kernel takes: `sun_path` less its closing NUL.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The whole file.
+pub(super) static FILE: Table = Table {
+    title: "",
+    help: "",
+    options: &[
+        Opt::default("instance", Kind::Table(&INSTANCE), "{}", INSTANCE.help),
+        Opt::default("api", Kind::Table(&API), "{}", API.help),
+        Opt::default("log", Kind::Table(&LOG), "{}", LOG.help),
+        Opt::default("shutdown", Kind::Table(&SHUTDOWN), "{}", SHUTDOWN.help),
+        Opt::default("pool", Kind::Tables(&POOL), "[]", POOL.help),
+        Opt::default("session", Kind::Tables(&SESSION), "[]", SESSION.help),
+    ],
+};
+
+static INSTANCE: Table = Table {
+    title: "[instance]",
+    help: "This process.",
+    options: &[
+        Opt::optional(
+            "name",
+            Kind::Text(&NAME),
+            "the host name",
+            "What it calls itself in `Via` headers and logs.",
+        ),
+        Opt::default(
+            "threads",
+            Kind::Count(0, 1024),
+            "0",
+            "Data-plane threads. 0: one for each core.",
+        ),
+    ],
+};
+
+static API: Table = Table {
+    title: "[api]",
+    help: "Where operators and Prometheus reach this process. Both addresses serve the API; `/metrics` is part of it.",
+    options: &[
+        Opt::optional(
+            "socket",
+            Kind::Text(&SOCKET_PATH),
+            "`/run/equipoise/api.sock` for root, `$XDG_RUNTIME_DIR/equipoise.sock` for others",
+            "Unix socket, which only its owner can open. `equipoise status`, `drain` and the others use it.",
+        ),
+        Opt::default(
+            "listen",
+            Kind::Text(&API_LISTEN),
+            "\"127.0.0.1:9909\"",
+            "HTTP address. Whoever reaches it can drain backends: there is no authentication.",
+        ),
+        Opt::default(
+            "allow-remote",
+            Kind::Flag,
+            "false",
+            "Let `listen` be an address that other machines reach.",
+        ),
+    ],
+};
+
+static LOG: Table = Table {
+    title: "[log]",
+    help: "What is logged, and where to.",
+    options: &[
+        Opt::default(
+            "level",
+            Kind::Choice(&LOG_LEVEL),
+            "\"info\"",
+            "The least severe events that are logged.",
+        ),
+        Opt::default(
+            "format",
+            Kind::Choice(&LOG_FORMAT),
+            "\"text\"",
+            "How events are written to standard error.",
+        ),
+        Opt::default(
+            "access-log",
+            Kind::Text(&ACCESS_LOG),
+            "\"stderr\"",
+            "Where the access log goes. How much is written is up to each front door's `access-log`.",
+        ),
+    ],
+};
+
+static SHUTDOWN: Table = Table {
+    title: "[shutdown]",
+    help: "How this process stops.",
+    options: &[Opt::default(
+        "grace",
+        Kind::Duration(secs(0), DAY),
+        "\"30s\"",
+        "What is in flight may take this long to finish; then it is cut.",
+    )],
+};
+
+static POOL: Table = Table {
+    title: "[[pool]]",
+    help: "Backends that do the same work, and how load is spread over them. One table for each pool.",
+    options: &[
+        Opt::required("name", Kind::Text(&NAME), "What front doors and operators call it. Unique."),
+        Opt::default("scheduler", Kind::Choice(&SCHEDULER), "\"least-connection\"", "How a backend is picked."),
+        Opt::default(
+            "backends",
+            Kind::Briefs(&BACKEND, "address"),
+            "[]",
+            "The real servers. A string is short for a table with only that `address`.",
+        ),
+        Opt::default(
+            "upstream",
+            Kind::Choice(&UPSTREAM),
+            "\"exclusive\"",
+            "How requests share the kept-open sessions to the backends.",
+        )
+        .http_only(),
+        Opt::default(
+            "multiplex-sessions",
+            Kind::Count(1, 1024),
+            "4",
+            "Multiplexed: sessions to each backend from each data-plane thread.",
+        )
+        .http_only(),
+        Opt::default(
+            "multiplex-depth",
+            Kind::Count(1, 1024),
+            "32",
+            "Multiplexed: requests in flight on one session, at most.",
+        )
+        .http_only(),
+        Opt::default(
+            "connect-timeout",
+            Kind::Duration(ms(10), secs(600)),
+            "\"5s\"",
+            "To open a session to a backend. Then another backend is tried; when none is left to try, 504.",
+        ),
+        Opt::default(
+            "response-timeout",
+            Kind::Duration(ms(10), DAY),
+            "\"1m\"",
+            "From the last byte of the request to the first of the response; then 504.",
+        )
+        .http_only(),
+        Opt::default(
+            "session-idle-timeout",
+            Kind::Duration(ms(100), DAY),
+            "\"30s\"",
+            "A kept-open session that is unused for this long is closed. Keep it below the backend's own keep-alive time.",
+        )
+        .http_only(),
+        Opt::default(
+            "idle-sessions-max",
+            Kind::Count(0, 65_536),
+            "256",
+            "Kept-open sessions to each backend from each data-plane thread, at most.",
+        )
+        .http_only(),
+        Opt::default(
+            "retries",
+            Kind::Count(0, 10),
+            "1",
+            "Tries on another backend after a failure that permits one: nothing of the response was sent, and the request is idempotent or never left.",
+        ),
+        Opt::optional(
+            "send-proxy",
+            Kind::Choice(&PROXY_PROTOCOL),
+            "none is sent",
+            "PROXY protocol header at the start of each session to a backend.",
+        ),
+        Opt::default(
+            "retry-after",
+            Kind::Duration(secs(1), DAY),
+            "\"5s\"",
+            "`Retry-After` of the 503 when no backend can take a request.",
+        )
+        .http_only(),
+        Opt::optional(
+            "health",
+            Kind::Table(&HEALTH),
+            "a backend is healthy until the traffic shows otherwise",
+            HEALTH.help,
+        ),
+        Opt::default("passive", Kind::Table(&PASSIVE), "{}", PASSIVE.help),
+        Opt::optional(
+            "slow-start",
+            Kind::Duration(secs(1), HOUR),
+            "its full weight at once",
+            "A backend that comes back ramps its weight up over this long.",
+        ),
+    ],
+};
+
+static BACKEND: Table = Table {
+    title: "[[pool.backends]]",
+    help: "One backend.",
+    options: &[
+        Opt::required(
+            "address",
+            Kind::Text(&BACKEND_ADDRESS),
+            "Where it listens. A host name is resolved when the file is loaded, to its first address.",
+        ),
+        Opt::default(
+            "weight",
+            Kind::Count(0, Weight::MAX as u64),
+            "1",
+            "Its share beside the others', for schedulers that know weights. 0: it gets no new work.",
+        ),
+        Opt::optional(
+            "name",
+            Kind::Text(&NAME),
+            "`address`",
+            "What operators call it. Unique in its pool.",
+        ),
+    ],
+};
+
+static HEALTH: Table = Table {
+    title: "[pool.health]",
+    help: "Active health checks of each backend. Give one of `tcp` and `http`.",
+    options: &[
+        Opt::optional(
+            "tcp",
+            Kind::Flag,
+            "`http` says what is checked",
+            "A check passes when a TCP connection opens.",
+        ),
+        Opt::optional(
+            "http",
+            Kind::Text(&HTTP_PATH),
+            "`tcp` says what is checked",
+            "A check passes when `GET` of this path is answered with a good status.",
+        ),
+        Opt::optional(
+            "host",
+            Kind::Text(&HOST),
+            "the backend's address",
+            "`Host` of an `http` check.",
+        ),
+        Opt::default(
+            "status",
+            Kind::Text(&STATUS),
+            "\"200-299\"",
+            "The good statuses of an `http` check.",
+        ),
+        Opt::default(
+            "interval",
+            Kind::Duration(ms(100), HOUR),
+            "\"2s\"",
+            "Between checks of one backend, give or take a tenth.",
+        ),
+        Opt::default("timeout", Kind::Duration(ms(10), secs(600)), "\"1s\"", "For one check."),
+        Opt::default(
+            "rise",
+            Kind::Count(1, 100),
+            "2",
+            "Passed checks in a row that make a backend healthy.",
+        ),
+        Opt::default(
+            "fall",
+            Kind::Count(1, 100),
+            "3",
+            "Failed checks in a row that make a backend unhealthy.",
+        ),
+    ],
+};
+
+static PASSIVE: Table = Table {
+    title: "[pool.passive]",
+    help: "Ejection of backends that fail the traffic itself.",
+    options: &[
+        Opt::default(
+            "failures",
+            Kind::Count(0, 1000),
+            "5",
+            "Failures in a row (no connection, reset, no answer in time) that eject a backend. 0: never.",
+        ),
+        Opt::default(
+            "ejection",
+            Kind::Duration(ms(100), DAY),
+            "\"10s\"",
+            "The first ejection lasts this long, each further one twice the last.",
+        ),
+        Opt::default(
+            "ejection-max",
+            Kind::Duration(ms(100), DAY),
+            "\"5m\"",
+            "The longest ejection.",
+        ),
+        Opt::default(
+            "panic-threshold",
+            Kind::Share,
+            "0.5",
+            "Ejection never leaves less than this share of the pool's backends.",
+        ),
+    ],
+};
+
+static SESSION: Table = Table {
+    title: "[[session]]",
+    help: "A front door of the session level: an address where clients are served from a pool. One table for each.",
+    options: &[
+        Opt::optional(
+            "name",
+            Kind::Text(&NAME),
+            "protocol and address: `http:0.0.0.0:80`",
+            "What metrics and logs call it. Unique.",
+        ),
+        Opt::required("listen", Kind::Text(&LISTEN), "Where it listens. Port 0: any free port."),
+        Opt::required("protocol", Kind::Choice(&PROTOCOL), "What it speaks."),
+        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool that serves it."),
+        Opt::default(
+            "head-max",
+            Kind::Size(1 << 10, 1 << 20),
+            "\"32KiB\"",
+            "Request line and headers together; more is answered 431.",
+        )
+        .http_only(),
+        Opt::default(
+            "headers-max",
+            Kind::Count(1, 1024),
+            "100",
+            "Header fields in a request; more is answered 431.",
+        )
+        .http_only(),
+        Opt::optional(
+            "body-max",
+            Kind::Size(1, 1 << 50),
+            "any size",
+            "Request body; more is answered 413.",
+        )
+        .http_only(),
+        Opt::default(
+            "connections-max",
+            Kind::Count(1, 10_000_000),
+            "100000",
+            "Open connections (udp: client addresses) for each data-plane thread. Beyond it accepting pauses (udp: datagrams of new clients are dropped).",
+        ),
+        Opt::default(
+            "header-timeout",
+            Kind::Duration(ms(100), HOUR),
+            "\"10s\"",
+            "From the first byte of a request to the end of its head; then 408.",
+        )
+        .http_only(),
+        Opt::default(
+            "idle-timeout",
+            Kind::Duration(ms(100), DAY),
+            "\"1m\"",
+            "Nothing moved for this long (http: between requests or within a body; tcp: on a connection; udp: from or to a client address); then it is closed.",
+        ),
+        Opt::optional(
+            "request-timeout",
+            Kind::Duration(ms(100), DAY),
+            "no bound",
+            "From the end of the request's head to the last byte of the response.",
+        )
+        .http_only(),
+        Opt::default(
+            "forwarded",
+            Kind::Choice(&FORWARDED),
+            "\"append\"",
+            "What to do about `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host`.",
+        )
+        .http_only(),
+        Opt::default("via", Kind::Flag, "false", "Add a `Via` header in both directions.")
+            .http_only(),
+        Opt::default(
+            "accept-proxy",
+            Kind::Flag,
+            "false",
+            "Require a PROXY protocol header (v1 or v2) from every client connection, and take the client's address from it.",
+        ),
+        Opt::default(
+            "access-log",
+            Kind::Share,
+            "0.0",
+            "The share of requests or connections that is written to the access log.",
+        ),
+    ],
+};
+
+/// `[log] level`.
+pub(super) static LOG_LEVEL: Choices<LogLevel> = Choices(&[
+    ("error", LogLevel::Error, "something does not work"),
+    ("warn", LogLevel::Warn, "something needs attention"),
+    ("info", LogLevel::Info, "changes of state"),
+    ("debug", LogLevel::Debug, "what led to them"),
+    ("trace", LogLevel::Trace, "everything"),
+]);
+
+/// `[log] format`.
+pub(super) static LOG_FORMAT: Choices<LogFormat> = Choices(&[
+    ("text", LogFormat::Text, "a line for people"),
+    ("json", LogFormat::Json, "a JSON object on a line"),
+]);
+
+/// `[[pool]] scheduler`.
+pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&[
+    ("round-robin", SchedulerKind::RoundRobin, "each in turn, whatever its weight"),
+    (
+        "weighted-round-robin",
+        SchedulerKind::WeightedRoundRobin,
+        "turns in proportion to weight, evenly interleaved",
+    ),
+    ("least-connection", SchedulerKind::LeastConnection, "fewest in flight, whatever its weight"),
+    (
+        "weighted-least-connection",
+        SchedulerKind::WeightedLeastConnection,
+        "fewest in flight for its weight",
+    ),
+    ("weighted-random", SchedulerKind::WeightedRandom, "a random one, in proportion to weight"),
+    ("power-of-two", SchedulerKind::PowerOfTwo, "the less loaded of two random ones"),
+    (
+        "least-time",
+        SchedulerKind::LeastTime,
+        "the lower of two random ones by response time, times what is in flight",
+    ),
+    ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
+    ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),
+]);
+
+/// `[[pool]] upstream`.
+pub(super) static UPSTREAM: Choices<Upstream> = Choices(&[
+    ("exclusive", Upstream::Exclusive, "one request at a time on a session"),
+    (
+        "multiplexed",
+        Upstream::Multiplexed,
+        "idempotent requests of many clients pipelined over few sessions",
+    ),
+]);
+
+/// `[[pool]] send-proxy`.
+pub(super) static PROXY_PROTOCOL: Choices<ProxyProtocol> = Choices(&[
+    ("v1", ProxyProtocol::V1, "the text form"),
+    ("v2", ProxyProtocol::V2, "the binary form"),
+]);
+
+/// `[[session]] protocol`.
+pub(super) static PROTOCOL: Choices<Protocol> = Choices(&[
+    ("tcp", Protocol::Tcp, "bytes, connection by connection"),
+    ("udp", Protocol::Udp, "datagrams, client address by client address"),
+    ("http", Protocol::Http, "HTTP/1.0 and HTTP/1.1, request by request"),
+]);
+
+/// `[[session]] forwarded`.
+pub(super) static FORWARDED: Choices<Forwarded> = Choices(&[
+    ("append", Forwarded::Append, "add the client to what the request says already"),
+    ("replace", Forwarded::Replace, "drop what the request says, then add the client"),
+    ("off", Forwarded::Off, "leave the headers as they came"),
+]);
+
+static NAME: Form = Form {
+    noun: "a name",
+    accepted: "1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
+    fits: |text| {
+        (1..=64).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    },
+};
+
+static LISTEN: Form = Form {
+    noun: "an address to listen on",
+    accepted: "IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"",
+    fits: reads_as::<SocketAddr>,
+};
+
+static API_LISTEN: Form = Form {
+    noun: "an address to listen on",
+    accepted: "IP:PORT, such as \"127.0.0.1:9909\", or \"off\"",
+    fits: reads_as::<ApiListen>,
+};
+
+static BACKEND_ADDRESS: Form = Form {
+    noun: "a backend's address",
+    accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\" or \"web.internal:8080\"",
+    fits: reads_as::<BackendAddress>,
+};
+
+static HTTP_PATH: Form = Form {
+    noun: "a path",
+    accepted: "a path that begins with `/`, without spaces or `#`, such as \"/healthz\"",
+    fits: |text| text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && b != b'#'),
+};
+
+static HOST: Form = Form {
+    noun: "a host",
+    accepted: "HOST or HOST:PORT, such as \"www.example.com\"",
+    fits: |text| {
+        (1..=255).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
+    },
+};
+
+static STATUS: Form = Form {
+    noun: "a range of statuses",
+    accepted: "a status or two with `-` between them, 100 to 599, such as \"200-299\"",
+    fits: reads_as::<StatusRange>,
+};
+
+static SOCKET_PATH: Form = Form {
+    noun: "a path for a socket",
+    accepted: "an absolute path of at most 107 bytes, such as \"/run/equipoise/api.sock\"",
+    fits: |text| {
+        text.starts_with('/') && !text.ends_with('/') && text.len() <= SOCKET_PATH_BYTES_MAX
+    },
+};
+
+static ACCESS_LOG: Form = Form {
+    noun: "a place for the access log",
+    accepted: "\"stderr\" or a path with a `/` in it, such as \"/var/log/equipoise/access.log\"",
+    fits: reads_as::<AccessLog>,
+};

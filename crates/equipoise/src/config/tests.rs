@@ -1,0 +1,291 @@
+//! Tests of the option tables themselves; what messages say is in tests/config_errors.rs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use equipoise_session::config::{
+    ActiveHealth, FrontDoor, HealthCheck, PassiveHealth, PoolOptions, Protocol,
+};
+use serde_json::Value;
+
+use super::option::{Absent, Kind, Opt, Table};
+use super::text::show_duration;
+use super::*;
+
+/// A file with every table in it, in which any one option can be changed.
+const EVERY_TABLE: &str = r#"
+[instance]
+[api]
+[log]
+[shutdown]
+[[pool]]
+name = "p"
+[[pool.backends]]
+address = "10.0.0.1:80"
+[pool.health]
+http = "/"
+[pool.passive]
+[[session]]
+listen = "0.0.0.0:80"
+protocol = "http"
+pool = "q"
+[[pool]]
+name = "q"
+"#;
+
+fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
+    let around = Surroundings {
+        host_name: "host".into(),
+        api_socket: "/run/api.sock".into(),
+        resolve: &|_| Err(io::Error::other("no name is resolved here")),
+    };
+    parse(text, Path::new("test.toml"), &around)
+}
+
+fn parsed(text: &str) -> Loaded {
+    outcome(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+}
+
+/// [`EVERY_TABLE`] with one option of a table set to `value`.
+fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
+    let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
+    let header = lines.iter().position(|line| *line == table.title).expect("every table is there");
+    // A check is either tcp or http.
+    let replaced = if option.name == "tcp" { "http" } else { option.name };
+    let given = format!("{replaced} =");
+    let end = lines[header + 1..].iter().position(|line| line.starts_with('['));
+    let end = end.map_or(lines.len(), |length| header + 1 + length);
+    if let Some(place) = (header + 1..end).find(|&place| lines[place].starts_with(&given)) {
+        lines.remove(place);
+    }
+    lines.insert(header + 1, format!("{} = {value}", option.name));
+    lines.join("\n")
+}
+
+/// Calls `see` with every table and option of the file.
+fn each_option(table: &'static Table, see: &mut dyn FnMut(&'static Table, &'static Opt)) {
+    for option in table.options {
+        match option.kind {
+            Kind::Table(inner) | Kind::Tables(inner) | Kind::Briefs(inner, _) => {
+                each_option(inner, see)
+            }
+            _ => see(table, option),
+        }
+    }
+}
+
+/// A value that is not the default.
+fn sample(option: &Opt) -> String {
+    let default = match option.absent {
+        Absent::Default(toml) => toml,
+        _ => "",
+    };
+    let quoted = |text: &str| format!("\"{text}\"");
+    match (option.name, &option.kind) {
+        ("ejection", _) => quoted("11s"),
+        ("ejection-max", _) => quoted("6m"),
+        (_, Kind::Flag) => "true".into(),
+        (_, Kind::Count(min, max)) => {
+            if default == max.to_string() { min } else { max }.to_string()
+        }
+        (_, Kind::Share) => "0.25".into(),
+        (_, Kind::Duration(min, _)) => quoted(&show_duration(*min)),
+        (_, Kind::Size(min, _)) => quoted(&format!("{min}B")),
+        (_, Kind::Choice(choices)) => {
+            let words = choices.words();
+            // The template speaks HTTP, the last protocol.
+            let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
+            quoted(other.expect("a choice has two words").0)
+        }
+        ("socket", _) => quoted("/x"),
+        ("listen", _) => quoted("127.0.0.1:1"),
+        ("access-log", _) => quoted("/x/y"),
+        ("address", _) => quoted("10.9.9.9:9"),
+        ("http", _) => quoted("/other"),
+        ("status", _) => quoted("204"),
+        ("pool", _) => quoted("p"),
+        ("name" | "host", _) => quoted("x"),
+        (name, kind) => panic!("no sample for {name}: {kind:?}"),
+    }
+}
+
+#[test]
+fn every_option_changes_the_configuration() {
+    let base = parsed(EVERY_TABLE).config;
+    each_option(&tables::FILE, &mut |table, option| {
+        // It permits something and does nothing.
+        if option.name == "allow-remote" {
+            return;
+        }
+        let changed = parsed(&every_table_with(table, option, &sample(option))).config;
+        assert_ne!(changed, base, "{} {} is read by nobody", table.title, option.name);
+    });
+}
+
+#[test]
+fn a_value_of_any_type_is_taken_or_named_in_an_error() {
+    let values =
+        ["1", "-1", "1.5", "true", "'x'", "''", "[]", "[1]", "[[]]", "{}", "{ x = 1 }", "07:32:00"];
+    each_option(&tables::FILE, &mut |table, option| {
+        for value in values {
+            if let Err(errors) = outcome(&every_table_with(table, option, value)) {
+                let named = errors.problems.iter().any(|p| p.option.ends_with(option.name));
+                assert!(named, "{} = {value}: {errors}", option.name);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_cut_anywhere_is_judged() {
+    for end in 0..EVERY_TABLE.len() {
+        match outcome(&EVERY_TABLE[..end]) {
+            Ok(_) => {}
+            Err(errors) => assert!(!errors.problems.is_empty()),
+        }
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_session_level() {
+    let config = parsed(
+        "pool = [{ name = 'p', health = { http = '/' } }]\n\
+         session = [{ listen = '0.0.0.0:80', protocol = 'http', pool = 'p' }]\n",
+    )
+    .config;
+    let pool = &config.session.pools[0];
+    assert_eq!(pool.scheduler, Default::default());
+    assert_eq!(pool.options, PoolOptions::default());
+    assert_eq!(pool.passive, PassiveHealth::default());
+    assert_eq!(pool.slow_start, None);
+    let check = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    assert_eq!(pool.health, Some(ActiveHealth { check, ..ActiveHealth::default() }));
+    let door = FrontDoor::new("0.0.0.0:80".parse().unwrap(), Protocol::Http, "p");
+    assert_eq!(config.session.front_doors, [door]);
+
+    let brief =
+        parsed("[[pool]]\nname = 'p'\nhealth = { tcp = true }\nbackends = ['10.0.0.1:80']").config;
+    assert_eq!(brief.session.pools[0].health, Some(ActiveHealth::default()));
+    assert_eq!(&*brief.session.pools[0].backends[0].name, "10.0.0.1:80");
+    assert_eq!(brief.session.pools[0].backends[0].weight, Default::default());
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    let loaded = parsed("");
+    assert_eq!(loaded.config.session, SessionConfig::default());
+    assert_eq!(&*loaded.config.instance.name, "host");
+    assert_eq!(loaded.config.operations.api_socket, Path::new("/run/api.sock"));
+    assert_eq!(loaded.warnings.len(), 1);
+    assert_eq!(Config::default().session, SessionConfig::default());
+}
+
+#[test]
+fn every_scheduler_has_the_name_that_the_api_gives_it() {
+    let mut kinds = BTreeSet::new();
+    for (name, kind, _) in tables::SCHEDULER.0 {
+        assert_eq!(serde_json::to_value(kind).unwrap(), *name);
+        kinds.insert(name);
+    }
+    assert_eq!(kinds.len(), 9);
+}
+
+#[test]
+fn bounds_are_in_order_and_hold_the_default() {
+    let mut options = 0;
+    each_option(&tables::FILE, &mut |table, option| {
+        options += 1;
+        let name = format!("{} {}", table.title, option.name);
+        match option.kind {
+            Kind::Count(min, max) | Kind::Size(min, max) => assert!(min < max, "{name}"),
+            Kind::Duration(min, max) => assert!(min < max, "{name}"),
+            _ => {}
+        }
+        assert!(option.help.ends_with('.'), "{name}: {}", option.help);
+        // A default out of bounds panics when its table is read, as every_option_changes... does.
+        assert!(EVERY_TABLE.contains(table.title), "{name}");
+    });
+    assert!(options > 50, "{options} options");
+}
+
+#[test]
+fn the_reference_page_is_current() {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference.md");
+    let page = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        page == reference::reference(),
+        "docs/reference.md is out of date; rewrite it: cargo build && \
+         target/debug/equipoise schema --reference > docs/reference.md"
+    );
+}
+
+/// The file that the reference page shows.
+fn example() -> &'static str {
+    let rest = reference::HEAD.split("```toml\n").nth(1);
+    rest.and_then(|rest| rest.split("```").next()).expect("the page begins with an example")
+}
+
+#[test]
+fn the_reference_page_shows_a_file_that_loads() {
+    assert_eq!(parsed(example()).warnings, []);
+}
+
+/// The part of JSON Schema that `schema` uses, read as the specification says.
+fn accepts(schema: &Value, value: &Value) -> bool {
+    let any = |key: &str| {
+        let schemas = schema.get(key).and_then(Value::as_array);
+        schemas.is_none_or(|schemas| schemas.iter().any(|schema| accepts(schema, value)))
+    };
+    let typed = match schema.get("type").and_then(Value::as_str) {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64(),
+        Some("number") => value.is_number(),
+        Some(other) => panic!("unknown type {other}"),
+        None => true,
+    };
+    let in_bounds = value.as_f64().is_none_or(|number| {
+        number >= schema.get("minimum").and_then(Value::as_f64).unwrap_or(f64::MIN)
+            && number <= schema.get("maximum").and_then(Value::as_f64).unwrap_or(f64::MAX)
+    });
+    let required = schema.get("required").and_then(Value::as_array);
+    let members = value.as_object().is_none_or(|object| {
+        let known = schema.get("properties");
+        let member =
+            |(key, value)| known.is_none_or(|k| k.get(key).is_some_and(|s| accepts(s, value)));
+        object.iter().all(member)
+            && required.is_none_or(|keys| {
+                keys.iter().all(|key| object.contains_key(key.as_str().unwrap()))
+            })
+    });
+    let items = schema.get("items").zip(value.as_array());
+    let items =
+        items.is_none_or(|(schema, array)| array.iter().all(|element| accepts(schema, element)));
+    let constant = schema.get("const").is_none_or(|constant| constant == value);
+    typed && in_bounds && members && items && constant && any("anyOf") && any("oneOf")
+}
+
+#[test]
+fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
+    let schema = schema::schema();
+    let json = |toml: &str| {
+        schema::to_json(&toml::de::DeValue::Table(DeTable::parse(toml).unwrap().into_inner()))
+    };
+    assert!(accepts(&schema, &json(EVERY_TABLE)));
+    let file = json(example());
+    assert!(accepts(&schema, &file));
+    for (pointer, wrong) in [
+        ("/pool/0/retries", serde_json::json!(11)),
+        ("/pool/0/scheduler", "fastest".into()),
+        ("/pool/0/backends/0", 1.into()),
+        ("/pool/0/backends/1/weight", serde_json::json!(1001)),
+        ("/session/0", serde_json::json!({ "listen": "0.0.0.0:80", "protocol": "http" })),
+        ("/pool/0/health", serde_json::json!({ "https": "/" })),
+    ] {
+        let mut file = file.clone();
+        *file.pointer_mut(pointer).unwrap() = wrong;
+        assert!(!accepts(&schema, &file), "{pointer}");
+    }
+}

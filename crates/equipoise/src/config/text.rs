@@ -1,0 +1,210 @@
+//! The strings that stand for quantities and addresses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Units of time in milliseconds, largest first.
+const TIME_UNITS: &[(&str, u64)] =
+    &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// Units of size in bytes; the binary ones largest first, so that sizes are shown in them.
+const SIZE_UNITS: &[(&str, u64)] = &[
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+/// `None` without a known unit; a number beyond `u64` saturates, to be refused by the upper bound.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    (digits > 0).then(|| number.parse().unwrap_or(u64::MAX).saturating_mul(*factor))
+}
+
+fn show(amount: u64, units: &[(&str, u64)], zero: &str) -> String {
+    units
+        .iter()
+        .find(|(_, factor)| amount > 0 && amount.is_multiple_of(*factor))
+        .map_or_else(|| zero.to_string(), |(unit, factor)| format!("{}{unit}", amount / factor))
+}
+
+/// Reads `250ms`, `2s`, `1m`, `1h`, `1d`.
+pub(super) fn read_duration(text: &str) -> Option<Duration> {
+    quantity(text, TIME_UNITS).map(Duration::from_millis)
+}
+
+/// The shortest text that [`read_duration`] reads as `duration`.
+pub(super) fn show_duration(duration: Duration) -> String {
+    show(duration.as_millis().try_into().unwrap_or(u64::MAX), TIME_UNITS, "0s")
+}
+
+/// Reads `512B`, `32KiB`, `64MB`.
+pub(super) fn read_size(text: &str) -> Option<u64> {
+    quantity(text, SIZE_UNITS)
+}
+
+/// A text that [`read_size`] reads as `bytes`.
+pub(super) fn show_size(bytes: u64) -> String {
+    show(bytes, SIZE_UNITS, "0B")
+}
+
+/// Where a backend listens, as the file says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BackendAddress {
+    /// An address.
+    Ip(SocketAddr),
+    /// A name to resolve, with its port: `web.internal:80`.
+    Host(String),
+}
+
+impl FromStr for BackendAddress {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return if address.port() == 0 { Err(()) } else { Ok(BackendAddress::Ip(address)) };
+        }
+        let (host, port) = text.rsplit_once(':').ok_or(())?;
+        let port_ok = port.parse::<u16>().is_ok_and(|port| port > 0);
+        let label_ok = |label: &str| {
+            !label.is_empty()
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
+        let labels = host.strip_suffix('.').unwrap_or(host);
+        // A name that ends in a number is a mistyped IPv4 address (10.0.0.300), never a host name.
+        let numeric =
+            labels.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
+        if port_ok && !numeric && host.len() <= 253 && labels.split('.').all(label_ok) {
+            Ok(BackendAddress::Host(text.to_string()))
+        } else {
+            Err(())
+        }
+    }
+}
+
+/// First and last status that a health check takes for good: `200-299` or `204`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StatusRange(pub u16, pub u16);
+
+impl FromStr for StatusRange {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let status = |text: &str| {
+            let three_digits = text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit());
+            text.parse::<u16>().ok().filter(|status| three_digits && (100..=599).contains(status))
+        };
+        let (first, last) = (status(first).ok_or(())?, status(last).ok_or(())?);
+        if first <= last { Ok(StatusRange(first, last)) } else { Err(()) }
+    }
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Beside the other logs.
+    #[default]
+    Stderr,
+    /// To the end of a file.
+    File(PathBuf),
+}
+
+impl FromStr for AccessLog {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "stderr" => Ok(AccessLog::Stderr),
+            // A bare word is more likely a mistyped destination than a file in the working directory.
+            path if path.contains('/') && !path.ends_with('/') => Ok(AccessLog::File(path.into())),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Where the API listens besides its unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ApiListen(pub Option<SocketAddr>);
+
+impl FromStr for ApiListen {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text == "off" {
+            return Ok(ApiListen(None));
+        }
+        text.parse().map(|address| ApiListen(Some(address))).map_err(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for ms in [0, 1, 999, 1_000, 90_000, 60_000, 3_600_000, 86_400_000, 86_400_001] {
+            let duration = Duration::from_millis(ms);
+            assert_eq!(read_duration(&show_duration(duration)), Some(duration));
+        }
+        for bytes in [0, 1, 1_000, 1_024, 32 << 10, 64_000_000, 1 << 40, u64::MAX] {
+            assert_eq!(read_size(&show_size(bytes)), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn a_quantity_is_whole_digits_then_a_unit() {
+        for text in ["", "s", "2", "2x", "-2s", "1.5s", "2 s", "2S", "1h30m", "²s"] {
+            assert_eq!(read_duration(text), None, "{text}");
+        }
+        assert_eq!(read_duration("1d"), Some(Duration::from_secs(86_400)));
+        assert_eq!(read_size("64MB"), Some(64_000_000));
+        assert_eq!(read_size("99999999999999999999TiB"), Some(u64::MAX));
+    }
+
+    #[test]
+    fn a_backend_address_is_an_ip_or_a_name_with_a_port() {
+        for text in ["10.0.0.1:80", "[::1]:80"] {
+            assert!(matches!(text.parse(), Ok(BackendAddress::Ip(_))), "{text}");
+        }
+        for text in ["web:80", "web.internal:80", "web.internal.:80", "a_b.c-d:65535"] {
+            assert!(matches!(text.parse(), Ok(BackendAddress::Host(_))), "{text}");
+        }
+        for text in [
+            "",
+            "web",
+            ":80",
+            "web:",
+            "web:0",
+            "web:65536",
+            "10.0.0.1",
+            "10.0.0.1:0",
+            "10.0.0.300:80",
+            "::1:80",
+            "http://web:80",
+            "web..internal:80",
+            "we b:80",
+        ] {
+            assert_eq!(text.parse::<BackendAddress>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_status_range_rises() {
+        assert_eq!("200-299".parse(), Ok(StatusRange(200, 299)));
+        assert_eq!("204".parse(), Ok(StatusRange(204, 204)));
+        for text in ["", "200-", "-299", "299-200", "99-200", "200-600", "2xx", "+20", "0200"] {
+            assert_eq!(text.parse::<StatusRange>(), Err(()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What has been read of a table, by the names of its options.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::option::{Choices, Table};
+
+/// A table whose options have been read; what was wrong or absent has its default, if it has one.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) spec: &'static Table,
+    /// As problems name it: `pool.web`.
+    pub(super) path: String,
+    /// Byte of the file where it begins.
+    pub(super) at: usize,
+    pub(super) entries: BTreeMap<&'static str, Entry>,
+}
+
+/// One option's value.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Byte of the file where the value begins.
+    pub(super) at: usize,
+    /// Whether it stands in the file, rather than being a default.
+    pub(super) given: bool,
+    pub(super) value: Value,
+}
+
+/// A value of the right type, within bounds.
+#[derive(Debug)]
+pub(super) enum Value {
+    Flag(bool),
+    Number(u64),
+    Share(f64),
+    Duration(Duration),
+    Text(String),
+    Table(Values),
+    Tables(Vec<Values>),
+}
+
+/// An option's path.
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
+}
+
+/// Getters panic when the option table says something else than the caller: the test that moves every
+/// option would show it.
+impl Values {
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        assert!(self.spec.option(name).is_some(), "no option {name} in {}", self.spec.title);
+        self.entries.get(name)
+    }
+
+    fn find<'v, T: 'v>(&'v self, name: &str, take: impl Fn(&'v Value) -> Option<T>) -> Option<T> {
+        let entry = self.entry(name)?;
+        let taken = take(&entry.value);
+        assert!(taken.is_some(), "option {name} of {} is of another kind", self.spec.title);
+        taken
+    }
+
+    /// Whether the file gives the option.
+    pub(super) fn given(&self, name: &str) -> bool {
+        self.entry(name).is_some_and(|entry| entry.given)
+    }
+
+    /// Where the file gives the option; otherwise where its table begins.
+    pub(super) fn at(&self, name: &str) -> usize {
+        self.entry(name).filter(|entry| entry.given).map_or(self.at, |entry| entry.at)
+    }
+
+    /// As problems name the option.
+    pub(super) fn path_of(&self, name: &str) -> String {
+        join(&self.path, name)
+    }
+
+    /// A flag; `false` where it has neither value nor default.
+    pub(super) fn flag(&self, name: &str) -> bool {
+        let take = |value: &Value| if let Value::Flag(flag) = value { Some(*flag) } else { None };
+        self.find(name, take).unwrap_or(false)
+    }
+
+    /// A count or a size in bytes.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.find(
+            name,
+            |value| if let Value::Number(number) = value { Some(*number) } else { None },
+        )
+    }
+
+    /// A count or size that has a default and an upper bound that fits a `T`.
+    pub(super) fn amount<T: TryFrom<u64>>(&self, name: &str) -> T {
+        let amount = self.number(name).and_then(|number| T::try_from(number).ok());
+        amount.unwrap_or_else(|| {
+            panic!("option {name} of {} has no default or bound", self.spec.title)
+        })
+    }
+
+    /// A share, which has a default.
+    pub(super) fn share(&self, name: &str) -> f64 {
+        let take =
+            |value: &Value| if let Value::Share(share) = value { Some(*share) } else { None };
+        self.find(name, take).expect("every share has a default: a test reads every one")
+    }
+
+    /// A duration, if it has a value or default.
+    pub(super) fn duration_if_any(&self, name: &str) -> Option<Duration> {
+        self.find(name, |value| if let Value::Duration(time) = value { Some(*time) } else { None })
+    }
+
+    /// A duration that has a default.
+    pub(super) fn duration(&self, name: &str) -> Duration {
+        self.duration_if_any(name)
+            .unwrap_or_else(|| panic!("option {name} of {} has no default", self.spec.title))
+    }
+
+    /// A string or the word of a choice.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.find(
+            name,
+            |value| if let Value::Text(text) = value { Some(text.as_str()) } else { None },
+        )
+    }
+
+    /// A string whose form says that it reads as a `T`.
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
+        let parsed = self.text(name)?.parse().ok();
+        assert!(parsed.is_some(), "option {name} of {} is of another form", self.spec.title);
+        parsed
+    }
+
+    /// What the word of a choice stands for.
+    pub(super) fn choice<T: Copy>(&self, name: &str, choices: &Choices<T>) -> Option<T> {
+        let chosen = choices.get(self.text(name)?);
+        assert!(chosen.is_some(), "option {name} of {} is another choice", self.spec.title);
+        chosen
+    }
+
+    /// A table, if it has a value or default.
+    pub(super) fn table(&self, name: &str) -> Option<&Values> {
+        self.find(name, |value| if let Value::Table(values) = value { Some(values) } else { None })
+    }
+
+    /// A list of tables, which has a default.
+    pub(super) fn tables(&self, name: &str) -> &[Values] {
+        self.find(
+            name,
+            |value| if let Value::Tables(tables) = value { Some(&tables[..]) } else { None },
+        )
+        .expect("every list has a default: a test reads every one")
+    }
+}

@@ -1,0 +1,162 @@
+//! Which crate may depend on which (ARCHITECTURE.md, invariants 2 and 3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+/// A crate of the workspace and what it may use of the others. Levels stand side by side: none may use another, nor
+/// the API.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("equipoise", &["equipoise-api", "equipoise-session", "equipoise-core"]),
+    ("equipoise-api", &["equipoise-core"]),
+    ("equipoise-session", &["equipoise-core"]),
+    ("equipoise-core", &[]),
+    ("equipoise-testkit", &[]),
+];
+
+/// For tests only: a dev-dependency of any crate, a dependency of none.
+const TESTS_ONLY: &str = "equipoise-testkit";
+
+/// The crate of nouns and pure algorithms.
+const PURE: &str = "equipoise-core";
+
+/// What gives a pure crate sockets, files, clocks or threads.
+const IMPURE_CRATES: &[&str] = &[
+    "async-std",
+    "hyper",
+    "libc",
+    "mio",
+    "nix",
+    "rustix",
+    "smol",
+    "socket2",
+    "tokio",
+    "tracing",
+    "tracing-subscriber",
+];
+
+/// The same from the standard library. Addresses (`std::net::SocketAddr`) are nouns, and allowed.
+const IMPURE_PATHS: &[&str] = &[
+    "std::fs",
+    "std::io",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "TcpListener",
+    "TcpStream",
+    "UdpSocket",
+    "ToSocketAddrs",
+    "UnixListener",
+    "UnixStream",
+    "Instant::now",
+    "SystemTime",
+    "rand::rng()",
+    "thread_rng",
+    "env::var",
+];
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata reads the workspace")
+}
+
+/// Edges that the table does not allow, as (from, to).
+fn forbidden(metadata: &Metadata) -> Vec<(String, String)> {
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let members: BTreeSet<_> =
+        metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
+    let mut found = Vec::new();
+    for package in metadata.workspace_packages() {
+        for dependency in &package.dependencies {
+            let may = allowed.get(package.name.as_str()).copied().unwrap_or_default();
+            let for_tests = dependency.kind == DependencyKind::Development;
+            let fine = may.contains(&dependency.name.as_str())
+                || for_tests && dependency.name == TESTS_ONLY;
+            if members.contains(&dependency.name) && !fine {
+                found.push((package.name.to_string(), dependency.name.clone()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    let metadata = metadata();
+    let stated: BTreeSet<_> = ALLOWED.iter().map(|(name, _)| name.to_string()).collect();
+    let members: BTreeSet<_> =
+        metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
+    assert_eq!(members, stated, "every crate of the workspace states here what it may use");
+    assert_eq!(forbidden(&metadata), [], "(crate, dependency) that ALLOWED does not have");
+}
+
+#[test]
+fn a_forbidden_edge_is_found() {
+    let mut metadata = metadata();
+    let of = |metadata: &Metadata, name: &str| -> usize {
+        metadata
+            .packages
+            .iter()
+            .position(|p| p.name.as_str() == name)
+            .expect("a crate of the workspace")
+    };
+    let (session, core) = (of(&metadata, "equipoise-session"), of(&metadata, "equipoise-core"));
+    let edge = metadata.packages[session].dependencies.iter().find(|d| d.name == "equipoise-core");
+    let mut edge = edge.expect("session uses core").clone();
+    edge.name = "equipoise-session".to_string();
+    metadata.packages[core].dependencies.push(edge);
+    assert_eq!(
+        forbidden(&metadata),
+        [("equipoise-core".to_string(), "equipoise-session".to_string())]
+    );
+}
+
+fn pure(metadata: &Metadata) -> &Package {
+    let found = metadata.packages.iter().find(|p| p.name.as_str() == PURE);
+    found.expect("the workspace has its core")
+}
+
+#[test]
+fn core_has_no_dependency_that_does_io() {
+    let metadata = metadata();
+    let impure: Vec<_> = pure(&metadata)
+        .dependencies
+        .iter()
+        .filter(|d| d.kind == DependencyKind::Normal && IMPURE_CRATES.contains(&d.name.as_str()))
+        .map(|d| &d.name)
+        .collect();
+    assert!(impure.is_empty(), "{PURE} depends on {impure:?}");
+}
+
+#[test]
+fn core_does_no_io_itself() {
+    let metadata = metadata();
+    let source =
+        pure(&metadata).manifest_path.parent().expect("a manifest is in a folder").join("src");
+    let mut found = Vec::new();
+    let mut read = 0;
+    let mut folders = vec![source.into_std_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            read += 1;
+            let text = std::fs::read_to_string(&path).unwrap();
+            for (line, text) in text.lines().enumerate() {
+                let code = text.split("//").next().unwrap_or_default();
+                for impure in IMPURE_PATHS.iter().filter(|impure| code.contains(**impure)) {
+                    found.push(format!("{}:{}: {impure}", path.display(), line + 1));
+                }
+            }
+        }
+    }
+    assert!(read > 3, "read only {read} files");
+    assert!(found.is_empty(), "core is pure; `now` and `rng` are arguments:\n{}", found.join("\n"));
+}

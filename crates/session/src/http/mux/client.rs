@@ -1,0 +1,161 @@
+//! The client's side of a multiplexed session.
+
+use std::future::poll_fn;
+use std::mem;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::ticket::{HandOver, Slot, State, Ticket};
+use crate::http::attempt::Outgoing;
+use crate::http::connection::{After, ClientConnection};
+use crate::http::exchange::Reached;
+use crate::reason::Reason;
+use crate::worker::{Lease, Phase};
+
+/// What became of a request that was put on a shared session.
+pub(in crate::http) enum Shared {
+    /// The response reached the client.
+    Done(Reached),
+    /// It cannot be served.
+    Failed(Reason),
+    /// The session is the client's alone now; these bytes of the response are still to be sent.
+    HandedOver(Box<HandOver>, Vec<u8>),
+    /// The session ended before the request's turn.
+    Lost,
+    /// No shared session has room.
+    NoRoom(Lease),
+}
+
+impl ClientConnection {
+    /// Puts the request on a shared session and waits for its end.
+    pub(in crate::http) async fn share(
+        &mut self,
+        lease: Lease,
+        outgoing: &Outgoing,
+        begun: Instant,
+    ) -> Shared {
+        let Some(session) = self.worker.mux.choose(&self.worker, &lease, begun) else {
+            return Shared::NoRoom(lease);
+        };
+        let view = self.door.view();
+        let ticket = self.ticket.get_or_insert_with(|| {
+            Ticket::new(self.client.clone(), self.door.clone(), self.deadline.clone())
+        });
+        let ticket = ticket.clone();
+        *ticket.state.borrow_mut() = State::Waiting;
+        ticket.begun.set(false);
+        ticket.wants_wake.set(false);
+        match self.request_end {
+            Some(end) => self.deadline.set(begun, end.saturating_duration_since(begun)),
+            // The session's task looks after a backend that is slow.
+            None => self.deadline.clear(),
+        }
+        let slot = Slot {
+            ticket: ticket.clone(),
+            head: outgoing.head,
+            lease,
+            begun,
+            via: view.config.via,
+            close: !outgoing.head.keep_alive || self.is_closing(),
+            idle: view.config.timeouts.idle,
+        };
+        session.push(slot, &outgoing.first);
+        let mut watch_client = true;
+        poll_fn(|cx| self.poll_shared(cx, &ticket, &mut watch_client)).await
+    }
+
+    fn poll_shared(
+        &mut self,
+        cx: &mut Context<'_>,
+        ticket: &Rc<Ticket>,
+        watch_client: &mut bool,
+    ) -> Poll<Shared> {
+        ticket.watch(cx);
+        if let Poll::Ready(ended) = self.look_at(ticket) {
+            return Poll::Ready(ended);
+        }
+        if !ticket.leftover.borrow().is_empty() {
+            if let Err(reason) = self.flush(cx, ticket) {
+                return Poll::Ready(self.abandon(ticket, reason));
+            }
+            if let Poll::Ready(ended) = self.look_at(ticket) {
+                return Poll::Ready(ended);
+            }
+        }
+        if *watch_client && self.client.poll_readable(cx).is_ready() {
+            // A further request, or the client has closed its half and may still read.
+            if self.client.is_reset() {
+                return Poll::Ready(self.abandon(ticket, Reason::ClientGone));
+            }
+            *watch_client = false;
+            ticket.wants_wake.set(true);
+        }
+        if self.worker.phase.get() == Phase::Cutting {
+            return Poll::Ready(self.abandon(ticket, Reason::ShuttingDown));
+        }
+        if self.deadline.is_past() {
+            let reason = if ticket.leftover.borrow().is_empty() {
+                Reason::ResponseTimeout
+            } else {
+                Reason::ClientStalled
+            };
+            let reason = self.timed_out(reason);
+            return Poll::Ready(self.abandon(ticket, reason));
+        }
+        Poll::Pending
+    }
+
+    /// Whether the request has come to an end, and to which.
+    fn look_at(&self, ticket: &Rc<Ticket>) -> Poll<Shared> {
+        let mut state = ticket.state.borrow_mut();
+        let ended = match &*state {
+            State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
+            State::Done { .. } if !ticket.leftover.borrow().is_empty() => return Poll::Pending,
+            _ => mem::replace(&mut *state, State::Idle),
+        };
+        let (after, status, counted) = match ended {
+            State::HandedOver(hand_over) => {
+                return Poll::Ready(Shared::HandedOver(hand_over, ticket.leftover.take()));
+            }
+            State::Lost => return Poll::Ready(Shared::Lost),
+            State::Done { at, status, close: true } => (After::Close, status, Some(at)),
+            State::Done { at, status, close: false } => (After::KeepAlive, status, Some(at)),
+            State::Cut(reason) if !ticket.begun.get() => {
+                return Poll::Ready(Shared::Failed(reason));
+            }
+            State::Cut(reason) => {
+                self.door.dropped(reason);
+                (After::Abort, 0, None)
+            }
+            State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
+        };
+        Poll::Ready(Shared::Done(Reached { after, status, counted }))
+    }
+
+    /// Sends what the client's socket did not take at once.
+    fn flush(&self, cx: &mut Context<'_>, ticket: &Ticket) -> Result<(), Reason> {
+        let mut leftover = ticket.leftover.borrow_mut();
+        let mut sent = 0;
+        let result = self.poll_send(cx, &leftover, &mut sent);
+        leftover.drain(..sent);
+        match result {
+            Poll::Ready(result) => result,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Gives the request up: whatever still comes of its response is thrown away.
+    fn abandon(&mut self, ticket: &Ticket, reason: Reason) -> Shared {
+        let counted = match ticket.state.replace(State::Abandoned) {
+            State::Done { at, .. } => Some(at),
+            _ => None,
+        };
+        self.ticket = None;
+        if ticket.begun.get() {
+            self.door.dropped(reason);
+            return Shared::Done(Reached { after: After::Abort, status: 0, counted });
+        }
+        Shared::Failed(reason)
+    }
+}

@@ -1,0 +1,81 @@
+//! Multiplexed upstream sessions: requests of many clients pipelined over a few kept-open ones.
+//!
+//! A client's task puts its request on a session's queue ([`client`]); the session's own task writes all
+//! that has gathered in one call, reads responses in bulk and writes each to its client ([`session`]).
+//! A request thus costs two system calls and a share of two, in place of four, and the backend is woken
+//! once for many. This is L3B's virtual client: one conversation with the endpoint for many clients.
+//!
+//! Responses come in the order of the requests, so that a slow or large one holds up those behind it.
+//! Then the session is handed over to the client whose response it is, as an exclusive session, the
+//! requests behind it are sent again elsewhere (only idempotent ones are here), and the backend is
+//! left to exclusive sessions for a while.
+
+mod client;
+mod session;
+mod ticket;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::head::Framing;
+use super::request::RequestHead;
+use crate::config::Upstream;
+use crate::worker::{Lease, Worker};
+pub(super) use client::Shared;
+use session::MuxSession;
+pub(super) use ticket::{HandOver, Ticket};
+
+/// How long a backend is left to exclusive sessions after a response that held others up.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One thread's multiplexed sessions, by backend.
+#[derive(Default)]
+pub(crate) struct MuxSessions {
+    by_backend: RefCell<HashMap<u32, Backend>>,
+}
+
+#[derive(Default)]
+struct Backend {
+    sessions: Vec<Rc<MuxSession>>,
+    paused_until: Option<Instant>,
+}
+
+/// Whether a request may share a session: sent again it does no harm, and its body ends with its head.
+pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
+    lease.pool().options.upstream == Upstream::Multiplexed
+        && head.is_idempotent
+        && head.framing == Framing::EMPTY
+        && !head.upgrade
+        && !head.expects_continue
+}
+
+impl MuxSessions {
+    /// The session to the leased backend with the fewest requests, a new one while there may be more and
+    /// none is idle; `None` if all are full or the backend is paused.
+    fn choose(&self, worker: &Rc<Worker>, lease: &Lease, now: Instant) -> Option<Rc<MuxSession>> {
+        let options = &lease.pool().options;
+        let mut all = self.by_backend.borrow_mut();
+        let backend = all.entry(lease.backend().id).or_default();
+        if backend.paused_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        backend.sessions.retain(|session| session.is_open());
+        let least = backend.sessions.iter().min_by_key(|session| session.in_flight());
+        let full = least.is_none_or(|session| session.in_flight() > 0);
+        if full && backend.sessions.len() < options.multiplex_sessions {
+            let session = MuxSession::start(worker, lease);
+            backend.sessions.push(session.clone());
+            return Some(session);
+        }
+        least.filter(|session| session.in_flight() < options.multiplex_depth).cloned()
+    }
+
+    /// Leaves the backend to exclusive sessions for a while.
+    fn pause(&self, backend: u32, now: Instant) {
+        if let Some(backend) = self.by_backend.borrow_mut().get_mut(&backend) {
+            backend.paused_until = Some(now + PAUSE);
+        }
+    }
+}

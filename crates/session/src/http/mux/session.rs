@@ -1,0 +1,368 @@
+//! The task that owns one multiplexed session.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use super::ticket::{HandOver, Slot, State};
+use crate::buffer::Buffer;
+use crate::deadline::Deadline;
+use crate::http::head::{Framing, HeadScanner};
+use crate::http::pump::{Pump, Shape, poll_fill};
+use crate::http::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
+use crate::reason::Reason;
+use crate::snapshot::BackendView;
+use crate::stats::count_status;
+use crate::upstream::Session;
+use crate::worker::{Lease, Phase, Worker};
+
+/// A response that leaves more than this unsent, or is longer, is not for a shared session.
+const LARGE_BYTES: u64 = 64 << 10;
+
+/// A session that requests of many clients are put on.
+pub(super) struct MuxSession {
+    /// Requests not yet written.
+    out: RefCell<Vec<u8>>,
+    /// Requests written or about to be, in order.
+    queue: RefCell<VecDeque<Slot>>,
+    waker: RefCell<Option<Waker>>,
+    open: Cell<bool>,
+}
+
+impl MuxSession {
+    /// Starts a session to the leased backend; requests may be put on it before it is connected.
+    pub(super) fn start(worker: &Rc<Worker>, lease: &Lease) -> Rc<MuxSession> {
+        let session = Rc::new(MuxSession {
+            out: RefCell::default(),
+            queue: RefCell::default(),
+            waker: RefCell::default(),
+            open: Cell::new(true),
+        });
+        let task = run(worker.clone(), session.clone(), lease.backend().clone(), Times::of(lease));
+        tokio::task::spawn_local(task);
+        session
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.queue.borrow().len()
+    }
+
+    /// Puts a request on the queue.
+    pub(super) fn push(&self, slot: Slot, request: &[u8]) {
+        let mut out = self.out.borrow_mut();
+        // The task runs after those that are ready now, and so finds their requests as well.
+        if out.is_empty()
+            && let Some(waker) = &*self.waker.borrow()
+        {
+            waker.wake_by_ref();
+        }
+        out.extend_from_slice(request);
+        self.queue.borrow_mut().push_back(slot);
+    }
+
+    /// Takes no more requests; those on the queue are to be sent again elsewhere.
+    fn close(&self) {
+        self.open.set(false);
+        for slot in self.queue.take() {
+            slot.ticket.tell(State::Lost);
+        }
+    }
+}
+
+/// The bounds that a session keeps to.
+#[derive(Clone, Copy)]
+struct Times {
+    connect: Duration,
+    idle: Duration,
+    slow: Duration,
+}
+
+impl Times {
+    fn of(lease: &Lease) -> Times {
+        let options = &lease.pool().options;
+        Times {
+            connect: options.connect_timeout,
+            idle: options.session_idle_timeout,
+            slow: options.multiplex_slow,
+        }
+    }
+}
+
+async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, times: Times) {
+    let connect = tokio::time::timeout(times.connect, Session::open(&backend, worker.index));
+    let Ok(Ok(session)) = connect.await else {
+        // Those waiting try an exclusive session, which counts why there is none.
+        shared.close();
+        return;
+    };
+    let deadline = Deadline::of_this_task(&worker.deadlines).await;
+    let instance = worker.shared.instance.clone();
+    let mut task = Task {
+        worker,
+        shared,
+        backend,
+        instance,
+        deadline,
+        times,
+        session: Some(session),
+        writing: Vec::new(),
+        written: 0,
+        input: None,
+        scanner: HeadScanner::default(),
+        current: None,
+        answer: Vec::new(),
+        completed: 0,
+        armed_for: None,
+    };
+    poll_fn(|cx| task.poll(cx)).await;
+    task.shared.close();
+}
+
+/// A response being passed on.
+struct Current {
+    head: ResponseHead,
+    pump: Pump,
+}
+
+struct Task {
+    worker: Rc<Worker>,
+    shared: Rc<MuxSession>,
+    backend: BackendView,
+    instance: Arc<str>,
+    deadline: Deadline,
+    times: Times,
+    /// Gone once it was handed over.
+    session: Option<Session>,
+    writing: Vec<u8>,
+    written: usize,
+    input: Option<Buffer>,
+    scanner: HeadScanner,
+    current: Option<Current>,
+    answer: Vec<u8>,
+    /// Responses passed on so far.
+    completed: u64,
+    /// What the deadline was last set for: an idle session, or the response after so many.
+    armed_for: Option<(bool, u64)>,
+}
+
+impl Task {
+    /// Ready when the session is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut waker = self.shared.waker.borrow_mut();
+        if waker.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        drop(waker);
+        let now = Instant::now();
+        if self.poll_write(cx).is_err() {
+            return Poll::Ready(());
+        }
+        while let Poll::Ready(read) = self.poll_read(cx) {
+            if !read || !self.pass_on(now) {
+                return Poll::Ready(());
+            }
+        }
+        self.look_at_time(now)
+    }
+
+    /// Writes what has gathered.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
+        let Some(session) = &mut self.session else { return Err(()) };
+        loop {
+            if self.written == self.writing.len() {
+                self.writing.clear();
+                self.written = 0;
+                mem::swap(&mut self.writing, &mut *self.shared.out.borrow_mut());
+                if self.writing.is_empty() {
+                    return Ok(());
+                }
+            }
+            match session.socket.poll_write(cx, &self.writing[self.written..]) {
+                Poll::Ready(Ok(count)) => {
+                    self.written += count;
+                    session.written += count as u64;
+                    self.backend.live.stats.shard(self.worker.index).bytes_out.add(count as u64);
+                }
+                Poll::Ready(Err(_)) => return Err(()),
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads some responses; false at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(session) = &self.session else { return Poll::Ready(false) };
+        let read = ready!(poll_fill(cx, &session.socket, &mut self.input, &self.worker.buffers));
+        let count = read.unwrap_or(0);
+        self.backend.live.stats.shard(self.worker.index).bytes_in.add(count as u64);
+        if count == 0 {
+            self.end_of_stream();
+        }
+        Poll::Ready(count > 0)
+    }
+
+    /// The backend has closed. A response that was being passed on is cut or, if its end is the close,
+    /// complete; that one was handed over when its head was read.
+    fn end_of_stream(&mut self) {
+        if self.current.take().is_some()
+            && let Some(slot) = self.shared.queue.borrow_mut().pop_front()
+        {
+            self.worker.backend_failed(&slot.lease, Reason::UpstreamClosed);
+            slot.ticket.tell(State::Cut(Reason::UpstreamClosed));
+        }
+    }
+
+    /// Passes on what was read; false if the session is over.
+    fn pass_on(&mut self, now: Instant) -> bool {
+        loop {
+            let Some(input) = &mut self.input else { return true };
+            if input.is_empty() {
+                self.input = None;
+                return true;
+            }
+            let queue = self.shared.queue.borrow();
+            // Bytes that nobody asked for.
+            let Some(slot) = queue.front() else { return false };
+            if self.current.is_none() {
+                let reply = Reply {
+                    request: &slot.head,
+                    close: slot.close,
+                    via: slot.via.then_some(&*self.instance),
+                };
+                match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
+                    Ok(Some(head)) => {
+                        input.consume(head.bytes);
+                        self.scanner = HeadScanner::default();
+                        if head.is_interim() {
+                            if !slot.head.http10 {
+                                slot.ticket.deliver(&self.answer);
+                            }
+                            self.answer.clear();
+                            continue;
+                        }
+                        slot.ticket.begun.set(true);
+                        let shape = Shape::of_response(head.framing, &slot.head);
+                        let pump = Pump::new(head.framing, shape, None);
+                        self.current = Some(Current { head, pump });
+                    }
+                    Ok(None) => {
+                        if input.is_full() {
+                            input.grow(HEAD_BYTES_MAX + 1);
+                        }
+                        return true;
+                    }
+                    Err(_) => {
+                        drop(queue);
+                        self.refuse();
+                        return false;
+                    }
+                }
+            }
+            drop(queue);
+            if !self.pass_body(now) {
+                return false;
+            }
+        }
+    }
+
+    /// Passes on the body of the current response; false if the session is over.
+    fn pass_body(&mut self, now: Instant) -> bool {
+        let (Some(current), Some(input)) = (&mut self.current, &mut self.input) else {
+            return true;
+        };
+        let drained = current.pump.drain_into(input, &mut self.answer);
+        let queue = self.shared.queue.borrow();
+        let Some(slot) = queue.front() else { return false };
+        if drained.is_err() {
+            drop(queue);
+            self.refuse();
+            return false;
+        }
+        slot.ticket.deliver(&self.answer);
+        self.answer.clear();
+        let unsent = slot.ticket.leftover.borrow().len() as u64;
+        let done = current.pump.is_done();
+        let (left, keep_alive) = (current.pump.left_at_least(), current.head.keep_alive);
+        drop(queue);
+        if done {
+            self.complete(now);
+            return keep_alive;
+        }
+        if left.max(unsent) > LARGE_BYTES || current.head.framing == Framing::UntilClose {
+            self.hand_over(now);
+            return false;
+        }
+        true
+    }
+
+    /// The response at the front was passed on whole.
+    fn complete(&mut self, now: Instant) {
+        let Some(current) = self.current.take() else { return };
+        let Some(slot) = self.shared.queue.borrow_mut().pop_front() else { return };
+        self.completed += 1;
+        let status = current.head.status;
+        let stats = slot.lease.stats();
+        count_status(&stats.responses, status);
+        let took = now.saturating_duration_since(slot.begun);
+        self.worker.backend_answered(&slot.lease, status, took, now);
+        slot.ticket.finish(&slot, status, now);
+    }
+
+    /// The response at the front is not HTTP.
+    fn refuse(&mut self) {
+        let Some(slot) = self.shared.queue.borrow_mut().pop_front() else { return };
+        self.worker.backend_failed(&slot.lease, Reason::UpstreamMalformed);
+        slot.ticket.tell(State::Cut(Reason::UpstreamMalformed));
+    }
+
+    /// Gives the session to the client at the front; the requests behind are sent again elsewhere.
+    fn hand_over(&mut self, now: Instant) {
+        let mut queue = self.shared.queue.borrow_mut();
+        let (Some(slot), Some(session)) = (queue.pop_front(), self.session.take()) else { return };
+        let shared = !queue.is_empty() || self.written < self.writing.len();
+        drop(queue);
+        if shared {
+            self.worker.mux.pause(self.backend.id, now);
+        }
+        let hand_over = HandOver {
+            lease: slot.lease,
+            session,
+            input: self.input.take().filter(|input| !input.is_empty()),
+            response: self.current.take().map(|current| (current.head, current.pump)),
+            shared,
+        };
+        slot.ticket.tell(State::HandedOver(Box::new(hand_over)));
+    }
+
+    /// Ends the session when it is idle for too long or cut, hands it over when its response is slow.
+    fn look_at_time(&mut self, now: Instant) -> Poll<()> {
+        let idle = self.shared.queue.borrow().is_empty();
+        let phase = self.worker.phase.get();
+        if phase == Phase::Cutting || self.backend.live.cut.load(Relaxed) {
+            return Poll::Ready(());
+        }
+        if idle && phase == Phase::Draining {
+            return Poll::Ready(());
+        }
+        let waiting_for = (idle, self.completed);
+        if self.armed_for.replace(waiting_for) != Some(waiting_for) {
+            self.deadline.set(now, if idle { self.times.idle } else { self.times.slow });
+        } else if self.deadline.is_past() {
+            if !idle {
+                self.hand_over(now);
+            }
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,160 @@
+//! What a client's task and a session's task know of one request in common.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use crate::buffer::Buffer;
+use crate::deadline::Deadline;
+use crate::http::pump::Pump;
+use crate::http::response::ResponseHead;
+use crate::reason::Reason;
+use crate::socket::Socket;
+use crate::stats::count_status;
+use crate::upstream::Session;
+use crate::worker::{Door, Lease};
+
+/// One client connection's place in a session's queue; used again for each of its requests.
+pub(in crate::http) struct Ticket {
+    pub(super) client: Rc<Socket>,
+    pub(super) door: Rc<Door>,
+    pub(super) deadline: Rc<Deadline>,
+    pub(super) state: RefCell<State>,
+    /// Bytes of the response that the client's socket did not take yet.
+    pub(super) leftover: RefCell<Vec<u8>>,
+    /// Something of the final response was sent to the client.
+    pub(super) begun: Cell<bool>,
+    /// Told when the state changes and the client's task would not notice.
+    pub(super) waker: RefCell<Option<Waker>>,
+    /// The client's task does not watch its socket, so that it has to be woken at the end.
+    pub(super) wants_wake: Cell<bool>,
+}
+
+/// Where a request is.
+pub(super) enum State {
+    /// Not on a session.
+    Idle,
+    /// On a session.
+    Waiting,
+    /// Nobody waits for the response any more.
+    Abandoned,
+    /// The response is complete; what the client did not take is in `leftover`.
+    Done { at: Instant, status: u16, close: bool },
+    /// The session is the client's alone from now on.
+    HandedOver(Box<HandOver>),
+    /// Nothing of a response has come; the request may be sent again.
+    Lost,
+    /// A part of the response was sent, and no more will come.
+    Cut(Reason),
+}
+
+/// A session that is handed over in the middle of a response.
+pub(in crate::http) struct HandOver {
+    pub(in crate::http) lease: Lease,
+    pub(in crate::http) session: Session,
+    pub(in crate::http) input: Option<Buffer>,
+    /// The response's head and what is left of its body, if the head was read.
+    pub(in crate::http) response: Option<(ResponseHead, Pump)>,
+    /// Requests of others are behind: the session ends with this response.
+    pub(in crate::http) shared: bool,
+}
+
+impl Ticket {
+    pub(in crate::http) fn new(
+        client: Rc<Socket>,
+        door: Rc<Door>,
+        deadline: Rc<Deadline>,
+    ) -> Rc<Ticket> {
+        Rc::new(Ticket {
+            client,
+            door,
+            deadline,
+            state: RefCell::new(State::Idle),
+            leftover: RefCell::default(),
+            begun: Cell::new(false),
+            waker: RefCell::default(),
+            wants_wake: Cell::new(false),
+        })
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        matches!(*self.state.borrow(), State::Abandoned)
+    }
+
+    /// Remembers whom to wake.
+    pub(super) fn watch(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match &*waker {
+            Some(known) if known.will_wake(cx.waker()) => {}
+            _ => *waker = Some(cx.waker().clone()),
+        }
+    }
+
+    /// Changes the state and wakes the client's task.
+    pub(super) fn tell(&self, state: State) {
+        if self.is_abandoned() {
+            return;
+        }
+        *self.state.borrow_mut() = state;
+        self.wake();
+    }
+
+    /// Sends bytes of the response, keeping what the client's socket does not take.
+    pub(super) fn deliver(&self, bytes: &[u8]) {
+        if self.is_abandoned() {
+            return;
+        }
+        let mut leftover = self.leftover.borrow_mut();
+        let sent = match leftover.is_empty() {
+            // A socket that has failed is noticed by the client's task.
+            true => self.client.try_write(bytes).unwrap_or(0),
+            false => 0,
+        };
+        self.door.stats(|stats| stats.bytes_out.add(sent as u64));
+        if sent < bytes.len() {
+            leftover.extend_from_slice(&bytes[sent..]);
+            drop(leftover);
+            self.wake();
+        }
+    }
+
+    /// Ends a response that was delivered whole. The client's task is only woken if it has something
+    /// left to do before the next request: it waits for that one anyway.
+    pub(super) fn finish(&self, slot: &Slot, status: u16, now: Instant) {
+        if self.is_abandoned() {
+            return;
+        }
+        self.door.stats(|stats| {
+            count_status(&stats.responses, status);
+            stats.requests_in_flight.sub(1);
+            stats.request_time.record(now.saturating_duration_since(slot.begun));
+        });
+        *self.state.borrow_mut() = State::Done { at: now, status, close: slot.close };
+        self.deadline.set(now, slot.idle);
+        if slot.close || self.wants_wake.get() || !self.leftover.borrow().is_empty() {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A request on a session's queue.
+pub(super) struct Slot {
+    pub(super) ticket: Rc<Ticket>,
+    pub(super) head: crate::http::request::RequestHead,
+    pub(super) lease: Lease,
+    /// When its head was read.
+    pub(super) begun: Instant,
+    /// Add `Via` to the response.
+    pub(super) via: bool,
+    /// The client's connection ends with this response.
+    pub(super) close: bool,
+    /// The client's idle time-out.
+    pub(super) idle: Duration,
+}
