@@ -286,16 +286,17 @@ both_upstreams! {
     }
 
     fn what_a_backend_sends_on_an_idle_session_is_given_to_nobody(mode) {
-        let gate = Gate::new();
+        let (gate, sent) = (Gate::new(), Gate::new());
         let evil = Step::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL".to_vec());
-        let (held, first) = (gate.clone(), evil);
+        let first = Answer::ok("ok").then(Step::Wait(gate.clone())).then(evil).then(Step::Open(sent.clone()));
         let backend = HttpBackend::start(move |r| match r.number {
-            0 => Answer::ok("ok").then(Step::Wait(held.clone())).then(first.clone()),
+            0 => first.clone(),
             _ => Answer::ok(r.head.target()),
         });
         let proxy = Proxy::before(mode, &backend);
         assert_eq!(proxy.ask(get("/")).text(), "ok");
         gate.open();
+        assert!(sent.wait(), "it is sent before the next request");
         for n in 0..20 {
             assert_eq!(proxy.ask(get(&format!("/{n}"))).text(), format!("/{n}"));
         }

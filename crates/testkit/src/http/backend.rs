@@ -276,6 +276,10 @@ impl Conversation<'_> {
                 thread::sleep(*time);
                 Next::Continue(())
             }
+            Step::Open(gate) => {
+                gate.open();
+                Next::Continue(())
+            }
             Step::Wait(gate) if gate.wait() => Next::Continue(()),
             Step::Wait(_) | Step::Close => Next::Break(()),
             Step::EchoTunnel | Step::Hang => {
