@@ -32,7 +32,11 @@ fn accepting_pauses_without_descriptors_is_counted_and_recovers() {
     }
     assert!(eventually(|| proxy.stats.sum(|s| s.accept_pauses.get()) > 0), "the pause is counted");
     assert_eq!(open(), 51);
-    assert_eq!(served.ask(get("/")).map(|r| r.text()), Ok("x".to_owned()), "those inside are served");
+    assert_eq!(
+        served.ask(get("/")).map(|r| r.text()),
+        Ok("x".to_owned()),
+        "those inside are served"
+    );
 
     drop((clients, fill));
     for socket in waiting {

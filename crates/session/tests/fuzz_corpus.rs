@@ -22,13 +22,42 @@ const BATCH: u64 = 25;
 
 /// Pieces that parsers decide by.
 const TOKENS: &[&str] = &[
-    "\r\n", "\n", "\r", "\r\n\r\n", "\0", " ", "\t", ":", ",", ";", "\"", "0", "-1", "+1", "0x1",
-    "ffffffffffffffff", "18446744073709551616", "Content-Length: 3\r\n", "Content-Length: 0\r\n",
-    "Transfer-Encoding: chunked\r\n", "Transfer-Encoding: gzip\r\n", "Connection: close\r\n",
-    "Connection: content-length\r\n", "Connection: upgrade\r\nUpgrade: x\r\n", "Host: b\r\n",
-    "Expect: 100-continue\r\n", "chunked", "HTTP/1.0", "HTTP/1.1", "0\r\n\r\n", "3\r\nabc\r\n",
-    "GET /inserted HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL",
-    "\u{0b}", "\u{7f}", "\u{e9}",
+    "\r\n",
+    "\n",
+    "\r",
+    "\r\n\r\n",
+    "\0",
+    " ",
+    "\t",
+    ":",
+    ",",
+    ";",
+    "\"",
+    "0",
+    "-1",
+    "+1",
+    "0x1",
+    "ffffffffffffffff",
+    "18446744073709551616",
+    "Content-Length: 3\r\n",
+    "Content-Length: 0\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: gzip\r\n",
+    "Connection: close\r\n",
+    "Connection: content-length\r\n",
+    "Connection: upgrade\r\nUpgrade: x\r\n",
+    "Host: b\r\n",
+    "Expect: 100-continue\r\n",
+    "chunked",
+    "HTTP/1.0",
+    "HTTP/1.1",
+    "0\r\n\r\n",
+    "3\r\nabc\r\n",
+    "GET /inserted HTTP/1.1\r\nHost: a\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL",
+    "\u{0b}",
+    "\u{7f}",
+    "\u{e9}",
 ];
 
 fn folder(name: &str) -> PathBuf {
@@ -39,9 +68,8 @@ fn folder(name: &str) -> PathBuf {
 fn inputs_in(name: &str) -> Vec<Vec<u8>> {
     let files = fs::read_dir(folder(name)).into_iter().flatten();
     let paths = files.map(|file| file.expect("the corpus can be listed").path());
-    let bytes: BTreeMap<_, _> = paths
-        .map(|path| (path.clone(), fs::read(path).expect("the corpus can be read")))
-        .collect();
+    let bytes: BTreeMap<_, _> =
+        paths.map(|path| (path.clone(), fs::read(path).expect("the corpus can be read"))).collect();
     bytes.into_values().collect()
 }
 
@@ -108,7 +136,7 @@ fn shown(inputs: &[Vec<u8>]) -> String {
 
 /// A proxy whose time-outs do not hold a mutation up that leaves somebody waiting.
 fn proxy(backend: &HttpBackend) -> Proxy {
-    let short = Duration::from_millis(100);
+    let short = Duration::from_secs(1);
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).pool(|pool| {
         pool.response_timeout = short;
         pool.retries = 0;

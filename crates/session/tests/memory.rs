@@ -8,7 +8,9 @@ use std::thread;
 use common::{Plan, get, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
-use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Intake, Pattern, eventually, rss_bytes};
+use equipoise_testkit::{
+    Answer, Client, Gate, HttpBackend, Intake, Pattern, eventually, rss_bytes,
+};
 
 const BODY_BYTES: u64 = 64 << 20;
 
