@@ -12,6 +12,6 @@ mod weight;
 
 pub use backend::Backend;
 pub use pool::{Generation, Pool};
-pub use scheduler::{Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind};
+pub use scheduler::{Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind, UnknownScheduler};
 pub use state::{AdminState, Eligibility, Health, eligibility};
-pub use weight::Weight;
+pub use weight::{Weight, WeightOutOfRange};

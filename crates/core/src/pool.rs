@@ -33,3 +33,28 @@ impl Pool {
         self.backends.iter().enumerate().filter(|(_, b)| b.eligibility().is_eligible())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdminState, Health, Weight};
+
+    #[test]
+    fn the_eligible_keep_their_places() {
+        let mut backends: Vec<Backend> = (1..=5)
+            .map(|port| Backend::new(([192, 0, 2, 1], port).into(), Weight::DEFAULT))
+            .collect();
+        backends[0].admin = AdminState::Drain;
+        backends[2].health = Health::Unhealthy;
+        backends[3].weight = Weight::new(0).unwrap();
+        let (name, scheduler) = ("web".into(), SchedulerKind::default());
+        let pool = Pool { name, scheduler, backends, generation: Generation(1) };
+        let found: Vec<_> = pool.eligible().map(|(at, it)| (at, it.address.port())).collect();
+        assert_eq!(found, [(1, 2), (4, 5)]);
+    }
+
+    #[test]
+    fn a_later_generation_is_larger() {
+        assert!(Generation::default().next() > Generation::default());
+    }
+}

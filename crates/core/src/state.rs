@@ -59,3 +59,40 @@ impl Eligibility {
         self == Eligibility::Eligible
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eligibility_by_the_whole_table() {
+        use AdminState::{Down, Drain, Up};
+        use Eligibility as E;
+        use Health::{Healthy, Unhealthy, Unknown};
+        // Wanted, seen, of weight 0, of weight 1, of weight 1000.
+        let table = [
+            (Up, Unknown, [E::Draining, E::Eligible, E::Eligible]),
+            (Up, Healthy, [E::Draining, E::Eligible, E::Eligible]),
+            (Up, Unhealthy, [E::Draining, E::Unhealthy, E::Unhealthy]),
+            (Drain, Unknown, [E::Draining; 3]),
+            (Drain, Healthy, [E::Draining; 3]),
+            (Drain, Unhealthy, [E::Draining; 3]),
+            (Down, Unknown, [E::Down; 3]),
+            (Down, Healthy, [E::Down; 3]),
+            (Down, Unhealthy, [E::Down; 3]),
+        ];
+        for (admin, health, expected) in table {
+            for (weight, expected) in [0, 1, Weight::MAX].into_iter().zip(expected) {
+                let found = eligibility(admin, health, Weight::new(weight).unwrap());
+                assert_eq!(found, expected, "{admin:?} {health:?} weight {weight}");
+                assert_eq!(found.is_eligible(), expected == E::Eligible);
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_has_said_anything_of_is_eligible() {
+        let found = eligibility(AdminState::default(), Health::default(), Weight::default());
+        assert_eq!(found, Eligibility::Eligible);
+    }
+}

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(try_from = "u16", into = "u16")]
-pub struct Weight(#[schemars(range(min = 0, max = 1000))] u16);
+// The schema is that of `u16`; a range on the field would be lost.
+#[schemars(extend("maximum" = Weight::MAX))]
+pub struct Weight(u16);
 
 /// A weight outside `0..=1000`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -21,6 +23,8 @@ impl Weight {
     /// The largest weight.
     pub const MAX: u16 = 1000;
 
+    /// A weight of this many shares.
+    ///
     /// # Errors
     /// [`WeightOutOfRange`] above [`Weight::MAX`].
     pub const fn new(value: u16) -> Result<Weight, WeightOutOfRange> {
@@ -55,5 +59,48 @@ impl TryFrom<u16> for Weight {
 impl From<Weight> for u16 {
     fn from(weight: Weight) -> u16 {
         weight.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_0_to_1000() {
+        for value in [0, 1, 999, 1000] {
+            assert_eq!(Weight::new(value).map(Weight::get), Ok(value));
+            assert_eq!(Weight::try_from(value).map(u16::from), Ok(value));
+        }
+        for value in [1001, u16::MAX] {
+            assert_eq!(Weight::new(value), Err(WeightOutOfRange(value)));
+            assert!(serde_json::from_value::<Weight>(value.into()).is_err());
+        }
+    }
+
+    #[test]
+    fn a_backend_that_names_no_weight_has_1() {
+        assert_eq!(Weight::default().get(), 1);
+    }
+
+    #[test]
+    fn a_weight_is_a_number_where_it_is_written() {
+        let weight = Weight::new(70).unwrap();
+        assert_eq!(serde_json::to_value(weight).unwrap(), 70);
+        assert_eq!(serde_json::from_value::<Weight>(70.into()).unwrap(), weight);
+        assert_eq!(weight.to_string(), "70");
+    }
+
+    #[test]
+    fn the_error_says_what_is_accepted() {
+        let error = Weight::new(1001).unwrap_err().to_string();
+        assert!(error.contains("1001") && error.contains("0..=1000"), "{error}");
+    }
+
+    #[test]
+    fn the_schema_says_the_range() {
+        let schema = serde_json::to_value(schemars::schema_for!(Weight)).unwrap();
+        assert_eq!(schema["type"], "integer");
+        assert_eq!((&schema["minimum"], &schema["maximum"]), (&0.into(), &1000.into()));
     }
 }

@@ -8,34 +8,42 @@
 //! A *slot* is an index into the candidates that [`prepare`] was given: only eligible backends, in
 //! configured order.
 
-use rand::Rng;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+mod kind;
+mod least_connection;
+mod least_time;
+mod maglev;
+mod power_of_two;
+mod roster;
+mod round_robin;
+mod source_hash;
+mod weighted_least_connection;
+mod weighted_random;
+mod weighted_round_robin;
 
-/// The nine schedulers, by the names of the configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SchedulerKind {
-    /// LVS `rr`: each in turn, whatever its weight.
-    RoundRobin,
-    /// Smooth weighted round-robin: turns in proportion to weight, evenly interleaved.
-    WeightedRoundRobin,
-    /// LVS `lc`: fewest in flight.
-    #[default]
-    LeastConnection,
-    /// LVS `wlc`: fewest in flight per weight.
-    WeightedLeastConnection,
-    /// A random one, in proportion to weight.
-    WeightedRandom,
-    /// The less loaded of two random ones.
-    PowerOfTwo,
-    /// The lowest peak-EWMA response time, times what is in flight.
-    LeastTime,
-    /// Maglev hashing of the flow: consistent when backends change.
-    Maglev,
-    /// A weighted hash of the source address.
-    SourceHash,
-}
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use rand::Rng;
+
+pub use kind::{SchedulerKind, UnknownScheduler};
+use least_connection::LeastConnection;
+use least_time::LeastTime;
+use maglev::Maglev;
+use power_of_two::PowerOfTwo;
+use roster::Roster;
+use round_robin::RoundRobin;
+use source_hash::SourceHash;
+use weighted_least_connection::WeightedLeastConnection;
+use weighted_random::WeightedRandom;
+use weighted_round_robin::WeightedRoundRobin;
+
+/// What a recent failure weighs, in requests in flight, for the schedulers that count failures as load.
+///
+/// A backend that fails at once has nothing in flight; it must look busier than its healthy peers after the
+/// first few failures. At 8 it does after four of them beside peers with 32 in flight.
+const FAILURE_AS_IN_FLIGHT: u32 = 8;
 
 /// A backend that a scheduler may pick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +59,7 @@ pub struct Candidate {
 pub trait Loads {
     /// Connections or requests in flight at the slot.
     fn in_flight(&self, slot: usize) -> u32;
-    /// Failures seen lately at the slot, decayed; a scheduler counts them as load.
+    /// Failures seen lately at the slot, decayed; `power-of-two` and `least-time` count them as load.
     fn recent_failures(&self, slot: usize) -> u32;
     /// Peak-EWMA response time of the slot in microseconds, decayed to now; `None` before the first sample.
     fn response_us(&self, slot: usize) -> Option<f64>;
@@ -71,7 +79,7 @@ pub struct Ask<'a> {
     pub rng: &'a mut dyn Rng,
 }
 
-/// Picks a backend. One instance belongs to one thread.
+/// Picks a backend. One instance belongs to one thread. A pick does not allocate.
 pub trait Scheduler {
     /// The slot to use, or `None` if no candidate has a weight above zero.
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize>;
@@ -80,32 +88,57 @@ pub trait Scheduler {
 /// A scheduler's immutable tables, made once per change of a pool and shared by the threads.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    kind: SchedulerKind,
-    candidates: std::sync::Arc<[Candidate]>,
+    plan: Plan,
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    RoundRobin(Arc<Roster>),
+    WeightedRoundRobin(Arc<Roster>),
+    LeastConnection(Arc<Roster>),
+    WeightedLeastConnection(Arc<Roster>),
+    WeightedRandom(Arc<Roster>),
+    PowerOfTwo(Arc<Roster>),
+    LeastTime(Arc<Roster>),
+    Maglev(Arc<maglev::Table>),
+    SourceHash(Arc<maglev::Table>),
 }
 
 /// Makes the tables of `kind` for these candidates. `seed` is the same in every process of a fleet.
+///
+/// O(n), but for `maglev` and `source-hash`, which fill a table of 65,537 entries or more: milliseconds.
 pub fn prepare(kind: SchedulerKind, candidates: &[Candidate], seed: u64) -> Prepared {
-    let _ = seed;
-    Prepared { kind, candidates: candidates.into() }
+    let roster = || Arc::new(Roster::new(candidates));
+    let table = || Arc::new(maglev::Table::new(candidates, seed));
+    let plan = match kind {
+        SchedulerKind::RoundRobin => Plan::RoundRobin(roster()),
+        SchedulerKind::WeightedRoundRobin => Plan::WeightedRoundRobin(roster()),
+        SchedulerKind::LeastConnection => Plan::LeastConnection(roster()),
+        SchedulerKind::WeightedLeastConnection => Plan::WeightedLeastConnection(roster()),
+        SchedulerKind::WeightedRandom => Plan::WeightedRandom(roster()),
+        SchedulerKind::PowerOfTwo => Plan::PowerOfTwo(roster()),
+        SchedulerKind::LeastTime => Plan::LeastTime(roster()),
+        SchedulerKind::Maglev => Plan::Maglev(table()),
+        SchedulerKind::SourceHash => Plan::SourceHash(table()),
+    };
+    Prepared { plan }
 }
 
 impl Prepared {
     /// A scheduler for one thread; `rng` chooses where rotations start.
     pub fn instance(&self, rng: &mut dyn Rng) -> Box<dyn Scheduler> {
-        let _ = (rng, self.kind);
-        Box::new(Placeholder { next: 0, count: self.candidates.len() })
-    }
-}
-
-struct Placeholder {
-    next: usize,
-    count: usize,
-}
-
-impl Scheduler for Placeholder {
-    fn pick(&mut self, _ask: &mut Ask<'_>) -> Option<usize> {
-        self.next = (self.next + 1) % self.count.max(1);
-        (self.count > 0).then_some(self.next)
+        match self.plan.clone() {
+            Plan::RoundRobin(roster) => Box::new(RoundRobin::new(roster, rng)),
+            Plan::WeightedRoundRobin(roster) => Box::new(WeightedRoundRobin::new(roster, rng)),
+            Plan::LeastConnection(roster) => Box::new(LeastConnection::new(roster, rng)),
+            Plan::WeightedLeastConnection(roster) => {
+                Box::new(WeightedLeastConnection::new(roster, rng))
+            }
+            Plan::WeightedRandom(roster) => Box::new(WeightedRandom::new(roster)),
+            Plan::PowerOfTwo(roster) => Box::new(PowerOfTwo::new(roster)),
+            Plan::LeastTime(roster) => Box::new(LeastTime::new(roster)),
+            Plan::Maglev(table) => Box::new(Maglev::new(table)),
+            Plan::SourceHash(table) => Box::new(SourceHash::new(table)),
+        }
     }
 }

@@ -73,6 +73,7 @@ fn pool(
             upstream: chosen(pool, "upstream", &tables::UPSTREAM),
             multiplex_sessions: pool.amount("multiplex-sessions"),
             multiplex_depth: pool.amount("multiplex-depth"),
+            multiplex_slow: pool.duration("multiplex-slow"),
             connect_timeout: pool.duration("connect-timeout"),
             response_timeout: pool.duration("response-timeout"),
             session_idle_timeout: pool.duration("session-idle-timeout"),

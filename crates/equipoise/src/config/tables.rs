@@ -152,6 +152,13 @@ static POOL: Table = Table {
         )
         .http_only(),
         Opt::default(
+            "multiplex-slow",
+            Kind::Duration(ms(25), secs(60)),
+            "50ms",
+            "Multiplexed: a response that takes longer gets its session for itself, and the requests behind it are sent again over other sessions.",
+        )
+        .http_only(),
+        Opt::default(
             "connect-timeout",
             Kind::Duration(ms(10), secs(600)),
             "\"5s\"",

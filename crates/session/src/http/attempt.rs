@@ -13,6 +13,7 @@ use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
 use crate::buffer::Buffer;
 use crate::reason::Reason;
+use crate::relay::relay;
 use crate::stats::count_status;
 use crate::upstream::Session;
 use crate::worker::Lease;
@@ -304,6 +305,9 @@ impl ClientConnection {
         let status = head.status;
         self.door.stats(|stats| count_status(&stats.responses, status));
         count_status(&upstream.lease.stats().responses, status);
+        if status == 101 {
+            return self.tunnel(upstream, outgoing, answer).await;
+        }
         let shape = Shape::of_response(head.framing, &outgoing.head);
         let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
         let drained = match &mut upstream.input {
@@ -329,6 +333,54 @@ impl ClientConnection {
             }
         };
         Answered { after, status, failed, session: None, took: Duration::ZERO }
+    }
+
+    /// Sends the 101 in `answer`, and then bytes both ways until the connection ends.
+    async fn tunnel(
+        &mut self,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        answer: &[u8],
+    ) -> Answered {
+        let mut sent = 0;
+        let result = poll_fn(|cx| {
+            // The request may not be through yet, and the other protocol begins after it.
+            if let Err(reason) = self.poll_request(cx, upstream, outgoing) {
+                return Poll::Ready(Err(reason));
+            }
+            match self.poll_send(cx, answer, &mut sent) {
+                Poll::Ready(Ok(())) if outgoing.upload.is_done() => Poll::Ready(Ok(())),
+                Poll::Ready(Err(reason)) => Poll::Ready(Err(reason)),
+                _ => match self.interruption(upstream.lease, Reason::ClientStalled) {
+                    Some(reason) => Poll::Ready(Err(reason)),
+                    None => Poll::Pending,
+                },
+            }
+        });
+        let failed = match result.await {
+            Ok(()) => {
+                let end = relay(
+                    &self.worker,
+                    &self.door,
+                    upstream.lease,
+                    &self.client,
+                    &mut upstream.session,
+                    self.input.take(),
+                    upstream.input.take(),
+                    &self.deadline,
+                    self.door.view().config.timeouts.idle,
+                );
+                // The relay has counted its reason.
+                end.await;
+                None
+            }
+            Err(reason) => {
+                self.door.dropped(reason);
+                Some(reason)
+            }
+        };
+        let took = Duration::ZERO;
+        Answered { after: After::Abort, status: 101, failed, session: None, took }
     }
 
     fn poll_respond(

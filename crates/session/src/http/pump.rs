@@ -272,10 +272,11 @@ pub(crate) fn poll_fill(
     }
     let buffer = input.get_or_insert_with(|| buffers.take());
     let result = from.poll_read(cx, buffer.space());
-    match &result {
-        Poll::Ready(Ok(read)) => buffer.filled(*read),
-        _ if buffer.is_empty() => *input = None,
-        _ => {}
+    if let Poll::Ready(Ok(read)) = &result {
+        buffer.filled(*read);
+    }
+    if buffer.is_empty() {
+        *input = None;
     }
     result
 }

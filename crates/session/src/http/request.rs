@@ -218,7 +218,10 @@ impl<'a> Target<'a> {
         if fields.host.is_some() && !authority.as_bytes().eq_ignore_ascii_case(host) {
             return Err(Reason::RequestHost);
         }
-        Ok(Target { path, needs_slash: !path.starts_with('/'), host: authority.as_bytes() })
+        // OPTIONS without a path asks about the server as a whole (RFC 9112, section 3.2.4).
+        let path = if path.is_empty() && method == "OPTIONS" { "*" } else { path };
+        let needs_slash = !path.starts_with(['/', '*']);
+        Ok(Target { path, needs_slash, host: authority.as_bytes() })
     }
 }
 

@@ -74,7 +74,8 @@ pub(crate) fn read_response(
     let (Some(version), Some(status)) = (response.version, response.code) else {
         return Err(BadResponse);
     };
-    if status < 100 {
+    // Nobody switches to a protocol that was not asked for.
+    if status < 100 || (status == 101 && !reply.request.upgrade) {
         return Err(BadResponse);
     }
     let mut connection = Connection::default();

@@ -1,0 +1,79 @@
+use std::sync::Arc;
+
+use super::roster::{Entry, Roster};
+use super::{Ask, FAILURE_AS_IN_FLIGHT, Loads, Scheduler};
+
+/// The cheaper of two different random candidates, where cost is the time an answer should take:
+/// `response_us * (in_flight + 1 + failures) / weight`. O(log n).
+///
+/// Two choices, not the least of all: the lowest response time is stale by as much as an answer takes, so a
+/// search of all sends every thread's burst to one backend, and it would decay 1000 averages per pick. The
+/// two are drawn in proportion to weight, and a recent failure counts as [`FAILURE_AS_IN_FLIGHT`] in
+/// flight, as in [`super::power_of_two`].
+///
+/// A candidate without a sample is tried at once, one request at a time; until that is answered, and while
+/// its failures are fresh, its response time is taken to be the other's. The response time decays while
+/// nothing is sent, so one slow answer does not shut a backend out for ever.
+///
+/// # Source
+/// Finagle `PeakEwma` (`finagle-core`, package `loadbalancer`); linkerd2-proxy `linkerd/pool/p2c`. Deviates:
+/// weights, failures as load, and no default response time for candidates without a sample.
+pub(super) struct LeastTime {
+    roster: Arc<Roster>,
+}
+
+/// Estimates below this are taken for it, so that the count in flight still tells decayed ones apart.
+const RESPONSE_US_MIN: f64 = 1.0;
+
+impl LeastTime {
+    pub(super) fn new(roster: Arc<Roster>) -> LeastTime {
+        LeastTime { roster }
+    }
+}
+
+impl Scheduler for LeastTime {
+    fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
+        let avoided = self.roster.avoidable(ask.avoid);
+        let (first, second) = self.roster.draw_two(ask.rng, avoided)?;
+        let first = &self.roster.entries()[first];
+        let Some(second) = second.map(|position| &self.roster.entries()[position]) else {
+            return Some(first.slot);
+        };
+        let (a, b) = (Seen::of(first, ask.loads), Seen::of(second, ask.loads));
+        Some(if b.is_better_than(&a) { second.slot } else { first.slot })
+    }
+}
+
+/// What is known of a candidate.
+struct Seen {
+    response_us: Option<f64>,
+    /// In flight and failures as such, per weight.
+    queue: f64,
+    is_untried: bool,
+}
+
+impl Seen {
+    fn of(entry: &Entry, loads: &dyn Loads) -> Seen {
+        let response_us = loads.response_us(entry.slot);
+        let in_flight = u64::from(loads.in_flight(entry.slot));
+        let failures = u64::from(loads.recent_failures(entry.slot));
+        let load = in_flight + failures * u64::from(FAILURE_AS_IN_FLIGHT);
+        Seen {
+            response_us,
+            queue: (load + 1) as f64 / f64::from(entry.weight),
+            is_untried: response_us.is_none() && load == 0,
+        }
+    }
+
+    fn is_better_than(&self, other: &Seen) -> bool {
+        if self.is_untried != other.is_untried {
+            return self.is_untried;
+        }
+        self.cost(other) < other.cost(self)
+    }
+
+    fn cost(&self, other: &Seen) -> f64 {
+        let response_us = self.response_us.or(other.response_us).unwrap_or(RESPONSE_US_MIN);
+        response_us.max(RESPONSE_US_MIN) * self.queue
+    }
+}

@@ -1,0 +1,150 @@
+use std::sync::Arc;
+
+use super::{Ask, Candidate, Scheduler};
+use crate::hash;
+
+/// The candidate that the flow's hash finds in a Maglev table: the same for a flow in every thread and
+/// process with the same seed, and for nearly every flow still the same when other candidates change. O(1).
+///
+/// A retry takes the next entry of the table that is another candidate's: consistent too.
+pub(super) struct Maglev {
+    table: Arc<Table>,
+}
+
+impl Maglev {
+    pub(super) fn new(table: Arc<Table>) -> Maglev {
+        Maglev { table }
+    }
+}
+
+impl Scheduler for Maglev {
+    fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
+        self.table.lookup(ask.flow_hash, ask.avoid)
+    }
+}
+
+/// A Maglev lookup table: hash to slot.
+///
+/// # Source
+/// Eisenbud et al., "Maglev: a fast and reliable software network load balancer", NSDI 2016, section 3.4
+/// and pseudocode 1. Deviates: a candidate takes a turn in the first round and then in `weight / largest
+/// weight` of the rounds (Katran and Envoy give weights this meaning), so that even the lightest has an
+/// entry; turns are taken in order of identity, so that the order of the configuration does not matter; the
+/// entry is found by multiplying, not by the remainder.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: Box<[u32]>,
+}
+
+/// The paper's small size; one size for nearly all pools, because another size moves nearly all flows.
+const SIZE: usize = 65_537;
+/// The paper's large size, for pools in which a candidate would have too few entries of the small one.
+const SIZE_LARGE: usize = 655_373;
+/// Entries per candidate below which the large size is used; the shares are exact to one entry.
+const ENTRIES_PER_CANDIDATE_MIN: usize = 32;
+
+const EMPTY: u32 = u32::MAX;
+
+impl Table {
+    pub(super) fn new(candidates: &[Candidate], seed: u64) -> Table {
+        let mut turns = turns(candidates);
+        if turns.is_empty() {
+            return Table { entries: Box::default() };
+        }
+        let size = if turns.len() * ENTRIES_PER_CANDIDATE_MIN <= SIZE { SIZE } else { SIZE_LARGE };
+        for turn in &mut turns {
+            turn.permute(size, seed);
+        }
+        Table { entries: fill(&mut turns, size) }
+    }
+
+    pub(super) fn lookup(&self, hash: u64, avoid: Option<usize>) -> Option<usize> {
+        let at = ((u128::from(hash) * self.entries.len() as u128) >> u64::BITS) as usize;
+        let slot = *self.entries.get(at)? as usize;
+        if avoid != Some(slot) {
+            return Some(slot);
+        }
+        let (before, after) = self.entries.split_at(at);
+        let other = after.iter().chain(before).map(|&entry| entry as usize).find(|&it| it != slot);
+        Some(other.unwrap_or(slot))
+    }
+
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> &[u32] {
+        &self.entries
+    }
+}
+
+/// A candidate's place in its permutation of the table.
+struct Turn {
+    identity: u64,
+    slot: u32,
+    weight: u64,
+    /// A turn is due in every round `r` for which this is at most `r * weight`.
+    due: u64,
+    preferred: usize,
+    skip: usize,
+}
+
+impl Turn {
+    fn permute(&mut self, size: usize, seed: u64) {
+        let (offset, skip) = hash::offset_and_skip(self.identity, seed);
+        self.preferred = (offset % size as u64) as usize;
+        // The size is prime, so any skip of 1..size visits every entry.
+        self.skip = (skip % (size as u64 - 1)) as usize + 1;
+    }
+
+    /// The next entry of the permutation.
+    fn next(&mut self, size: usize) -> usize {
+        let at = self.preferred;
+        let next = at + self.skip;
+        self.preferred = if next >= size { next - size } else { next };
+        at
+    }
+}
+
+fn turns(candidates: &[Candidate]) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = candidates
+        .iter()
+        .zip(0..EMPTY)
+        .filter(|(candidate, _)| candidate.weight > 0)
+        .map(|(candidate, slot)| Turn {
+            identity: candidate.identity,
+            slot,
+            weight: u64::from(candidate.weight),
+            due: 0,
+            preferred: 0,
+            skip: 0,
+        })
+        .collect();
+    turns.sort_by_key(|turn| (turn.identity, turn.slot));
+    turns
+}
+
+/// Fills the table round by round; each due candidate takes its next preferred entry that is free.
+fn fill(turns: &mut [Turn], size: usize) -> Box<[u32]> {
+    let mut entries = vec![EMPTY; size].into_boxed_slice();
+    let largest = turns.iter().map(|turn| turn.weight).max().unwrap_or(1);
+    let mut free = size;
+    for round in 0.. {
+        for turn in &mut *turns {
+            if turn.due > round * turn.weight {
+                continue;
+            }
+            turn.due += largest;
+            // Ends: an entry is free, and the permutation visits all.
+            let at = loop {
+                let at = turn.next(size);
+                if entries[at] == EMPTY {
+                    break at;
+                }
+            };
+            entries[at] = turn.slot;
+            free -= 1;
+            if free == 0 {
+                return entries;
+            }
+        }
+    }
+    unreachable!("every round fills at least the entry of the heaviest candidate");
+}

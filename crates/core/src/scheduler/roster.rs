@@ -1,0 +1,111 @@
+use rand::{Rng, RngExt};
+
+use super::Candidate;
+
+/// The candidates of weight above zero, in configured order, with running sums of their weights.
+///
+/// A *position* is an index into it; a *slot* is one into the candidates it was made from.
+#[derive(Debug)]
+pub(super) struct Roster {
+    entries: Box<[Entry]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) slot: usize,
+    pub(super) weight: u32,
+    /// Sum of the weights up to and with this one.
+    end: u64,
+}
+
+impl Entry {
+    fn start(&self) -> u64 {
+        self.end - u64::from(self.weight)
+    }
+}
+
+impl Roster {
+    pub(super) fn new(candidates: &[Candidate]) -> Roster {
+        let mut end = 0;
+        let entries = candidates
+            .iter()
+            .enumerate()
+            .filter(|(_, candidate)| candidate.weight > 0)
+            .map(|(slot, candidate)| {
+                end += u64::from(candidate.weight);
+                Entry { slot, weight: candidate.weight, end }
+            })
+            .collect();
+        Roster { entries }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn weights_total(&self) -> u64 {
+        self.entries.last().map_or(0, |last| last.end)
+    }
+
+    /// The position of the slot to avoid; `None` if it could not be picked anyway, or must be because it
+    /// is the only one.
+    pub(super) fn avoidable(&self, avoid: Option<usize>) -> Option<usize> {
+        if self.len() < 2 {
+            return None;
+        }
+        self.entries.binary_search_by_key(&avoid?, |entry| entry.slot).ok()
+    }
+
+    /// A position to start a rotation at, so that threads do not move in step.
+    pub(super) fn random_start(&self, rng: &mut dyn Rng) -> usize {
+        if self.entries.is_empty() { 0 } else { rng.random_range(0..self.len()) }
+    }
+
+    /// Every position once, from `start` on and around.
+    pub(super) fn rotated(&self, start: usize) -> impl Iterator<Item = (usize, &Entry)> {
+        let (before, after) = self.entries.split_at(start);
+        (start..).zip(after).chain((0..).zip(before))
+    }
+
+    /// The position after this one, around.
+    pub(super) fn after(&self, position: usize) -> usize {
+        if position + 1 == self.len() { 0 } else { position + 1 }
+    }
+
+    /// A random position in proportion to weight, none of `except` (ascending, each at most once).
+    ///
+    /// O(log n): the excepted intervals are cut out of the line of weights, so nothing is drawn twice.
+    pub(super) fn draw(&self, rng: &mut dyn Rng, except: &[usize]) -> Option<usize> {
+        let excepted: u64 = except.iter().map(|&at| u64::from(self.entries[at].weight)).sum();
+        let total = self.weights_total() - excepted;
+        if total == 0 {
+            return None;
+        }
+        let mut point = rng.random_range(0..total);
+        for &at in except {
+            if point >= self.entries[at].start() {
+                point += u64::from(self.entries[at].weight);
+            }
+        }
+        Some(self.entries.partition_point(|entry| entry.end <= point))
+    }
+
+    /// Two different random positions in proportion to weight, neither of them `avoided`; the second is
+    /// missing if there is no other.
+    pub(super) fn draw_two(
+        &self,
+        rng: &mut dyn Rng,
+        avoided: Option<usize>,
+    ) -> Option<(usize, Option<usize>)> {
+        let first = self.draw(rng, avoided.as_slice())?;
+        let second = match avoided {
+            None => self.draw(rng, &[first]),
+            Some(other) => self.draw(rng, &[first.min(other), first.max(other)]),
+        };
+        Some((first, second))
+    }
+}

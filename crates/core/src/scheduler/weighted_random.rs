@@ -1,0 +1,28 @@
+use std::sync::Arc;
+
+use super::roster::Roster;
+use super::{Ask, Scheduler};
+
+/// A random candidate in proportion to weight. O(log n), no state, so threads need not agree on anything.
+///
+/// # Source
+/// Inversion by binary search over running sums (Devroye, "Non-Uniform Random Variate Generation", 1986,
+/// III.2). An alias table would be O(1), ten steps fewer at 1000 backends, but cannot leave out the
+/// candidate to avoid without drawing again.
+pub(super) struct WeightedRandom {
+    roster: Arc<Roster>,
+}
+
+impl WeightedRandom {
+    pub(super) fn new(roster: Arc<Roster>) -> WeightedRandom {
+        WeightedRandom { roster }
+    }
+}
+
+impl Scheduler for WeightedRandom {
+    fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
+        let avoided = self.roster.avoidable(ask.avoid);
+        let position = self.roster.draw(ask.rng, avoided.as_slice())?;
+        Some(self.roster.entries()[position].slot)
+    }
+}

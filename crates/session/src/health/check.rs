@@ -1,0 +1,244 @@
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, HOST, USER_AGENT};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::CheckError;
+use crate::config::HealthCheck;
+
+/// Head and connection buffer; a body chunk is never larger either.
+const BUFFER_BYTES: usize = 16 << 10;
+/// Where reading a body ends: with the head and the last chunk never more than 64 KB in all.
+const BODY_BYTES: usize = 32 << 10;
+const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
+
+/// Makes one check, in at most `timeout`. The connection is closed when it ends.
+///
+/// An HTTP check passes when the status is in its range and the body, as far as it is read (32 KB),
+/// is not broken off.
+///
+/// # Errors
+/// What the backend did instead.
+pub async fn probe(
+    check: &HealthCheck,
+    address: SocketAddr,
+    timeout: Duration,
+) -> Result<(), CheckError> {
+    let deadline = Instant::now() + timeout;
+    let stream = timeout_at(deadline, TcpStream::connect(address))
+        .await
+        .map_err(|_| CheckError::ConnectTimeout(timeout))?
+        .map_err(|error| CheckError::connecting(&error))?;
+    match check {
+        HealthCheck::Tcp => Ok(()),
+        HealthCheck::Http { path, host, status } => {
+            let host = host.as_deref().map_or_else(|| address.to_string(), str::to_owned);
+            let request = request(path, &host)?;
+            timeout_at(deadline, exchange(stream, request, *status))
+                .await
+                .map_err(|_| CheckError::AnswerTimeout(timeout))?
+        }
+    }
+}
+
+fn request(path: &str, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> {
+    Request::get(path)
+        .header(HOST, host)
+        .header(USER_AGENT, "equipoise-health")
+        .header(CONNECTION, "close")
+        .body(Empty::new())
+        .map_err(|error| CheckError::Unaskable(error.to_string()))
+}
+
+async fn exchange(
+    stream: TcpStream,
+    request: Request<Empty<Bytes>>,
+    wanted: (u16, u16),
+) -> Result<(), CheckError> {
+    let failed = |error: hyper::Error| CheckError::exchanging(&error);
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(BUFFER_BYTES)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(failed)?;
+    let answer = async {
+        let response = sender.send_request(request).await.map_err(failed)?;
+        let got = response.status().as_u16();
+        if !(wanted.0..=wanted.1).contains(&got) {
+            return Err(CheckError::Status { got, wanted });
+        }
+        read_bounded(response.into_body()).await
+    };
+    // The connection is driven here and not in a task of its own, so that whatever ends the check
+    // closes it. It may be done before the answer has been read: its own error is the answer's too.
+    let (mut answer, mut connection) = (pin!(answer), pin!(connection));
+    let mut connected = true;
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut answer => return result,
+            _ = &mut connection, if connected => connected = false,
+        }
+    }
+}
+
+async fn read_bounded(mut body: Incoming) -> Result<(), CheckError> {
+    let mut read = 0;
+    while read < BODY_BYTES {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|error| CheckError::exchanging(&error))?;
+        read += frame.data_ref().map_or(0, Bytes::len);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// Long enough never to end a check that gets an answer.
+    const PATIENT: Duration = Duration::from_secs(30);
+    /// For checks that get none.
+    const SHORT: Duration = Duration::from_millis(50);
+
+    fn http() -> HealthCheck {
+        HealthCheck::Http { path: "/healthz".into(), host: None, status: (200, 299) }
+    }
+
+    /// Answers one connection with `answer`, then closes it if told to; returns what it was asked.
+    async fn backend(answer: Vec<u8>, close: bool) -> (SocketAddr, JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                if stream.read_buf(&mut asked).await.unwrap() == 0 {
+                    break;
+                }
+            }
+            // The check may have gone by now; what it read is its own affair.
+            let _ = stream.write_all(&answer).await;
+            if !close {
+                while stream.read_buf(&mut asked).await.is_ok_and(|n| n > 0) {}
+            }
+            String::from_utf8(asked).unwrap()
+        });
+        (address, task)
+    }
+
+    async fn answered(answer: impl Into<Vec<u8>>, timeout: Duration) -> Result<(), CheckError> {
+        let (address, _task) = backend(answer.into(), true).await;
+        probe(&http(), address, timeout).await
+    }
+
+    #[tokio::test]
+    async fn a_tcp_check_passes_where_something_listens_and_says_refused_where_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(probe(&HealthCheck::Tcp, address, PATIENT).await, Ok(()));
+        drop(listener);
+        let refused = probe(&HealthCheck::Tcp, address, PATIENT).await;
+        assert_eq!(refused, Err(CheckError::Refused));
+    }
+
+    #[tokio::test]
+    async fn an_http_check_asks_for_its_path_at_its_host_on_a_connection_to_be_closed() {
+        let ok = "HTTP/1.1 204 No Content\r\n\r\n";
+        let (address, task) = backend(ok.into(), false).await;
+        assert_eq!(probe(&http(), address, PATIENT).await, Ok(()));
+        let asked = task.await.unwrap().to_ascii_lowercase();
+        assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
+        assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
+        assert!(asked.contains("connection: close\r\n"), "{asked}");
+
+        let (address, task) = backend(ok.into(), false).await;
+        let host = Some("app.example".into());
+        let check = HealthCheck::Http { path: "/".into(), host, status: (204, 204) };
+        assert_eq!(probe(&check, address, PATIENT).await, Ok(()));
+        assert!(task.await.unwrap().to_ascii_lowercase().contains("host: app.example\r\n"));
+    }
+
+    #[tokio::test]
+    async fn the_status_decides_and_is_named() {
+        let rows = [
+            ("200 OK", Ok(())),
+            ("299 Fine", Ok(())),
+            ("300 Choice", Err(CheckError::Status { got: 300, wanted: (200, 299) })),
+            ("503 Busy", Err(CheckError::Status { got: 503, wanted: (200, 299) })),
+        ];
+        for (status, want) in rows {
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nhi");
+            assert_eq!(answered(answer, PATIENT).await, want, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_length_ends_with_its_connection() {
+        assert_eq!(answered("HTTP/1.0 200 OK\r\n\r\nhello", PATIENT).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn broken_answers_are_told_apart() {
+        let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
+        assert_eq!(answered(cut, PATIENT).await, Err(CheckError::Closed));
+        assert_eq!(answered("", PATIENT).await, Err(CheckError::Closed));
+        assert_eq!(answered("HTTP/1.1 200", PATIENT).await, Err(CheckError::Closed));
+        let garbage = answered("SSH-2.0-OpenSSH_9.2\r\n", PATIENT).await;
+        assert!(matches!(garbage, Err(CheckError::NotHttp(_))), "{garbage:?}");
+    }
+
+    #[tokio::test]
+    async fn a_head_beyond_the_buffer_is_refused() {
+        let answer = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(64 << 10));
+        let result = answered(answer, PATIENT).await;
+        assert!(matches!(result, Err(CheckError::NotHttp(_))), "{result:?}");
+    }
+
+    #[tokio::test]
+    async fn an_endless_body_is_not_read_to_its_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let writer = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let block = [b'x'; 4096];
+            while stream.write_all(&block).await.is_ok() {}
+        });
+        assert_eq!(probe(&http(), address, PATIENT).await, Ok(()));
+        writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn silence_is_a_failure_when_the_time_is_over() {
+        let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
+        for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
+            let (address, _task) = backend(answer.into(), false).await;
+            let result = probe(&http(), address, SHORT).await;
+            assert_eq!(result, Err(CheckError::AnswerTimeout(SHORT)), "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_path_or_host_that_makes_no_request_is_said_so() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {
+            let check = HealthCheck::Http { path: path.into(), host, status: (200, 299) };
+            let result = probe(&check, address, PATIENT).await;
+            assert!(matches!(result, Err(CheckError::Unaskable(_))), "{result:?}");
+        }
+    }
+}

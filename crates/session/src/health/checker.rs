@@ -1,0 +1,182 @@
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
+
+use super::{CheckError, probe};
+use crate::config::ActiveHealth;
+
+/// What one check of one backend found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// [`BackendView::id`](crate::BackendView::id).
+    pub backend: u32,
+    /// When the check began.
+    pub when: Instant,
+    /// How long it took.
+    pub took: Duration,
+    /// What it found.
+    pub result: Result<(), CheckError>,
+}
+
+/// When a backend is checked: at once after a small stagger, then at every interval, jittered by a
+/// tenth either way so that a fleet of balancers does not ask in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Between the beginnings of two checks, before jitter.
+    pub interval: Duration,
+    /// Seeds the jitter.
+    pub seed: u64,
+}
+
+/// The longest wait before the first check.
+const STAGGER_MAX: Duration = Duration::from_millis(100);
+
+impl Schedule {
+    fn stagger(&self, rng: &mut dyn Rng) -> Duration {
+        STAGGER_MAX.min(self.interval / 10).mul_f64(rng.random_range(0.0..1.0))
+    }
+
+    fn pause(&self, rng: &mut dyn Rng) -> Duration {
+        self.interval.mul_f64(rng.random_range(0.9..=1.1))
+    }
+
+    /// Makes `check` by the schedule and reports until nobody listens.
+    ///
+    /// A check that outlasts the interval is followed by the next one at once: `check` bounds itself.
+    pub async fn run<F>(
+        self,
+        backend: u32,
+        check: impl Fn() -> F,
+        reports: mpsc::Sender<CheckReport>,
+    ) where
+        F: Future<Output = Result<(), CheckError>>,
+    {
+        let mut rng = SmallRng::seed_from_u64(self.seed);
+        sleep(self.stagger(&mut rng)).await;
+        loop {
+            let began = TokioInstant::now();
+            let result = check().await;
+            let report =
+                CheckReport { backend, when: began.into_std(), took: began.elapsed(), result };
+            if reports.send(report).await.is_err() {
+                return;
+            }
+            sleep_until(began + self.pause(&mut rng)).await;
+        }
+    }
+}
+
+/// A running series of checks of one backend; dropping it ends them.
+#[derive(Debug)]
+pub struct Checker {
+    task: JoinHandle<()>,
+}
+
+impl Checker {
+    /// Begins to check. Must be called on a tokio runtime with time and I/O.
+    pub fn start(
+        backend: u32,
+        address: SocketAddr,
+        health: &ActiveHealth,
+        seed: u64,
+        reports: mpsc::Sender<CheckReport>,
+    ) -> Checker {
+        let schedule = Schedule { interval: health.interval, seed };
+        let (check, timeout) = (health.check.clone(), health.timeout);
+        let task = tokio::spawn(async move {
+            schedule.run(backend, || probe(&check, address, timeout), reports).await;
+        });
+        Checker { task }
+    }
+}
+
+impl Drop for Checker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    fn schedule(seed: u64) -> Schedule {
+        Schedule { interval: INTERVAL, seed }
+    }
+
+    /// The times of the first `count` checks, each taking `takes`, from the schedule's start.
+    async fn times(seed: u64, takes: Duration, count: usize) -> Vec<Duration> {
+        let (sender, mut reports) = mpsc::channel(1);
+        let start = TokioInstant::now().into_std();
+        let check = move || async move {
+            sleep(takes).await;
+            Ok(())
+        };
+        let task = tokio::spawn(schedule(seed).run(7, check, sender));
+        let mut times = Vec::new();
+        while times.len() < count {
+            let report = reports.recv().await.unwrap();
+            assert_eq!((report.backend, report.took), (7, takes));
+            times.push(report.when - start);
+        }
+        drop(reports);
+        task.await.unwrap();
+        times
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_check_comes_at_once_and_the_others_an_interval_apart_within_a_tenth() {
+        for seed in 0..20 {
+            let times = times(seed, Duration::ZERO, 10).await;
+            assert!(times[0] <= STAGGER_MAX + Duration::from_millis(1), "{times:?}");
+            for pair in times.windows(2) {
+                let gap = (pair[1] - pair[0]).as_secs_f64() / INTERVAL.as_secs_f64();
+                assert!((0.899..1.102).contains(&gap), "{gap}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn seeds_give_different_times_and_the_same_seed_the_same() {
+        let (one, two) = (times(1, Duration::ZERO, 5).await, times(2, Duration::ZERO, 5).await);
+        assert_ne!(one, two);
+        assert_eq!(schedule(1).pause(&mut rng(1)), schedule(1).pause(&mut rng(1)));
+    }
+
+    fn rng(seed: u64) -> SmallRng {
+        SmallRng::seed_from_u64(seed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_longer_than_the_interval_is_followed_at_once_by_the_next() {
+        let times = times(3, INTERVAL * 2, 4).await;
+        for pair in times.windows(2) {
+            let gap = pair[1] - pair[0];
+            assert!(
+                gap >= INTERVAL * 2 && gap < INTERVAL * 2 + Duration::from_millis(5),
+                "{gap:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_checker_stops_asking() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, mut reports) = mpsc::channel(1);
+        let checker = Checker::start(3, address, &ActiveHealth::default(), 0, sender);
+        assert_eq!(reports.recv().await.unwrap().result, Ok(()));
+        drop(checker);
+        assert_eq!(reports.recv().await, None);
+    }
+}

@@ -1,0 +1,119 @@
+use std::io;
+use std::time::Duration;
+
+/// Why a check failed, in words that an operator understands.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// Nothing listens there.
+    #[error("connection refused")]
+    Refused,
+    /// The handshake did not end in time.
+    #[error("no connection within {0:?}")]
+    ConnectTimeout(Duration),
+    /// Any other failure to connect.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// The answer, its body included, was not there in time.
+    #[error("no answer within {0:?}")]
+    AnswerTimeout(Duration),
+    /// The backend closed or reset before its answer was whole.
+    #[error("connection closed before the answer was complete")]
+    Closed,
+    /// The answer is not HTTP/1.x.
+    #[error("the answer is not HTTP: {0}")]
+    NotHttp(String),
+    /// An answer with another status.
+    #[error("status {got}, wanted {}", range(.wanted))]
+    Status {
+        /// What came.
+        got: u16,
+        /// First and last accepted.
+        wanted: (u16, u16),
+    },
+    /// Path or host do not make a request.
+    #[error("the check's path or host does not make a request: {0}")]
+    Unaskable(String),
+    /// This machine could not make the check; it says nothing about the backend.
+    #[error("not checked: {0}")]
+    NotChecked(&'static str),
+}
+
+impl CheckError {
+    /// Whether the check says something about the backend. Running out of descriptors or ports here
+    /// must not take every backend of every pool out at once.
+    pub fn blames_backend(&self) -> bool {
+        !matches!(self, CheckError::NotChecked(_))
+    }
+
+    pub(super) fn connecting(error: &io::Error) -> CheckError {
+        match (error.raw_os_error(), error.kind()) {
+            (Some(libc::EMFILE | libc::ENFILE), _) => {
+                CheckError::NotChecked("no file descriptor left on this machine")
+            }
+            (Some(libc::ENOBUFS | libc::ENOMEM), _) => {
+                CheckError::NotChecked("no memory left for sockets on this machine")
+            }
+            (_, io::ErrorKind::AddrNotAvailable) => {
+                CheckError::NotChecked("no local address or port left on this machine")
+            }
+            (_, io::ErrorKind::ConnectionRefused) => CheckError::Refused,
+            (_, kind) => CheckError::Connect(kind.to_string()),
+        }
+    }
+
+    pub(super) fn exchanging(error: &hyper::Error) -> CheckError {
+        if error.is_parse() {
+            CheckError::NotHttp(error.to_string())
+        } else if error.is_user() {
+            CheckError::Unaskable(error.to_string())
+        } else {
+            // What is left is the connection: incomplete, closed, or an I/O error, which for an
+            // established connection is a reset or the kernel's own time-out.
+            CheckError::Closed
+        }
+    }
+}
+
+fn range((first, last): &(u16, u16)) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_short_on_this_machine_does_not_blame_the_backend() {
+        let rows = [
+            (libc::EMFILE, false, "not checked: no file descriptor left on this machine"),
+            (libc::ENFILE, false, "not checked: no file descriptor left on this machine"),
+            (libc::ENOBUFS, false, "not checked: no memory left for sockets on this machine"),
+            (
+                libc::EADDRNOTAVAIL,
+                false,
+                "not checked: no local address or port left on this machine",
+            ),
+            (libc::ECONNREFUSED, true, "connection refused"),
+            (libc::EHOSTUNREACH, true, "cannot connect: host unreachable"),
+            (libc::ENETUNREACH, true, "cannot connect: network unreachable"),
+        ];
+        for (number, blames, text) in rows {
+            let error = CheckError::connecting(&io::Error::from_raw_os_error(number));
+            assert_eq!(error.blames_backend(), blames, "{text}");
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_texts_name_what_came_and_what_was_wanted() {
+        let status = |wanted| CheckError::Status { got: 503, wanted }.to_string();
+        assert_eq!(status((200, 299)), "status 503, wanted 200-299");
+        assert_eq!(status((200, 200)), "status 503, wanted 200");
+        let second = Duration::from_secs(1);
+        assert_eq!(CheckError::AnswerTimeout(second).to_string(), "no answer within 1s");
+        assert_eq!(
+            CheckError::ConnectTimeout(second / 4).to_string(),
+            "no connection within 250ms"
+        );
+    }
+}

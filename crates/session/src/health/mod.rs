@@ -1,0 +1,17 @@
+//! Health of backends: what is believed of them, and the checks that it rests on.
+//!
+//! The decisions ([`BackendHealth`], [`ramp`], [`mod@panic`]) are pure; only [`probe`] and [`Checker`] touch
+//! a socket or a clock. A backend is out while its checks say so *or* while it is ejected for failing
+//! requests; it takes work again when neither holds.
+
+mod check;
+mod checker;
+mod error;
+pub mod panic;
+pub mod ramp;
+mod state;
+
+pub use check::probe;
+pub use checker::{CheckReport, Checker, Schedule};
+pub use error::CheckError;
+pub use state::{BackendHealth, Verdict};

@@ -1,0 +1,288 @@
+use std::time::Instant;
+
+use equipoise_core::Health;
+
+use crate::config::{ActiveHealth, PassiveHealth};
+
+/// What is believed of one backend: the verdict of its active checks, and its passive ejections.
+///
+/// Active: the first check decides at once (HAProxy's `init-state up`: a backend that is not there when
+/// we start should not cost `fall` intervals of failing requests); after that `rise` passes or `fall`
+/// failures in a row turn it.
+/// Passive: [`BackendHealth::eject`] takes it out for `ejection`, twice as long each time up to
+/// `ejection_max`; a backend that was not ejected for `ejection_max` starts over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendHealth {
+    verdict: Health,
+    /// Results in a row that contradict the verdict.
+    contrary: u32,
+    ejected_until: Option<Instant>,
+    /// Ejections since it was last stable: the exponent of the back-off.
+    ejections: u32,
+    returned: Option<Instant>,
+}
+
+/// The active checks have made up their mind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// [`Health::Healthy`] or [`Health::Unhealthy`].
+    pub health: Health,
+    /// Results in a row that it took; 1 if the first check decided.
+    pub checks: u32,
+    /// Whether it was the backend's first check.
+    pub first: bool,
+}
+
+impl BackendHealth {
+    /// What the schedulers go by: unhealthy while ejected, else the verdict of the checks.
+    pub fn health(&self) -> Health {
+        if self.ejected_until.is_some() { Health::Unhealthy } else { self.verdict }
+    }
+
+    /// Counts the result of one active check; returns the new verdict if it turned.
+    pub fn checked(&mut self, passed: bool, rules: &ActiveHealth) -> Option<Verdict> {
+        let seen = if passed { Health::Healthy } else { Health::Unhealthy };
+        if self.verdict == seen {
+            self.contrary = 0;
+            return None;
+        }
+        self.contrary += 1;
+        let first = self.verdict == Health::Unknown;
+        let needed = match seen {
+            _ if first => 1,
+            Health::Healthy => rules.rise,
+            _ => rules.fall,
+        };
+        if self.contrary < needed {
+            return None;
+        }
+        let checks = std::mem::take(&mut self.contrary);
+        self.verdict = seen;
+        Some(Verdict { health: seen, checks, first })
+    }
+
+    /// Forgets what active checks saw: there are none any more.
+    pub fn unchecked(&mut self) {
+        self.verdict = Health::Unknown;
+        self.contrary = 0;
+    }
+
+    /// Forgets an unfinished row of results: another check is asked from now on, the verdict stands
+    /// until that one turns it.
+    pub fn check_changed(&mut self) {
+        self.contrary = 0;
+    }
+
+    /// Takes it out for failing requests; returns until when. Ejecting an ejected backend changes nothing.
+    pub fn eject(&mut self, rules: &PassiveHealth, now: Instant) -> Instant {
+        if let Some(until) = self.ejected_until {
+            return until;
+        }
+        let stable =
+            self.returned.is_some_and(|at| now.saturating_duration_since(at) >= rules.ejection_max);
+        if stable {
+            self.ejections = 0;
+        }
+        // 2^31 seconds exceed any configured maximum, so the clamp never shows.
+        let factor = 1u32 << self.ejections.min(31);
+        let lasts = rules.ejection.saturating_mul(factor).min(rules.ejection_max);
+        let until = now + lasts;
+        self.ejections = self.ejections.saturating_add(1);
+        self.ejected_until = Some(until);
+        until
+    }
+
+    /// Ends an ejection whose time is over; returns whether one ended.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        self.ejected_until.is_some_and(|until| until <= now) && self.readmit(now)
+    }
+
+    /// Ends an ejection before its time; returns whether there was one.
+    pub fn readmit(&mut self, now: Instant) -> bool {
+        let was = self.ejected_until.take().is_some();
+        if was {
+            self.returned = Some(now);
+        }
+        was
+    }
+
+    /// The end of the ejection under way.
+    pub fn ejected_until(&self) -> Option<Instant> {
+        self.ejected_until
+    }
+
+    /// The verdict of the active checks alone.
+    pub fn verdict(&self) -> Health {
+        self.verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use equipoise_core::Health::{Healthy, Unhealthy, Unknown};
+
+    use super::*;
+
+    fn rules(rise: u32, fall: u32) -> ActiveHealth {
+        ActiveHealth { rise, fall, ..ActiveHealth::default() }
+    }
+
+    fn passive() -> PassiveHealth {
+        PassiveHealth {
+            ejection: Duration::from_secs(10),
+            ejection_max: Duration::from_secs(60),
+            ..PassiveHealth::default()
+        }
+    }
+
+    #[test]
+    fn every_state_turns_as_the_table_says() {
+        // rise 2, fall 3: all (verdict, contrary results in a row) that can be reached.
+        let rules = rules(2, 3);
+        let table = [
+            // before            pass                  fail
+            ((Unknown, 0), ((Healthy, 0), true), ((Unhealthy, 0), true)),
+            ((Healthy, 0), ((Healthy, 0), false), ((Healthy, 1), false)),
+            ((Healthy, 1), ((Healthy, 0), false), ((Healthy, 2), false)),
+            ((Healthy, 2), ((Healthy, 0), false), ((Unhealthy, 0), true)),
+            ((Unhealthy, 0), ((Unhealthy, 1), false), ((Unhealthy, 0), false)),
+            ((Unhealthy, 1), ((Healthy, 0), true), ((Unhealthy, 0), false)),
+        ];
+        for ((verdict, contrary), on_pass, on_fail) in table {
+            for (passed, (after, turned)) in [(true, on_pass), (false, on_fail)] {
+                let mut state = BackendHealth { verdict, contrary, ..BackendHealth::default() };
+                let said = state.checked(passed, &rules);
+                let row = format!("{verdict:?}/{contrary} passed={passed}");
+                assert_eq!((state.verdict, state.contrary), after, "{row}");
+                assert_eq!(said.map(|v| v.health), turned.then_some(after.0), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_sequence_of_checks_agrees_with_the_definition() {
+        // The definition, naively: the first result decides; then the last `rise` (`fall`) results since
+        // the verdict, all alike, turn it.
+        fn naive(results: &[bool], rise: usize, fall: usize) -> Health {
+            let Some((first, rest)) = results.split_first() else { return Unknown };
+            let (mut up, mut since) = (*first, 0);
+            for end in 1..=rest.len() {
+                let need = if up { fall } else { rise };
+                let seen = &rest[since..end];
+                if seen.len() >= need && seen[seen.len() - need..].iter().all(|r| *r != up) {
+                    (up, since) = (!up, end);
+                }
+            }
+            if up { Healthy } else { Unhealthy }
+        }
+        for (rise, fall) in [(1, 1), (1, 3), (2, 1), (2, 3), (3, 2)] {
+            for bits in 0u32..1 << 9 {
+                let results: Vec<bool> = (0..9).map(|i| bits >> i & 1 == 1).collect();
+                for length in 0..=results.len() {
+                    let mut state = BackendHealth::default();
+                    for passed in &results[..length] {
+                        state.checked(*passed, &rules(rise, fall));
+                    }
+                    let want = naive(&results[..length], rise as usize, fall as usize);
+                    assert_eq!(state.health(), want, "rise {rise} fall {fall} {results:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_ejected_backend_is_out_whatever_its_checks_say_and_returns_only_if_they_pass() {
+        let start = Instant::now();
+        for (verdict, after) in [(Unknown, Unknown), (Healthy, Healthy), (Unhealthy, Unhealthy)] {
+            let mut state = BackendHealth { verdict, ..BackendHealth::default() };
+            let until = state.eject(&passive(), start);
+            assert_eq!(state.health(), Unhealthy);
+            assert!(!state.expire(until - Duration::from_nanos(1)));
+            assert_eq!(state.health(), Unhealthy);
+            assert!(state.expire(until));
+            assert_eq!(state.health(), after);
+        }
+    }
+
+    #[test]
+    fn checks_go_on_counting_during_an_ejection() {
+        let mut state = BackendHealth::default();
+        let until = state.eject(&passive(), Instant::now());
+        assert_eq!(state.checked(false, &rules(1, 1)).map(|v| v.health), Some(Unhealthy));
+        state.expire(until);
+        assert_eq!(state.health(), Unhealthy);
+        state.checked(true, &rules(1, 1));
+        assert_eq!(state.health(), Healthy);
+    }
+
+    #[test]
+    fn ejections_double_up_to_the_maximum() {
+        let mut state = BackendHealth::default();
+        let mut now = Instant::now();
+        for seconds in [10, 20, 40, 60, 60, 60] {
+            let until = state.eject(&passive(), now);
+            assert_eq!((until - now).as_secs(), seconds);
+            assert!(state.expire(until));
+            now = until + Duration::from_secs(1);
+        }
+    }
+
+    #[test]
+    fn the_back_off_starts_over_after_a_stable_time() {
+        for (stable, seconds) in [(59, 40), (60, 10)] {
+            let mut state = BackendHealth::default();
+            let mut now = Instant::now();
+            for _ in 0..2 {
+                now = state.eject(&passive(), now);
+                state.expire(now);
+            }
+            now += Duration::from_secs(stable);
+            assert_eq!((state.eject(&passive(), now) - now).as_secs(), seconds, "{stable}");
+        }
+    }
+
+    #[test]
+    fn a_hundred_ejections_do_not_overflow() {
+        let mut state = BackendHealth::default();
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            now = state.eject(&passive(), now);
+            state.expire(now);
+        }
+        assert_eq!((state.eject(&passive(), now) - now).as_secs(), 60);
+    }
+
+    #[test]
+    fn ejecting_an_ejected_backend_neither_prolongs_nor_escalates() {
+        let mut state = BackendHealth::default();
+        let start = Instant::now();
+        let until = state.eject(&passive(), start);
+        let before = state.clone();
+        assert_eq!(state.eject(&passive(), start + Duration::from_secs(5)), until);
+        assert_eq!(state, before);
+    }
+
+    #[test]
+    fn without_checks_nothing_is_known_but_an_ejection_stands() {
+        let mut state = BackendHealth::default();
+        state.checked(false, &rules(1, 1));
+        state.unchecked();
+        assert_eq!(state.health(), Unknown);
+        state.eject(&passive(), Instant::now());
+        state.unchecked();
+        assert_eq!(state.health(), Unhealthy);
+    }
+
+    #[test]
+    fn a_changed_check_starts_its_row_anew_and_keeps_the_verdict() {
+        let mut state = BackendHealth::default();
+        state.checked(true, &rules(1, 2));
+        state.checked(false, &rules(1, 2));
+        state.check_changed();
+        assert_eq!(state.checked(false, &rules(1, 2)), None);
+        assert_eq!(state.verdict(), Healthy);
+        assert!(state.checked(false, &rules(1, 2)).is_some());
+    }
+}

@@ -1,0 +1,221 @@
+use std::collections::HashMap;
+use std::future;
+use std::sync::{Arc, RwLock};
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant as TokioInstant, sleep_until};
+
+use super::build::{Published, build};
+use super::changes::Changes;
+use super::error::{ApplyError, RegistryError};
+use super::inventory::Inventory;
+use super::notice::{Notice, What};
+use super::{Command, Publish, RegistryHandle, RegistryOptions, StatsView};
+use crate::BackendEvent;
+use crate::config::{ActiveHealth, SessionConfig};
+use crate::health::{CheckReport, Checker};
+
+/// Wishes that may wait; who has another one waits with it.
+const COMMANDS_WAITING: usize = 64;
+/// Check results that may wait; a checker that has another one waits with it. Also the most that are
+/// taken in before the snapshot that follows from them is built.
+const REPORTS_WAITING: usize = 256;
+
+/// The owner of the inventory: see the [module](super).
+pub struct Registry<P> {
+    options: RegistryOptions,
+    publisher: P,
+    inventory: Inventory,
+    published: Published,
+    stats: Arc<RwLock<Arc<StatsView>>>,
+    commands: mpsc::Receiver<Command>,
+    events: mpsc::Receiver<BackendEvent>,
+    reports: mpsc::Receiver<CheckReport>,
+    reporting: mpsc::Sender<CheckReport>,
+    /// By backend, with what they were started for.
+    checkers: HashMap<u32, (ActiveHealth, Checker)>,
+    /// When something is due without anybody asking.
+    wake: Option<Instant>,
+}
+
+impl<P: Publish> Registry<P> {
+    /// An empty inventory. `events` is the other end of
+    /// [`EngineOptions::events`](crate::EngineOptions::events).
+    pub fn new(
+        options: RegistryOptions,
+        publisher: P,
+        events: mpsc::Receiver<BackendEvent>,
+    ) -> (Registry<P>, RegistryHandle) {
+        let (asking, commands) = mpsc::channel(COMMANDS_WAITING);
+        let (reporting, reports) = mpsc::channel(REPORTS_WAITING);
+        let stats = Arc::default();
+        let handle = RegistryHandle { commands: asking, stats: Arc::clone(&stats) };
+        let registry = Registry {
+            options,
+            publisher,
+            inventory: Inventory::default(),
+            published: Published::default(),
+            stats,
+            commands,
+            events,
+            reports,
+            reporting,
+            checkers: HashMap::new(),
+            wake: None,
+        };
+        (registry, handle)
+    }
+
+    /// Serves its handles until [`RegistryHandle::stop`] is called or the last one is dropped, then
+    /// gives back the publisher. Runs on a tokio runtime with time and I/O, where it spawns its checks.
+    pub async fn run(mut self) -> P {
+        loop {
+            let wake = self.wake;
+            tokio::select! {
+                command = self.commands.recv() => match command {
+                    None | Some(Command::Stop) => return self.publisher,
+                    Some(command) => self.obey(command),
+                },
+                Some(event) = self.events.recv() => {
+                    if self.hear(event) {
+                        self.refresh();
+                    }
+                }
+                Some(report) = self.reports.recv() => self.take_in(report),
+                () = at(wake) => self.refresh(),
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Apply(config, reply) => answer(reply, self.apply(&config)),
+            Command::SetAdmin(target, admin, reply) => {
+                let set = self.inventory.set_admin(&target.pool, &target.backend, admin);
+                answer(reply, self.follow(set));
+            }
+            Command::SetWeight(target, weight, reply) => {
+                let set = self.inventory.set_weight(&target.pool, &target.backend, weight);
+                answer(reply, self.follow(set));
+            }
+            Command::Status(reply) => {
+                let generation = self.published.snapshot.generation;
+                answer(reply, self.inventory.status(generation, now()));
+            }
+            Command::Stop => {}
+        }
+    }
+
+    fn apply(&mut self, config: &SessionConfig) -> Result<Changes, ApplyError> {
+        let now = now();
+        let (mut next, changes) = self.inventory.reloaded(config, self.options.threads, now)?;
+        let notices = next.settle(now);
+        if let Some(built) = build(&next, &self.published, self.options.scheduler_seed, now) {
+            if let Err(error) = self.publisher.publish(Arc::clone(&built.snapshot)) {
+                self.inventory.skip_ids_of(&next);
+                return Err(error.into());
+            }
+            self.published = built;
+        }
+        self.inventory = next;
+        let stats = Arc::new(self.inventory.stats());
+        *self.stats.write().expect("whoever reads it cannot panic") = stats;
+        self.wake = self.inventory.next_wake(now);
+        self.follow_checks();
+        tracing::info!("configuration applied: {changes}");
+        notices.iter().for_each(Notice::log);
+        Ok(changes)
+    }
+
+    /// Makes an operator's wish come true.
+    fn follow(&mut self, set: Result<Option<Notice>, RegistryError>) -> Result<(), RegistryError> {
+        if let Some(notice) = set? {
+            notice.log();
+            self.refresh();
+            self.inventory.cut_downed();
+        }
+        Ok(())
+    }
+
+    /// Returns whether anything follows: while a whole pool fails and the panic threshold keeps it,
+    /// each failure is reported and none changes anything.
+    fn hear(&mut self, event: BackendEvent) -> bool {
+        let notice = self.inventory.heard(event, now());
+        notice.inspect(Notice::log).is_some_and(|n| matches!(n.what, What::Ejected { .. }))
+    }
+
+    /// Takes in this result and those that wait behind it, so that a whole pool that goes or comes at
+    /// once costs one snapshot.
+    fn take_in(&mut self, report: CheckReport) {
+        let mut next = Some(report);
+        let mut turned = false;
+        for _ in 0..REPORTS_WAITING {
+            let Some(report) = next else { break };
+            if let Some(notice) = self.inventory.checked(report) {
+                notice.log();
+                turned = true;
+            }
+            next = self.reports.try_recv().ok();
+        }
+        if turned {
+            self.refresh();
+        }
+    }
+
+    /// Does what is due, then publishes what follows, if anything does.
+    fn refresh(&mut self) {
+        let now = now();
+        self.inventory.settle(now).iter().for_each(Notice::log);
+        self.wake = self.inventory.next_wake(now);
+        let seed = self.options.scheduler_seed;
+        let Some(built) = build(&self.inventory, &self.published, seed, now) else { return };
+        match self.publisher.publish(Arc::clone(&built.snapshot)) {
+            Ok(()) => self.published = built,
+            // It opens no front door, so there is nothing that could be denied. If it is all the same,
+            // the next change tries again.
+            Err(error) => tracing::error!("a change did not reach the data plane: {error}"),
+        }
+    }
+
+    /// Starts and stops checkers so that there is one for each backend that is to be checked.
+    fn follow_checks(&mut self) {
+        let mut running = std::mem::take(&mut self.checkers);
+        for pool in &self.inventory.pools {
+            let Some(health) = &pool.settings.health else { continue };
+            for backend in &pool.backends {
+                let checker = match running.remove(&backend.id) {
+                    Some((same, checker)) if same == *health => checker,
+                    _ => Checker::start(
+                        backend.id,
+                        backend.config.address,
+                        health,
+                        self.options.jitter_seed ^ u64::from(backend.id),
+                        self.reporting.clone(),
+                    ),
+                };
+                self.checkers.insert(backend.id, (health.clone(), checker));
+            }
+        }
+    }
+}
+
+fn answer<R>(reply: oneshot::Sender<R>, result: R) {
+    // Who asked may have gone; what was wished is done all the same.
+    let _ = reply.send(result);
+}
+
+/// The runtime's clock, which tests may stop.
+fn now() -> Instant {
+    TokioInstant::now().into_std()
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::super::fixtures::*;
+use super::*;
+use crate::config::HealthCheck;
+use crate::{BindError, Snapshot};
+
+/// Records what is published, or refuses it.
+#[derive(Clone)]
+struct Recorder {
+    published: mpsc::UnboundedSender<Arc<Snapshot>>,
+    last: Arc<Mutex<Arc<Snapshot>>>,
+    refuse: Arc<AtomicBool>,
+    refused: Arc<Mutex<Arc<Snapshot>>>,
+}
+
+impl Publish for Recorder {
+    fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
+        if self.refuse.load(Relaxed) {
+            let door = snapshot.front_doors[0].config.clone();
+            *self.refused.lock().unwrap() = Arc::clone(&snapshot);
+            let source = io::ErrorKind::AddrInUse.into();
+            return Err(BindError { front_door: door.name, address: door.listen, source });
+        }
+        *self.last.lock().unwrap() = Arc::clone(&snapshot);
+        // A test may have seen enough.
+        let _ = self.published.send(snapshot);
+        Ok(())
+    }
+}
+
+struct Running {
+    handle: RegistryHandle,
+    recorder: Recorder,
+    published: mpsc::UnboundedReceiver<Arc<Snapshot>>,
+    events: mpsc::Sender<BackendEvent>,
+    task: JoinHandle<Recorder>,
+}
+
+fn start() -> Running {
+    let (sender, published) = mpsc::unbounded_channel();
+    let recorder = Recorder {
+        published: sender,
+        last: Arc::default(),
+        refuse: Arc::default(),
+        refused: Arc::default(),
+    };
+    let (events, reported) = mpsc::channel(16);
+    let options = RegistryOptions { threads: THREADS, scheduler_seed: 0, jitter_seed: 0 };
+    let (registry, handle) = Registry::new(options, recorder.clone(), reported);
+    Running { handle, recorder, published, events, task: tokio::spawn(registry.run()) }
+}
+
+impl Running {
+    /// The next snapshot published; fails rather than waits for ever for one that does not come.
+    async fn next(&mut self) -> Arc<Snapshot> {
+        let next = tokio::time::timeout(seconds(60), self.published.recv());
+        next.await.expect("nothing is published").unwrap()
+    }
+
+    fn picked(&self) -> Vec<String> {
+        names(&self.recorder.last.lock().unwrap())
+    }
+
+    fn live(&self, index: usize) -> Arc<crate::BackendLive> {
+        Arc::clone(&self.handle.stats().pools[0].backends[index].live)
+    }
+}
+
+fn names(snapshot: &Arc<Snapshot>) -> Vec<String> {
+    snapshot.pools[0].backends.iter().map(|b| b.name.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_has_reached_the_data_plane_when_its_answer_comes() {
+    let run = start();
+    let changes = run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
+    assert_eq!(changes.backends.added, ["web/b1", "web/b2"]);
+    assert_eq!(run.picked(), ["b1", "b2"]);
+
+    run.handle.set_admin("web", "b1", AdminState::Drain).await.unwrap();
+    assert_eq!(run.picked(), ["b2"]);
+    assert!(!run.live(0).cut.load(Relaxed));
+    run.handle.set_admin("web", "10.0.0.1:80", AdminState::Down).await.unwrap();
+    assert!(run.live(0).cut.load(Relaxed));
+    run.handle.set_admin("web", "b1", AdminState::Up).await.unwrap();
+    assert_eq!(run.picked(), ["b1", "b2"]);
+    assert!(!run.live(0).cut.load(Relaxed));
+
+    run.handle.set_weight("web", "b2", Weight::new(0).unwrap()).await.unwrap();
+    assert_eq!(run.picked(), ["b1"]);
+    run.handle.reset_weight("web", "b2").await.unwrap();
+    assert_eq!(run.picked(), ["b1", "b2"]);
+    let unknown = run.handle.set_admin("web", "b3", AdminState::Up).await;
+    assert!(matches!(unknown, Err(RegistryError::UnknownBackend { .. })), "{unknown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_cannot_be_bound_changes_nothing() {
+    let run = start();
+    run.handle.apply(config(vec![pool("web", 1)])).await.unwrap();
+    let before = run.handle.status().await.unwrap();
+    run.recorder.refuse.store(true, Relaxed);
+    let refused = run.handle.apply(config(vec![checked(pool("other", 3))])).await;
+    assert!(matches!(refused, Err(ApplyError::Bind(_))), "{refused:?}");
+    assert_eq!(run.handle.status().await.unwrap(), before);
+    assert_eq!(&*run.handle.stats().pools[0].name, "web");
+
+    run.recorder.refuse.store(false, Relaxed);
+    run.handle.apply(config(vec![pool("web", 1), pool("new", 2)])).await.unwrap();
+    assert_eq!(run.handle.status().await.unwrap().generation, Generation(2));
+    let refused = run.recorder.refused.lock().unwrap().pools[0].clone();
+    let new = run.recorder.last.lock().unwrap().pools[1].clone();
+    assert!(new.id > refused.id, "a number that was seen is given to another pool");
+    assert!(new.backends[0].id > refused.backends[2].id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_set_survives_a_reload() {
+    let run = start();
+    run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
+    run.handle.set_admin("web", "b1", AdminState::Down).await.unwrap();
+    run.handle.set_weight("web", "b2", Weight::new(9).unwrap()).await.unwrap();
+    run.handle.apply(config(vec![pool("web", 3)])).await.unwrap();
+    let status = run.handle.status().await.unwrap();
+    let [b1, b2, b3] = &status.pools[0].backends[..] else { panic!("{status:?}") };
+    assert_eq!((b1.admin, b1.eligibility), (AdminState::Down, Eligibility::Down));
+    assert!(run.live(0).cut.load(Relaxed));
+    assert_eq!((b2.weight.get(), b2.weight_configured.get()), (9, 1));
+    assert_eq!(b3.eligibility, Eligibility::Eligible);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reported_backend_is_out_for_its_ejection_and_then_back() {
+    let mut run = start();
+    run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
+    let first = run.next().await;
+    run.live(0).failures_in_row.store(5, Relaxed);
+    let (pool, backend) = (first.pools[0].id, first.pools[0].backends[0].id);
+    let began = TokioInstant::now();
+    run.events.send(BackendEvent::Failing { pool, backend }).await.unwrap();
+
+    assert_eq!(names(&run.next().await), ["b2"]);
+    let status = run.handle.status().await.unwrap();
+    let b1 = &status.pools[0].backends[0];
+    assert_eq!((b1.health, b1.eligibility), (Health::Unhealthy, Eligibility::Unhealthy));
+    assert_eq!(b1.ejection_left, Some(seconds(10)));
+
+    assert_eq!(names(&run.next().await), ["b1", "b2"]);
+    let took = began.elapsed();
+    assert!((seconds(10)..seconds(10) + Duration::from_millis(5)).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ramp_publishes_one_snapshot_a_step() {
+    let mut run = start();
+    let slow = |n| {
+        config(vec![crate::config::PoolConfig { slow_start: Some(seconds(20)), ..pool("web", n) }])
+    };
+    run.handle.apply(slow(1)).await.unwrap();
+    run.handle.apply(slow(2)).await.unwrap();
+    let began = TokioInstant::now();
+    for _ in 0..2 + 10 {
+        run.next().await;
+    }
+    assert_eq!(began.elapsed().as_secs(), 20);
+    let status = run.handle.status().await.unwrap();
+    assert_eq!(status.pools[0].backends[1].ramp_permille, 1000);
+    assert_eq!(status.generation, Generation(12));
+    tokio::time::sleep(seconds(3600)).await;
+    assert!(run.published.try_recv().is_err(), "nothing moves any more");
+}
+
+#[tokio::test]
+async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuration() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut wanted = checked(pool("web", 1));
+    wanted.backends[0].address = address;
+    wanted.health.as_mut().unwrap().interval = Duration::from_millis(5);
+
+    let mut run = start();
+    run.handle.apply(config(vec![wanted.clone()])).await.unwrap();
+    assert_eq!(names(&run.next().await), ["b1"]);
+    listener.accept().await.unwrap();
+    drop(listener);
+    assert!(names(&run.next().await).is_empty());
+    let status = run.handle.status().await.unwrap();
+    let check = status.pools[0].backends[0].last_check.clone().unwrap();
+    assert!(check.result.is_err(), "{check:?}");
+
+    let listener = TcpListener::bind(address).await.unwrap();
+    let accepting = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    assert_eq!(names(&run.next().await), ["b1"]);
+
+    // Whoever only accepts passes a TCP check and fails an HTTP one.
+    let http = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    wanted.health.as_mut().unwrap().check = http;
+    run.handle.apply(config(vec![wanted.clone()])).await.unwrap();
+    assert!(names(&run.next().await).is_empty());
+
+    wanted.health = None;
+    run.handle.apply(config(vec![wanted])).await.unwrap();
+    assert_eq!(run.handle.status().await.unwrap().pools[0].backends[0].last_check, None);
+    accepting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_sums_the_threads_and_names_what_was_dropped() {
+    use crate::Reason::{ConnectRefused, NoBackend};
+    let run = start();
+    run.handle.apply(config(vec![pool("web", 1)])).await.unwrap();
+    let stats = run.handle.stats();
+    for thread in 0..THREADS {
+        let door = stats.front_doors[0].stats.shard(thread);
+        door.requests.add(3);
+        door.responses[4].add(1);
+        door.drops[NoBackend as usize].add(2);
+        let backend = stats.pools[0].backends[0].live.stats.shard(thread);
+        backend.sessions_reused.add(4);
+        backend.failures[ConnectRefused as usize].add(1);
+    }
+    stats.pools[0].backends[0].live.in_flight.store(6, Relaxed);
+    let status = run.handle.status().await.unwrap();
+    let (door, backend) = (&status.front_doors[0], &status.pools[0].backends[0]);
+    assert_eq!((door.requests, door.responses), (6, [0, 0, 0, 0, 2]));
+    assert_eq!(door.drops, [(NoBackend, 4)]);
+    assert_eq!((backend.sessions_reused, backend.in_flight), (8, 6));
+    assert_eq!(backend.failures, [(ConnectRefused, 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_registry_gives_back_its_publisher_and_says_that_it_stopped() {
+    let run = start();
+    run.handle.stop().await;
+    run.task.await.unwrap();
+    assert_eq!(run.handle.status().await, Err(RegistryError::Stopped));
+    let refused = run.handle.apply(config(vec![])).await;
+    assert!(matches!(refused, Err(ApplyError::Stopped)));
+    run.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_whose_handles_and_events_are_gone_ends() {
+    let run = start();
+    drop((run.handle, run.events));
+    run.task.await.unwrap();
+}
+
+/// The binary runs it beside its API, on a task.
+const _: fn(Registry<crate::Engine>) = |registry| {
+    fn sent(_: impl Send) {}
+    sent(registry.run());
+};

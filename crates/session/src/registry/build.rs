@@ -1,0 +1,135 @@
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use equipoise_core::hash::identity;
+use equipoise_core::scheduler::prepare;
+use equipoise_core::{Candidate, SchedulerKind};
+
+use super::inventory::{FrontDoorEntry, Inventory, PoolEntry};
+use crate::config::{PassiveHealth, PoolOptions};
+use crate::{BackendView, FrontDoorView, PoolView, Snapshot};
+
+/// The last snapshot that was published, and what its pools were made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Published {
+    pub(crate) snapshot: Arc<Snapshot>,
+    made_of: HashMap<u32, Ingredients>,
+}
+
+/// All that a [`PoolView`] depends on; equal ingredients make equal views.
+#[derive(Clone, Debug, PartialEq)]
+struct Ingredients {
+    name: Arc<str>,
+    scheduler: SchedulerKind,
+    options: PoolOptions,
+    passive: PassiveHealth,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Slot {
+    id: u32,
+    name: Arc<str>,
+    address: SocketAddr,
+    weight: u32,
+}
+
+/// The snapshot that follows from the inventory at `now`; `None` if the last one still says it all.
+///
+/// Views that would not differ are taken over from the last snapshot, the very same `Arc`, so that
+/// threads keep the schedulers that they made from them.
+pub(crate) fn build(
+    inventory: &Inventory,
+    last: &Published,
+    scheduler_seed: u64,
+    now: Instant,
+) -> Option<Published> {
+    let mut next = Published::default();
+    let mut pools = Vec::with_capacity(inventory.pools.len());
+    for pool in &inventory.pools {
+        let ingredients = ingredients(pool, now);
+        let before = last.snapshot.pools.iter().find(|view| view.id == pool.id);
+        pools.push(match before {
+            Some(view) if last.made_of.get(&pool.id) == Some(&ingredients) => Arc::clone(view),
+            before => Arc::new(pool_view(pool, &ingredients, before, scheduler_seed)),
+        });
+        next.made_of.insert(pool.id, ingredients);
+    }
+    let front_doors: Vec<_> =
+        inventory.front_doors.iter().map(|d| front_door_view(d, &last.snapshot)).collect();
+    let same = same_arcs(&pools, &last.snapshot.pools)
+        && same_arcs(&front_doors, &last.snapshot.front_doors);
+    if same {
+        return None;
+    }
+    let generation = last.snapshot.generation.next();
+    next.snapshot = Arc::new(Snapshot { generation, pools, front_doors });
+    Some(next)
+}
+
+fn same_arcs<T>(some: &[Arc<T>], others: &[Arc<T>]) -> bool {
+    some.len() == others.len() && some.iter().zip(others).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
+    let slots = pool.eligible().map(|b| Slot {
+        id: b.id,
+        name: b.config.name.clone(),
+        address: b.config.address,
+        weight: u32::from(b.weight().get()) * pool.ramp_permille(b, now),
+    });
+    Ingredients {
+        name: pool.settings.name.clone(),
+        scheduler: pool.settings.scheduler,
+        options: pool.settings.options.clone(),
+        passive: pool.settings.passive.clone(),
+        slots: slots.collect(),
+    }
+}
+
+fn pool_view(
+    pool: &PoolEntry,
+    made_of: &Ingredients,
+    before: Option<&Arc<PoolView>>,
+    scheduler_seed: u64,
+) -> PoolView {
+    let backends = pool.eligible().map(|b| BackendView {
+        id: b.id,
+        name: b.config.name.clone(),
+        address: b.config.address,
+        live: Arc::clone(&b.live),
+    });
+    PoolView {
+        id: pool.id,
+        name: made_of.name.clone(),
+        generation: before.map(|view| view.generation).unwrap_or_default().next(),
+        scheduler: prepare(made_of.scheduler, &candidates(&made_of.slots), scheduler_seed),
+        needs_response_time: made_of.scheduler.reads_response_time(),
+        backends: backends.collect(),
+        options: made_of.options.clone(),
+        passive: made_of.passive.clone(),
+    }
+}
+
+fn candidates(slots: &[Slot]) -> Vec<Candidate> {
+    let candidate = |s: &Slot| Candidate { identity: identity(s.address), weight: s.weight };
+    slots.iter().map(candidate).collect()
+}
+
+fn front_door_view(entry: &FrontDoorEntry, last: &Snapshot) -> Arc<FrontDoorView> {
+    let before = last.front_doors.iter().find(|view| view.id == entry.id);
+    match before {
+        Some(view) if view.pool == entry.pool && view.config == entry.config => Arc::clone(view),
+        _ => Arc::new(FrontDoorView {
+            id: entry.id,
+            config: entry.config.clone(),
+            pool: entry.pool,
+            stats: Arc::clone(&entry.stats),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+use std::fmt;
+
+/// What a configuration changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Pools; changed: any option of theirs other than their backends.
+    pub pools: Changed,
+    /// Backends, as `pool/backend`; changed: name or weight.
+    pub backends: Changed,
+    /// Front doors; changed: any option.
+    pub front_doors: Changed,
+}
+
+/// Names of what came, changed and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// What was not there before.
+    pub added: Vec<String>,
+    /// What is there as before, but otherwise.
+    pub changed: Vec<String>,
+    /// What is no longer there.
+    pub removed: Vec<String>,
+}
+
+impl Changed {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
+}
+
+impl Changes {
+    /// Whether the configuration said what was already so.
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty() && self.backends.is_empty() && self.front_doors.is_empty()
+    }
+}
+
+/// Names spelt out for each kind of change.
+const NAMES_MAX: usize = 5;
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing changed");
+        }
+        let mut separator = "";
+        for (one, many, changed) in [
+            ("pool", "pools", &self.pools),
+            ("backend", "backends", &self.backends),
+            ("front door", "front doors", &self.front_doors),
+        ] {
+            for (verb, names) in [
+                ("added", &changed.added),
+                ("changed", &changed.changed),
+                ("removed", &changed.removed),
+            ] {
+                if names.is_empty() {
+                    continue;
+                }
+                let noun = if names.len() == 1 { one } else { many };
+                let listed = names[..names.len().min(NAMES_MAX)].join(", ");
+                let more = if names.len() > NAMES_MAX { ", ..." } else { "" };
+                write!(f, "{separator}{} {noun} {verb} ({listed}{more})", names.len())?;
+                separator = "; ";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_counts_and_names() {
+        assert_eq!(Changes::default().to_string(), "nothing changed");
+        let names = |n: usize| (0..n).map(|i| format!("web/{i}")).collect::<Vec<_>>();
+        let changes = Changes {
+            pools: Changed { changed: vec!["web".into()], ..Changed::default() },
+            backends: Changed { added: names(7), removed: names(2), ..Changed::default() },
+            front_doors: Changed::default(),
+        };
+        assert_eq!(
+            changes.to_string(),
+            "1 pool changed (web); \
+             7 backends added (web/0, web/1, web/2, web/3, web/4, ...); \
+             2 backends removed (web/0, web/1)"
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! What follows from a check, a failure, an operator's wish, the passing of time. Pure but for the
+//! cells shared with the data plane (`failures_in_row`, `cut`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use equipoise_core::{AdminState, Health, Weight};
+
+use super::error::RegistryError;
+use super::inventory::{BackendEntry, Inventory, PoolEntry};
+use super::notice::{Notice, What};
+use crate::BackendEvent;
+use crate::config::PoolConfig;
+use crate::health::{CheckReport, panic, ramp};
+
+/// Between two lines about one backend that fails and cannot be ejected.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+fn notice(pool: &PoolConfig, backend: &BackendEntry, what: What) -> Notice {
+    Notice { pool: pool.name.clone(), backend: Some(backend.config.name.clone()), what }
+}
+
+impl Inventory {
+    /// Sets what is wanted of a backend. [`Inventory::cut_downed`] has to follow once the snapshot
+    /// without it is out: cut earlier, it would be picked again.
+    pub(crate) fn set_admin(
+        &mut self,
+        pool: &str,
+        backend: &str,
+        admin: AdminState,
+    ) -> Result<Option<Notice>, RegistryError> {
+        let (settings, backend) = self.find(pool, backend)?;
+        let changed = backend.admin != admin;
+        backend.admin = admin;
+        if admin != AdminState::Down {
+            backend.live.cut.store(false, Relaxed);
+        }
+        Ok(changed.then(|| notice(settings, backend, What::Admin(admin))))
+    }
+
+    /// Tells the data plane to cut what backends that are set down still have.
+    pub(crate) fn cut_downed(&self) {
+        let downed = |b: &&BackendEntry| b.admin == AdminState::Down;
+        for backend in self.pools.iter().flat_map(|p| &p.backends).filter(downed) {
+            backend.live.cut.store(true, Relaxed);
+        }
+    }
+
+    /// Overrides a weight, or returns to the configured one.
+    pub(crate) fn set_weight(
+        &mut self,
+        pool: &str,
+        backend: &str,
+        weight: Option<Weight>,
+    ) -> Result<Option<Notice>, RegistryError> {
+        let (settings, backend) = self.find(pool, backend)?;
+        let changed = backend.weight_override != weight;
+        backend.weight_override = weight;
+        let what = weight.map_or(What::WeightReset(backend.config.weight), What::WeightSet);
+        Ok(changed.then(|| notice(settings, backend, what)))
+    }
+
+    /// Takes in an active check.
+    pub(crate) fn checked(&mut self, report: CheckReport) -> Option<Notice> {
+        let id = report.backend;
+        let pool = self.pools.iter_mut().find(|p| p.backends.iter().any(|b| b.id == id))?;
+        // A pool that is no longer checked may still have a result under way.
+        let rules = pool.settings.health.as_ref()?;
+        let backend = pool.backends.iter_mut().find(|b| b.id == id)?;
+        let why = report.result.as_ref().err().cloned();
+        backend.last_check = Some(report);
+        if why.as_ref().is_some_and(|error| !error.blames_backend()) {
+            return None;
+        }
+        let verdict = backend.health.checked(why.is_none(), rules)?;
+        let of = if verdict.health == Health::Healthy { rules.rise } else { rules.fall };
+        let what = What::Checked { verdict, of, why: why.map(|error| error.to_string()) };
+        Some(notice(&pool.settings, backend, what))
+    }
+
+    /// Takes in what the data plane reports.
+    pub(crate) fn heard(&mut self, event: BackendEvent, now: Instant) -> Option<Notice> {
+        let BackendEvent::Failing { pool, backend } = event;
+        self.pools.iter_mut().find(|p| p.id == pool)?.failing(backend, now)
+    }
+
+    /// Does what is due at `now`: must follow every change and every [`Inventory::next_wake`].
+    pub(crate) fn settle(&mut self, now: Instant) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        for pool in &mut self.pools {
+            pool.settle(now, &mut notices);
+        }
+        notices
+    }
+
+    /// When [`Inventory::settle`] has something to do next: an ejection ends, a ramp rises.
+    pub(crate) fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let of = |pool: &PoolEntry, backend: &BackendEntry| {
+            let rise = match (pool.settings.slow_start, backend.ramp_from) {
+                (Some(over), Some(from)) => {
+                    ramp::next_rise(now.saturating_duration_since(from), over).map(|at| from + at)
+                }
+                _ => None,
+            };
+            rise.into_iter().chain(backend.health.ejected_until()).min()
+        };
+        self.pools.iter().flat_map(|p| p.backends.iter().filter_map(move |b| of(p, b))).min()
+    }
+}
+
+impl PoolEntry {
+    /// Ejects a backend that keeps failing, if the panic threshold allows.
+    fn failing(&mut self, id: u32, now: Instant) -> Option<Notice> {
+        let (eligible, total) = (self.eligible().count(), self.backends.len());
+        let settings = Arc::clone(&self.settings);
+        let rules = &settings.passive;
+        let backend = self.backends.iter_mut().find(|b| b.id == id)?;
+        let failures = backend.live.failures_in_row.load(Relaxed);
+        // Reports lag: it may be out already, or have answered since.
+        if rules.failures == 0 || failures < rules.failures || !backend.is_eligible() {
+            return None;
+        }
+        if panic::may_eject(eligible, total, rules.panic_threshold) {
+            let lasts = backend.health.eject(rules, now) - now;
+            backend.refusal_noted = None;
+            return Some(notice(&settings, backend, What::Ejected { failures, lasts }));
+        }
+        let noted = backend.refusal_noted.map(|at| now.saturating_duration_since(at));
+        if noted.is_some_and(|ago| ago < REFUSAL_LOG_INTERVAL) {
+            return None;
+        }
+        backend.refusal_noted = Some(now);
+        let share = rules.panic_threshold;
+        let what = What::EjectionRefused { failures, eligible, total, share };
+        Some(notice(&settings, backend, what))
+    }
+
+    fn settle(&mut self, now: Instant, notices: &mut Vec<Notice>) {
+        for backend in &mut self.backends {
+            if backend.health.expire(now) {
+                let health = backend.health.health();
+                notices.push(notice(&self.settings, backend, What::EjectionOver { health }));
+            }
+        }
+        self.keep_the_share(now, notices);
+        for backend in &mut self.backends {
+            backend.settle(self.settings.slow_start, now);
+        }
+        let serving = self.backends.iter().any(|b| b.was_eligible);
+        if serving != self.serving {
+            self.serving = serving;
+            let what = if serving { What::Serving } else { What::Empty };
+            notices.push(Notice { pool: self.settings.name.clone(), backend: None, what });
+        }
+    }
+
+    /// Readmits ejected backends, the soonest due first, while too few others are left.
+    fn keep_the_share(&mut self, now: Instant, notices: &mut Vec<Notice>) {
+        let share = self.settings.passive.panic_threshold;
+        let missing = panic::shortfall(self.eligible().count(), self.backends.len(), share);
+        let mut ejected: Vec<usize> = (0..self.backends.len())
+            .filter(|i| {
+                let b = &self.backends[*i];
+                let fit = b.eligibility_if(b.health.verdict()).is_eligible();
+                fit && b.health.ejected_until().is_some()
+            })
+            .collect();
+        ejected.sort_by_key(|i| self.backends[*i].health.ejected_until());
+        for i in ejected.into_iter().take(missing) {
+            self.backends[i].health.readmit(now);
+            let what = What::Readmitted { share };
+            notices.push(notice(&self.settings, &self.backends[i], what));
+        }
+    }
+}
+
+impl BackendEntry {
+    /// Follows its coming and going: coming back starts a slow start and a new row of failures.
+    fn settle(&mut self, slow_start: Option<Duration>, now: Instant) {
+        let eligible = self.is_eligible();
+        if eligible && !self.was_eligible {
+            self.ramp_from = slow_start.map(|_| now);
+            self.live.failures_in_row.store(0, Relaxed);
+        }
+        let ramping = |from: Instant| {
+            slow_start.is_some_and(|over| now.saturating_duration_since(from) < over)
+        };
+        if !eligible || !self.ramp_from.is_some_and(ramping) {
+            self.ramp_from = None;
+        }
+        self.was_eligible = eligible;
+    }
+}
+
+#[cfg(test)]
+mod tests;

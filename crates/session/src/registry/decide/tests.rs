@@ -1,0 +1,254 @@
+use std::sync::Arc;
+
+use equipoise_core::AdminState::{Down, Drain, Up};
+
+use super::super::fixtures::*;
+use super::*;
+use crate::config::PassiveHealth;
+use crate::health::CheckError;
+
+fn weight(weight: u16) -> Option<Weight> {
+    Some(Weight::new(weight).unwrap())
+}
+
+fn slowly(pool: PoolConfig, over: u64) -> PoolConfig {
+    PoolConfig { slow_start: Some(seconds(over)), ..pool }
+}
+
+#[test]
+fn only_backends_that_are_wanted_and_well_are_eligible() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("web", 5))], now);
+    inventory.set_admin("web", "b1", Drain).unwrap();
+    inventory.set_admin("web", "b2", Down).unwrap();
+    inventory.set_weight("web", "b3", weight(0)).unwrap();
+    check(&mut inventory, "b4", false, now);
+    assert_eq!(eligible(&inventory), ["b5"]);
+    inventory.set_admin("web", "b1", Up).unwrap();
+    inventory.set_admin("web", "b2", Up).unwrap();
+    inventory.set_weight("web", "b3", None).unwrap();
+    check(&mut inventory, "b4", true, now);
+    assert_eq!(eligible(&inventory), ["b1", "b2", "b3", "b4", "b5"]);
+}
+
+#[test]
+fn a_wish_that_is_so_already_says_nothing() {
+    let mut inventory = inventory(vec![pool("web", 1)], Instant::now());
+    assert_eq!(inventory.set_admin("web", "b1", Up).unwrap(), None);
+    assert_eq!(inventory.set_weight("web", "b1", None).unwrap(), None);
+    assert!(inventory.set_admin("web", "b1", Drain).unwrap().is_some());
+    assert_eq!(inventory.set_admin("web", "b1", Drain).unwrap(), None);
+}
+
+#[test]
+fn down_cuts_once_told_to_and_up_takes_that_back() {
+    let mut inventory = inventory(vec![pool("web", 2)], Instant::now());
+    let live = Arc::clone(&entry(&inventory, "web", "b1").live);
+    let other = Arc::clone(&entry(&inventory, "web", "b2").live);
+    inventory.set_admin("web", "b1", Down).unwrap();
+    assert!(!live.cut.load(Relaxed), "cut before the snapshot without it is out");
+    inventory.cut_downed();
+    assert!(live.cut.load(Relaxed) && !other.cut.load(Relaxed));
+    for admin in [Drain, Up] {
+        inventory.set_admin("web", "b1", Down).unwrap();
+        inventory.cut_downed();
+        inventory.set_admin("web", "b1", admin).unwrap();
+        inventory.cut_downed();
+        assert!(!live.cut.load(Relaxed), "{admin:?}");
+    }
+}
+
+#[test]
+fn a_failing_backend_is_ejected_and_comes_back_with_a_new_row_of_failures() {
+    let start = Instant::now();
+    let mut inventory = inventory(vec![pool("web", 2)], start);
+    assert_eq!(
+        fail(&mut inventory, "b1", start),
+        ["pool web: backend b1 is ejected for 10s: it failed 5 times in a row"]
+    );
+    assert_eq!(eligible(&inventory), ["b2"]);
+    let back = inventory.next_wake(start).unwrap();
+    assert_eq!(back - start, seconds(10));
+    assert_eq!(
+        settle(&mut inventory, back),
+        ["pool web: backend b1 is back: its ejection is over"]
+    );
+    assert_eq!(eligible(&inventory), ["b1", "b2"]);
+    assert_eq!(entry(&inventory, "web", "b1").live.failures_in_row.load(Relaxed), 0);
+    assert_eq!(inventory.next_wake(back), None);
+    fail(&mut inventory, "b1", back);
+    assert_eq!(inventory.next_wake(back), Some(back + seconds(20)));
+}
+
+#[test]
+fn late_stale_and_unknown_reports_change_nothing() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![pool("web", 4)], now);
+    fail(&mut inventory, "b1", now);
+    assert!(fail(&mut inventory, "b1", now + seconds(1)).is_empty(), "already ejected");
+    inventory.set_admin("web", "b2", Drain).unwrap();
+    assert!(fail(&mut inventory, "b2", now).is_empty(), "draining");
+
+    let (pool, b3) = (inventory.pools[0].id, entry(&inventory, "web", "b3").id);
+    entry(&inventory, "web", "b3").live.failures_in_row.store(4, Relaxed);
+    for event in [
+        BackendEvent::Failing { pool, backend: b3 },
+        BackendEvent::Failing { pool, backend: 999 },
+        BackendEvent::Failing { pool: 999, backend: b3 },
+    ] {
+        assert_eq!(inventory.heard(event, now), None, "{event:?}");
+    }
+    assert_eq!(eligible(&inventory), ["b3", "b4"]);
+}
+
+#[test]
+fn no_failures_eject_when_passive_health_is_off() {
+    let passive = PassiveHealth { failures: 0, panic_threshold: 0.0, ..PassiveHealth::default() };
+    let now = Instant::now();
+    let mut inventory = inventory(vec![PoolConfig { passive, ..pool("web", 2) }], now);
+    assert!(fail(&mut inventory, "b1", now).is_empty());
+    assert_eq!(eligible(&inventory), ["b1", "b2"]);
+}
+
+#[test]
+fn ejection_stops_at_the_panic_threshold_and_says_so_once_a_minute() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![pool("web", 3)], now);
+    fail(&mut inventory, "b1", now);
+    let refused = fail(&mut inventory, "b2", now);
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].contains("b2 failed 5 times in a row but stays"), "{refused:?}");
+    assert!(fail(&mut inventory, "b2", now + seconds(9)).is_empty());
+    assert_eq!(eligible(&inventory), ["b2", "b3"]);
+
+    let passive = PassiveHealth { panic_threshold: 1.0, ..PassiveHealth::default() };
+    let mut all =
+        super::super::fixtures::inventory(vec![PoolConfig { passive, ..pool("web", 3) }], now);
+    assert_eq!(fail(&mut all, "b1", now).len(), 1);
+    assert_eq!(fail(&mut all, "b1", now + seconds(59)).len(), 0);
+    assert_eq!(fail(&mut all, "b1", now + seconds(60)).len(), 1);
+    assert_eq!(eligible(&all), ["b1", "b2", "b3"]);
+}
+
+#[test]
+fn the_only_backend_is_never_ejected_unless_the_threshold_is_zero() {
+    let now = Instant::now();
+    for (panic_threshold, left) in [(0.5, 1), (0.01, 1), (0.0, 0)] {
+        let passive = PassiveHealth { panic_threshold, ..PassiveHealth::default() };
+        let mut inventory = inventory(vec![PoolConfig { passive, ..pool("web", 1) }], now);
+        fail(&mut inventory, "b1", now);
+        assert_eq!(eligible(&inventory).len(), left, "{panic_threshold}");
+    }
+}
+
+#[test]
+fn ejected_backends_come_back_early_when_too_few_others_are_left() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("web", 4))], now);
+    fail(&mut inventory, "b2", now);
+    fail(&mut inventory, "b1", now + seconds(1));
+    assert_eq!(eligible(&inventory), ["b3", "b4"]);
+    // One more goes, by its checks: the ejected one that was due first replaces it.
+    let lines = check(&mut inventory, "b3", false, now + seconds(2));
+    assert_eq!(eligible(&inventory), ["b2", "b4"]);
+    assert!(lines[1].contains("b2 is back before its ejection is over"), "{lines:?}");
+    inventory.set_admin("web", "b4", Drain).unwrap();
+    settle(&mut inventory, now + seconds(3));
+    assert_eq!(eligible(&inventory), ["b1", "b2"]);
+}
+
+#[test]
+fn an_ejected_backend_whose_checks_fail_is_no_replacement() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("web", 2))], now);
+    fail(&mut inventory, "b1", now);
+    check(&mut inventory, "b1", false, now);
+    check(&mut inventory, "b2", false, now);
+    assert!(eligible(&inventory).is_empty());
+    let lines = settle(&mut inventory, now + seconds(10));
+    assert_eq!(lines, ["pool web: backend b1 ends its ejection and stays out: its checks fail"]);
+    assert!(eligible(&inventory).is_empty());
+}
+
+#[test]
+fn active_checks_may_take_everything_out_and_the_log_says_when() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("web", 2))], now);
+    assert_eq!(
+        check(&mut inventory, "b1", false, now),
+        ["pool web: backend b1 is unhealthy: connection refused (first check)"]
+    );
+    assert_eq!(
+        check(&mut inventory, "b2", false, now)[1],
+        "pool web: no backend can take work; requests are refused"
+    );
+    assert!(eligible(&inventory).is_empty());
+    assert_eq!(
+        check(&mut inventory, "b2", true, now),
+        [
+            "pool web: backend b2 is healthy (1 of 1 checks)",
+            "pool web: a backend can take work again"
+        ]
+    );
+}
+
+#[test]
+fn a_check_that_could_not_be_made_is_shown_and_not_counted() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("web", 1))], now);
+    let result = Err(CheckError::NotChecked("no file descriptor left on this machine"));
+    let backend = entry(&inventory, "web", "b1").id;
+    let report = CheckReport { backend, when: now, took: Duration::ZERO, result };
+    assert_eq!(inventory.checked(report.clone()), None);
+    assert_eq!(eligible(&inventory), ["b1"]);
+    assert_eq!(entry(&inventory, "web", "b1").last_check, Some(report));
+}
+
+#[test]
+fn what_comes_back_ramps_up_whatever_kept_it_out() {
+    let start = Instant::now();
+    type Change = fn(&mut Inventory, bool, Instant);
+    let out_and_back: [(&str, Change); 4] = [
+        ("check", |i, out, now| drop(check(i, "b1", !out, now))),
+        ("ejection", |i, out, now| match out {
+            true => drop(fail(i, "b1", now)),
+            false => drop(settle(i, now)),
+        }),
+        ("down", |i, out, _| drop(i.set_admin("web", "b1", if out { Down } else { Up }))),
+        ("weight", |i, out, _| {
+            drop(i.set_weight("web", "b1", out.then_some(Weight::new(0).unwrap())))
+        }),
+    ];
+    for (what, change) in out_and_back {
+        let mut inventory = inventory(vec![slowly(checked(pool("web", 2)), 10)], start);
+        let share = |i: &Inventory, now| i.pools[0].ramp_permille(entry(i, "web", "b1"), now);
+        assert_eq!(share(&inventory, start), 1000, "{what}");
+        change(&mut inventory, true, start);
+        settle(&mut inventory, start);
+        assert_eq!(eligible(&inventory), ["b2"], "{what}");
+        let back = start + seconds(10);
+        change(&mut inventory, false, back);
+        settle(&mut inventory, back);
+        assert_eq!(share(&inventory, back), 100, "{what}");
+        assert_eq!(share(&inventory, back + seconds(5)), 550, "{what}");
+    }
+}
+
+#[test]
+fn following_the_wakes_of_a_ramp_reaches_the_full_weight_in_ten_steps() {
+    let start = Instant::now();
+    let before = inventory(vec![slowly(pool("web", 1), 30)], start);
+    assert_eq!(before.next_wake(start), None, "a new pool does not ramp");
+    let mut inventory = reload(&before, vec![slowly(pool("web", 2), 30)], start);
+    let (mut now, mut wakes) = (start, 0);
+    while let Some(wake) = inventory.next_wake(now) {
+        assert!(wake > now);
+        now = wake;
+        wakes += 1;
+        settle(&mut inventory, now);
+    }
+    assert_eq!((wakes, now - start), (10, seconds(30)));
+    let joined = entry(&inventory, "web", "b2");
+    assert_eq!(inventory.pools[0].ramp_permille(joined, now), 1000);
+    assert_eq!(joined.ramp_from, None);
+}

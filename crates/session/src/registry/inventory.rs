@@ -1,0 +1,303 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
+
+use super::changes::{Changed, Changes};
+use super::error::{ApplyError, Known, RegistryError};
+use crate::config::{BackendConfig, FrontDoor, PoolConfig, SessionConfig};
+use crate::health::{BackendHealth, CheckReport, ramp};
+use crate::live::BackendLive;
+use crate::stats::{FrontDoorStats, Sharded};
+
+/// Everything that is wanted and seen. A clone shares the live counters and nothing else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inventory {
+    pub(crate) pools: Vec<PoolEntry>,
+    pub(crate) front_doors: Vec<FrontDoorEntry>,
+    ids: Ids,
+}
+
+/// The next number of each kind: none is given twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ids {
+    pool: u32,
+    backend: u32,
+    front_door: u32,
+}
+
+fn take(next: &mut u32) -> u32 {
+    *next += 1;
+    *next
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PoolEntry {
+    pub(crate) id: u32,
+    /// The pool's options. Its `backends` are empty here: they are below.
+    pub(crate) settings: Arc<PoolConfig>,
+    pub(crate) backends: Vec<BackendEntry>,
+    /// Whether any backend was eligible when last looked.
+    pub(crate) serving: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BackendEntry {
+    pub(crate) id: u32,
+    pub(crate) config: BackendConfig,
+    pub(crate) admin: AdminState,
+    pub(crate) weight_override: Option<Weight>,
+    pub(crate) health: BackendHealth,
+    pub(crate) last_check: Option<CheckReport>,
+    /// Where its slow start began, while it lasts.
+    pub(crate) ramp_from: Option<Instant>,
+    /// Whether it was eligible when last looked.
+    pub(crate) was_eligible: bool,
+    /// When the log last said that it fails and cannot be ejected.
+    pub(crate) refusal_noted: Option<Instant>,
+    pub(crate) live: Arc<BackendLive>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct FrontDoorEntry {
+    pub(crate) id: u32,
+    pub(crate) config: FrontDoor,
+    /// Index in [`Inventory::pools`].
+    pub(crate) pool: usize,
+    pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
+}
+
+impl BackendEntry {
+    /// The operator's weight, or else the configured one.
+    pub(crate) fn weight(&self) -> Weight {
+        self.weight_override.unwrap_or(self.config.weight)
+    }
+
+    pub(crate) fn eligibility(&self) -> Eligibility {
+        self.eligibility_if(self.health.health())
+    }
+
+    /// Eligibility if its health were this.
+    pub(crate) fn eligibility_if(&self, health: Health) -> Eligibility {
+        eligibility(self.admin, health, self.weight())
+    }
+
+    pub(crate) fn is_eligible(&self) -> bool {
+        self.eligibility().is_eligible()
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        *self.config.name == *name || self.config.address.to_string() == name
+    }
+}
+
+impl PoolEntry {
+    pub(crate) fn eligible(&self) -> impl Iterator<Item = &BackendEntry> {
+        self.backends.iter().filter(|b| b.is_eligible())
+    }
+
+    /// The share of its weight that a backend of this pool gets now.
+    pub(crate) fn ramp_permille(&self, backend: &BackendEntry, now: Instant) -> u32 {
+        match (self.settings.slow_start, backend.ramp_from) {
+            (Some(over), Some(from)) => ramp::permille(now.saturating_duration_since(from), over),
+            _ => ramp::FULL_PERMILLE,
+        }
+    }
+}
+
+impl Inventory {
+    /// The numbers that a refused configuration was given are not given again.
+    pub(crate) fn skip_ids_of(&mut self, other: &Inventory) {
+        self.ids = other.ids;
+    }
+
+    pub(crate) fn find(
+        &mut self,
+        pool: &str,
+        backend: &str,
+    ) -> Result<(&Arc<PoolConfig>, &mut BackendEntry), RegistryError> {
+        let names = || self.pools.iter().map(|p| p.settings.name.clone());
+        let Some(at) = self.pools.iter().position(|p| *p.settings.name == *pool) else {
+            let known = Known::of(pool, names());
+            return Err(RegistryError::UnknownPool { asked: pool.into(), known });
+        };
+        let entry = &mut self.pools[at];
+        let by_name = entry.backends.iter().position(|b| *b.config.name == *backend);
+        let found = by_name.or_else(|| entry.backends.iter().position(|b| b.is_called(backend)));
+        let Some(at) = found else {
+            return Err(RegistryError::UnknownBackend {
+                pool: entry.settings.name.clone(),
+                asked: backend.into(),
+                known: Known::of(backend, entry.backends.iter().map(|b| b.config.name.clone())),
+            });
+        };
+        Ok((&entry.settings, &mut entry.backends[at]))
+    }
+
+    /// This inventory as `config` has it: what is the same keeps its number, its counters, its health
+    /// and what operators set.
+    pub(crate) fn reloaded(
+        &self,
+        config: &SessionConfig,
+        threads: usize,
+        now: Instant,
+    ) -> Result<(Inventory, Changes), ApplyError> {
+        let mut reload = Reload { ids: self.ids, threads, now, changes: Changes::default() };
+        let pools = reload.pools(&self.pools, &config.pools);
+        let front_doors = reload.front_doors(&self.front_doors, &config.front_doors, &pools)?;
+        Ok((Inventory { pools, front_doors, ids: reload.ids }, reload.changes))
+    }
+}
+
+struct Reload {
+    ids: Ids,
+    threads: usize,
+    now: Instant,
+    changes: Changes,
+}
+
+/// Takes the first of `old` that is the `same`; each is taken once.
+fn claim<T: Clone>(old: &mut [Option<T>], same: impl Fn(&T) -> bool) -> Option<T> {
+    old.iter_mut().find(|entry| entry.as_ref().is_some_and(&same))?.take()
+}
+
+fn claimable<T: Clone>(old: &[T]) -> Vec<Option<T>> {
+    old.iter().cloned().map(Some).collect()
+}
+
+impl Reload {
+    fn pools(&mut self, old: &[PoolEntry], wanted: &[PoolConfig]) -> Vec<PoolEntry> {
+        let mut old = claimable(old);
+        let mut pools = Vec::with_capacity(wanted.len());
+        for config in wanted {
+            let before = claim(&mut old, |p: &PoolEntry| p.settings.name == config.name);
+            pools.push(self.pool(before, config));
+        }
+        for gone in old.into_iter().flatten() {
+            self.changes.pools.removed.push(gone.settings.name.to_string());
+            self.removed_backends(&gone.settings.name, gone.backends);
+        }
+        pools
+    }
+
+    fn pool(&mut self, before: Option<PoolEntry>, config: &PoolConfig) -> PoolEntry {
+        let settings = Arc::new(PoolConfig { backends: Vec::new(), ..config.clone() });
+        let name = config.name.to_string();
+        let Some(before) = before else {
+            self.changes.pools.added.push(name);
+            // They all start together: no one ramps up behind the others.
+            let backends = config.backends.iter().map(|b| self.backend(config, b, true)).collect();
+            return PoolEntry { id: take(&mut self.ids.pool), settings, backends, serving: true };
+        };
+        if before.settings != settings {
+            self.changes.pools.changed.push(name);
+        }
+        let mut old = claimable(&before.backends);
+        let mut backends = Vec::with_capacity(config.backends.len());
+        for wanted in &config.backends {
+            let kept = claim(&mut old, |b: &BackendEntry| b.config.address == wanted.address);
+            backends.push(match kept {
+                Some(kept) => self.kept_backend(kept, wanted, &before.settings, &settings),
+                None => self.backend(config, wanted, false),
+            });
+        }
+        self.removed_backends(&settings.name, old.into_iter().flatten().collect());
+        PoolEntry { settings, backends, ..before }
+    }
+
+    fn backend(
+        &mut self,
+        pool: &PoolConfig,
+        config: &BackendConfig,
+        with_pool: bool,
+    ) -> BackendEntry {
+        self.changes.backends.added.push(format!("{}/{}", pool.name, config.name));
+        BackendEntry {
+            id: take(&mut self.ids.backend),
+            config: config.clone(),
+            admin: AdminState::Up,
+            weight_override: None,
+            health: BackendHealth::default(),
+            last_check: None,
+            ramp_from: None,
+            was_eligible: with_pool,
+            refusal_noted: None,
+            live: BackendLive::new(self.threads),
+        }
+    }
+
+    fn kept_backend(
+        &mut self,
+        mut backend: BackendEntry,
+        wanted: &BackendConfig,
+        before: &PoolConfig,
+        after: &PoolConfig,
+    ) -> BackendEntry {
+        if backend.config != *wanted {
+            self.changes.backends.changed.push(format!("{}/{}", after.name, wanted.name));
+            backend.config = wanted.clone();
+        }
+        match (&before.health, &after.health) {
+            (_, None) => {
+                backend.health.unchecked();
+                backend.last_check = None;
+            }
+            (Some(old), Some(new)) if old.check != new.check => backend.health.check_changed(),
+            _ => {}
+        }
+        if after.passive.failures == 0 {
+            backend.health.readmit(self.now);
+        }
+        backend
+    }
+
+    fn removed_backends(&mut self, pool: &str, gone: Vec<BackendEntry>) {
+        let names = gone.iter().map(|b| format!("{pool}/{}", b.config.name));
+        self.changes.backends.removed.extend(names);
+    }
+
+    fn front_doors(
+        &mut self,
+        old: &[FrontDoorEntry],
+        wanted: &[FrontDoor],
+        pools: &[PoolEntry],
+    ) -> Result<Vec<FrontDoorEntry>, ApplyError> {
+        let mut old = claimable(old);
+        let mut front_doors = Vec::with_capacity(wanted.len());
+        let changed: &mut Changed = &mut self.changes.front_doors;
+        for config in wanted {
+            let pool = pool_of(config, pools)?;
+            let same = |d: &FrontDoorEntry| {
+                (d.config.protocol, d.config.listen) == (config.protocol, config.listen)
+            };
+            let config = config.clone();
+            front_doors.push(match claim(&mut old, same) {
+                Some(before) => {
+                    if before.config != config {
+                        changed.changed.push(config.name.to_string());
+                    }
+                    FrontDoorEntry { config, pool, ..before }
+                }
+                None => {
+                    changed.added.push(config.name.to_string());
+                    let stats = Arc::new(Sharded::new(self.threads));
+                    FrontDoorEntry { id: take(&mut self.ids.front_door), config, pool, stats }
+                }
+            });
+        }
+        changed.removed = old.into_iter().flatten().map(|d| d.config.name.to_string()).collect();
+        Ok(front_doors)
+    }
+}
+
+fn pool_of(front_door: &FrontDoor, pools: &[PoolEntry]) -> Result<usize, ApplyError> {
+    let found = pools.iter().position(|p| p.settings.name == front_door.pool);
+    found.ok_or_else(|| ApplyError::UnknownPool {
+        front_door: front_door.name.clone(),
+        asked: front_door.pool.clone(),
+        known: Known::of(&front_door.pool, pools.iter().map(|p| p.settings.name.clone())),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use equipoise_core::AdminState::{Drain, Up};
+use equipoise_core::Weight;
+
+use super::super::fixtures::*;
+use super::*;
+use crate::config::{HealthCheck, PassiveHealth, Protocol};
+
+#[test]
+fn a_backend_is_the_same_by_its_pool_and_address_and_keeps_everything() {
+    let now = Instant::now();
+    let mut before = inventory(vec![checked(pool("web", 2))], now);
+    before.set_admin("web", "b1", Drain).unwrap();
+    before.set_weight("web", "b1", Some(Weight::new(7).unwrap())).unwrap();
+    check(&mut before, "b1", false, now);
+
+    let mut wanted = checked(pool("web", 2));
+    wanted.backends[0].name = "renamed".into();
+    wanted.backends[0].weight = Weight::new(3).unwrap();
+    wanted.backends.reverse();
+    let (after, changes) = before.reloaded(&config(vec![wanted]), THREADS, now).unwrap();
+
+    let (old, new) = (entry(&before, "web", "b1"), entry(&after, "web", "renamed"));
+    assert_eq!(new.id, old.id);
+    assert!(Arc::ptr_eq(&new.live, &old.live));
+    assert_eq!((new.admin, new.weight().get(), new.config.weight.get()), (Drain, 7, 3));
+    assert_eq!(new.health, old.health);
+    assert_eq!(new.last_check, old.last_check);
+    assert_eq!(changes.backends.changed, ["web/renamed"]);
+    assert!(changes.pools.is_empty() && changes.front_doors.is_empty(), "{changes}");
+}
+
+#[test]
+fn numbers_are_never_given_twice() {
+    let now = Instant::now();
+    let first = inventory(vec![pool("web", 1)], now);
+    let without = reload(&first, vec![], now);
+    let again = reload(&without, vec![pool("web", 1)], now);
+    let ids = |i: &Inventory| (i.pools[0].id, i.pools[0].backends[0].id, i.front_doors[0].id);
+    let (old, new) = (ids(&first), ids(&again));
+    assert!(old.0 != new.0 && old.1 != new.1 && old.2 != new.2, "{old:?} {new:?}");
+    assert!(!Arc::ptr_eq(&entry(&first, "web", "b1").live, &entry(&again, "web", "b1").live));
+
+    let refused = reload(&first, vec![pool("web", 3)], now);
+    let mut kept = first.clone();
+    kept.skip_ids_of(&refused);
+    let next = reload(&kept, vec![pool("web", 3)], now);
+    assert!(entry(&next, "web", "b2").id > entry(&refused, "web", "b3").id);
+}
+
+#[test]
+fn the_same_address_in_two_pools_is_two_backends() {
+    let inventory = inventory(vec![pool("a", 1), pool("b", 1)], Instant::now());
+    let (a, b) = (entry(&inventory, "a", "b1"), entry(&inventory, "b", "b1"));
+    assert_ne!(a.id, b.id);
+    assert!(!Arc::ptr_eq(&a.live, &b.live));
+}
+
+#[test]
+fn a_front_door_is_the_same_by_its_protocol_and_address_and_keeps_its_counters() {
+    let now = Instant::now();
+    let before = inventory(vec![pool("web", 1), pool("api", 1)], now);
+    before.front_doors[0].stats.shard(0).requests.add(5);
+    let mut wanted = config(vec![pool("web", 1), pool("api", 1)]);
+    wanted.front_doors[0].name = "front".into();
+    wanted.front_doors[0].pool = "api".into();
+    wanted.front_doors[1].protocol = Protocol::Tcp;
+    let (after, changes) = before.reloaded(&wanted, THREADS, now).unwrap();
+    let (old, new) = (&before.front_doors, &after.front_doors);
+    assert_eq!((new[0].id, new[0].pool), (old[0].id, 1));
+    assert_eq!(new[0].stats.sum(|s| s.requests.get()), 5);
+    assert_ne!(new[1].id, old[1].id);
+    assert_eq!(changes.front_doors.changed, ["front"]);
+    assert_eq!(changes.front_doors.added.len(), 1);
+    assert_eq!(changes.front_doors.removed, ["http:127.0.0.1:8001"]);
+}
+
+#[test]
+fn the_summary_tells_pools_backends_and_front_doors_apart() {
+    let now = Instant::now();
+    let before = inventory(vec![pool("web", 2), pool("old", 1)], now);
+    let mut web = pool("web", 3);
+    web.backends.remove(0);
+    web.slow_start = Some(seconds(10));
+    let wanted = config(vec![web, pool("new", 1)]);
+    let (after, changes) = before.reloaded(&wanted, THREADS, now).unwrap();
+    assert_eq!(changes.pools.changed, ["web"]);
+    assert_eq!(changes.pools.added, ["new"]);
+    assert_eq!(changes.pools.removed, ["old"]);
+    assert_eq!(changes.backends.added, ["web/b3", "new/b1"]);
+    assert_eq!(changes.backends.removed, ["web/b1", "old/b1"]);
+    assert!(changes.backends.changed.is_empty());
+    let (_, again) = after.reloaded(&wanted, THREADS, now).unwrap();
+    assert!(again.is_empty(), "{again}");
+}
+
+#[test]
+fn a_removed_backend_is_not_cut() {
+    let now = Instant::now();
+    let before = inventory(vec![pool("web", 2)], now);
+    let live = Arc::clone(&entry(&before, "web", "b2").live);
+    reload(&before, vec![pool("web", 1)], now).cut_downed();
+    assert!(!live.cut.load(Relaxed));
+}
+
+#[test]
+fn a_pool_no_longer_checked_takes_its_backends_for_healthy() {
+    let now = Instant::now();
+    let mut before = inventory(vec![checked(pool("web", 1))], now);
+    check(&mut before, "b1", false, now);
+    assert!(eligible(&before).is_empty());
+    let after = reload(&before, vec![pool("web", 1)], now);
+    assert_eq!(eligible(&after), ["b1"]);
+    assert_eq!(entry(&after, "web", "b1").last_check, None);
+}
+
+#[test]
+fn another_check_keeps_the_verdict_of_the_old_one_until_it_says_otherwise() {
+    let now = Instant::now();
+    let mut before = inventory(vec![checked(pool("web", 2))], now);
+    check(&mut before, "b1", false, now);
+    let mut wanted = checked(pool("web", 2));
+    let http = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    wanted.health.as_mut().unwrap().check = http;
+    let mut after = reload(&before, vec![wanted], now);
+    assert_eq!(eligible(&after), ["b2"]);
+    check(&mut after, "b1", true, now);
+    assert_eq!(eligible(&after), ["b1", "b2"]);
+}
+
+#[test]
+fn turning_passive_health_off_ends_ejections() {
+    let now = Instant::now();
+    let mut before = inventory(vec![pool("web", 2)], now);
+    fail(&mut before, "b1", now);
+    assert_eq!(eligible(&before), ["b2"]);
+    let passive = PassiveHealth { failures: 0, ..PassiveHealth::default() };
+    let after = reload(&before, vec![PoolConfig { passive, ..pool("web", 2) }], now);
+    assert_eq!(eligible(&after), ["b1", "b2"]);
+    assert_eq!(entry(&after, "web", "b1").admin, Up);
+}
+
+#[test]
+fn a_front_door_to_no_pool_is_refused_with_the_nearest() {
+    let mut wanted = config(vec![pool("web", 1)]);
+    wanted.front_doors[0].pool = "wep".into();
+    let refused = Inventory::default().reloaded(&wanted, THREADS, Instant::now());
+    let error = refused.err().unwrap().to_string();
+    assert_eq!(
+        error,
+        "front door `http:127.0.0.1:8000` names pool `wep` (option `pool`), which is not \
+         configured; did you mean `web`?"
+    );
+}
+
+#[test]
+fn a_backend_is_found_by_name_or_address_and_else_the_nearest_is_named() {
+    let mut inventory = inventory(vec![pool("web", 2)], Instant::now());
+    for name in ["b2", "10.0.0.2:80"] {
+        assert_eq!(&*inventory.find("web", name).unwrap().1.config.name, "b2");
+    }
+    let error = |inventory: &mut Inventory, pool: &str, backend: &str| {
+        inventory.find(pool, backend).err().unwrap().to_string()
+    };
+    let unknown = error(&mut inventory, "web", "b2x");
+    assert_eq!(unknown, "pool `web` has no backend `b2x`; did you mean `b2`?");
+    let unknown = error(&mut inventory, "wbe", "b1");
+    assert_eq!(unknown, "there is no pool `wbe`; did you mean `web`?");
+}

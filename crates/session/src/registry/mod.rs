@@ -1,0 +1,182 @@
+//! The control side's live inventory: what is wanted, what is seen, and the snapshot that follows.
+//!
+//! One task owns it ([`Registry::run`]); everybody else holds a [`RegistryHandle`]. What comes in:
+//! configurations, operators' wishes, results of health checks, the data plane's
+//! [`BackendEvent`](crate::BackendEvent)s. What goes out: [`Snapshot`]s, through [`Publish`]. How it fails: a wish or a
+//! configuration that cannot be followed changes nothing and comes back as an error.
+//!
+//! What is decided is pure (`inventory`, `decide`, `build`, with `now` as an argument); `actor` has the
+//! channels, the clock and the checkers.
+
+mod actor;
+mod build;
+mod changes;
+mod decide;
+mod error;
+#[cfg(test)]
+mod fixtures;
+mod inventory;
+mod notice;
+mod status;
+
+use std::sync::{Arc, RwLock};
+
+use equipoise_core::{AdminState, Weight};
+use tokio::sync::{mpsc, oneshot};
+
+pub use actor::Registry;
+pub use changes::{Changed, Changes};
+pub use error::{ApplyError, Known, RegistryError};
+pub use status::{
+    BackendSeries, BackendStatus, FrontDoorSeries, FrontDoorStatus, LastCheck, PoolSeries,
+    PoolStatus, StatsView, Status,
+};
+
+use crate::config::SessionConfig;
+use crate::{BindError, Engine, Snapshot};
+
+/// Who takes the snapshots: the [`Engine`], or a test's recorder.
+pub trait Publish {
+    /// Makes `snapshot` what is gone by.
+    ///
+    /// # Errors
+    /// [`BindError`] if a new front door cannot be opened; then nothing has changed.
+    fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError>;
+}
+
+impl Publish for Engine {
+    fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
+        Engine::publish(self, snapshot)
+    }
+}
+
+/// How a registry is started.
+#[derive(Clone, Debug)]
+pub struct RegistryOptions {
+    /// Data-plane threads: the shards of every counter. The same as
+    /// [`EngineOptions::threads`](crate::EngineOptions::threads).
+    pub threads: usize,
+    /// Seeds hashing schedulers' tables; the same in every process of a fleet.
+    pub scheduler_seed: u64,
+    /// Seeds the jitter of health checks; different in every process of a fleet.
+    pub jitter_seed: u64,
+}
+
+#[derive(Debug)]
+enum Command {
+    Apply(Box<SessionConfig>, oneshot::Sender<Result<Changes, ApplyError>>),
+    SetAdmin(Target, AdminState, oneshot::Sender<Result<(), RegistryError>>),
+    SetWeight(Target, Option<Weight>, oneshot::Sender<Result<(), RegistryError>>),
+    Status(oneshot::Sender<Status>),
+    Stop,
+}
+
+/// A backend as an operator names it.
+#[derive(Debug)]
+struct Target {
+    pool: String,
+    backend: String,
+}
+
+/// Asks things of a running [`Registry`]; clones ask the same one.
+#[derive(Clone, Debug)]
+pub struct RegistryHandle {
+    commands: mpsc::Sender<Command>,
+    stats: Arc<RwLock<Arc<StatsView>>>,
+}
+
+impl RegistryHandle {
+    /// Goes over to `config`, whole or not at all.
+    ///
+    /// A backend is the same before and after if its pool's name and its address are: it then keeps its
+    /// counters, its health, its kept-open sessions, *and what an operator set*: admin state and weight
+    /// override survive the reload, even if the file's weight changed ([`RegistryHandle::reset_weight`]
+    /// returns to the file). A front door is the same if its protocol and address are.
+    /// Backends that the file no longer has take nothing new and keep what they have.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; then nothing has changed.
+    pub async fn apply(&self, config: SessionConfig) -> Result<Changes, ApplyError> {
+        self.ask(|reply| Command::Apply(Box::new(config), reply))
+            .await
+            .unwrap_or(Err(ApplyError::Stopped))
+    }
+
+    /// Sets what is wanted of a backend, named by its name or its address. When this returns, the
+    /// snapshot that follows is published and, for `Down`, [`BackendLive::cut`](crate::BackendLive::cut)
+    /// is set after it.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub async fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: AdminState,
+    ) -> Result<(), RegistryError> {
+        let target = Target { pool: pool.into(), backend: backend.into() };
+        self.ask(|reply| Command::SetAdmin(target, admin, reply))
+            .await
+            .unwrap_or(Err(RegistryError::Stopped))
+    }
+
+    /// Overrides a backend's configured weight, until [`RegistryHandle::reset_weight`]. Zero drains.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub async fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: Weight,
+    ) -> Result<(), RegistryError> {
+        self.override_weight(pool, backend, Some(weight)).await
+    }
+
+    /// Returns to the weight that the configuration states.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub async fn reset_weight(&self, pool: &str, backend: &str) -> Result<(), RegistryError> {
+        self.override_weight(pool, backend, None).await
+    }
+
+    async fn override_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: Option<Weight>,
+    ) -> Result<(), RegistryError> {
+        let target = Target { pool: pool.into(), backend: backend.into() };
+        self.ask(|reply| Command::SetWeight(target, weight, reply))
+            .await
+            .unwrap_or(Err(RegistryError::Stopped))
+    }
+
+    /// How everything is now.
+    ///
+    /// # Errors
+    /// [`RegistryError::Stopped`].
+    pub async fn status(&self) -> Result<Status, RegistryError> {
+        self.ask(Command::Status).await.ok_or(RegistryError::Stopped)
+    }
+
+    /// The counters by what they count, for exposition. Asks nobody: it is as of the last
+    /// [`RegistryHandle::apply`], and the counters in it are live.
+    pub fn stats(&self) -> Arc<StatsView> {
+        let stats = self.stats.read().expect("whoever writes it cannot panic");
+        Arc::clone(&stats)
+    }
+
+    /// Ends [`Registry::run`] and with it the health checks. The data plane is not touched.
+    pub async fn stop(&self) {
+        // It has stopped already if nobody listens.
+        let _ = self.commands.send(Command::Stop).await;
+    }
+
+    async fn ask<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Option<R> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.ok()?;
+        answer.await.ok()
+    }
+}

@@ -1,0 +1,159 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::{AdminState, Health, Weight};
+
+use crate::health::Verdict;
+
+/// Something that an operator reads in the log; its text is the log line.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Notice {
+    pub(crate) pool: Arc<str>,
+    /// `None` if it is about the pool.
+    pub(crate) backend: Option<Arc<str>>,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    /// The checks turned; `of` is `rise` or `fall`, `why` the last failure.
+    Checked {
+        verdict: Verdict,
+        of: u32,
+        why: Option<String>,
+    },
+    Ejected {
+        failures: u32,
+        lasts: Duration,
+    },
+    /// It stays although it fails.
+    EjectionRefused {
+        failures: u32,
+        eligible: usize,
+        total: usize,
+        share: f64,
+    },
+    /// `health` is what the checks say of it now.
+    EjectionOver {
+        health: Health,
+    },
+    /// Back before its time.
+    Readmitted {
+        share: f64,
+    },
+    Admin(AdminState),
+    WeightSet(Weight),
+    WeightReset(Weight),
+    /// The pool's last eligible backend is gone.
+    Empty,
+    /// It has one again.
+    Serving,
+}
+
+impl Notice {
+    /// Whether someone should look at it soon.
+    pub(crate) fn is_warning(&self) -> bool {
+        matches!(self.what, What::EjectionRefused { .. } | What::Readmitted { .. } | What::Empty)
+    }
+
+    pub(crate) fn log(&self) {
+        if self.is_warning() {
+            tracing::warn!("{self}");
+        } else {
+            tracing::info!("{self}");
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {}: ", self.pool)?;
+        if let Some(backend) = &self.backend {
+            write!(f, "backend {backend} ")?;
+        }
+        self.what.fmt(f)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Checked { verdict, of, why } => {
+                let healthy = verdict.health == Health::Healthy;
+                f.write_str(if healthy { "is healthy" } else { "is unhealthy" })?;
+                if let Some(why) = why {
+                    write!(f, ": {why}")?;
+                }
+                match verdict.first {
+                    true => f.write_str(" (first check)"),
+                    false => write!(f, " ({} of {of} checks)", verdict.checks),
+                }
+            }
+            What::Ejected { failures, lasts } => {
+                write!(f, "is ejected for {lasts:?}: it failed {failures} times in a row")
+            }
+            What::EjectionRefused { failures, eligible, total, share } => write!(
+                f,
+                "failed {failures} times in a row but stays: of {total} backends {eligible} take \
+                 work, and the panic threshold ({share}) lets no more be ejected"
+            ),
+            What::EjectionOver { health: Health::Unhealthy } => {
+                f.write_str("ends its ejection and stays out: its checks fail")
+            }
+            What::EjectionOver { .. } => f.write_str("is back: its ejection is over"),
+            What::Readmitted { share } => write!(
+                f,
+                "is back before its ejection is over: too few are left for the panic threshold \
+                 ({share})"
+            ),
+            What::Admin(AdminState::Up) => f.write_str("is set up"),
+            What::Admin(AdminState::Drain) => f.write_str("is draining"),
+            What::Admin(AdminState::Down) => f.write_str("is set down"),
+            What::WeightSet(weight) => write!(f, "is given weight {weight}"),
+            What::WeightReset(weight) => write!(f, "is given its configured weight {weight}"),
+            What::Empty => f.write_str("no backend can take work; requests are refused"),
+            What::Serving => f.write_str("a backend can take work again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(what: What) -> String {
+        Notice { pool: "web".into(), backend: Some("10.0.0.1:80".into()), what }.to_string()
+    }
+
+    #[test]
+    fn log_lines_say_where_what_and_why() {
+        let verdict = |health, checks, first| Verdict { health, checks, first };
+        let refused = Some("connection refused".to_owned());
+        let down = verdict(Health::Unhealthy, 3, false);
+        assert_eq!(
+            text(What::Checked { verdict: down, of: 3, why: refused.clone() }),
+            "pool web: backend 10.0.0.1:80 is unhealthy: connection refused (3 of 3 checks)"
+        );
+        let first = verdict(Health::Unhealthy, 1, true);
+        assert_eq!(
+            text(What::Checked { verdict: first, of: 3, why: refused }),
+            "pool web: backend 10.0.0.1:80 is unhealthy: connection refused (first check)"
+        );
+        let up = verdict(Health::Healthy, 2, false);
+        assert_eq!(
+            text(What::Checked { verdict: up, of: 2, why: None }),
+            "pool web: backend 10.0.0.1:80 is healthy (2 of 2 checks)"
+        );
+        assert_eq!(
+            text(What::Ejected { failures: 5, lasts: Duration::from_secs(10) }),
+            "pool web: backend 10.0.0.1:80 is ejected for 10s: it failed 5 times in a row"
+        );
+        let refusal = What::EjectionRefused { failures: 5, eligible: 2, total: 4, share: 0.5 };
+        assert_eq!(
+            text(refusal),
+            "pool web: backend 10.0.0.1:80 failed 5 times in a row but stays: of 4 backends 2 take \
+             work, and the panic threshold (0.5) lets no more be ejected"
+        );
+    }
+}

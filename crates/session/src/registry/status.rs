@@ -1,0 +1,261 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind, Weight};
+
+use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
+use crate::Reason;
+use crate::config::{Protocol, Upstream};
+use crate::live::BackendLive;
+use crate::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
+
+/// How everything is at one moment. Rates follow from two of them and the time between.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Of the snapshot that the data plane goes by.
+    pub generation: Generation,
+    /// In configured order.
+    pub front_doors: Vec<FrontDoorStatus>,
+    /// In configured order.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// One front door.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrontDoorStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Its pool.
+    pub pool: Arc<str>,
+    /// Connections (TCP, HTTP) or client addresses (UDP) so far.
+    pub connections: u64,
+    /// Of them open now.
+    pub connections_open: u64,
+    /// Requests so far (HTTP).
+    pub requests: u64,
+    /// Of them being served now.
+    pub requests_in_flight: u64,
+    /// Responses by class, 1xx to 5xx (HTTP).
+    pub responses: [u64; 5],
+    /// From clients.
+    pub bytes_in: u64,
+    /// To clients.
+    pub bytes_out: u64,
+    /// Tries on another backend or session.
+    pub retries: u64,
+    /// By reason, those above zero.
+    pub drops: Vec<(Reason, u64)>,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How a backend is picked.
+    pub scheduler: SchedulerKind,
+    /// How requests share sessions.
+    pub upstream: Upstream,
+    /// In configured order.
+    pub backends: Vec<BackendStatus>,
+}
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The weight that the configuration states.
+    pub weight_configured: Weight,
+    /// The weight that holds: the operator's, or else the configured one.
+    pub weight: Weight,
+    /// The share of it that slow start gives now, permille; 1000 when there is none.
+    pub ramp_permille: u32,
+    /// What is wanted.
+    pub admin: AdminState,
+    /// What is seen.
+    pub health: Health,
+    /// What follows.
+    pub eligibility: Eligibility,
+    /// The last active check.
+    pub last_check: Option<LastCheck>,
+    /// How long its ejection still lasts, if it is ejected.
+    pub ejection_left: Option<Duration>,
+    /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight.
+    pub in_flight: u32,
+    /// Of them given to it so far.
+    pub requests: u64,
+    /// Responses by class, 1xx to 5xx (HTTP).
+    pub responses: [u64; 5],
+    /// By reason, those above zero.
+    pub failures: Vec<(Reason, u64)>,
+    /// Upstream sessions open now.
+    pub sessions_open: u64,
+    /// Opened so far.
+    pub sessions_opened: u64,
+    /// Requests that went over a session already open.
+    pub sessions_reused: u64,
+    /// Sent to it.
+    pub bytes_out: u64,
+    /// Received from it.
+    pub bytes_in: u64,
+}
+
+/// An active check that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastCheck {
+    /// How long ago it began.
+    pub ago: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it failed, in words.
+    pub result: Result<(), String>,
+}
+
+/// The live counters, by what they count.
+#[derive(Clone, Debug, Default)]
+pub struct StatsView {
+    /// In configured order.
+    pub front_doors: Vec<FrontDoorSeries>,
+    /// In configured order.
+    pub pools: Vec<PoolSeries>,
+}
+
+/// A front door's counters.
+#[derive(Clone, Debug)]
+pub struct FrontDoorSeries {
+    /// The front door.
+    pub name: Arc<str>,
+    /// What it speaks: which of the counters can move.
+    pub protocol: Protocol,
+    /// Its pool.
+    pub pool: Arc<str>,
+    /// The counters.
+    pub stats: Arc<Sharded<FrontDoorStats>>,
+}
+
+/// A pool's counters.
+#[derive(Clone, Debug)]
+pub struct PoolSeries {
+    /// The pool.
+    pub name: Arc<str>,
+    /// Its backends.
+    pub backends: Vec<BackendSeries>,
+}
+
+/// A backend's counters.
+#[derive(Clone, Debug)]
+pub struct BackendSeries {
+    /// The backend.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The counters, and what is in flight.
+    pub live: Arc<BackendLive>,
+}
+
+impl Inventory {
+    pub(crate) fn status(&self, generation: Generation, now: Instant) -> Status {
+        Status {
+            generation,
+            front_doors: self.front_doors.iter().map(front_door).collect(),
+            pools: self.pools.iter().map(|p| pool(p, now)).collect(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> StatsView {
+        let front_door = |door: &FrontDoorEntry| FrontDoorSeries {
+            name: door.config.name.clone(),
+            protocol: door.config.protocol,
+            pool: door.config.pool.clone(),
+            stats: Arc::clone(&door.stats),
+        };
+        let backend = |backend: &BackendEntry| BackendSeries {
+            name: backend.config.name.clone(),
+            address: backend.config.address,
+            live: Arc::clone(&backend.live),
+        };
+        let pool = |pool: &PoolEntry| PoolSeries {
+            name: pool.settings.name.clone(),
+            backends: pool.backends.iter().map(backend).collect(),
+        };
+        StatsView {
+            front_doors: self.front_doors.iter().map(front_door).collect(),
+            pools: self.pools.iter().map(pool).collect(),
+        }
+    }
+}
+
+fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
+    let sum = |of: fn(&FrontDoorStats) -> &Counter| door.stats.sum(|shard| of(shard).get());
+    FrontDoorStatus {
+        name: door.config.name.clone(),
+        listen: door.config.listen,
+        protocol: door.config.protocol,
+        pool: door.config.pool.clone(),
+        connections: sum(|s| &s.connections),
+        connections_open: sum(|s| &s.connections_open),
+        requests: sum(|s| &s.requests),
+        requests_in_flight: sum(|s| &s.requests_in_flight),
+        responses: std::array::from_fn(|class| door.stats.sum(|s| s.responses[class].get())),
+        bytes_in: sum(|s| &s.bytes_in),
+        bytes_out: sum(|s| &s.bytes_out),
+        retries: sum(|s| &s.retries),
+        drops: by_reason(|reason| door.stats.sum(|s| s.drops[reason as usize].get())),
+    }
+}
+
+fn pool(pool: &PoolEntry, now: Instant) -> PoolStatus {
+    PoolStatus {
+        name: pool.settings.name.clone(),
+        scheduler: pool.settings.scheduler,
+        upstream: pool.settings.options.upstream,
+        backends: pool.backends.iter().map(|b| backend(pool, b, now)).collect(),
+    }
+}
+
+fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendStatus {
+    let stats = &backend.live.stats;
+    let sum = |of: fn(&BackendStats) -> &Counter| stats.sum(|shard| of(shard).get());
+    BackendStatus {
+        name: backend.config.name.clone(),
+        address: backend.config.address,
+        weight_configured: backend.config.weight,
+        weight: backend.weight(),
+        ramp_permille: pool.ramp_permille(backend, now),
+        admin: backend.admin,
+        health: backend.health.health(),
+        eligibility: backend.eligibility(),
+        last_check: backend.last_check.as_ref().map(|check| LastCheck {
+            ago: now.saturating_duration_since(check.when),
+            took: check.took,
+            result: check.result.clone().map_err(|error| error.to_string()),
+        }),
+        ejection_left: backend
+            .health
+            .ejected_until()
+            .map(|until| until.saturating_duration_since(now)),
+        in_flight: backend.live.in_flight.load(Relaxed),
+        requests: sum(|s| &s.requests),
+        responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
+        failures: by_reason(|reason| stats.sum(|s| s.failures[reason as usize].get())),
+        sessions_open: sum(|s| &s.sessions_open),
+        sessions_opened: sum(|s| &s.sessions_opened),
+        sessions_reused: sum(|s| &s.sessions_reused),
+        bytes_out: sum(|s| &s.bytes_out),
+        bytes_in: sum(|s| &s.bytes_in),
+    }
+}
+
+fn by_reason(count: impl Fn(Reason) -> u64) -> Vec<(Reason, u64)> {
+    let counted = Reason::ALL.iter().map(|reason| (*reason, count(*reason)));
+    counted.filter(|(_, count)| *count > 0).collect()
+}
