@@ -136,11 +136,9 @@ fn shown(inputs: &[Vec<u8>]) -> String {
 
 /// A proxy whose time-outs do not hold a mutation up that leaves somebody waiting.
 fn proxy(backend: &HttpBackend) -> Proxy {
-    let short = Duration::from_millis(100);
-    // Also how long a starved backend may take.
-    let patience = Duration::from_millis(500);
+    let short = Duration::from_secs(1);
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).pool(|pool| {
-        pool.response_timeout = patience;
+        pool.response_timeout = short;
         pool.retries = 0;
     });
     let plan = plan.front(|front| {

@@ -7,13 +7,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use common::{Plan, Proxy, get, post, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
 use equipoise_testkit::{
-    Answer, Client, Gate, HttpBackend, Pattern, ReservedPort, Step, eventually, free_port,
+    Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, ReservedPort, Step, eventually, free_port,
 };
 
 fn multiplexed(backend: SocketAddr) -> Plan {
@@ -45,16 +44,15 @@ fn many_clients_share_few_sessions_and_each_gets_its_own_answers() {
     let backend = naming();
     let proxy = multiplexed(backend.address()).pool(|p| {
         p.multiplex_sessions = 2;
-        // A starved backend must not look slow: requests behind slow ones are sent twice.
-        p.multiplex_slow = Duration::from_secs(30);
+        // However busy the machine is, nobody is to be taken for slow here.
+        p.multiplex_slow = PATIENCE;
     });
     let proxy = proxy.start();
     everybody_gets_their_own(proxy.address, 32, 50);
     assert_eq!(backend.completed(), 32 * 50);
     proxy.assert_drops(&[]);
     proxy.assert_nothing_in_flight();
-    // Some may have gone exclusive past a slow answer; 32 sessions would be no multiplexing at all.
-    assert!(backend.counts().open_max < 16, "{:?}", backend.counts());
+    assert!(backend.counts().open_max <= 2, "{:?}", backend.counts());
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum Step {
     Pause(Duration),
     /// Waits until the test opens the gate.
     Wait(Gate),
-    /// Opens a gate that the test waits at.
+    /// Opens the gate, for a test that waits until the steps before were done.
     Open(Gate),
     /// Sends back whatever comes until the peer closes, then closes.
     EchoTunnel,
