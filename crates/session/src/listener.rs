@@ -11,7 +11,7 @@ use socket2::{Domain, Type};
 use crate::config::Protocol;
 use crate::socket::{self, Socket};
 use crate::worker::{Door, Worker};
-use crate::{http, tcp};
+use crate::{http, tcp, udp};
 
 /// Connections that the kernel queues for us.
 const BACKLOG: i32 = 4096;
@@ -42,7 +42,9 @@ fn open(address: SocketAddr, protocol: Protocol, shared: bool) -> io::Result<soc
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    if protocol != Protocol::Udp {
+    if protocol == Protocol::Udp {
+        udp::prepare(&socket, address)?;
+    } else {
         socket.set_reuse_address(true)?;
         // Inherited by accepted sockets, which saves a system call per connection.
         socket.set_tcp_nodelay(true)?;

@@ -227,7 +227,9 @@ impl Direction {
                 Poll::Ready(Err(_)) => return self.end(Turn::ReadFailed),
                 Poll::Pending => {
                     self.held = Held::Nothing;
-                    self.splicing = self.burst >= SPLICE_FROM_BYTES;
+                    if self.burst > 0 {
+                        self.splicing = self.burst >= SPLICE_FROM_BYTES;
+                    }
                     self.burst = 0;
                     return Turn::Waiting;
                 }
@@ -270,11 +272,12 @@ impl Direction {
         from: &Socket,
         worker: &Worker,
     ) -> Poll<io::Result<usize>> {
-        if self.splicing
-            && let Some(read) = ready!(self.read_spliced(cx, from, worker))?
-        {
-            self.splicing = read >= SPLICE_AGAIN_BYTES;
-            return Poll::Ready(Ok(read));
+        if self.splicing {
+            let spliced = ready!(self.read_spliced(cx, from, worker))?;
+            self.splicing = spliced.is_some_and(|read| read >= SPLICE_AGAIN_BYTES);
+            if let Some(read) = spliced {
+                return Poll::Ready(Ok(read));
+            }
         }
         if !matches!(self.held, Held::Copy(_)) {
             self.held = Held::Copy(worker.buffers.take());
@@ -296,7 +299,7 @@ impl Direction {
         from: &Socket,
         worker: &Worker,
     ) -> Poll<io::Result<Option<usize>>> {
-        self.splicing = false;
+        ready!(from.poll_readable(cx))?;
         if !matches!(self.held, Held::Pipe(_)) {
             let Some(pipe) = worker.pipes.take() else { return Poll::Ready(Ok(None)) };
             self.held = Held::Pipe(pipe);
@@ -310,3 +313,6 @@ impl Direction {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,3 +213,6 @@ impl SpliceBody {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! What the tasks of one data-plane thread share. Nothing here is seen by another thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
 use crate::splice::Pipes;
 use crate::stats::{BackendStats, FrontDoorStats};
+use crate::udp::Batch;
 use crate::upstream::IdleSessions;
 
 /// Vectors kept for reuse at the most, and how large one may have grown.
@@ -53,6 +54,7 @@ pub(crate) struct Worker {
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) pipes: Rc<Pipes>,
+    pub(crate) datagrams: OnceCell<Box<RefCell<Batch>>>,
     pub(crate) idle: IdleSessions,
     pub(crate) mux: MuxSessions,
     pub(crate) phase: Cell<Phase>,
@@ -72,6 +74,7 @@ impl Worker {
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
             pipes: Rc::default(),
+            datagrams: OnceCell::new(),
             idle: IdleSessions::default(),
             mux: MuxSessions::default(),
             phase: Cell::new(Phase::Running),

@@ -1,0 +1,338 @@
+//! UDP front doors with real sockets on loopback.
+
+mod common_net;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use common_net::{PATIENCE, Rig, until};
+use equipoise_session::Reason;
+use equipoise_session::config::Protocol;
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn client(rig: &Rig) -> UdpSocket {
+    let socket = socket();
+    socket.connect(rig.address).unwrap();
+    socket
+}
+
+/// A backend that answers each datagram with its own name and the datagram.
+struct Backend {
+    address: SocketAddr,
+    gone: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Backend {
+    fn start(name: u8) -> Backend {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(8 << 20);
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let address = socket.local_addr().unwrap();
+        let gone = Arc::new(AtomicBool::new(false));
+        let ending = gone.clone();
+        let thread = thread::spawn(move || {
+            let mut datagram = vec![name; 65_536];
+            while !ending.load(Relaxed) {
+                if let Ok((bytes, from)) = socket.recv_from(&mut datagram[1..]) {
+                    let all = if bytes < 65_507 { 1 + bytes } else { bytes };
+                    let _ = socket.send_to(&datagram[..all], from);
+                }
+            }
+        });
+        Backend { address, gone, thread: Some(thread) }
+    }
+
+    /// Closes its socket; whoever sends there is refused.
+    fn leave(&mut self) {
+        self.gone.store(true, Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn exchange(client: &UdpSocket, datagram: &[u8]) -> io::Result<(u8, Vec<u8>)> {
+    client.send(datagram)?;
+    let mut reply = vec![0; 65_536];
+    let bytes = client.recv(&mut reply)?;
+    Ok((reply[0], reply[1..bytes].to_vec()))
+}
+
+#[track_caller]
+fn answered_by(client: &UdpSocket, datagram: &[u8]) -> u8 {
+    let (name, rest) = exchange(client, datagram).unwrap();
+    assert_eq!(rest, datagram);
+    name
+}
+
+fn udp(backends: &[&Backend]) -> Rig {
+    let addresses: Vec<_> = backends.iter().map(|backend| backend.address).collect();
+    Rig::start(Protocol::Udp, &addresses, |_| {})
+}
+
+#[test]
+fn each_client_keeps_its_backend_and_gets_its_own_replies() {
+    let (a, b) = (Backend::start(b'a'), Backend::start(b'b'));
+    let rig = udp(&[&a, &b]);
+    let clients: Vec<_> = (0..20).map(|_| client(&rig)).collect();
+    let mut of_client = HashMap::new();
+    for round in 0..5 {
+        for (number, client) in clients.iter().enumerate() {
+            let name = answered_by(client, format!("{number} {round}").as_bytes());
+            assert_eq!(*of_client.entry(number).or_insert(name), name, "client {number}");
+        }
+    }
+    assert!(of_client.values().any(|name| *name == b'a'));
+    assert!(of_client.values().any(|name| *name == b'b'));
+    assert_eq!(rig.count(|stats| &stats.connections), 20);
+    assert_eq!(rig.count(|stats| &stats.connections_open), 20);
+    let requests: u64 = (0..2).map(|at| rig.backend_count(at, |stats| &stats.requests)).sum();
+    assert_eq!(requests, 20);
+}
+
+#[test]
+fn datagrams_of_every_size_pass_whole() {
+    let backend = Backend::start(b'a');
+    let rig = udp(&[&backend]);
+    let client = client(&rig);
+    for bytes in [0, 1, 1472, 1473, 4096, 9000, 65_000, 65_506, 3] {
+        let datagram: Vec<u8> = (0..bytes).map(|at: usize| (at * 7 + at / 251) as u8).collect();
+        assert_eq!(answered_by(&client, &datagram), b'a', "{bytes} bytes");
+    }
+    // The largest: the reply has room for it, but not for the name as well.
+    let (_, rest) = exchange(&client, &[9; 65_507]).unwrap();
+    assert_eq!(rest.len(), 65_506);
+}
+
+#[test]
+fn several_datagrams_of_one_client_stay_in_order() {
+    let backend = Backend::start(b'a');
+    let rig = udp(&[&backend]);
+    let client = client(&rig);
+    for burst in 0..20u8 {
+        for number in 0..50u8 {
+            client.send(&[burst, number]).unwrap();
+        }
+        for number in 0..50u8 {
+            let mut reply = [0; 4];
+            assert_eq!(client.recv(&mut reply).unwrap(), 3);
+            assert_eq!(reply[1..3], [burst, number]);
+        }
+    }
+    assert_eq!(rig.count(|stats| &stats.bytes_in), 2000);
+    // Counted after the replies have left.
+    until("all replies are counted", || rig.count(|stats| &stats.bytes_out) == 3000);
+}
+
+#[test]
+fn two_thousand_clients_are_told_apart() {
+    let (a, b) = (Backend::start(b'a'), Backend::start(b'b'));
+    let rig = udp(&[&a, &b]);
+    let clients: Vec<_> = (0..2000).map(|_| client(&rig)).collect();
+    let mut names = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        names.push(answered_by(client, format!("first of {number}").as_bytes()));
+    }
+    // All at once, as many as the queues of the sockets hold.
+    for chunk in clients.chunks(100).zip(names.chunks(100)) {
+        for (number, client) in chunk.0.iter().enumerate() {
+            client.send(&[number as u8; 9]).unwrap();
+        }
+        for (number, (client, name)) in chunk.0.iter().zip(chunk.1).enumerate() {
+            let mut reply = [0; 20];
+            assert_eq!(client.recv(&mut reply).unwrap(), 10);
+            assert_eq!((reply[0], reply[1..10].to_vec()), (*name, vec![number as u8; 9]));
+        }
+    }
+    assert_eq!(rig.count(|stats| &stats.connections_open), 2000);
+    let drops: u64 = Reason::ALL.iter().map(|reason| rig.drops(*reason)).sum();
+    assert_eq!(drops, 0);
+}
+
+#[test]
+fn a_full_table_drops_new_clients_and_keeps_the_old() {
+    let backend = Backend::start(b'a');
+    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+        wishes.door.limits.connections_max = 1;
+    });
+    // One client per thread fits; the kernel decides which thread gets which.
+    let clients: Vec<_> = (0..30).map(|_| client(&rig)).collect();
+    for client in &clients {
+        client.send(b"x").unwrap();
+    }
+    let counted = || rig.drops(Reason::TooManyClients) + rig.count(|stats| &stats.connections_open);
+    until("all datagrams are accounted for", || counted() == 30);
+    let open = rig.count(|stats| &stats.connections_open);
+    assert!((1..=2).contains(&open), "{open}");
+    let answered = |client: &&UdpSocket| {
+        client.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        client.recv(&mut [0; 9]).is_ok()
+    };
+    let kept: Vec<_> = clients.iter().filter(answered).collect();
+    assert_eq!(kept.len() as u64, open);
+    for client in kept {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(answered_by(client, b"still here"), b'a');
+    }
+}
+
+#[test]
+fn a_client_whose_backend_refuses_gets_another() {
+    let (mut a, b) = (Backend::start(b'a'), Backend::start(b'b'));
+    let rig = udp(&[&a, &b]);
+    let clients: Vec<_> = (0..10).map(|_| client(&rig)).collect();
+    let names: Vec<_> = clients.iter().map(|client| answered_by(client, b"hello")).collect();
+    a.leave();
+    for (client, name) in clients.iter().zip(names) {
+        if name == b'b' {
+            assert_eq!(answered_by(client, b"hello"), b'b', "who was not concerned stays");
+            continue;
+        }
+        // The refusal comes after a datagram is gone; that one is the network's loss.
+        let before = rig.failures(0, Reason::ConnectRefused);
+        client.send(b"lost").unwrap();
+        until("the refusal is seen", || rig.failures(0, Reason::ConnectRefused) > before);
+        assert_eq!(answered_by(client, b"hello again"), b'b');
+    }
+    assert_eq!(rig.backends[0].live.in_flight.load(Relaxed), 0);
+}
+
+#[test]
+fn a_pool_that_refuses_is_reported_and_costs_no_clients_place() {
+    let mut a = Backend::start(b'a');
+    a.leave();
+    let mut rig = udp(&[&a]);
+    let client = client(&rig);
+    until("five failures in a row are reported", || {
+        client.send(b"anybody?").unwrap();
+        rig.failures(0, Reason::ConnectRefused) >= 5
+    });
+    assert!(rig.events.try_recv().is_ok());
+    assert_eq!(rig.count(|stats| &stats.connections_open), 1);
+}
+
+#[test]
+fn without_a_backend_datagrams_are_dropped_until_there_is_one() {
+    let backend = Backend::start(b'a');
+    let mut rig = udp(&[&backend]);
+    rig.publish(&[]);
+    let client = client(&rig);
+    client.send(b"x").unwrap();
+    until("it is counted", || rig.drops(Reason::NoBackend) == 1);
+    rig.publish(&[0]);
+    assert_eq!(answered_by(&client, b"y"), b'a');
+}
+
+#[test]
+fn a_change_of_the_pool_moves_no_client_but_those_of_a_backend_set_down() {
+    let (a, b) = (Backend::start(b'a'), Backend::start(b'b'));
+    let mut rig = udp(&[&a, &b]);
+    rig.publish(&[0]);
+    let clients: Vec<_> = (0..10).map(|_| client(&rig)).collect();
+    for client in &clients {
+        assert_eq!(answered_by(client, b"x"), b'a');
+    }
+    // Draining: not eligible any more, but it keeps what it has.
+    rig.publish(&[1]);
+    for client in &clients {
+        assert_eq!(answered_by(client, b"x"), b'a');
+    }
+    assert_eq!(answered_by(&client(&rig), b"x"), b'b');
+    rig.down(0);
+    until("its clients are cut", || rig.drops(Reason::BackendRemoved) == 10);
+    for client in &clients {
+        assert_eq!(answered_by(client, b"x"), b'b');
+    }
+}
+
+#[test]
+fn idle_clients_are_forgotten_and_busy_ones_are_not() {
+    let backend = Backend::start(b'a');
+    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+        wishes.door.timeouts.idle = Duration::from_secs(2);
+        wishes.door.access_log = 1.0;
+    });
+    let (busy, quiet) = (client(&rig), client(&rig));
+    answered_by(&quiet, b"hello");
+    until("one is left", || {
+        answered_by(&busy, b"x");
+        rig.count(|stats| &stats.connections) == 2
+            && rig.count(|stats| &stats.connections_open) == 1
+    });
+    assert_eq!(rig.in_flight(), 1);
+    until("the line is written", || !rig.log.text().is_empty());
+    let from = quiet.local_addr().unwrap();
+    let text = rig.log.text();
+    assert!(text.contains(&format!("client={from} backend=\"b0\"")), "{text}");
+    assert!(text.contains("bytes_in=5 bytes_out=6 end=done"), "{text}");
+    answered_by(&quiet, b"hello");
+    assert_eq!(rig.count(|stats| &stats.connections), 3);
+}
+
+#[test]
+fn a_stop_ends_when_the_clients_are_quiet_and_takes_no_new_ones() {
+    let backend = Backend::start(b'a');
+    let rig = udp(&[&backend]);
+    let busy = client(&rig);
+    answered_by(&busy, b"x");
+    let (stats, address) = (rig.stats.clone(), rig.address);
+    let (ended, over) = mpsc::channel();
+    thread::spawn(move || ended.send(rig.stop(PATIENCE)).unwrap());
+    let refused = || stats.sum(|shard| shard.drops[Reason::ShuttingDown as usize].get());
+    until("a newcomer is refused", || {
+        answered_by(&busy, b"x");
+        // One that still comes in time is quiet from then on.
+        let _ = socket().send_to(b"too late", address);
+        refused() > 0
+    });
+    assert!(over.try_recv().is_err(), "the busy client is still served");
+    answered_by(&busy, b"x");
+    let (report, _) = over.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(report.cut, 0);
+}
+
+#[test]
+fn clients_that_outlast_the_grace_period_are_cut_and_reported() {
+    let backend = Backend::start(b'a');
+    let rig = udp(&[&backend]);
+    answered_by(&client(&rig), b"x");
+    let (stats, live) = (rig.stats.clone(), rig.backends[0].live.clone());
+    let (report, _) = rig.stop(Duration::ZERO);
+    assert_eq!(report.cut, 1);
+    assert_eq!(stats.sum(|shard| shard.drops[Reason::ShuttingDown as usize].get()), 1);
+    assert_eq!(live.in_flight.load(Relaxed), 0);
+}
+
+#[test]
+fn replies_come_from_the_address_that_the_client_sent_to() {
+    let backend = Backend::start(b'a');
+    for (any, one, from) in [("0.0.0.0", "127.9.8.7", "127.0.0.1:0"), ("::", "::1", "[::1]:0")] {
+        let probe = match UdpSocket::bind((any, 0)) {
+            Ok(probe) => probe,
+            Err(error) => {
+                println!("skipped for {any}: no such address family here ({error})");
+                continue;
+            }
+        };
+        let port = probe.local_addr().unwrap().port();
+        drop(probe);
+        let _rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+            wishes.door.listen = SocketAddr::new(any.parse().unwrap(), port);
+        });
+        let client = UdpSocket::bind(from).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = SocketAddr::new(one.parse().unwrap(), port);
+        client.send_to(b"x", to).unwrap();
+        let (_, replied) = client.recv_from(&mut [0; 9]).unwrap();
+        assert_eq!(replied, to);
+    }
+}
