@@ -18,12 +18,16 @@ use crate::splice::{CHUNK_BYTES, Pipe};
 use crate::upstream::Session;
 use crate::worker::{Door, Lease, Phase, Worker};
 
-/// A direction begins to splice when this much has come without a pause: by then copying costs more
-/// (measured on loopback and on a stream of 1448-byte segments, see the module's tests for the switch).
-const SPLICE_FROM_BYTES: usize = 64 << 10;
+/// A direction splices when this much, a buffer full, has come without a pause; and from the start of a
+/// burst when the one before was as large.
+///
+/// Measured on loopback, CPU per exchange of the proxy, copied / spliced: 12 KB 22 / 19 us (equal within
+/// the noise), 20 KB 30 / 20, 100 KB 82 / 26, 1 MB 507 / 201. Copying through 64 KiB buffers costs 24, 43
+/// and 326, so that larger buffers do not make up for it.
+const SPLICE_FROM_BYTES: usize = BUFFER_BYTES;
 
-/// A splice that moved less has probably emptied the socket, so that the next read copies: it either
-/// finds nothing, as a splice would, or little, which is cheaper to copy.
+/// A splice that moved less has probably emptied the socket. The next read then copies, and so finds out
+/// for the price of the `EAGAIN` that a splice would end in too. 32, 128, 256 and 512 KiB measure alike.
 const SPLICE_AGAIN_BYTES: usize = 128 << 10;
 
 /// Reads of one direction in one turn of the task, so that others get theirs.
@@ -286,7 +290,7 @@ impl Direction {
         let space = buffer.space();
         let read = ready!(from.poll_read(cx, space))?;
         buffer.filled(read);
-        self.splicing = read >= BUFFER_BYTES && self.burst + read >= SPLICE_FROM_BYTES;
+        self.splicing = read >= BUFFER_BYTES;
         Poll::Ready(Ok(read))
     }
 

@@ -16,7 +16,8 @@ use std::task::{Context, Poll, ready};
 use crate::socket::Socket;
 
 /// Size of a pipe. It counts against `/proc/sys/fs/pipe-user-pages-soft` (64 MiB per user by default)
-/// whether it holds anything or not.
+/// whether it holds anything or not, and bounds what a slow receiver pins in the kernel. CPU per 1 MB
+/// exchange with pipes of 64 KiB, 256 KiB, 512 KiB and 1 MiB: 414, 202, 184, 200 us.
 const PIPE_BYTES: usize = 256 << 10;
 
 /// A pipe that the kernel made smaller (the user's pages are used up: then it gives two) is not worth

@@ -174,6 +174,7 @@ fn mutated_requests_reach_the_backend_as_the_proxy_understood_them() {
         proxy.assert_nothing_in_flight();
         let seen = backend.requests().len() as u64;
         assert_eq!(seen, sent_upstream(), "requests at the backend, and sent:\n{}", shown(inputs));
+        assert_eq!(backend.malformed(), Vec::<String>::new(), "{}", shown(inputs));
         let requests = proxy.stats.sum(|s| s.requests.get());
         assert!(seen <= requests, "{seen} at the backend of {requests}:\n{}", shown(inputs));
         let most = inputs.iter().map(|i| 1 + i.windows(5).filter(|w| *w == b"HTTP/").count());

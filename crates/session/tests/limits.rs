@@ -28,16 +28,14 @@ fn a_head_over_its_limits_is_answered_431(mode: Upstream) {
         ("a line that does not end", long.clone()),
     ];
     for (count, (name, request)) in (1..).zip(cases) {
-        for (bytewise, count) in [(false, 2 * count - 1), (true, 2 * count)] {
-            let mut client = proxy.connect();
-            match bytewise {
-                false => drop(client.try_send(&request)),
-                true => drop(client.send_bytewise(&request)),
-            }
-            assert_eq!(client.response().map(|r| r.status()), Ok(431), "{name}");
-            assert_ne!(client.read_to_end().1, Ending::StillOpen, "{name}");
-            proxy.assert_drops(&[(Reason::RequestHeadTooLarge, count)]);
+        let mut client = proxy.connect();
+        match count % 2 {
+            0 => drop(client.try_send(&request)),
+            _ => drop(client.send_bytewise(&request)),
         }
+        assert_eq!(client.response().map(|r| r.status()), Ok(431), "{name}");
+        assert_ne!(client.read_to_end().1, Ending::StillOpen, "{name}");
+        proxy.assert_drops(&[(Reason::RequestHeadTooLarge, count)]);
     }
     assert_eq!(backend.counts().bytes, 0);
 }

@@ -166,6 +166,7 @@ const CHUNKS: &[(&str, &[u8])] = &[
     ("size with 0x", b"0x3\r\nabc\r\n0\r\n\r\n"),
     ("size with an underscore", b"0_3\r\nabc\r\n0\r\n\r\n"),
     ("blank before the size", b" 3\r\nabc\r\n0\r\n\r\n"),
+    ("blank behind the size", b"3 \r\nabc\r\n0\r\n\r\n"),
     ("bare LF behind the size", b"3\nabc\r\n0\r\n\r\n"),
     ("bare CR behind the size", b"3\rabc\r\n0\r\n\r\n"),
     ("two CR behind the size", b"3\r\r\nabc\r\n0\r\n\r\n"),
