@@ -1,4 +1,40 @@
-//! The parts of the `equipoise` binary that its tests share with it.
+//! The `equipoise` binary, as a library that its tests share with it.
 
+mod cli;
 pub mod commands;
 pub mod config;
+mod demo;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => block_on(run::run(&args.file)),
+        Command::Check(args) => commands::check::run(&args).map_err(Into::into),
+        Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
+        Command::Demo(args) => block_on(demo::run(args)),
+        Command::Status(args) => block_on(commands::status::run(args)),
+        Command::Drain(args) => block_on(commands::change::run("drain", args)),
+        Command::Undrain(args) => block_on(commands::change::run("undrain", args)),
+        Command::Enable(args) => block_on(commands::change::run("enable", args)),
+        Command::Disable(args) => block_on(commands::change::run("disable", args)),
+        Command::Weight(args) => block_on(commands::weight::run(args)),
+        Command::Reload(args) => block_on(commands::reload::run(args)),
+        Command::SampleBackend(args) => block_on(demo::sample::run(args)),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("{}", cli::message(&error));
+        ExitCode::FAILURE
+    })
+}
+
+/// Everything but the data plane runs on this one thread.
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

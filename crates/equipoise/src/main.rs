@@ -1,1 +1,5 @@
-fn main() {}
+//! equipoise: one load balancer from the name to the slice.
+
+fn main() -> std::process::ExitCode {
+    equipoise::main()
+}

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use socket2::{Domain, SockRef, Type};
 use tokio::io::unix::AsyncFd;
@@ -145,8 +145,27 @@ impl Socket {
         let _ = SockRef::from(self.fd.get_ref()).set_linger(Some(std::time::Duration::ZERO));
     }
 
+    /// Whether nothing has come that was not read, and the peer has not closed. Asks the kernel only if
+    /// there was an event; wakes nobody later.
+    pub(crate) fn is_silent(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(mut guard)) = self.fd.poll_read_ready(&mut cx) else { return true };
+        match self.peek() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                guard.clear_ready();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the peer has reset the connection (as against half-closed it); consumes nothing.
     pub(crate) fn is_reset(&self) -> bool {
+        self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
+    }
+
+    /// How many bytes of at most one could be read now.
+    fn peek(&self) -> io::Result<usize> {
         let mut byte = 0u8;
         // SAFETY: the pointer and length describe `byte`; MSG_PEEK leaves the stream as it is.
         let read = unsafe {
@@ -157,7 +176,7 @@ impl Socket {
                 libc::MSG_PEEK | libc::MSG_DONTWAIT,
             )
         };
-        read < 0 && io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) }
     }
 
     /// Bytes that the peer's kernel has acknowledged, ever; `None` where the kernel does not say.

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::live::BackendLive;
@@ -52,11 +51,6 @@ impl Session {
     fn stats(&self) -> &BackendStats {
         self.live.stats.shard(self.thread)
     }
-
-    fn is_silent(&self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        self.socket.poll_readable(&mut cx).is_pending()
-    }
 }
 
 impl Drop for Session {
@@ -96,7 +90,7 @@ impl IdleSessions {
         let sessions = all.get_mut(backend as usize)?;
         while let Some((_, session)) = sessions.pop_back() {
             // One that has become readable was closed by the backend, or says something unasked.
-            if session.is_silent() {
+            if session.socket.is_silent() {
                 session.stats().sessions_reused.add(1);
                 return Some(session);
             }
@@ -133,7 +127,7 @@ impl IdleSessions {
             while sessions.front().is_some_and(|(since, _)| now.duration_since(*since) >= bound) {
                 sessions.pop_front();
             }
-            sessions.retain(|(_, session)| session.is_silent());
+            sessions.retain(|(_, session)| session.socket.is_silent());
         }
     }
 }

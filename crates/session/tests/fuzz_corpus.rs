@@ -136,7 +136,7 @@ fn shown(inputs: &[Vec<u8>]) -> String {
 
 /// A proxy whose time-outs do not hold a mutation up that leaves somebody waiting.
 fn proxy(backend: &HttpBackend) -> Proxy {
-    let short = Duration::from_millis(100);
+    let short = Duration::from_secs(1);
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).pool(|pool| {
         pool.response_timeout = short;
         pool.retries = 0;
@@ -174,6 +174,7 @@ fn mutated_requests_reach_the_backend_as_the_proxy_understood_them() {
         proxy.assert_nothing_in_flight();
         let seen = backend.requests().len() as u64;
         assert_eq!(seen, sent_upstream(), "requests at the backend, and sent:\n{}", shown(inputs));
+        assert_eq!(backend.malformed(), Vec::<String>::new(), "{}", shown(inputs));
         let requests = proxy.stats.sum(|s| s.requests.get());
         assert!(seen <= requests, "{seen} at the backend of {requests}:\n{}", shown(inputs));
         let most = inputs.iter().map(|i| 1 + i.windows(5).filter(|w| *w == b"HTTP/").count());

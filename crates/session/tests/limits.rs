@@ -8,81 +8,98 @@ use equipoise_session::config::Upstream;
 use equipoise_testkit::{Answer, Client, Ending, HttpBackend, eventually};
 
 both_upstreams! {
-    fn a_head_over_its_limits_is_answered_431(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Plan::new(mode, &[backend.address()]).start();
-        let long = "x".repeat(100 << 10);
-        let many: String = (0..100).map(|n| format!("X-{n}: y\r\n")).collect();
-        let cases = [
-            ("one header of 100 KB", request("GET", "/", &format!("X: {long}\r\n"))),
-            ("a name of 100 KB", request("GET", "/", &format!("{long}: x\r\n"))),
-            ("a target of 100 KB", get(&format!("/{long}"))),
-            ("101 headers", request("GET", "/", &many)),
-            ("a head that does not end", format!("GET / HTTP/1.1\r\nX: {long}")),
-            ("a line that does not end", long.clone()),
-        ];
-        for (count, (name, request)) in (1..).zip(cases) {
-            for (bytewise, count) in [(false, 2 * count - 1), (true, 2 * count)] {
-                let mut client = proxy.connect();
-                match bytewise {
-                    false => drop(client.try_send(&request)),
-                    true => drop(client.send_bytewise(&request)),
-                }
-                assert_eq!(client.response().map(|r| r.status()), Ok(431), "{name}");
-                assert_ne!(client.read_to_end().1, Ending::StillOpen, "{name}");
-                proxy.assert_drops(&[(Reason::RequestHeadTooLarge, count)]);
-            }
-        }
-        assert_eq!(backend.counts().bytes, 0);
-    }
+    a_head_over_its_limits_is_answered_431,
+    a_head_at_its_limits_passes,
+    a_body_over_its_limit_is_answered_413,
+    a_body_at_its_limit_passes,
+}
 
-    fn a_head_at_its_limits_passes(mode) {
-        let backend = HttpBackend::named("x");
-        let proxy = Plan::new(mode, &[backend.address()]).front(|f| f.limits.head_bytes_max = 5000).start();
-        let many: String = (0..99).map(|n| format!("X-{n}: y\r\n")).collect();
-        assert_eq!(proxy.ask(request("GET", "/", &many)).status(), 200);
-        let frame = request("GET", "/", "X: \r\n").len();
-        for (bytes, status) in [(4999, 200), (5000, 200), (5001, 431)] {
-            let head = request("GET", "/", &format!("X: {}\r\n", "y".repeat(bytes - frame)));
-            assert_eq!((head.len(), proxy.ask(&head).status()), (bytes, status));
+fn a_head_over_its_limits_is_answered_431(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Plan::new(mode, &[backend.address()]).start();
+    let long = "x".repeat(100 << 10);
+    let many: String = (0..100).map(|n| format!("X-{n}: y\r\n")).collect();
+    let cases = [
+        ("one header of 100 KB", request("GET", "/", &format!("X: {long}\r\n"))),
+        ("a name of 100 KB", request("GET", "/", &format!("{long}: x\r\n"))),
+        ("a target of 100 KB", get(&format!("/{long}"))),
+        ("101 headers", request("GET", "/", &many)),
+        ("a head that does not end", format!("GET / HTTP/1.1\r\nX: {long}")),
+        ("a line that does not end", long.clone()),
+    ];
+    for (count, (name, request)) in (1..).zip(cases) {
+        let mut client = proxy.connect();
+        match count % 2 {
+            0 => drop(client.try_send(&request)),
+            _ => drop(client.send_bytewise(&request)),
         }
+        assert_eq!(client.response().map(|r| r.status()), Ok(431), "{name}");
+        assert_ne!(client.read_to_end().1, Ending::StillOpen, "{name}");
+        proxy.assert_drops(&[(Reason::RequestHeadTooLarge, count)]);
     }
+    assert_eq!(backend.counts().bytes, 0);
+}
 
-    fn a_body_over_its_limit_is_answered_413(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Plan::new(mode, &[backend.address()]).front(|f| f.limits.body_bytes_max = Some(1000)).start();
-        let body = "x".repeat(1001);
-        let sized = request("POST", "/", "Content-Length: 1001\r\n");
-        let chunked = request("POST", "/", "Transfer-Encoding: chunked\r\n");
-        let cases = [
-            ("announced, not sent", sized.clone()),
-            ("announced and sent", format!("{sized}{body}")),
-            ("announced, 100-continue", request("POST", "/", "Content-Length: 1001\r\nExpect: 100-continue\r\n")),
-            ("one chunk", format!("{chunked}3e9\r\n{body}\r\n0\r\n\r\n")),
-            ("one chunk, not sent", format!("{chunked}fffffff\r\n")),
-            ("many chunks", format!("{chunked}{}", "64\r\n".to_owned() + &"y".repeat(100) + "\r\n").repeat(1) + &("64\r\n".to_owned() + &"y".repeat(100) + "\r\n").repeat(10)),
-        ];
-        for (count, (name, request)) in (1..).zip(cases) {
-            let mut client = proxy.connect();
-            let _ = client.try_send(&request);
-            assert_eq!(client.response().map(|r| r.status()), Ok(413), "{name}");
-            assert_ne!(client.read_to_end().1, Ending::StillOpen, "{name}");
-            proxy.assert_drops(&[(Reason::RequestBodyTooLarge, count)]);
-        }
-        assert_eq!(backend.completed(), 0);
-        assert!(!backend.requests().iter().any(|r| r.head.header("content-length").is_some()), "what announces too much reaches no backend");
-        proxy.assert_nothing_in_flight();
+fn a_head_at_its_limits_passes(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let proxy =
+        Plan::new(mode, &[backend.address()]).front(|f| f.limits.head_bytes_max = 5000).start();
+    let many: String = (0..99).map(|n| format!("X-{n}: y\r\n")).collect();
+    assert_eq!(proxy.ask(request("GET", "/", &many)).status(), 200);
+    let frame = request("GET", "/", "X: \r\n").len();
+    for (bytes, status) in [(4999, 200), (5000, 200), (5001, 431)] {
+        let head = request("GET", "/", &format!("X: {}\r\n", "y".repeat(bytes - frame)));
+        assert_eq!((head.len(), proxy.ask(&head).status()), (bytes, status));
     }
+}
 
-    fn a_body_at_its_limit_passes(mode) {
-        let backend = HttpBackend::always(Answer::ok("x"));
-        let proxy = Plan::new(mode, &[backend.address()]).front(|f| f.limits.body_bytes_max = Some(1000)).start();
-        let body = "x".repeat(1000);
-        assert_eq!(proxy.ask(common::post("/", &body)).status(), 200);
-        assert_eq!(proxy.ask(common::post_chunked("/", &body)).status(), 200);
-        assert_eq!(proxy.ask(get("/")).status(), 200);
-        assert_eq!(backend.requests().iter().map(|r| r.body_bytes).collect::<Vec<_>>(), [1000, 1000, 0]);
+fn a_body_over_its_limit_is_answered_413(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Plan::new(mode, &[backend.address()])
+        .front(|f| f.limits.body_bytes_max = Some(1000))
+        .start();
+    let body = "x".repeat(1001);
+    let sized = request("POST", "/", "Content-Length: 1001\r\n");
+    let chunked = request("POST", "/", "Transfer-Encoding: chunked\r\n");
+    let cases = [
+        ("announced, not sent", sized.clone()),
+        ("announced and sent", format!("{sized}{body}")),
+        (
+            "announced, 100-continue",
+            request("POST", "/", "Content-Length: 1001\r\nExpect: 100-continue\r\n"),
+        ),
+        ("one chunk", format!("{chunked}3e9\r\n{body}\r\n0\r\n\r\n")),
+        ("one chunk that has only begun", format!("{chunked}fffffff\r\n{body}")),
+        ("many chunks", chunked.clone() + &format!("64\r\n{}\r\n", "y".repeat(100)).repeat(11)),
+    ];
+    for (count, (name, request)) in (1..).zip(cases) {
+        let mut client = proxy.connect();
+        let _ = client.try_send(&request);
+        assert_eq!(client.response().map(|r| r.status()), Ok(413), "{name}");
+        assert_ne!(client.read_to_end().1, Ending::StillOpen, "{name}");
+        proxy.assert_drops(&[(Reason::RequestBodyTooLarge, count)]);
     }
+    assert_eq!(backend.completed(), 0);
+    assert!(
+        !backend.requests().iter().any(|r| r.head.header("content-length").is_some()),
+        "what announces too much reaches no backend"
+    );
+    proxy.assert_nothing_in_flight();
+}
+
+fn a_body_at_its_limit_passes(mode: Upstream) {
+    let backend = HttpBackend::always(Answer::ok("x"));
+    let proxy = Plan::new(mode, &[backend.address()])
+        .front(|f| f.limits.body_bytes_max = Some(1000))
+        .start();
+    let body = "x".repeat(1000);
+    assert_eq!(proxy.ask(common::post("/", &body)).status(), 200);
+    assert_eq!(proxy.ask(common::post_chunked("/", &body)).status(), 200);
+    assert_eq!(proxy.ask(get("/")).status(), 200);
+    assert_eq!(
+        backend.requests().iter().map(|r| r.body_bytes).collect::<Vec<_>>(),
+        [1000, 1000, 0]
+    );
 }
 
 #[test]

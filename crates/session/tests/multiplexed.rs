@@ -12,7 +12,7 @@ use common::{Plan, Proxy, get, post, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
 use equipoise_testkit::{
-    Answer, Client, Gate, HttpBackend, Pattern, ReservedPort, Step, eventually, free_port,
+    Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, ReservedPort, Step, eventually, free_port,
 };
 
 fn multiplexed(backend: SocketAddr) -> Plan {
@@ -42,13 +42,17 @@ fn everybody_gets_their_own(address: SocketAddr, clients: usize, requests: usize
 #[test]
 fn many_clients_share_few_sessions_and_each_gets_its_own_answers() {
     let backend = naming();
-    let proxy = multiplexed(backend.address()).pool(|p| p.multiplex_sessions = 2).start();
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 2;
+        // However busy the machine is, nobody is to be taken for slow here.
+        p.multiplex_slow = PATIENCE;
+    });
+    let proxy = proxy.start();
     everybody_gets_their_own(proxy.address, 32, 50);
     assert_eq!(backend.completed(), 32 * 50);
     proxy.assert_drops(&[]);
     proxy.assert_nothing_in_flight();
-    // Some may have gone exclusive past a slow answer; 32 sessions would be no multiplexing at all.
-    assert!(backend.counts().open_max < 16, "{:?}", backend.counts());
+    assert!(backend.counts().open_max <= 2, "{:?}", backend.counts());
 }
 
 #[test]
@@ -58,7 +62,7 @@ fn answers_of_every_shape_stay_with_their_requests() {
         let number: u32 = target[1..].parse().expect("a number");
         match number % 6 {
             0 => Answer::ok(target),
-            1 => Answer::chunked(&[target, "", "!"], &["X-Sum: 1"][..(number % 2) as usize]),
+            1 => Answer::chunked(&[target, "!"], &["X-Sum: 1"][..(number % 2) as usize]),
             2 => Answer::bare(204).header_lines(&format!("X-Target: {target}\r\n")),
             3 => Answer::bare(304).header_lines(&format!("X-Target: {target}\r\n")),
             4 => Answer::ok(target).after_interim("HTTP/1.1 103 Early Hints\r\n\r\n"),

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Plan, Proxy, both_upstreams, get, post, request};
-use equipoise_session::config::{FrontDoor, Protocol};
+use equipoise_session::config::{FrontDoor, Protocol, Upstream};
 use equipoise_session::stats::Sharded;
 use equipoise_session::{Reason, Snapshot};
 use equipoise_testkit::{Answer, Client, Ending, Gate, HttpBackend, Step, eventually, free_port};
@@ -36,173 +36,199 @@ fn load(address: std::net::SocketAddr, keep: bool, stop: &AtomicBool) -> (usize,
 }
 
 both_upstreams! {
-    fn two_hundred_snapshots_under_load_fail_no_request(mode) {
-        let backends: Vec<_> = (0..3).map(|n| HttpBackend::named(&n.to_string())).collect();
-        let addresses: Vec<_> = backends.iter().map(HttpBackend::address).collect();
-        let mut proxy = Plan::new(mode, &addresses).threads(2).start();
-        let (address, stop) = (proxy.address, AtomicBool::new(false));
-        thread::scope(|scope| {
-            let clients: Vec<_> = (0..6).map(|c| {
+    two_hundred_snapshots_under_load_fail_no_request,
+    a_request_in_flight_outlives_its_backends_removal,
+    a_tunnel_outlives_its_backends_and_its_front_doors_removal,
+    a_backend_that_is_set_down_has_its_requests_cut,
+    a_front_door_that_is_gone_refuses_and_keeps_what_it_had,
+    a_second_front_door_opens_and_serves_the_same_pool,
+    new_limits_hold_for_the_next_request_of_an_open_connection,
+    a_stop_finishes_what_is_in_flight_and_refuses_the_rest,
+    a_stop_cuts_and_counts_what_outlives_its_grace,
+}
+
+fn two_hundred_snapshots_under_load_fail_no_request(mode: Upstream) {
+    let backends: Vec<_> = (0..3).map(|n| HttpBackend::named(&n.to_string())).collect();
+    let addresses: Vec<_> = backends.iter().map(HttpBackend::address).collect();
+    let mut proxy = Plan::new(mode, &addresses).threads(2).start();
+    let (address, stop) = (proxy.address, AtomicBool::new(false));
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..6)
+            .map(|c| {
                 let stop = &stop;
                 scope.spawn(move || load(address, c % 2 == 0, stop))
-            }).collect();
-            let all = proxy.backends.clone();
-            for round in 0..200 {
-                // One backend leaves or comes back, as an object of its own or as it was.
-                proxy.backends = all.clone();
-                if round % 2 == 0 {
-                    proxy.backends.remove(round / 2 % 3);
-                }
-                if round % 5 == 0 {
-                    proxy.add_backend(addresses[0]);
-                }
-                proxy.options.retries = 1 + (round % 2) as u32;
-                let seen = backends[0].requests().len() + backends[1].requests().len() + backends[2].requests().len();
-                proxy.publish().expect("no new door");
-                let now = || backends.iter().map(|b| b.requests().len()).sum::<usize>();
-                assert!(eventually(|| now() > seen), "the load goes on");
+            })
+            .collect();
+        let all = proxy.backends.clone();
+        for round in 0..200 {
+            // One backend leaves or comes back, as an object of its own or as it was.
+            proxy.backends = all.clone();
+            if round % 2 == 0 {
+                proxy.backends.remove(round / 2 % 3);
             }
-            stop.store(true, Relaxed);
-            for client in clients {
-                let (count, wrong) = client.join().expect("it runs to its end");
-                assert!(count > 0 && wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong.join("\n"));
+            if round % 5 == 0 {
+                proxy.add_backend(addresses[0]);
             }
-        });
-        proxy.assert_drops(&[]);
-        proxy.assert_nothing_in_flight();
-    }
+            proxy.options.retries = 1 + (round % 2) as u32;
+            let seen = backends[0].requests().len()
+                + backends[1].requests().len()
+                + backends[2].requests().len();
+            proxy.publish().expect("no new door");
+            let now = || backends.iter().map(|b| b.requests().len()).sum::<usize>();
+            assert!(eventually(|| now() > seen), "the load goes on");
+        }
+        stop.store(true, Relaxed);
+        for client in clients {
+            let (count, wrong) = client.join().expect("it runs to its end");
+            assert!(
+                count > 0 && wrong.is_empty(),
+                "{} of {count}: {}",
+                wrong.len(),
+                wrong.join("\n")
+            );
+        }
+    });
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
 
-    fn a_request_in_flight_outlives_its_backends_removal(mode) {
-        let gate = Gate::new();
-        let held = HttpBackend::always(Answer::ok("old").first(Step::Wait(gate.clone())));
-        let fresh = HttpBackend::named("new");
-        let mut proxy = Plan::new(mode, &[held.address()]).start();
-        let mut client = proxy.connect();
+fn a_request_in_flight_outlives_its_backends_removal(mode: Upstream) {
+    let gate = Gate::new();
+    let held = HttpBackend::always(Answer::ok("old").first(Step::Wait(gate.clone())));
+    let fresh = HttpBackend::named("new");
+    let mut proxy = Plan::new(mode, &[held.address()]).start();
+    let mut client = proxy.connect();
+    client.send(post("/", "abc"));
+    assert!(held.wait(|r| r.len() == 1));
+    proxy.backends.clear();
+    proxy.add_backend(fresh.address());
+    proxy.publish().expect("no new door");
+    assert_eq!(proxy.ask(get("/")).text(), "new");
+    gate.open();
+    assert_eq!(client.response().map(|r| r.text()), Ok("old".to_owned()));
+    assert_eq!(client.ask(get("/")).map(|r| r.text()), Ok("new".to_owned()));
+    assert!(held.acceptor().wait(|c| c.open == 0), "sessions to a removed backend are not kept");
+    proxy.assert_drops(&[]);
+}
+
+fn a_tunnel_outlives_its_backends_and_its_front_doors_removal(mode: Upstream) {
+    let backend = HttpBackend::always(Answer::upgrade("websocket"));
+    let mut proxy = Proxy::before(mode, &backend);
+    let mut client = proxy.connect();
+    client.send(request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
+    assert_eq!(client.response().map(|r| r.status()), Ok(101));
+    proxy.backends.clear();
+    proxy.publish().expect("no new door");
+    proxy.fronts.clear();
+    proxy.publish().expect("no new door");
+    for _ in 0..3 {
+        client.send("ping");
+        assert_eq!(client.read_exactly(4), Ok(b"ping".to_vec()));
+    }
+}
+
+fn a_backend_that_is_set_down_has_its_requests_cut(mode: Upstream) {
+    let backend = HttpBackend::always(Answer::hang());
+    let mut proxy = Proxy::before(mode, &backend);
+    let mut client = proxy.connect();
+    client.send(post("/", "abc"));
+    assert!(backend.wait(|r| r.len() == 1));
+    proxy.backends[0].live.cut.store(true, Relaxed);
+    let cut = proxy.backends.remove(0);
+    proxy.publish().expect("no new door");
+    assert_eq!(client.response().map(|r| r.status()), Ok(502));
+    assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
+    proxy.assert_drops(&[(Reason::BackendRemoved, 1)]);
+    assert!(eventually(|| cut.live.in_flight.load(Relaxed) == 0));
+}
+
+fn a_front_door_that_is_gone_refuses_and_keeps_what_it_had(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let mut proxy = Proxy::before(mode, &backend);
+    let gate = Gate::new();
+    let held = HttpBackend::always(Answer::ok("held").first(Step::Wait(gate.clone())));
+    let mut client = proxy.connect();
+    assert_eq!(client.ask(get("/")).map(|r| r.text()), Ok("x".to_owned()));
+    proxy.backends.clear();
+    proxy.add_backend(held.address());
+    proxy.publish().expect("no new door");
+    client.send(get("/"));
+    assert!(held.wait(|r| r.len() == 1));
+    let front = proxy.fronts.remove(0);
+    proxy.publish().expect("no new door");
+    assert!(eventually(|| std::net::TcpStream::connect(proxy.address).is_err()), "it refuses");
+    gate.open();
+    assert_eq!(client.response().map(|r| r.text()), Ok("held".to_owned()));
+    let (_, config, stats) = front;
+    proxy.add_front(config, stats);
+    proxy.publish().expect("the port is reserved");
+    assert_eq!(proxy.ask(get("/")).text(), "held", "it opens again on its port");
+}
+
+fn a_second_front_door_opens_and_serves_the_same_pool(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let mut proxy = Proxy::before(mode, &backend);
+    let port = free_port();
+    let stats = Arc::new(Sharded::new(1));
+    proxy.add_front(FrontDoor::new(port.address(), Protocol::Http, "web"), stats.clone());
+    proxy.publish().expect("the port is reserved");
+    assert_eq!(Client::exchange(port.address(), get("/")).map(|r| r.text()), Ok("x".to_owned()));
+    assert_eq!(proxy.ask(get("/")).text(), "x");
+    assert_eq!((stats.sum(|s| s.requests.get()), proxy.stats.sum(|s| s.requests.get())), (1, 1));
+}
+
+fn new_limits_hold_for_the_next_request_of_an_open_connection(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let mut proxy = Proxy::before(mode, &backend);
+    let mut client = proxy.connect();
+    assert_eq!(client.ask(post("/", "abc")).map(|r| r.status()), Ok(200));
+    proxy.fronts[0].1.limits.body_bytes_max = Some(2);
+    proxy.publish().expect("no new door");
+    assert_eq!(client.ask(post("/", "abc")).map(|r| r.status()), Ok(413));
+}
+
+fn a_stop_finishes_what_is_in_flight_and_refuses_the_rest(mode: Upstream) {
+    let gate = Gate::new();
+    let backend = HttpBackend::always(Answer::ok("late").first(Step::Wait(gate.clone())));
+    let proxy = Proxy::before(mode, &backend);
+    let address = proxy.address;
+    let mut idle = proxy.connect();
+    let mut client = proxy.connect();
+    client.send(get("/"));
+    assert!(backend.wait(|r| r.len() == 1));
+    let stopping = thread::spawn(move || proxy.stop(Duration::from_secs(10)));
+    assert_eq!(
+        idle.read_to_end(),
+        (Vec::new(), Ending::Closed),
+        "an idle connection is closed at once"
+    );
+    assert!(eventually(|| std::net::TcpStream::connect(address).is_err()), "it refuses");
+    gate.open();
+    let response = client.response().expect("what is in flight is finished");
+    assert_eq!(
+        (response.text().as_str(), response.head.says("connection", "close")),
+        ("late", true)
+    );
+    assert_eq!(client.read_to_end().1, Ending::Closed);
+    assert_eq!(stopping.join().expect("it ends").cut, 0);
+}
+
+fn a_stop_cuts_and_counts_what_outlives_its_grace(mode: Upstream) {
+    let backend = HttpBackend::always(Answer::hang());
+    let proxy = Proxy::before(mode, &backend);
+    let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
+    for (count, client) in (1..).zip(&mut clients) {
         client.send(post("/", "abc"));
-        assert!(held.wait(|r| r.len() == 1));
-        proxy.backends.clear();
-        proxy.add_backend(fresh.address());
-        proxy.publish().expect("no new door");
-        assert_eq!(proxy.ask(get("/")).text(), "new");
-        gate.open();
-        assert_eq!(client.response().map(|r| r.text()), Ok("old".to_owned()));
-        assert_eq!(client.ask(get("/")).map(|r| r.text()), Ok("new".to_owned()));
-        assert!(held.acceptor().wait(|c| c.open == 0), "sessions to a removed backend are not kept");
-        proxy.assert_drops(&[]);
+        assert!(backend.wait(|r| r.len() == count));
     }
-
-    fn a_tunnel_outlives_its_backends_and_its_front_doors_removal(mode) {
-        let backend = HttpBackend::always(Answer::upgrade("websocket"));
-        let mut proxy = Proxy::before(mode, &backend);
-        let mut client = proxy.connect();
-        client.send(request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
-        assert_eq!(client.response().map(|r| r.status()), Ok(101));
-        proxy.backends.clear();
-        proxy.publish().expect("no new door");
-        proxy.fronts.clear();
-        proxy.publish().expect("no new door");
-        for _ in 0..3 {
-            client.send("ping");
-            assert_eq!(client.read_exactly(4), Ok(b"ping".to_vec()));
-        }
+    let stats = proxy.stats.clone();
+    let report = proxy.stop(Duration::from_millis(100));
+    assert_eq!(report.cut, 3);
+    for client in &mut clients {
+        assert_ne!(client.read_to_end().1, Ending::StillOpen);
     }
-
-    fn a_backend_that_is_set_down_has_its_requests_cut(mode) {
-        let backend = HttpBackend::always(Answer::hang());
-        let mut proxy = Proxy::before(mode, &backend);
-        let mut client = proxy.connect();
-        client.send(post("/", "abc"));
-        assert!(backend.wait(|r| r.len() == 1));
-        proxy.backends[0].live.cut.store(true, Relaxed);
-        let cut = proxy.backends.remove(0);
-        proxy.publish().expect("no new door");
-        assert_eq!(client.response().map(|r| r.status()), Ok(502));
-        assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-        proxy.assert_drops(&[(Reason::BackendRemoved, 1)]);
-        assert!(eventually(|| cut.live.in_flight.load(Relaxed) == 0));
-    }
-
-    fn a_front_door_that_is_gone_refuses_and_keeps_what_it_had(mode) {
-        let backend = HttpBackend::named("x");
-        let mut proxy = Proxy::before(mode, &backend);
-        let gate = Gate::new();
-        let held = HttpBackend::always(Answer::ok("held").first(Step::Wait(gate.clone())));
-        let mut client = proxy.connect();
-        assert_eq!(client.ask(get("/")).map(|r| r.text()), Ok("x".to_owned()));
-        proxy.backends.clear();
-        proxy.add_backend(held.address());
-        proxy.publish().expect("no new door");
-        client.send(get("/"));
-        assert!(held.wait(|r| r.len() == 1));
-        let front = proxy.fronts.remove(0);
-        proxy.publish().expect("no new door");
-        assert!(eventually(|| std::net::TcpStream::connect(proxy.address).is_err()), "it refuses");
-        gate.open();
-        assert_eq!(client.response().map(|r| r.text()), Ok("held".to_owned()));
-        let (_, config, stats) = front;
-        proxy.add_front(config, stats);
-        proxy.publish().expect("the port is reserved");
-        assert_eq!(proxy.ask(get("/")).text(), "held", "it opens again on its port");
-    }
-
-    fn a_second_front_door_opens_and_serves_the_same_pool(mode) {
-        let backend = HttpBackend::named("x");
-        let mut proxy = Proxy::before(mode, &backend);
-        let port = free_port();
-        let stats = Arc::new(Sharded::new(1));
-        proxy.add_front(FrontDoor::new(port.address(), Protocol::Http, "web"), stats.clone());
-        proxy.publish().expect("the port is reserved");
-        assert_eq!(Client::exchange(port.address(), get("/")).map(|r| r.text()), Ok("x".to_owned()));
-        assert_eq!(proxy.ask(get("/")).text(), "x");
-        assert_eq!((stats.sum(|s| s.requests.get()), proxy.stats.sum(|s| s.requests.get())), (1, 1));
-    }
-
-    fn new_limits_hold_for_the_next_request_of_an_open_connection(mode) {
-        let backend = HttpBackend::named("x");
-        let mut proxy = Proxy::before(mode, &backend);
-        let mut client = proxy.connect();
-        assert_eq!(client.ask(post("/", "abc")).map(|r| r.status()), Ok(200));
-        proxy.fronts[0].1.limits.body_bytes_max = Some(2);
-        proxy.publish().expect("no new door");
-        assert_eq!(client.ask(post("/", "abc")).map(|r| r.status()), Ok(413));
-    }
-
-    fn a_stop_finishes_what_is_in_flight_and_refuses_the_rest(mode) {
-        let gate = Gate::new();
-        let backend = HttpBackend::always(Answer::ok("late").first(Step::Wait(gate.clone())));
-        let proxy = Proxy::before(mode, &backend);
-        let address = proxy.address;
-        let mut idle = proxy.connect();
-        let mut client = proxy.connect();
-        client.send(get("/"));
-        assert!(backend.wait(|r| r.len() == 1));
-        let stopping = thread::spawn(move || proxy.stop(Duration::from_secs(10)));
-        assert_eq!(idle.read_to_end(), (Vec::new(), Ending::Closed), "an idle connection is closed at once");
-        assert!(eventually(|| std::net::TcpStream::connect(address).is_err()), "it refuses");
-        gate.open();
-        let response = client.response().expect("what is in flight is finished");
-        assert_eq!((response.text().as_str(), response.head.says("connection", "close")), ("late", true));
-        assert_eq!(client.read_to_end().1, Ending::Closed);
-        assert_eq!(stopping.join().expect("it ends").cut, 0);
-    }
-
-    fn a_stop_cuts_and_counts_what_outlives_its_grace(mode) {
-        let backend = HttpBackend::always(Answer::hang());
-        let proxy = Proxy::before(mode, &backend);
-        let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
-        for (count, client) in (1..).zip(&mut clients) {
-            client.send(post("/", "abc"));
-            assert!(backend.wait(|r| r.len() == count));
-        }
-        let stats = proxy.stats.clone();
-        let report = proxy.stop(Duration::from_millis(100));
-        assert_eq!(report.cut, 3);
-        for client in &mut clients {
-            assert_ne!(client.read_to_end().1, Ending::StillOpen);
-        }
-        assert_eq!(stats.sum(|s| s.drops[Reason::ShuttingDown as usize].get()), 3);
-        assert!(backend.acceptor().wait(|c| c.open == 0));
-    }
+    assert_eq!(stats.sum(|s| s.drops[Reason::ShuttingDown as usize].get()), 3);
+    assert!(backend.acceptor().wait(|c| c.open == 0));
 }
 
 #[test]

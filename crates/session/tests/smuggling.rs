@@ -4,6 +4,7 @@ mod common;
 
 use common::{Plan, Proxy, both_upstreams, get};
 use equipoise_session::Reason;
+use equipoise_session::config::Upstream;
 use equipoise_testkit::{Client, Ending, HttpBackend};
 
 use Reason::{
@@ -165,6 +166,7 @@ const CHUNKS: &[(&str, &[u8])] = &[
     ("size with 0x", b"0x3\r\nabc\r\n0\r\n\r\n"),
     ("size with an underscore", b"0_3\r\nabc\r\n0\r\n\r\n"),
     ("blank before the size", b" 3\r\nabc\r\n0\r\n\r\n"),
+    ("blank behind the size", b"3 \r\nabc\r\n0\r\n\r\n"),
     ("bare LF behind the size", b"3\nabc\r\n0\r\n\r\n"),
     ("bare CR behind the size", b"3\rabc\r\n0\r\n\r\n"),
     ("two CR behind the size", b"3\r\r\nabc\r\n0\r\n\r\n"),
@@ -234,112 +236,129 @@ fn check_refusals(proxy: &Proxy, backend: &HttpBackend, rows: &[Refusal], pace: 
 }
 
 both_upstreams! {
-    fn ambiguous_framing_is_refused_and_reaches_no_backend(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
-        check_refusals(&proxy, &backend, FRAMING, Pace::Whole);
-        check_refusals(&proxy, &backend, FRAMING, Pace::Bytewise);
-    }
+    ambiguous_framing_is_refused_and_reaches_no_backend,
+    lines_that_readers_end_differently_are_refused_and_reach_no_backend,
+    unclear_request_lines_and_hosts_are_refused_and_reach_no_backend,
+    unclear_chunks_are_refused_and_no_backend_gets_a_whole_request,
+    what_follows_a_refused_request_on_its_connection_is_never_served,
+    a_bad_request_behind_a_good_one_leaves_the_good_one_answered,
+    the_backend_sees_one_length_and_a_body_that_agrees,
+    a_connection_header_cannot_take_framing_or_host_away,
+}
 
-    fn lines_that_readers_end_differently_are_refused_and_reach_no_backend(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
-        check_refusals(&proxy, &backend, LINES, Pace::Whole);
-        check_refusals(&proxy, &backend, LINES, Pace::Bytewise);
-    }
+fn ambiguous_framing_is_refused_and_reaches_no_backend(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    check_refusals(&proxy, &backend, FRAMING, Pace::Whole);
+    check_refusals(&proxy, &backend, FRAMING, Pace::Bytewise);
+}
 
-    fn unclear_request_lines_and_hosts_are_refused_and_reach_no_backend(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
-        check_refusals(&proxy, &backend, REQUEST_LINES, Pace::Whole);
-        check_refusals(&proxy, &backend, REQUEST_LINES, Pace::Bytewise);
-    }
+fn lines_that_readers_end_differently_are_refused_and_reach_no_backend(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    check_refusals(&proxy, &backend, LINES, Pace::Whole);
+    check_refusals(&proxy, &backend, LINES, Pace::Bytewise);
+}
 
-    fn unclear_chunks_are_refused_and_no_backend_gets_a_whole_request(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
-        let mut wrong = Vec::new();
-        for pace in [Pace::Whole, Pace::Bytewise] {
-            for (name, chunks) in CHUNKS {
-                let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-                match refused(&proxy, &[&head[..], chunks].concat(), pace) {
-                    Ok(400) => {}
-                    other => wrong.push(format!("{name}: {other:?}")),
-                }
+fn unclear_request_lines_and_hosts_are_refused_and_reach_no_backend(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    check_refusals(&proxy, &backend, REQUEST_LINES, Pace::Whole);
+    check_refusals(&proxy, &backend, REQUEST_LINES, Pace::Bytewise);
+}
+
+fn unclear_chunks_are_refused_and_no_backend_gets_a_whole_request(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    let mut wrong = Vec::new();
+    for pace in [Pace::Whole, Pace::Bytewise] {
+        for (name, chunks) in CHUNKS {
+            let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+            match refused(&proxy, &[&head[..], chunks].concat(), pace) {
+                Ok(400) => {}
+                other => wrong.push(format!("{name}: {other:?}")),
             }
         }
-        assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
-        assert!(backend.acceptor().wait(|c| c.open == 0), "a broken request's session is closed");
-        assert_eq!(backend.completed(), 0);
-        let smuggled = |r: &equipoise_testkit::Received| r.head.target() == "/smuggled";
-        assert!(!backend.requests().iter().any(smuggled));
-        proxy.assert_nothing_in_flight();
     }
+    assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(backend.acceptor().wait(|c| c.open == 0), "a broken request's session is closed");
+    assert_eq!(backend.completed(), 0);
+    let smuggled = |r: &equipoise_testkit::Received| r.head.target() == "/smuggled";
+    assert!(!backend.requests().iter().any(smuggled));
+    proxy.assert_nothing_in_flight();
+}
 
-    fn what_follows_a_refused_request_on_its_connection_is_never_served(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
+fn what_follows_a_refused_request_on_its_connection_is_never_served(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    let mut client = proxy.connect();
+    client.send(get("/good")).response().expect("the good one is answered");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").send(BEHIND);
+    assert_eq!(client.response().expect("a refusal").status(), 400);
+    assert_ne!(client.read_to_end(), (Vec::new(), Ending::StillOpen));
+    assert_eq!(backend.requests().len(), 1);
+}
+
+fn a_bad_request_behind_a_good_one_leaves_the_good_one_answered(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    let mut client = proxy.connect();
+    client.send(format!(
+        "{}GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\n\r\nx{BEHIND}",
+        get("/good")
+    ));
+    assert_eq!(client.response().expect("the good one's").status(), 200);
+    assert_eq!(client.response().expect("a refusal").status(), 400);
+    assert_ne!(client.read_to_end().1, Ending::StillOpen);
+    assert_eq!(backend.requests().len(), 1);
+    proxy.assert_drops(&[(Reason::RequestFraming, 1)]);
+}
+
+fn the_backend_sees_one_length_and_a_body_that_agrees(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Proxy::before(mode, &backend);
+    let accepted = [
+        "Content-Length: 3\r\n\r\nabc",
+        "Content-Length:\t 3 \t\r\n\r\nabc",
+        "content-length: 0003\r\n\r\nabc",
+        "Transfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n3;a=b;c=\"d\"\r\nabc\r\n00\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n02\r\nbc\r\n0\r\n\r\n",
+    ];
+    for framed in accepted {
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{framed}{}", get("/next"));
         let mut client = proxy.connect();
-        client.send(get("/good")).response().expect("the good one is answered");
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").send(BEHIND);
-        assert_eq!(client.response().expect("a refusal").status(), 400);
-        assert_ne!(client.read_to_end(), (Vec::new(), Ending::StillOpen));
-        assert_eq!(backend.requests().len(), 1);
+        assert_eq!(client.send(request).response().expect("an answer").status(), 200, "{framed:?}");
+        let next = client.response().expect("an answer").text();
+        assert!(next.starts_with("GET /next HTTP/1.1\r\n"), "{framed:?}: {next}");
     }
-
-    fn a_bad_request_behind_a_good_one_leaves_the_good_one_answered(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
-        let mut client = proxy.connect();
-        client.send(format!("{}GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\n\r\nx{BEHIND}", get("/good")));
-        assert_eq!(client.response().expect("the good one's").status(), 200);
-        assert_eq!(client.response().expect("a refusal").status(), 400);
-        assert_ne!(client.read_to_end().1, Ending::StillOpen);
-        assert_eq!(backend.requests().len(), 1);
-        proxy.assert_drops(&[(Reason::RequestFraming, 1)]);
+    for received in backend.requests().iter().filter(|r| r.head.method() == "POST") {
+        let lengths = received.head.all("content-length").len();
+        let codings = received.head.all("transfer-encoding").len();
+        assert_eq!(
+            (lengths + codings, &received.body[..]),
+            (1, &b"abc"[..]),
+            "{:?}",
+            received.head
+        );
     }
+}
 
-    fn the_backend_sees_one_length_and_a_body_that_agrees(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Proxy::before(mode, &backend);
-        let accepted = [
-            "Content-Length: 3\r\n\r\nabc",
-            "Content-Length:\t 3 \t\r\n\r\nabc",
-            "content-length: 0003\r\n\r\nabc",
-            "Transfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-            "Transfer-Encoding: chunked\r\n\r\n3;a=b;c=\"d\"\r\nabc\r\n00\r\n\r\n",
-            "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n02\r\nbc\r\n0\r\n\r\n",
-        ];
-        for framed in accepted {
-            let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{framed}{}", get("/next"));
-            let mut client = proxy.connect();
-            assert_eq!(client.send(request).response().expect("an answer").status(), 200, "{framed:?}");
-            let next = client.response().expect("an answer").text();
-            assert!(next.starts_with("GET /next HTTP/1.1\r\n"), "{framed:?}: {next}");
-        }
-        for received in backend.requests().iter().filter(|r| r.head.method() == "POST") {
-            let lengths = received.head.all("content-length").len();
-            let codings = received.head.all("transfer-encoding").len();
-            assert_eq!((lengths + codings, &received.body[..]), (1, &b"abc"[..]), "{:?}", received.head);
-        }
-    }
-
-    fn a_connection_header_cannot_take_framing_or_host_away(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = Plan::new(mode, &[backend.address()]).start();
-        for named in ["content-length", "Host", "close, Content-Length, host", "transfer-encoding"] {
-            let lines = format!("Connection: {named}\r\nContent-Length: 3\r\n");
-            let request = format!("{}abc", common::request("POST", "/", &lines));
-            let before = backend.requests().len();
-            match proxy.ask(request).status() {
-                400 => assert_eq!(backend.requests().len(), before, "{named}"),
-                200 => {
-                    let received = backend.requests().pop().expect("it was answered");
-                    assert_eq!(received.body, b"abc", "{named}");
-                    assert_eq!(received.head.all("host"), ["a.example"], "{named}");
-                }
-                other => panic!("{named}: {other}"),
+fn a_connection_header_cannot_take_framing_or_host_away(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = Plan::new(mode, &[backend.address()]).start();
+    for named in ["content-length", "Host", "close, Content-Length, host", "transfer-encoding"] {
+        let lines = format!("Connection: {named}\r\nContent-Length: 3\r\n");
+        let request = format!("{}abc", common::request("POST", "/", &lines));
+        let before = backend.requests().len();
+        match proxy.ask(request).status() {
+            400 => assert_eq!(backend.requests().len(), before, "{named}"),
+            200 => {
+                let received = backend.requests().pop().expect("it was answered");
+                assert_eq!(received.body, b"abc", "{named}");
+                assert_eq!(received.head.all("host"), ["a.example"], "{named}");
             }
+            other => panic!("{named}: {other}"),
         }
     }
 }

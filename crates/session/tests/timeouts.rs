@@ -30,180 +30,207 @@ fn bounded<T>(wait: impl FnOnce() -> T) -> T {
 }
 
 both_upstreams! {
-    fn a_head_that_does_not_end_is_answered_408(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
-        for beginning in ["G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n"] {
-            let mut client = proxy.connect();
-            let response = bounded(|| client.send(beginning).response());
-            assert_eq!(response.map(|r| r.status()), Ok(408), "{beginning:?}");
-            assert_ne!(client.read_to_end().1, Ending::StillOpen);
-        }
-        proxy.assert_drops(&[(Reason::HeaderTimeout, 3)]);
-        assert_eq!(backend.counts().bytes, 0);
-    }
+    a_head_that_does_not_end_is_answered_408,
+    a_head_that_trickles_is_not_given_longer,
+    the_time_for_a_head_begins_with_its_first_byte,
+    an_idle_connection_is_closed_without_an_answer,
+    a_request_body_that_stands_still_is_answered_408,
+    a_client_that_stops_reading_is_cut,
+    a_backend_that_does_not_accept_becomes_504,
+    a_backend_that_does_not_accept_is_passed_over_for_another,
+    a_response_that_does_not_begin_becomes_504,
+    a_response_that_stands_still_is_cut,
+    a_whole_request_is_bounded_whatever_moves,
+    a_slow_answer_within_its_bounds_is_not_cut,
+    a_kept_open_session_that_is_not_used_is_closed,
+    a_tunnel_in_which_nothing_moves_is_closed,
+}
 
-    fn a_head_that_trickles_is_not_given_longer(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
+fn a_head_that_does_not_end_is_answered_408(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
+    for beginning in ["G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n"] {
         let mut client = proxy.connect();
-        client.send("GET / HTTP/1.1\r\n");
-        bounded(|| while client.try_send("X: y\r\n").is_ok() {
+        let response = bounded(|| client.send(beginning).response());
+        assert_eq!(response.map(|r| r.status()), Ok(408), "{beginning:?}");
+        assert_ne!(client.read_to_end().1, Ending::StillOpen);
+    }
+    proxy.assert_drops(&[(Reason::HeaderTimeout, 3)]);
+    assert_eq!(backend.counts().bytes, 0);
+}
+
+fn a_head_that_trickles_is_not_given_longer(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/1.1\r\n");
+    bounded(|| {
+        while client.try_send("X: y\r\n").is_ok() {
             if !client.is_silent_for(SHORT / 10) {
                 break;
             }
-        });
-        proxy.assert_drops(&[(Reason::HeaderTimeout, 1)]);
-    }
+        }
+    });
+    proxy.assert_drops(&[(Reason::HeaderTimeout, 1)]);
+}
 
-    fn the_time_for_a_head_begins_with_its_first_byte(mode) {
-        let backend = HttpBackend::named("x");
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
+fn the_time_for_a_head_begins_with_its_first_byte(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        assert!(client.is_silent_for(SHORT * 2), "silence between requests is no slow head");
+        assert_eq!(client.ask(get("/")).map(|r| r.status()), Ok(200));
+    }
+    proxy.assert_drops(&[]);
+}
+
+fn an_idle_connection_is_closed_without_an_answer(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
+    let mut fresh = proxy.connect();
+    assert_eq!(bounded(|| fresh.read_to_end()), (Vec::new(), Ending::Closed));
+    let mut used = proxy.connect();
+    used.ask(get("/")).expect("an answer");
+    assert_eq!(bounded(|| used.read_to_end()), (Vec::new(), Ending::Closed));
+    assert!(eventually(|| proxy.stats.sum(|s| s.connections_open.get()) == 0));
+}
+
+fn a_request_body_that_stands_still_is_answered_408(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
+    for body in ["Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
+    {
         let mut client = proxy.connect();
-        for _ in 0..2 {
-            assert!(client.is_silent_for(SHORT * 2), "silence between requests is no slow head");
-            assert_eq!(client.ask(get("/")).map(|r| r.status()), Ok(200));
-        }
-        proxy.assert_drops(&[]);
+        let response =
+            bounded(|| client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}")).response());
+        assert_eq!(response.map(|r| r.status()), Ok(408), "{body:?}");
+        assert_ne!(client.read_to_end().1, Ending::StillOpen);
     }
+    assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
+    assert_eq!(backend.completed(), 0);
+    proxy.assert_drops(&[(Reason::BodyTimeout, 2)]);
+    proxy.assert_nothing_in_flight();
+}
 
-    fn an_idle_connection_is_closed_without_an_answer(mode) {
-        let backend = HttpBackend::named("x");
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-        let mut fresh = proxy.connect();
-        assert_eq!(bounded(|| fresh.read_to_end()), (Vec::new(), Ending::Closed));
-        let mut used = proxy.connect();
-        used.ask(get("/")).expect("an answer");
-        assert_eq!(bounded(|| used.read_to_end()), (Vec::new(), Ending::Closed));
-        assert!(eventually(|| proxy.stats.sum(|s| s.connections_open.get()) == 0));
+fn a_client_that_stops_reading_is_cut(mode: Upstream) {
+    let backend = HttpBackend::always(Answer::pattern(1, 1 << 40));
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
+    let mut client = proxy.connect();
+    client.send(get("/")).head().expect("it has begun");
+    assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
+    proxy.assert_drops(&[(Reason::ClientStalled, 1)]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn a_backend_that_does_not_accept_becomes_504(mode: Upstream) {
+    let full = FullBacklog::start();
+    let proxy = plan(mode, full.address()).pool(|p| p.connect_timeout = SHORT).start();
+    let mut client = proxy.connect();
+    assert_eq!(bounded(|| client.ask(get("/"))).map(|r| r.status()), Ok(504));
+    proxy.assert_drops(&[(Reason::ConnectTimeout, 1)]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn a_backend_that_does_not_accept_is_passed_over_for_another(mode: Upstream) {
+    let (full, alive) = (FullBacklog::start(), HttpBackend::named("alive"));
+    let proxy = Plan::new(mode, &[full.address(), alive.address()])
+        .pool(|p| p.connect_timeout = SHORT)
+        .start();
+    for _ in 0..3 {
+        assert_eq!(proxy.ask(post("/", "abc")).text(), "alive");
     }
+    proxy.assert_drops(&[]);
+}
 
-    fn a_request_body_that_stands_still_is_answered_408(mode) {
-        let backend = HttpBackend::echo();
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-        for body in ["Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"] {
-            let mut client = proxy.connect();
-            let response = bounded(|| client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}")).response());
-            assert_eq!(response.map(|r| r.status()), Ok(408), "{body:?}");
-            assert_ne!(client.read_to_end().1, Ending::StillOpen);
-        }
+fn a_response_that_does_not_begin_becomes_504(mode: Upstream) {
+    for answer in [Answer::hang(), Answer::raw("HTTP/1.1 200 O").then(Step::Hang)] {
+        let backend = HttpBackend::always(answer);
+        let proxy = plan(mode, backend.address()).pool(|p| p.response_timeout = SHORT).start();
+        let mut client = proxy.connect();
+        assert_eq!(bounded(|| client.ask(get("/"))).map(|r| r.status()), Ok(504));
         assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-        assert_eq!(backend.completed(), 0);
-        proxy.assert_drops(&[(Reason::BodyTimeout, 2)]);
+        proxy.assert_drops(&[(Reason::ResponseTimeout, 1)]);
         proxy.assert_nothing_in_flight();
     }
+}
 
-    fn a_client_that_stops_reading_is_cut(mode) {
-        let backend = HttpBackend::always(Answer::pattern(1, 1 << 40));
+fn a_response_that_stands_still_is_cut(mode: Upstream) {
+    let beginnings = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        "HTTP/1.1 200 OK\r\n\r\nabc",
+    ];
+    for beginning in beginnings {
+        let backend = HttpBackend::always(Answer::raw(beginning).then(Step::Hang));
         let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
         let mut client = proxy.connect();
         client.send(get("/")).head().expect("it has begun");
+        let (rest, ending) = bounded(|| client.read_to_end());
+        assert!(ending != Ending::StillOpen && !rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
         assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-        proxy.assert_drops(&[(Reason::ClientStalled, 1)]);
+        proxy.assert_drops(&[(Reason::UpstreamStalled, 1)]);
         proxy.assert_nothing_in_flight();
     }
+}
 
-    fn a_backend_that_does_not_accept_becomes_504(mode) {
-        let full = FullBacklog::start();
-        let proxy = plan(mode, full.address()).pool(|p| p.connect_timeout = SHORT).start();
-        let mut client = proxy.connect();
-        assert_eq!(bounded(|| client.ask(get("/"))).map(|r| r.status()), Ok(504));
-        proxy.assert_drops(&[(Reason::ConnectTimeout, 1)]);
-        proxy.assert_nothing_in_flight();
-    }
-
-    fn a_backend_that_does_not_accept_is_passed_over_for_another(mode) {
-        let (full, alive) = (FullBacklog::start(), HttpBackend::named("alive"));
-        let proxy = Plan::new(mode, &[full.address(), alive.address()]).pool(|p| p.connect_timeout = SHORT).start();
-        for _ in 0..3 {
-            assert_eq!(proxy.ask(post("/", "abc")).text(), "alive");
-        }
-        proxy.assert_drops(&[]);
-    }
-
-    fn a_response_that_does_not_begin_becomes_504(mode) {
-        for answer in [Answer::hang(), Answer::raw("HTTP/1.1 200 O").then(Step::Hang)] {
-            let backend = HttpBackend::always(answer);
-            let proxy = plan(mode, backend.address()).pool(|p| p.response_timeout = SHORT).start();
-            let mut client = proxy.connect();
-            assert_eq!(bounded(|| client.ask(get("/"))).map(|r| r.status()), Ok(504));
-            assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-            proxy.assert_drops(&[(Reason::ResponseTimeout, 1)]);
-            proxy.assert_nothing_in_flight();
-        }
-    }
-
-    fn a_response_that_stands_still_is_cut(mode) {
-        let beginnings = [
-            "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-            "HTTP/1.1 200 OK\r\n\r\nabc",
-        ];
-        for beginning in beginnings {
-            let backend = HttpBackend::always(Answer::raw(beginning).then(Step::Hang));
-            let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-            let mut client = proxy.connect();
-            client.send(get("/")).head().expect("it has begun");
-            let (rest, ending) = bounded(|| client.read_to_end());
-            assert!(ending != Ending::StillOpen && !rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
-            assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-            proxy.assert_drops(&[(Reason::UpstreamStalled, 1)]);
-            proxy.assert_nothing_in_flight();
-        }
-    }
-
-    fn a_whole_request_is_bounded_whatever_moves(mode) {
-        let drip = (0..1000).fold(Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"), |answer, _| {
+fn a_whole_request_is_bounded_whatever_moves(mode: Upstream) {
+    let drip = (0..1000)
+        .fold(Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"), |answer, _| {
             answer.then(Step::Pause(SHORT / 10)).then(Step::Send(b"x".to_vec()))
         });
-        let backend = HttpBackend::start(move |r| match r.head.target() {
-            "/drip" => drip.clone(),
-            _ => Answer::hang(),
-        });
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.request = Some(SHORT)).start();
-        let silent = bounded(|| proxy.connect().ask(get("/silent")));
-        assert_eq!(silent.map(|r| r.status()), Ok(504));
-        let dripping = bounded(|| proxy.connect().ask(get("/drip")));
-        assert!(matches!(dripping, Err(WireError::Truncated | WireError::Reset)), "{dripping:?}");
-        proxy.assert_drops(&[(Reason::RequestTimeout, 2)]);
-        assert!(backend.acceptor().wait(|c| c.open == 0), "both sessions are closed");
-        proxy.assert_nothing_in_flight();
-    }
+    let backend = HttpBackend::start(move |r| match r.head.target() {
+        "/drip" => drip.clone(),
+        _ => Answer::hang(),
+    });
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.request = Some(SHORT)).start();
+    let silent = bounded(|| proxy.connect().ask(get("/silent")));
+    assert_eq!(silent.map(|r| r.status()), Ok(504));
+    let dripping = bounded(|| proxy.connect().ask(get("/drip")));
+    assert!(matches!(dripping, Err(WireError::Truncated | WireError::Reset)), "{dripping:?}");
+    proxy.assert_drops(&[(Reason::RequestTimeout, 2)]);
+    assert!(backend.acceptor().wait(|c| c.open == 0), "both sessions are closed");
+    proxy.assert_nothing_in_flight();
+}
 
-    fn a_slow_answer_within_its_bounds_is_not_cut(mode) {
-        let gate = Gate::new();
-        let answer = Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc").first(Step::Pause(SHORT * 2));
-        let backend = HttpBackend::always(answer.then(Step::Pause(SHORT * 2)).then(Step::Send(b"def".to_vec())));
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).pool(|p| p.connect_timeout = SHORT).start();
-        assert_eq!(proxy.ask(get("/")).text(), "abcdef");
-        gate.open();
-        proxy.assert_drops(&[]);
-    }
+fn a_slow_answer_within_its_bounds_is_not_cut(mode: Upstream) {
+    let gate = Gate::new();
+    let answer = Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        .first(Step::Pause(SHORT * 2));
+    let backend =
+        HttpBackend::always(answer.then(Step::Pause(SHORT * 2)).then(Step::Send(b"def".to_vec())));
+    let proxy = plan(mode, backend.address())
+        .front(|f| f.timeouts.header = SHORT)
+        .pool(|p| p.connect_timeout = SHORT)
+        .start();
+    assert_eq!(proxy.ask(get("/")).text(), "abcdef");
+    gate.open();
+    proxy.assert_drops(&[]);
+}
 
-    fn a_kept_open_session_that_is_not_used_is_closed(mode) {
-        let backend = HttpBackend::named("x");
-        let proxy = plan(mode, backend.address()).pool(|p| p.session_idle_timeout = SHORT).start();
-        proxy.ask(get("/"));
-        assert!(backend.acceptor().wait(|c| c.accepted == 1 && c.open == 0));
-        assert!(eventually(|| proxy.backends[0].live.stats.sum(|s| s.sessions_open.get()) == 0));
-        assert_eq!(proxy.ask(get("/")).text(), "x");
-    }
+fn a_kept_open_session_that_is_not_used_is_closed(mode: Upstream) {
+    let backend = HttpBackend::named("x");
+    let proxy = plan(mode, backend.address()).pool(|p| p.session_idle_timeout = SHORT).start();
+    proxy.ask(get("/"));
+    assert!(backend.acceptor().wait(|c| c.accepted == 1 && c.open == 0));
+    assert!(eventually(|| proxy.backends[0].live.stats.sum(|s| s.sessions_open.get()) == 0));
+    assert_eq!(proxy.ask(get("/")).text(), "x");
+}
 
-    fn a_tunnel_in_which_nothing_moves_is_closed(mode) {
-        let backend = HttpBackend::always(Answer::upgrade("websocket"));
-        let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-        let mut client = proxy.connect();
-        client.send(request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
-        assert_eq!(client.response().map(|r| r.status()), Ok(101));
-        for _ in 0..8 {
-            client.send("ping");
-            assert_eq!(client.read_exactly(4), Ok(b"ping".to_vec()));
-            std::thread::sleep(SHORT / 4);
-        }
-        assert_ne!(client.read_to_end().1, Ending::StillOpen);
-        assert!(backend.acceptor().wait(|c| c.open == 0));
-        proxy.assert_nothing_in_flight();
+fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
+    let backend = HttpBackend::always(Answer::upgrade("websocket"));
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
+    let mut client = proxy.connect();
+    client.send(request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
+    assert_eq!(client.response().map(|r| r.status()), Ok(101));
+    for _ in 0..8 {
+        client.send("ping");
+        assert_eq!(client.read_exactly(4), Ok(b"ping".to_vec()));
+        std::thread::sleep(SHORT / 4);
     }
+    assert_ne!(client.read_to_end().1, Ending::StillOpen);
+    assert!(backend.acceptor().wait(|c| c.open == 0));
+    proxy.assert_nothing_in_flight();
 }
 
 #[test]

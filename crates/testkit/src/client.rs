@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::wire::Reader;
+use crate::wire::{Lines, Reader};
 use crate::{Head, PATIENCE, WireError, port};
 
 /// A response as the client saw it.
@@ -66,7 +66,7 @@ impl Client {
     pub fn over(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("TCP_NODELAY is always allowed");
         stream.set_write_timeout(Some(PATIENCE)).expect("PATIENCE is not zero");
-        let reader = Reader::new(stream.try_clone().expect("a descriptor is free"));
+        let reader = Reader::new(stream.try_clone().expect("a descriptor is free"), Lines::Strict);
         let client = Client { stream, reader };
         client.patience(PATIENCE);
         client

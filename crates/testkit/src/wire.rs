@@ -52,7 +52,7 @@ pub struct Head {
 impl Head {
     fn parse(raw: &[u8]) -> Result<Head, WireError> {
         let text = String::from_utf8_lossy(raw);
-        let mut lines = text.strip_suffix("\r\n\r\n").unwrap_or(&text).split("\r\n");
+        let mut lines = text.trim_end_matches(['\r', '\n']).lines();
         let start = lines.next().unwrap_or_default().to_owned();
         if !start.contains("HTTP/1.") {
             return Err(WireError::Malformed(format!("start line {start:?}")));
@@ -129,16 +129,26 @@ pub(crate) struct Reader<R> {
     inner: R,
     buffer: Vec<u8>,
     start: usize,
+    lines: Lines,
     /// Every byte consumed while it is `Some`.
     pub(crate) kept: Option<Vec<u8>>,
+}
+
+/// What ends a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// CRLF; another LF is an error.
+    Strict,
+    /// Any LF, as many servers read it: what a proxy lets through is then seen to be two things.
+    Lenient,
 }
 
 const PIECE_BYTES: usize = 64 << 10;
 const HEAD_BYTES_MAX: usize = 1 << 20;
 
 impl<R: Read> Reader<R> {
-    pub(crate) fn new(inner: R) -> Reader<R> {
-        Reader { inner, buffer: Vec::new(), start: 0, kept: None }
+    pub(crate) fn new(inner: R, lines: Lines) -> Reader<R> {
+        Reader { inner, buffer: Vec::new(), start: 0, lines, kept: None }
     }
 
     fn unread(&self) -> &[u8] {
@@ -174,21 +184,26 @@ impl<R: Read> Reader<R> {
         self.start += bytes;
     }
 
-    /// Reads up to and with the next `end`.
-    fn until(&mut self, end: &[u8]) -> Result<Vec<u8>, WireError> {
+    /// Reads a line with its end.
+    fn line(&mut self) -> Result<Vec<u8>, WireError> {
         let mut searched = 0;
         loop {
             let unread = self.unread();
-            let from = searched.min(unread.len());
-            if let Some(at) = unread[from..].windows(end.len()).position(|w| w == end) {
-                let bytes = unread[..from + at + end.len()].to_vec();
-                self.consume(bytes.len());
-                return Ok(bytes);
+            if let Some(at) = unread[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = unread[..=searched + at].to_vec();
+                self.consume(line.len());
+                if self.lines == Lines::Strict && !line.ends_with(b"\r\n") {
+                    return Err(WireError::Malformed(format!(
+                        "bare LF ends {}",
+                        line.escape_ascii()
+                    )));
+                }
+                return Ok(line);
             }
-            if unread.len() > HEAD_BYTES_MAX {
-                return Err(WireError::Malformed(format!("no {end:?} in {} bytes", unread.len())));
+            searched = unread.len();
+            if searched > HEAD_BYTES_MAX {
+                return Err(WireError::Malformed(format!("no LF in {searched} bytes")));
             }
-            searched = (unread.len() + 1).saturating_sub(end.len());
             self.more()?;
         }
     }
@@ -198,8 +213,14 @@ impl<R: Read> Reader<R> {
         if self.unread().is_empty() && self.fill()? == 0 {
             return Err(WireError::Closed);
         }
-        let raw = self.until(b"\r\n\r\n")?;
-        Head::parse(&raw)
+        let mut raw = Vec::new();
+        loop {
+            let line = self.line()?;
+            raw.extend_from_slice(&line);
+            if line == b"\r\n" || line == b"\n" {
+                return Head::parse(&raw);
+            }
+        }
     }
 
     /// Up to `max` bytes of whatever comes; empty at the end.
@@ -246,7 +267,7 @@ impl<R: Read> Reader<R> {
 
     fn chunked(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<Trailers, WireError> {
         loop {
-            let line = self.until(b"\r\n")?;
+            let line = self.line()?;
             let line = String::from_utf8_lossy(&line).into_owned();
             let size = line.trim_end().split(';').next().unwrap_or_default();
             let size = u64::from_str_radix(size, 16)
@@ -255,7 +276,7 @@ impl<R: Read> Reader<R> {
                 return self.trailers();
             }
             self.exactly(size, sink)?;
-            if self.until(b"\r\n")? != b"\r\n" {
+            if !matches!(&self.line()?[..], b"\r\n" | b"\n") {
                 return Err(WireError::Malformed("no CRLF after a chunk".to_owned()));
             }
         }
@@ -264,11 +285,11 @@ impl<R: Read> Reader<R> {
     fn trailers(&mut self) -> Result<Trailers, WireError> {
         let mut trailers = Trailers::new();
         loop {
-            let line = self.until(b"\r\n")?;
+            let line = self.line()?;
             let line = String::from_utf8_lossy(&line);
             match line.trim_end().split_once(':') {
                 Some((name, value)) => trailers.push((name.to_owned(), value.trim().to_owned())),
-                None if line == "\r\n" => return Ok(trailers),
+                None if line.trim_end().is_empty() => return Ok(trailers),
                 None => return Err(WireError::Malformed(format!("trailer line {line:?}"))),
             }
         }
@@ -283,7 +304,7 @@ mod tests {
     fn a_chunked_response_and_the_one_behind_it_are_read() {
         let wire = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1;x=y\r\nd\r\n0\r\nA: b\r\n\r\n\
                      HTTP/1.1 204 No Content\r\n\r\n";
-        let mut reader = Reader::new(&wire[..]);
+        let mut reader = Reader::new(&wire[..], Lines::Strict);
         let head = reader.head().expect("well-formed");
         assert_eq!((head.status(), head.response_framing("GET")), (200, Framing::Chunked));
         let mut body = Vec::new();
@@ -298,9 +319,18 @@ mod tests {
     fn a_body_that_ends_early_is_truncated() {
         for (framing, wire) in [(Framing::Length(5), "1234"), (Framing::Chunked, "4\r\n1234\r\n")] {
             assert_eq!(
-                Reader::new(wire.as_bytes()).body(framing, &mut |_| {}),
+                Reader::new(wire.as_bytes(), Lines::Strict).body(framing, &mut |_| {}),
                 Err(WireError::Truncated)
             );
         }
+    }
+
+    #[test]
+    fn a_bare_line_feed_ends_a_line_for_lenient_readers_only() {
+        let wire = b"GET / HTTP/1.1\nA: b\n\nrest";
+        let lenient = Reader::new(&wire[..], Lines::Lenient).head().expect("lenient");
+        assert_eq!((lenient.method(), lenient.header("a")), ("GET", Some("b")));
+        let strict = Reader::new(&wire[..], Lines::Strict).head();
+        assert!(matches!(strict, Err(WireError::Malformed(_))), "{strict:?}");
     }
 }

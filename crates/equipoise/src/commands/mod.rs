@@ -1,4 +1,9 @@
-//! The subcommands, each with its arguments and a `run`.
+//! What each word of the command line does, `run` and `demo` apart: its arguments, and a `run`.
 
+pub(crate) mod change;
 pub mod check;
+pub(crate) mod reload;
 pub mod schema;
+pub(crate) mod status;
+mod table;
+pub(crate) mod weight;

@@ -129,6 +129,10 @@ impl Surroundings<'static> {
 
 /// Where the API's unix socket is unless the file says otherwise.
 pub fn default_api_socket() -> PathBuf {
+    // systemd's `RuntimeDirectory=equipoise` is where root's commands look.
+    if let Some(directory) = std::env::var_os("RUNTIME_DIRECTORY").filter(|name| !name.is_empty()) {
+        return Path::new(&directory).join("api.sock");
+    }
     // SAFETY: geteuid reads a number of this process and cannot fail.
     let user = unsafe { libc::geteuid() };
     if user == 0 {

@@ -154,7 +154,7 @@ static POOL: Table = Table {
         Opt::default(
             "multiplex-slow",
             Kind::Duration(ms(25), secs(60)),
-            "50ms",
+            "\"50ms\"",
             "Multiplexed: a response that takes longer gets its session for itself, and the requests behind it are sent again over other sessions.",
         )
         .http_only(),

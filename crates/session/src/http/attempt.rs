@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{After, ClientConnection};
 use super::exchange::{Failure, request_fault};
-use super::head::{Framing, HeadScanner};
+use super::head::HeadScanner;
 use super::mux::HandOver;
 use super::pump::{Pump, PumpError, Shape, poll_fill};
 use super::request::RequestHead;
@@ -317,15 +317,11 @@ impl ClientConnection {
         if upstream.input.as_ref().is_some_and(|input| input.is_empty()) {
             upstream.input = None;
         }
-        let to_end = match (head.framing, shape) {
-            (Framing::UntilClose, Shape::Same) | (Framing::Chunked, Shape::Unwrap) => true,
-            _ => !outgoing.head.keep_alive || !outgoing.upload.is_done() || self.is_closing(),
-        };
         let mut sending = Sending { sent: 0, download, drained, armed: false };
         let result =
             poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
         let (after, failed) = match result {
-            Ok(()) if to_end => (After::Close, None),
+            Ok(()) if head.closes_client || !outgoing.upload.is_done() => (After::Close, None),
             Ok(()) => (After::KeepAlive, None),
             Err(reason) => {
                 self.door.dropped(reason);
@@ -342,6 +338,7 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
         answer: &[u8],
     ) -> Answered {
+        upstream.reusable = false;
         let mut sent = 0;
         let result = poll_fn(|cx| {
             // The request may not be through yet, and the other protocol begins after it.

@@ -74,6 +74,14 @@ impl ChunkReader {
         self.state == State::Done
     }
 
+    /// Payload bytes that the current chunk has still to bring.
+    pub(crate) fn announced(&self) -> u64 {
+        match self.state {
+            State::Data { left } => left,
+            _ => 0,
+        }
+    }
+
     /// Reads on up to the end of one run of payload, of the body or of `bytes`.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Piece, BadChunk> {
         let mut at = 0;

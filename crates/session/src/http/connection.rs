@@ -106,12 +106,13 @@ impl ClientConnection {
 
     /// Reads the next request's head; `now` is when the last response ended.
     async fn next_request(&mut self, now: Instant, out: &mut Vec<u8>) -> Next {
-        let view = self.door.view();
-        let config = &view.config;
         let mut scanner = HeadScanner::default();
         let mut begun = false;
-        self.deadline.set(now, config.timeouts.idle);
+        self.deadline.set(now, self.door.view().config.timeouts.idle);
         loop {
+            // The configuration may have changed while nothing came.
+            let view = self.door.view();
+            let config = &view.config;
             if let Some(input) = &mut self.input {
                 // Some clients send an empty line after a body (RFC 9112, section 2.2).
                 while !begun && input.starts_with(b"\r\n") {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::attempt::{Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
-use super::mux::{Shared, may_multiplex};
+use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::RequestHead;
 use crate::reason::Reason;
@@ -132,8 +132,14 @@ impl ClientConnection {
                     Shared::HandedOver(hand_over, unsent) => {
                         self.resume(*hand_over, unsent, outgoing).await
                     }
-                    Shared::Lost => {
+                    Shared::Lost(lost) => {
                         self.door.stats(|stats| stats.retries.add(1));
+                        match lost {
+                            Lost::Behind => {}
+                            Lost::Unsent => shares = 0,
+                            Lost::NextOnUsed => (shares, fresh) = (0, true),
+                            Lost::NextOnNew => (shares, retries) = (0, retries + 1),
+                        }
                         continue;
                     }
                     Shared::NoRoom(lease) => (self.alone(&lease, fresh, outgoing).await, lease),

@@ -141,15 +141,14 @@ impl Pump {
                 return Poll::Ready(Ok(()));
             }
             match input {
-                Some(buffer) if !buffer.is_empty() => {
+                Some(buffer) => {
                     if self.shape == Shape::Same {
                         self.checked = self.check(buffer)?;
                     } else {
                         self.reshape(buffer)?;
                     }
                 }
-                _ => {
-                    *input = None;
+                None => {
                     if ready!(poll_fill(cx, from, input, buffers)).map_err(|_| PumpError::Source)?
                         == 0
                     {
@@ -181,6 +180,9 @@ impl Pump {
             buffer.consume(sent);
             self.checked -= sent;
             self.moved += sent as u64;
+        }
+        if input.as_ref().is_some_and(|buffer| buffer.is_empty()) {
+            *input = None;
         }
         Poll::Ready(Ok(()))
     }
@@ -219,10 +221,11 @@ impl Pump {
                     count += piece.consumed;
                     self.payload += piece.payload as u64;
                 }
+                let announced = reader.announced();
                 if reader.is_done() {
                     self.left = Left::Nothing;
                 }
-                if self.payload > self.payload_max {
+                if self.payload.saturating_add(announced) > self.payload_max {
                     return Err(PumpError::TooLarge);
                 }
                 Ok(count)

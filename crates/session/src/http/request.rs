@@ -116,10 +116,16 @@ pub(crate) fn read_request(
     Ok(Some(parsed))
 }
 
+/// Whether the request line is well-formed but for the number of its version.
 fn names_http_version(head: &[u8]) -> bool {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-    matches!(version, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit())
+    let mut words = line.split(|byte| *byte == b' ').skip(2);
+    match (words.next(), words.next()) {
+        (Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]), None) => {
+            major.is_ascii_digit() && minor.is_ascii_digit()
+        }
+        _ => false,
+    }
 }
 
 /// What the header fields of a request say to the proxy.

@@ -23,6 +23,8 @@ pub(crate) struct ResponseHead {
     pub(crate) framing: Framing,
     /// The backend allows another request on the session.
     pub(crate) keep_alive: bool,
+    /// The client's connection closes after this response, and the head says so.
+    pub(crate) closes_client: bool,
 }
 
 impl ResponseHead {
@@ -42,9 +44,10 @@ pub(crate) struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// Whether a body without a length is sent on in chunks: the client's connection can then be kept.
-    pub(crate) fn chunks(&self, framing: Framing) -> bool {
-        framing == Framing::UntilClose && !self.request.http10
+    /// Whether the client's connection closes after a response with this framing: a client of HTTP/1.0
+    /// knows no chunks, and so learns the end of a body without a length by the close.
+    fn closes(&self, framing: Framing) -> bool {
+        self.close || (self.request.http10 && !matches!(framing, Framing::Length(_)))
     }
 }
 
@@ -101,6 +104,7 @@ pub(crate) fn read_response(
         status,
         framing,
         keep_alive: persistent && !connection.close && framing != Framing::UntilClose,
+        closes_client: reply.closes(framing),
     };
     write_response(head, &response, connection, &result, reply, out);
     Ok(Some(result))
@@ -136,13 +140,13 @@ fn write_response(
         lines.line(header, keep && !nominated, out);
     }
     lines.finish(out);
-    if reply.chunks(read.framing) {
+    if read.framing == Framing::UntilClose && !http10 {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
     if read.status == 101 {
         out.extend_from_slice(b"Connection: upgrade\r\n");
     } else if !read.is_interim() {
-        match (reply.close, http10) {
+        match (read.closes_client, http10) {
             (true, _) => out.extend_from_slice(b"Connection: close\r\n"),
             (false, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (false, false) => {}

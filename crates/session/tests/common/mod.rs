@@ -23,22 +23,21 @@ use equipoise_session::{
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
 
-/// Runs each test once with exclusive and once with multiplexed upstream sessions.
+/// Makes two tests of each function named: with exclusive and with multiplexed upstream sessions. A
+/// function that is not named is reported as unused.
 macro_rules! both_upstreams {
-    ($($(#[$attribute:meta])* fn $name:ident($mode:ident) $body:block)*) => {$(
+    ($($name:ident),* $(,)?) => {$(
         mod $name {
-            #[allow(unused_imports, reason = "not every test names something of its file")]
-            use super::*;
-            fn check($mode: equipoise_session::config::Upstream) $body
-            $(#[$attribute])*
+            use equipoise_session::config::Upstream;
+
             #[test]
             fn exclusive() {
-                check(equipoise_session::config::Upstream::Exclusive);
+                super::$name(Upstream::Exclusive);
             }
-            $(#[$attribute])*
+
             #[test]
             fn multiplexed() {
-                check(equipoise_session::config::Upstream::Multiplexed);
+                super::$name(Upstream::Multiplexed);
             }
         }
     )*};

@@ -40,6 +40,8 @@ pub enum Step {
     Pause(Duration),
     /// Waits until the test opens the gate.
     Wait(Gate),
+    /// Opens the gate, for a test that waits until the steps before were done.
+    Open(Gate),
     /// Sends back whatever comes until the peer closes, then closes.
     EchoTunnel,
     /// Reads and ignores whatever comes until the peer closes, then closes.

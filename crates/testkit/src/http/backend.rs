@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::acceptor::{Acceptor, Connections, Counts};
-use crate::wire::{Reader, Trailers};
-use crate::{Answer, Framing, Head, Intake, PATIENCE, Pattern, Step, port};
+use crate::wire::{Lines, Reader, Trailers};
+use crate::{Answer, Framing, Head, Intake, PATIENCE, Pattern, Step, WireError, port};
 
 /// A request whose head has come, as a script sees it.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ struct Log {
     requests: Vec<Received>,
     in_flight: usize,
     in_flight_max: usize,
+    malformed: Vec<String>,
 }
 
 #[derive(Default)]
@@ -63,6 +64,12 @@ impl Shared {
         log.in_flight_max = log.in_flight_max.max(log.in_flight);
         self.changed.notify_all();
         log.requests.len() - 1
+    }
+
+    fn note(&self, error: &WireError) {
+        if let WireError::Malformed(what) = error {
+            self.update(|log| log.malformed.push(what.clone()));
+        }
     }
 
     fn update(&self, change: impl FnOnce(&mut Log)) {
@@ -131,6 +138,12 @@ impl HttpBackend {
         self.shared.lock().requests.iter().filter(|r| r.complete).count()
     }
 
+    /// What it was sent that is not HTTP/1.x to a lenient reader: bytes that the sender took for
+    /// something else.
+    pub fn malformed(&self) -> Vec<String> {
+        self.shared.lock().malformed.clone()
+    }
+
     /// Most requests in flight at once, from the head to the end of the answer.
     pub fn in_flight_max(&self) -> usize {
         self.shared.lock().in_flight_max
@@ -175,9 +188,12 @@ type Next = ControlFlow<()>;
 
 impl Conversation<'_> {
     fn serve(&self, script: &Arc<Script>) {
-        let mut reader = Reader::new(Counted(self.stream, self.connections));
+        let mut reader = Reader::new(Counted(self.stream, self.connections), Lines::Lenient);
         for on_connection in 0.. {
-            let Ok(head) = reader.head() else { return };
+            let head = match reader.head() {
+                Ok(head) => head,
+                Err(error) => return self.shared.note(&error),
+            };
             let number = self.shared.begin(&head, self.connection);
             let in_flight = InFlight(self.shared);
             let request =
@@ -232,7 +248,13 @@ impl Conversation<'_> {
                 }
             }),
         };
-        let Ok(trailers) = outcome else { return Next::Break(()) };
+        let trailers = match outcome {
+            Ok(trailers) => trailers,
+            Err(error) => {
+                self.shared.note(&error);
+                return Next::Break(());
+            }
+        };
         self.shared.update(|log| {
             log.requests[request.number].trailers = trailers;
             log.requests[request.number].complete = true;
@@ -253,7 +275,7 @@ impl Conversation<'_> {
         reader: &mut Reader<Counted<'_>>,
         request: &Request<'_>,
         seed: u64,
-    ) -> Result<Trailers, crate::WireError> {
+    ) -> Result<Trailers, WireError> {
         let mut pattern = Pattern::new(seed);
         let mut verdict = Ok(());
         let trailers = reader.body(request.head.request_framing(), &mut |piece| {
@@ -261,7 +283,7 @@ impl Conversation<'_> {
             let bytes = piece.len() as u64;
             self.shared.update(|log| log.requests[request.number].body_bytes += bytes);
         })?;
-        let wrong = |at| crate::WireError::Malformed(format!("another byte at {at}"));
+        let wrong = |at| WireError::Malformed(format!("another byte at {at}"));
         verdict.map_err(wrong).map(|()| trailers)
     }
 
@@ -274,6 +296,10 @@ impl Conversation<'_> {
             Step::Echo => self.send(&self.echo(request)),
             Step::Pause(time) => {
                 thread::sleep(*time);
+                Next::Continue(())
+            }
+            Step::Open(gate) => {
+                gate.open();
                 Next::Continue(())
             }
             Step::Wait(gate) if gate.wait() => Next::Continue(()),

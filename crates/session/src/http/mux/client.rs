@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::ticket::{HandOver, Slot, State, Ticket};
+use super::ticket::{HandOver, Lost, Slot, State, Ticket};
 use crate::http::attempt::Outgoing;
 use crate::http::connection::{After, ClientConnection};
 use crate::http::exchange::Reached;
@@ -21,8 +21,8 @@ pub(in crate::http) enum Shared {
     Failed(Reason),
     /// The session is the client's alone now; these bytes of the response are still to be sent.
     HandedOver(Box<HandOver>, Vec<u8>),
-    /// The session ended before the request's turn.
-    Lost,
+    /// The session ended before there was a response.
+    Lost(Lost),
     /// No shared session has room.
     NoRoom(Lease),
 }
@@ -45,7 +45,8 @@ impl ClientConnection {
         let ticket = ticket.clone();
         *ticket.state.borrow_mut() = State::Waiting;
         ticket.begun.set(false);
-        ticket.wants_wake.set(false);
+        // With a further request read already, the socket may stay silent.
+        ticket.wants_wake.set(self.input.is_some());
         match self.request_end {
             Some(end) => self.deadline.set(begun, end.saturating_duration_since(begun)),
             // The session's task looks after a backend that is slow.
@@ -57,7 +58,7 @@ impl ClientConnection {
             lease,
             begun,
             via: view.config.via,
-            close: !outgoing.head.keep_alive || self.is_closing(),
+            close: !outgoing.head.keep_alive,
             idle: view.config.timeouts.idle,
         };
         session.push(slot, &outgoing.first);
@@ -118,7 +119,7 @@ impl ClientConnection {
             State::HandedOver(hand_over) => {
                 return Poll::Ready(Shared::HandedOver(hand_over, ticket.leftover.take()));
             }
-            State::Lost => return Poll::Ready(Shared::Lost),
+            State::Lost(fate) => return Poll::Ready(Shared::Lost(fate)),
             State::Done { at, status, close: true } => (After::Close, status, Some(at)),
             State::Done { at, status, close: false } => (After::KeepAlive, status, Some(at)),
             State::Cut(reason) if !ticket.begun.get() => {

@@ -25,7 +25,7 @@ use crate::config::Upstream;
 use crate::worker::{Lease, Worker};
 pub(super) use client::Shared;
 use session::MuxSession;
-pub(super) use ticket::{HandOver, Ticket};
+pub(super) use ticket::{HandOver, Lost, Ticket};
 
 /// How long a backend is left to exclusive sessions after a response that held others up.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use super::ticket::{HandOver, Slot, State};
+use super::ticket::{HandOver, Lost, Slot, State};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::http::head::{Framing, HeadScanner};
@@ -33,6 +33,8 @@ pub(super) struct MuxSession {
     queue: RefCell<VecDeque<Slot>>,
     waker: RefCell<Option<Waker>>,
     open: Cell<bool>,
+    /// A request was put on it before.
+    used: Cell<bool>,
 }
 
 impl MuxSession {
@@ -43,6 +45,7 @@ impl MuxSession {
             queue: RefCell::default(),
             waker: RefCell::default(),
             open: Cell::new(true),
+            used: Cell::new(false),
         });
         let task = run(worker.clone(), session.clone(), lease.backend().clone(), Times::of(lease));
         tokio::task::spawn_local(task);
@@ -59,6 +62,9 @@ impl MuxSession {
 
     /// Puts a request on the queue.
     pub(super) fn push(&self, slot: Slot, request: &[u8]) {
+        if self.used.replace(true) {
+            slot.lease.stats().sessions_reused.add(1);
+        }
         let mut out = self.out.borrow_mut();
         // The task runs after those that are ready now, and so finds their requests as well.
         if out.is_empty()
@@ -70,11 +76,14 @@ impl MuxSession {
         self.queue.borrow_mut().push_back(slot);
     }
 
-    /// Takes no more requests; those on the queue are to be sent again elsewhere.
-    fn close(&self) {
+    /// Takes no more requests; those on the queue are to be sent again elsewhere. `next` is what became
+    /// of the first of them.
+    fn close(&self, next: Lost) {
         self.open.set(false);
-        for slot in self.queue.take() {
-            slot.ticket.tell(State::Lost);
+        let rest = if next == Lost::Unsent { Lost::Unsent } else { Lost::Behind };
+        let fates = std::iter::once(next).chain(std::iter::repeat(rest));
+        for (slot, fate) in self.queue.take().into_iter().zip(fates) {
+            slot.ticket.tell(State::Lost(fate));
         }
     }
 }
@@ -102,7 +111,7 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
     let connect = tokio::time::timeout(times.connect, Session::open(&backend, worker.index));
     let Ok(Ok(session)) = connect.await else {
         // Those waiting try an exclusive session, which counts why there is none.
-        shared.close();
+        shared.close(Lost::Unsent);
         return;
     };
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
@@ -121,11 +130,12 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
         scanner: HeadScanner::default(),
         current: None,
         answer: Vec::new(),
+        outstanding: 0,
         completed: 0,
         armed_for: None,
     };
     poll_fn(|cx| task.poll(cx)).await;
-    task.shared.close();
+    task.end();
 }
 
 /// A response being passed on.
@@ -149,6 +159,8 @@ struct Task {
     scanner: HeadScanner,
     current: Option<Current>,
     answer: Vec<u8>,
+    /// Requests written, or being written, that have no response yet.
+    outstanding: usize,
     /// Responses passed on so far.
     completed: u64,
     /// What the deadline was last set for: an idle session, or the response after so many.
@@ -164,9 +176,10 @@ impl Task {
         }
         drop(waker);
         let now = Instant::now();
-        if self.poll_write(cx).is_err() {
+        if self.is_unasked() {
             return Poll::Ready(());
         }
+        self.poll_write(cx);
         while let Poll::Ready(read) = self.poll_read(cx) {
             if !read || !self.pass_on(now) {
                 return Poll::Ready(());
@@ -175,16 +188,25 @@ impl Task {
         self.look_at_time(now)
     }
 
-    /// Writes what has gathered.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
-        let Some(session) = &mut self.session else { return Err(()) };
+    /// Whether the backend has closed, or says something, while no request was with it: what came could
+    /// otherwise be taken for the response to the next one.
+    fn is_unasked(&self) -> bool {
+        let Some(session) = &self.session else { return true };
+        self.outstanding == 0 && !session.socket.is_silent()
+    }
+
+    /// Writes what has gathered. A backend that takes no more may still have answered: its end is seen
+    /// by reading.
+    fn poll_write(&mut self, cx: &mut Context<'_>) {
+        let Some(session) = &mut self.session else { return };
         loop {
             if self.written == self.writing.len() {
                 self.writing.clear();
                 self.written = 0;
                 mem::swap(&mut self.writing, &mut *self.shared.out.borrow_mut());
+                self.outstanding = self.shared.queue.borrow().len();
                 if self.writing.is_empty() {
-                    return Ok(());
+                    return;
                 }
             }
             match session.socket.poll_write(cx, &self.writing[self.written..]) {
@@ -193,8 +215,7 @@ impl Task {
                     session.written += count as u64;
                     self.backend.live.stats.shard(self.worker.index).bytes_out.add(count as u64);
                 }
-                Poll::Ready(Err(_)) => return Err(()),
-                Poll::Pending => return Ok(()),
+                Poll::Ready(Err(_)) | Poll::Pending => return,
             }
         }
     }
@@ -205,21 +226,21 @@ impl Task {
         let read = ready!(poll_fill(cx, &session.socket, &mut self.input, &self.worker.buffers));
         let count = read.unwrap_or(0);
         self.backend.live.stats.shard(self.worker.index).bytes_in.add(count as u64);
-        if count == 0 {
-            self.end_of_stream();
-        }
         Poll::Ready(count > 0)
     }
 
-    /// The backend has closed. A response that was being passed on is cut or, if its end is the close,
-    /// complete; that one was handed over when its head was read.
-    fn end_of_stream(&mut self) {
-        if self.current.take().is_some()
-            && let Some(slot) = self.shared.queue.borrow_mut().pop_front()
-        {
-            self.worker.backend_failed(&slot.lease, Reason::UpstreamClosed);
-            slot.ticket.tell(State::Cut(Reason::UpstreamClosed));
+    /// The session is over: a response that was being passed on is cut, the requests that had none are
+    /// to be sent again.
+    fn end(&mut self) {
+        if self.current.take().is_some() {
+            self.cut(Reason::UpstreamClosed);
+            self.outstanding -= 1;
         }
+        self.shared.close(match (self.outstanding, self.completed) {
+            (0, _) => Lost::Behind,
+            (_, 0) => Lost::NextOnNew,
+            _ => Lost::NextOnUsed,
+        });
     }
 
     /// Passes on what was read; false if the session is over.
@@ -234,11 +255,11 @@ impl Task {
             // Bytes that nobody asked for.
             let Some(slot) = queue.front() else { return false };
             if self.current.is_none() {
-                let reply = Reply {
-                    request: &slot.head,
-                    close: slot.close,
-                    via: slot.via.then_some(&*self.instance),
-                };
+                let close = slot.close
+                    || slot.ticket.door.closing.get()
+                    || self.worker.phase.get() != Phase::Running;
+                let reply =
+                    Reply { request: &slot.head, close, via: slot.via.then_some(&*self.instance) };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
@@ -310,19 +331,27 @@ impl Task {
         let Some(current) = self.current.take() else { return };
         let Some(slot) = self.shared.queue.borrow_mut().pop_front() else { return };
         self.completed += 1;
+        self.outstanding = self.outstanding.saturating_sub(1);
         let status = current.head.status;
         let stats = slot.lease.stats();
         count_status(&stats.responses, status);
         let took = now.saturating_duration_since(slot.begun);
         self.worker.backend_answered(&slot.lease, status, took, now);
-        slot.ticket.finish(&slot, status, now);
+        slot.ticket.finish(&slot, &current.head, now);
     }
 
     /// The response at the front is not HTTP.
     fn refuse(&mut self) {
+        self.current = None;
+        self.cut(Reason::UpstreamMalformed);
+        self.outstanding = 0;
+    }
+
+    /// The response at the front cannot be passed on to its end.
+    fn cut(&mut self, reason: Reason) {
         let Some(slot) = self.shared.queue.borrow_mut().pop_front() else { return };
-        self.worker.backend_failed(&slot.lease, Reason::UpstreamMalformed);
-        slot.ticket.tell(State::Cut(Reason::UpstreamMalformed));
+        self.worker.backend_failed(&slot.lease, reason);
+        slot.ticket.tell(State::Cut(reason));
     }
 
     /// Gives the session to the client at the front; the requests behind are sent again elsewhere.
@@ -331,6 +360,7 @@ impl Task {
         let (Some(slot), Some(session)) = (queue.pop_front(), self.session.take()) else { return };
         let shared = !queue.is_empty() || self.written < self.writing.len();
         drop(queue);
+        self.outstanding = 0;
         if shared {
             self.worker.mux.pause(self.backend.id, now);
         }

@@ -43,10 +43,23 @@ pub(super) enum State {
     Done { at: Instant, status: u16, close: bool },
     /// The session is the client's alone from now on.
     HandedOver(Box<HandOver>),
-    /// Nothing of a response has come; the request may be sent again.
-    Lost,
+    /// The session ended before a response came; the request may be sent again.
+    Lost(Lost),
     /// A part of the response was sent, and no more will come.
     Cut(Reason),
+}
+
+/// Where a request was when its session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::http) enum Lost {
+    /// Behind another one: the backend had not come to it.
+    Behind,
+    /// Next to be answered, on a session that had answered others: it was stale, or about to close.
+    NextOnUsed,
+    /// Next to be answered, the first of its session: it may be what the backend died of.
+    NextOnNew,
+    /// The session could not be opened.
+    Unsent,
 }
 
 /// A session that is handed over in the middle of a response.
@@ -121,18 +134,19 @@ impl Ticket {
 
     /// Ends a response that was delivered whole. The client's task is only woken if it has something
     /// left to do before the next request: it waits for that one anyway.
-    pub(super) fn finish(&self, slot: &Slot, status: u16, now: Instant) {
+    pub(super) fn finish(&self, slot: &Slot, head: &ResponseHead, now: Instant) {
         if self.is_abandoned() {
             return;
         }
         self.door.stats(|stats| {
-            count_status(&stats.responses, status);
+            count_status(&stats.responses, head.status);
             stats.requests_in_flight.sub(1);
             stats.request_time.record(now.saturating_duration_since(slot.begun));
         });
-        *self.state.borrow_mut() = State::Done { at: now, status, close: slot.close };
+        let close = head.closes_client;
+        *self.state.borrow_mut() = State::Done { at: now, status: head.status, close };
         self.deadline.set(now, slot.idle);
-        if slot.close || self.wants_wake.get() || !self.leftover.borrow().is_empty() {
+        if close || self.wants_wake.get() || !self.leftover.borrow().is_empty() {
             self.wake();
         }
     }

@@ -1,0 +1,86 @@
+# What can be done here. Nothing but `setup` needs root; it uses sudo when it has to.
+#
+#   make run            install what is missing, build in release mode, start `equipoise demo`
+#   make test           lint, then every test
+#   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
+#   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
+#   make soak           the whole-process tests, again and again, for SOAK_MINUTES (default 30)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+
+# Debian packages, each with a file by which its presence is seen and why it is needed.
+#   gcc              links what rustc compiles, and compiles the few C files of crates
+#   libc6-dev        the C library's headers and start files, which linking needs
+#   ca-certificates  cargo fetches crates over TLS
+PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt
+
+# Only for the comparison with peers.
+#   haproxy, nginx   the peers; nginx also serves the files behind every proxy
+#   wrk              makes the load
+BENCH_PACKAGES := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx wrk:/usr/bin/wrk
+
+# Installs those of $(1) that are missing, and does nothing when none is. `--no-install-recommends`
+# keeps it to what is listed.
+define install_missing
+missing=(); \
+for entry in $(1); do [[ -e "$${entry#*:}" ]] || missing+=("$${entry%%:*}"); done; \
+if (( $${#missing[@]} )); then \
+  as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+  echo "installing: $${missing[*]}"; \
+  "$${as_root[@]}" apt-get update -qq; \
+  "$${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$${missing[@]}"; \
+fi
+endef
+
+.PHONY: help
+help:
+	@sed -n 's/^#   //p' Makefile | grep '^make '
+
+.PHONY: setup
+setup:
+	@$(call install_missing,$(PACKAGES))
+	@command -v $(CARGO) >/dev/null || { \
+	  echo "cargo is not installed: get a Rust toolchain from https://rustup.rs" >&2; exit 1; }
+
+.PHONY: run
+run: setup
+	$(CARGO) build --release --locked --package equipoise
+	exec target/release/equipoise demo
+
+.PHONY: lint
+lint: setup
+	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
+	  || rustup component add rustfmt clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: test
+test: lint
+	$(CARGO) test --workspace --locked
+
+.PHONY: bench-session
+bench-session: setup
+	@$(call install_missing,$(BENCH_PACKAGES))
+	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-session-http
+	target/release/equipoise-lab-session-http
+
+EQUIPOISE_FUZZ_SECONDS ?= 600
+.PHONY: fuzz
+fuzz: setup
+	EQUIPOISE_FUZZ_SECONDS=$(EQUIPOISE_FUZZ_SECONDS) \
+	  $(CARGO) test --release --locked --package equipoise-session --test fuzz_corpus -- --nocapture
+
+SOAK_MINUTES ?= 30
+.PHONY: soak
+soak: setup
+	$(CARGO) test --release --locked --package equipoise --no-run
+	end=$$(( SECONDS + $(SOAK_MINUTES) * 60 )); round=0; \
+	while (( SECONDS < end )); do \
+	  round=$$(( round + 1 )); echo "round $$round"; \
+	  $(CARGO) test --release --locked --quiet --package equipoise --test demo --test operate; \
+	done

@@ -1,0 +1,301 @@
+//! Asks a running equipoise over its API.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::Problem;
+use crate::wire::{Changed, Reloaded, SetWeight, Status};
+
+/// A reload that opens many front doors takes the longest; everything else answers at once.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where the API is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// `host:port` of a loopback listener.
+    Tcp(String),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Unix(path) => path.display().fmt(f),
+            Endpoint::Tcp(authority) => write!(f, "http://{authority}"),
+        }
+    }
+}
+
+/// The text is neither a path nor an `http://` address.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{0}` is neither the path of a unix socket nor http://HOST:PORT")]
+pub struct BadEndpoint(String);
+
+impl FromStr for Endpoint {
+    type Err = BadEndpoint;
+
+    fn from_str(text: &str) -> Result<Endpoint, BadEndpoint> {
+        if let Some(rest) = text.strip_prefix("http://") {
+            let authority = rest.trim_end_matches('/');
+            let port = authority.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            return match port {
+                Some(Ok(_)) if !authority.contains('/') => Ok(Endpoint::Tcp(authority.into())),
+                _ => Err(BadEndpoint(text.into())),
+            };
+        }
+        if text.is_empty() || text.contains("://") {
+            return Err(BadEndpoint(text.into()));
+        }
+        Ok(Endpoint::Unix(text.strip_prefix("unix:").unwrap_or(text).into()))
+    }
+}
+
+/// Why there is no answer, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nothing listens there.
+    #[error(
+        "no equipoise answers at {endpoint}: start one with `equipoise run FILE`, or say with --api where it listens (option `api.socket` or `api.listen` of its configuration)"
+    )]
+    NotRunning {
+        /// Where it was looked for.
+        endpoint: Endpoint,
+        /// What connecting failed with.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket belongs to somebody else.
+    #[error(
+        "no permission to use {endpoint}: run this command as the user that runs equipoise (often with sudo)"
+    )]
+    NoPermission {
+        /// The socket.
+        endpoint: Endpoint,
+        /// What connecting failed with.
+        #[source]
+        source: io::Error,
+    },
+    /// Connected, and then nothing.
+    #[error("equipoise at {endpoint} did not answer within {} s: it is overloaded or stopped; look at its log", TIMEOUT.as_secs())]
+    NoAnswer {
+        /// Where.
+        endpoint: Endpoint,
+    },
+    /// It said no.
+    #[error("{}", .0.detail)]
+    Refused(Problem),
+    /// Something else than equipoise, or another version of it.
+    #[error(
+        "what answers at {endpoint} does not speak this API ({what}): is it another program, or another version of equipoise?"
+    )]
+    NotUnderstood {
+        /// Where.
+        endpoint: Endpoint,
+        /// What was not understood.
+        what: String,
+    },
+}
+
+/// Asks one process; each question is a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+}
+
+impl Client {
+    /// A client of the process behind `endpoint`.
+    pub fn new(endpoint: Endpoint) -> Client {
+        Client { endpoint }
+    }
+
+    /// `GET /v1/status`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.ask(Method::GET, "/v1/status", Bytes::new()).await
+    }
+
+    /// `POST /v1/reload`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] carries everything that is wrong with the file.
+    pub async fn reload(&self) -> Result<Reloaded, ClientError> {
+        self.ask(Method::POST, "/v1/reload", Bytes::new()).await
+    }
+
+    /// `POST .../drain`, `undrain`, `enable` or `disable`: `action` is that last part.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn change(
+        &self,
+        pool: &str,
+        backend: &str,
+        action: &str,
+    ) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &backend_path(pool, backend, action), Bytes::new()).await
+    }
+
+    /// `PUT .../weight`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> Result<Changed, ClientError> {
+        let body = to_json(&SetWeight { weight });
+        self.ask(Method::PUT, &backend_path(pool, backend, "weight"), body).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        let exchange = async {
+            match &self.endpoint {
+                Endpoint::Unix(socket) => {
+                    let stream =
+                        UnixStream::connect(socket).await.map_err(|e| self.no_connection(e))?;
+                    self.exchange(stream, "localhost", method, path, body).await
+                }
+                Endpoint::Tcp(authority) => {
+                    let stream =
+                        TcpStream::connect(authority).await.map_err(|e| self.no_connection(e))?;
+                    self.exchange(stream, authority, method, path, body).await
+                }
+            }
+        };
+        tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .map_err(|_| ClientError::NoAnswer { endpoint: self.endpoint.clone() })?
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        host: &str,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| self.not_understood(error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.not_understood(error))?;
+        let answer = async {
+            let response = sender.send_request(request).await?;
+            let (head, body) = response.into_parts();
+            Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
+        };
+        tokio::pin!(answer);
+        tokio::pin!(connection);
+        // The connection makes progress only while it is polled; whatever it ends with shows in the answer.
+        let (head, body) = tokio::select! {
+            answer = &mut answer => answer,
+            _ = &mut connection => answer.await,
+        }
+        .map_err(|error| self.not_understood(error))?;
+        if head.status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| self.not_understood(error));
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(ClientError::Refused(problem)),
+            Err(_) => Err(self.not_understood(format!("status {}", head.status))),
+        }
+    }
+
+    fn no_connection(&self, source: io::Error) -> ClientError {
+        let endpoint = self.endpoint.clone();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => ClientError::NoPermission { endpoint, source },
+            _ => ClientError::NotRunning { endpoint, source },
+        }
+    }
+
+    fn not_understood(&self, what: impl fmt::Display) -> ClientError {
+        ClientError::NotUnderstood { endpoint: self.endpoint.clone(), what: what.to_string() }
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("wire types have string keys and no failing serializer").into()
+}
+
+fn backend_path(pool: &str, backend: &str, action: &str) -> String {
+    format!("/v1/pools/{}/backends/{}/{action}", encoded(pool), encoded(backend))
+}
+
+/// Percent-encodes one path segment: all but RFC 3986's unreserved characters.
+fn encoded(segment: &str) -> String {
+    segment
+        .bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_path_or_an_http_address() {
+        assert_eq!("/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
+        assert_eq!("unix:/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
+        assert_eq!("http://127.0.0.1:9000/".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
+        for bad in
+            ["", "https://127.0.0.1:1", "http://127.0.0.1", "http://h:1/path", "http://h:99999"]
+        {
+            assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_of_any_characters_fit_in_one_segment() {
+        assert_eq!(
+            backend_path("web", "[::1]:80/x y", "drain"),
+            "/v1/pools/web/backends/%5B%3A%3A1%5D%3A80%2Fx%20y/drain"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_missing_process_is_named_with_what_to_do() {
+        let client = Client::new(Endpoint::Unix("/nonexistent/equipoise.sock".into()));
+        let error = client.status().await.unwrap_err();
+        assert!(matches!(error, ClientError::NotRunning { .. }));
+        let text = error.to_string();
+        assert!(
+            text.contains("/nonexistent/equipoise.sock") && text.contains("equipoise run FILE"),
+            "{text}"
+        );
+    }
+}

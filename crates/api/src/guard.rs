@@ -1,0 +1,105 @@
+//! Keeps web pages away from the API.
+//!
+//! A page in the operator's browser can send requests to loopback: with its own `Origin`, or, after
+//! re-binding its DNS name to 127.0.0.1, with its own `Host`. Neither has business here; the unix
+//! socket cannot be reached that way.
+
+use std::net::IpAddr;
+
+use axum::extract::Request;
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::Problem;
+
+/// Refuses changes that a browser asks for.
+pub(crate) async fn refuse_browser_changes(request: Request, next: Next) -> Response {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !reads && request.headers().contains_key(header::ORIGIN) {
+        return Problem::new(
+            StatusCode::FORBIDDEN,
+            "not from a browser",
+            "changes are refused when a request carries an Origin header, since any web page could send \
+             it; use the command line (`equipoise drain`, `equipoise reload`) or a client without Origin",
+        )
+        .into_response();
+    }
+    next.run(request).await
+}
+
+/// Refuses requests whose `Host` is not a name of loopback.
+pub(crate) async fn require_loopback_host(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
+    if host.is_some_and(is_loopback_name) {
+        return next.run(request).await;
+    }
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "host not allowed",
+        format!(
+            "Host `{}` is refused (DNS rebinding); ask for localhost, 127.0.0.1 or [::1], \
+             or have your reverse proxy send one of them",
+            host.unwrap_or("")
+        ),
+    )
+    .into_response()
+}
+
+/// Whether a `Host` value, port or not, names this machine's loopback.
+fn is_loopback_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((v6, port)) if port.is_empty() || is_port(port) => v6,
+            _ => return false,
+        },
+        None => match host.find(':') {
+            Some(colon) if !is_port(&host[colon..]) => return false,
+            Some(colon) => &host[..colon],
+            None => host,
+        },
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn is_port(text: &str) -> bool {
+    text.strip_prefix(':').is_some_and(|digits| digits.parse::<u16>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback_name;
+
+    #[test]
+    fn only_names_of_loopback_pass() {
+        for good in [
+            "localhost",
+            "LOCALHOST:9090",
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "127.9.8.7",
+            "[::1]",
+            "[::1]:1",
+        ] {
+            assert!(is_loopback_name(good), "{good}");
+        }
+        for bad in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]",
+            "::1",
+            "localhost:",
+            "localhost:x",
+            "[::1",
+            "[::1]x",
+            "127.0.0.1:80:80",
+            "localhost@evil",
+        ] {
+            assert!(!is_loopback_name(bad), "{bad}");
+        }
+    }
+}

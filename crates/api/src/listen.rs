@@ -1,0 +1,194 @@
+//! Opens the API's listeners.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The API could not be opened. Each text names the option to change.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another live process has the socket.
+    #[error("{} is in use by another equipoise (option `api.socket`): stop that one, or give this one another path", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is not a socket is there.
+    #[error("{} exists and is not a socket (option `api.socket`): choose a path that is free", path.display())]
+    NotASocket {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The operating system refused the unix socket.
+    #[error("cannot {step} {} (option `api.socket`)", path.display())]
+    Unix {
+        /// What failed.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system refused the address.
+    #[error("cannot listen on {address} (option `api.listen`)")]
+    Tcp {
+        /// As asked.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The API's unix socket, listening; dropped, it is removed.
+#[derive(Debug)]
+pub struct ApiUnix {
+    listener: UnixListener,
+    owned: OwnedPath,
+}
+
+/// Removes the socket's path when dropped, if it is still the one made here.
+#[derive(Debug)]
+pub(crate) struct OwnedPath {
+    path: PathBuf,
+    device_inode: (u64, u64),
+    /// Held for as long as the path is ours, so that two starting processes cannot replace each other's.
+    _lock: File,
+}
+
+impl Drop for OwnedPath {
+    fn drop(&mut self) {
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.device_inode);
+        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "API socket not removed");
+        }
+    }
+}
+
+impl ApiUnix {
+    /// Listens at `path`, readable and writable by this user only. The folder is made (mode 0700) if it
+    /// is missing. A socket left behind by a dead process is replaced.
+    ///
+    /// # Errors
+    /// [`ListenError`]; a live process's socket is never touched.
+    pub fn bind(path: &Path) -> Result<ApiUnix, ListenError> {
+        let failed = |step| move |source| ListenError::Unix { step, path: path.to_owned(), source };
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
+                .map_err(failed("make the folder of"))?;
+        }
+        let lock = lock_beside(path)?;
+        remove_stale(path)?;
+        let listener = bind_private(path).map_err(failed("listen on"))?;
+        let meta = std::fs::symlink_metadata(path).map_err(failed("look at"))?;
+        let owned = OwnedPath {
+            path: path.to_owned(),
+            device_inode: (meta.dev(), meta.ino()),
+            _lock: lock,
+        };
+        Ok(ApiUnix { listener, owned })
+    }
+
+    pub(crate) fn into_parts(self) -> (UnixListener, OwnedPath) {
+        (self.listener, self.owned)
+    }
+}
+
+/// The lock outlives no process, whatever it died of; the file itself is left, since removing it
+/// would let a third process lock a file that nobody sees. A link is not followed: the folder may be
+/// one that everybody writes to.
+fn lock_beside(path: &Path) -> Result<File, ListenError> {
+    let failed = |source| ListenError::Unix { step: "lock", path: path.to_owned(), source };
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(PathBuf::from(name))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(ListenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let failed = |step| move |source| ListenError::Unix { step, path: path.to_owned(), source };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at")(error)),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(ListenError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(ListenError::InUse { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(failed("remove the stale socket"))
+        }
+        Err(error) => Err(failed("look at")(error)),
+    }
+}
+
+/// Linux gives the path the mode that the socket itself has when it is bound (`unix_bind_bsd`, masked
+/// by the umask), so it is private from its first moment; a chmod of the path would come too late,
+/// and the umask belongs to every thread.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    let file = File::from(OwnedFd::from(socket));
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    let socket = Socket::from(OwnedFd::from(file));
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    UnixListener::from_std(OwnedFd::from(socket).into())
+}
+
+/// The API's TCP listener. It has no passwords: whether an address that others can reach is allowed is
+/// for the configuration to say.
+#[derive(Debug)]
+pub struct ApiTcp(TcpListener);
+
+impl ApiTcp {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// [`ListenError::Tcp`].
+    pub async fn bind(address: SocketAddr) -> Result<ApiTcp, ListenError> {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| ListenError::Tcp { address, source })?;
+        Ok(ApiTcp(listener))
+    }
+
+    /// Where it listens, the port chosen if 0 was asked for.
+    ///
+    /// # Errors
+    /// What `getsockname` fails with.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    pub(crate) fn into_inner(self) -> TcpListener {
+        self.0
+    }
+}

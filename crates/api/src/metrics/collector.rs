@@ -1,0 +1,260 @@
+use std::fmt::Error;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
+use crate::wire::{Admin, BackendState, Health};
+
+/// One scrape's figures.
+#[derive(Debug)]
+pub(super) struct Collected(pub(super) Reading);
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+type Labels<'a> = [(&'a str, &'a str)];
+
+impl Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let out = &mut encoder;
+        self.process(out)?;
+        self.front_door_counters(out)?;
+        self.front_door_gauges(out)?;
+        self.front_door_by_label(out)?;
+        self.backend_states(out)?;
+        self.backend_counters(out)?;
+        self.backend_by_label(out)
+    }
+}
+
+impl Collected {
+    fn process(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Reading { version, instance, threads, reload, .. } = &self.0;
+        let mut family = describe(out, "build", "What runs", None, MetricType::Info)?;
+        family.encode_info(&[("version", version.as_str()), ("instance", instance.as_str())])?;
+        let help = "Data-plane threads";
+        let mut gauge = describe(out, "threads", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&(*threads as u64))?;
+        let help = "Reads of the configuration file, by result, the one at the start included";
+        let mut family = describe(out, "config_reloads", help, None, MetricType::Counter)?;
+        for (result, count) in [("success", reload.succeeded), ("failure", reload.failed)] {
+            counter(&mut family, &[("result", result)], count)?;
+        }
+        let help = "Whether the last read of the configuration file took effect";
+        let mut gauge =
+            describe(out, "config_last_reload_successful", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&u64::from(reload.last_succeeded))?;
+        let help = "When the configuration file last took effect, since 1970";
+        let name = "config_last_reload_success_timestamp";
+        let mut gauge = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        gauge.encode_gauge(&reload.last_success_unix_seconds)
+    }
+
+    fn front_door_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        type Of = fn(&FrontDoorReading) -> u64;
+        let families: [(&str, &str, Option<&Unit>, Of); 6] = [
+            ("connections", "Connections accepted, or client addresses seen (UDP)", None, |d| {
+                d.connections
+            }),
+            ("received", "Bytes from clients", Some(&Unit::Bytes), |d| d.bytes_in),
+            ("sent", "Bytes to clients", Some(&Unit::Bytes), |d| d.bytes_out),
+            ("retries", "Tries on another backend or session", None, |d| d.retries),
+            (
+                "accept_pauses",
+                "Times that accepting paused for want of descriptors or room",
+                None,
+                |d| d.accept_pauses,
+            ),
+            ("access_log_dropped", "Access-log lines given up", None, |d| d.access_log_dropped),
+        ];
+        for (name, help, unit, of) in families {
+            let mut family = describe(out, name, help, unit, MetricType::Counter)?;
+            for door in &self.0.front_doors {
+                counter(&mut family, &door_labels(door), of(door))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn front_door_gauges(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Connections, or client addresses (UDP), open now";
+        let mut family = describe(out, "connections_open", help, None, MetricType::Gauge)?;
+        for door in &self.0.front_doors {
+            gauge(&mut family, &door_labels(door), door.connections_open)?;
+        }
+        let help = "Requests being served now";
+        let mut family = describe(out, "requests_in_flight", help, None, MetricType::Gauge)?;
+        for door in self.http_front_doors() {
+            gauge(&mut family, &door_labels(door), door.requests_in_flight)?;
+        }
+        Ok(())
+    }
+
+    fn front_door_by_label(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help =
+            "Requests answered, by class of the status, answers of equipoise itself included";
+        let mut family = describe(out, "requests", help, None, MetricType::Counter)?;
+        for door in self.http_front_doors() {
+            for (code, count) in CLASSES.into_iter().zip(door.responses) {
+                counter(&mut family, &with(door_labels(door), ("code", code)), count)?;
+            }
+        }
+        let help = "From the end of a request's head to the last byte of its response";
+        let name = "request_duration";
+        let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for door in self.http_front_doors() {
+            histogram(&mut family, &door_labels(door), &door.request_time)?;
+        }
+        let help = "What was refused or lost, by reason";
+        let mut family = describe(out, "drops", help, None, MetricType::Counter)?;
+        for door in &self.0.front_doors {
+            for (reason, count) in &door.drops {
+                counter(&mut family, &with(door_labels(door), ("reason", reason)), *count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn backend_states(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Whether the backend is given new work";
+        let mut family = describe(out, "backend_up", help, None, MetricType::Gauge)?;
+        for (pool, backend) in self.backends() {
+            let up = u64::from(backend.state == BackendState::Up);
+            gauge(&mut family, &backend_labels(pool, backend), up)?;
+        }
+        let help = "What the checks and the traffic show of the backend; 1 for what is the case";
+        let mut family = describe(out, "backend_health", help, None, MetricType::Gauge)?;
+        for (pool, backend) in self.backends() {
+            for health in Health::ALL {
+                let labels = with(backend_labels(pool, backend), ("health", health.word()));
+                gauge(&mut family, &labels, u64::from(backend.health == *health))?;
+            }
+        }
+        let help = "What the operator wants of the backend; 1 for what is the case";
+        let mut family = describe(out, "backend_admin", help, None, MetricType::Gauge)?;
+        for (pool, backend) in self.backends() {
+            for admin in Admin::ALL {
+                let labels = with(backend_labels(pool, backend), ("admin", admin.word()));
+                gauge(&mut family, &labels, u64::from(backend.admin == *admin))?;
+            }
+        }
+        type Of = fn(&BackendReading) -> u64;
+        let families: [(&str, &str, Of); 3] = [
+            ("backend_weight", "The backend's weight", |b| b.weight.into()),
+            ("backend_in_flight", "Requests, connections or client addresses in flight", |b| {
+                b.in_flight
+            }),
+            ("backend_sessions_open", "Upstream sessions open now, idle ones included", |b| {
+                b.sessions_open
+            }),
+        ];
+        for (name, help, of) in families {
+            let mut family = describe(out, name, help, None, MetricType::Gauge)?;
+            for (pool, backend) in self.backends() {
+                gauge(&mut family, &backend_labels(pool, backend), of(backend))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn backend_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        type Of = fn(&BackendReading) -> u64;
+        let families: [(&str, &str, Option<&Unit>, Of); 5] = [
+            (
+                "backend_requests",
+                "Requests, connections or client addresses given to the backend",
+                None,
+                |b| b.requests,
+            ),
+            ("backend_sessions_opened", "Upstream sessions opened", None, |b| b.sessions_opened),
+            ("backend_sessions_reused", "Requests over a session already open", None, |b| {
+                b.sessions_reused
+            }),
+            ("backend_sent", "Bytes to the backend", Some(&Unit::Bytes), |b| b.bytes_out),
+            ("backend_received", "Bytes from the backend", Some(&Unit::Bytes), |b| b.bytes_in),
+        ];
+        for (name, help, unit, of) in families {
+            let mut family = describe(out, name, help, unit, MetricType::Counter)?;
+            for (pool, backend) in self.backends() {
+                counter(&mut family, &backend_labels(pool, backend), of(backend))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn backend_by_label(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Responses of the backend, by class of the status";
+        let mut family = describe(out, "backend_responses", help, None, MetricType::Counter)?;
+        for (pool, backend) in self.backends() {
+            for (code, count) in CLASSES.into_iter().zip(backend.responses) {
+                counter(&mut family, &with(backend_labels(pool, backend), ("code", code)), count)?;
+            }
+        }
+        let help = "From a request sent to the backend to its response complete";
+        let name = "backend_response_duration";
+        let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (pool, backend) in self.backends() {
+            histogram(&mut family, &backend_labels(pool, backend), &backend.response_time)?;
+        }
+        let help = "Failures of the backend, by reason";
+        let mut family = describe(out, "backend_failures", help, None, MetricType::Counter)?;
+        for (pool, backend) in self.backends() {
+            for (reason, count) in &backend.failures {
+                let labels = with(backend_labels(pool, backend), ("reason", reason));
+                counter(&mut family, &labels, *count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn http_front_doors(&self) -> impl Iterator<Item = &FrontDoorReading> {
+        self.0.front_doors.iter().filter(|door| door.http)
+    }
+
+    fn backends(&self) -> impl Iterator<Item = (&str, &BackendReading)> {
+        let pools = self.0.pools.iter();
+        pools.flat_map(|pool| pool.backends.iter().map(|backend| (pool.name.as_str(), backend)))
+    }
+}
+
+fn describe<'a>(
+    out: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+    unit: Option<&'a Unit>,
+    kind: MetricType,
+) -> Result<MetricEncoder<'a>, Error> {
+    // The library writes the help text as it is, and ends it with no full stop here.
+    out.encode_descriptor(name, &format!("{help}."), unit, kind)
+}
+
+fn door_labels(door: &FrontDoorReading) -> [(&str, &str); 2] {
+    [("front_door", &door.name), ("pool", &door.pool)]
+}
+
+fn backend_labels<'a>(pool: &'a str, backend: &'a BackendReading) -> [(&'a str, &'a str); 2] {
+    [("pool", pool), ("backend", &backend.name)]
+}
+
+fn with<'a>([a, b]: [(&'a str, &'a str); 2], c: (&'a str, &'a str)) -> [(&'a str, &'a str); 3] {
+    [a, b, c]
+}
+
+fn counter(family: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+    family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+fn gauge(family: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+    family.encode_family(&labels)?.encode_gauge(&value)
+}
+
+fn histogram(
+    family: &mut MetricEncoder<'_>,
+    labels: &Labels<'_>,
+    time: &TimeReading,
+) -> Result<(), Error> {
+    let mut metric = family.encode_family(&labels)?;
+    metric.encode_histogram::<NoLabelSet>(time.sum_seconds, time.count(), &time.buckets, None)
+}

@@ -1,0 +1,36 @@
+//! `/metrics`: a [`Reading`] of every figure, rendered when Prometheus asks.
+//!
+//! The data plane keeps plain counters, sharded by thread; nothing here is registered or updated
+//! beside them. A scrape sums the shards once, and a collector writes the sums down.
+
+mod collector;
+mod process;
+mod reading;
+
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+pub use reading::{
+    BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading, TimeReading,
+};
+
+/// What [`render`] writes: OpenMetrics, which Prometheus asks for first.
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Writes a reading, and the process's own figures, as OpenMetrics text.
+///
+/// # Errors
+/// None in practice: writing to a string fails only on a label or unit that the format forbids.
+pub fn render(reading: Reading) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(process::Process));
+    registry
+        .sub_registry_with_prefix("equipoise")
+        .register_collector(Box::new(collector::Collected(reading)));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

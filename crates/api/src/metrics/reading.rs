@@ -1,0 +1,124 @@
+use crate::wire::{Admin, BackendState, Health};
+
+/// Every figure that is exported, summed over the data-plane threads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// The program's version.
+    pub version: String,
+    /// The instance's name.
+    pub instance: String,
+    /// Data-plane threads.
+    pub threads: usize,
+    /// Reads of the configuration file.
+    pub reload: ReloadReading,
+    /// All front doors.
+    pub front_doors: Vec<FrontDoorReading>,
+    /// All pools.
+    pub pools: Vec<PoolReading>,
+}
+
+/// Reads of the configuration file, that at the start included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReloadReading {
+    /// Those that took effect.
+    pub succeeded: u64,
+    /// Those that did not.
+    pub failed: u64,
+    /// Whether the last one did.
+    pub last_succeeded: bool,
+    /// When the last one that did, did; seconds since 1970.
+    pub last_success_unix_seconds: u64,
+}
+
+/// A time histogram.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TimeReading {
+    /// Upper bound in seconds and the count in that bucket alone, rising; the last bound is infinite.
+    pub buckets: Vec<(f64, u64)>,
+    /// Of all values.
+    pub sum_seconds: f64,
+}
+
+impl TimeReading {
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// A front door.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FrontDoorReading {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// Whether it serves requests (HTTP) and not only connections.
+    pub http: bool,
+    /// Accepted connections, or client addresses seen.
+    pub connections: u64,
+    /// Of them open now.
+    pub connections_open: u64,
+    /// Requests being served (HTTP).
+    pub requests_in_flight: u64,
+    /// Responses by class, 1xx to 5xx (HTTP).
+    pub responses: [u64; 5],
+    /// From a request's head to its response's end (HTTP).
+    pub request_time: TimeReading,
+    /// From clients.
+    pub bytes_in: u64,
+    /// To clients.
+    pub bytes_out: u64,
+    /// Tries on another backend or session.
+    pub retries: u64,
+    /// Times that accepting paused.
+    pub accept_pauses: u64,
+    /// Access-log lines given up.
+    pub access_log_dropped: u64,
+    /// Reason and count; reasons that never happened too, so that a rate sees their first.
+    pub drops: Vec<(&'static str, u64)>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolReading {
+    /// Its name.
+    pub name: String,
+    /// Its backends.
+    pub backends: Vec<BackendReading>,
+}
+
+/// A backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendReading {
+    /// Its name.
+    pub name: String,
+    /// What is wanted of it.
+    pub admin: Admin,
+    /// What is seen of it.
+    pub health: Health,
+    /// What follows.
+    pub state: BackendState,
+    /// Its share.
+    pub weight: u16,
+    /// Given to it.
+    pub requests: u64,
+    /// Requests, connections or client addresses in flight.
+    pub in_flight: u64,
+    /// Its responses by class, 1xx to 5xx (HTTP).
+    pub responses: [u64; 5],
+    /// From a request sent to its response complete (HTTP).
+    pub response_time: TimeReading,
+    /// Reason and count, of reasons that a backend can cause.
+    pub failures: Vec<(&'static str, u64)>,
+    /// Upstream sessions open now.
+    pub sessions_open: u64,
+    /// Upstream sessions opened.
+    pub sessions_opened: u64,
+    /// Requests over a session already open.
+    pub sessions_reused: u64,
+    /// To it.
+    pub bytes_out: u64,
+    /// From it.
+    pub bytes_in: u64,
+}

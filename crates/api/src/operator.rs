@@ -1,0 +1,81 @@
+use std::future::Future;
+
+use axum::http::StatusCode;
+
+use crate::Problem;
+use crate::metrics::Reading;
+use crate::wire::{Admin, Changed, Phase, Reloaded, Status};
+
+/// What the API asks of the process. The binary implements it over its inventory.
+pub trait Operator: Send + Sync + 'static {
+    /// Whether new work is taken.
+    fn phase(&self) -> Phase;
+
+    /// Everything there is to show.
+    fn status(&self) -> impl Future<Output = Result<Status, OperateError>> + Send;
+
+    /// Every figure that `/metrics` exports, as of now.
+    fn metrics(&self) -> impl Future<Output = Result<Reading, OperateError>> + Send;
+
+    /// Sets what is wanted of a backend, named by its name or address; it survives reloads, not
+    /// restarts.
+    fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: Admin,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Sets a backend's weight, `0..=1000`; it survives reloads, not restarts.
+    fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Reads the configuration file again; all of it takes effect, or nothing.
+    fn reload(&self) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+}
+
+/// Why an [`Operator`] did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperateError {
+    /// No such pool, or no such backend of it; the text says which there are.
+    #[error("{0}")]
+    NotFound(String),
+    /// The weight is out of range.
+    #[error("weight {0} is not in 0..=1000; 0 drains the backend, 1 is the default")]
+    WeightOutOfRange(u16),
+    /// The configuration was not taken; the one that ran goes on running.
+    #[error("{config_file} was not loaded, the running configuration stays:\n{}", errors.join("\n"))]
+    ReloadFailed {
+        /// The file.
+        config_file: String,
+        /// Everything that is wrong with it, at least one.
+        errors: Vec<String>,
+    },
+    /// The process stops.
+    #[error("equipoise is stopping and takes no more changes; start it again first")]
+    Stopping,
+}
+
+impl From<OperateError> for Problem {
+    fn from(error: OperateError) -> Problem {
+        let (status, title) = match &error {
+            OperateError::NotFound(_) => (StatusCode::NOT_FOUND, "no such pool or backend"),
+            OperateError::WeightOutOfRange(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "weight out of range")
+            }
+            OperateError::ReloadFailed { .. } => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "configuration not loaded")
+            }
+            OperateError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        };
+        let mut problem = Problem::new(status, title, error.to_string());
+        if let OperateError::ReloadFailed { errors, .. } = error {
+            problem.errors = errors;
+        }
+        problem
+    }
+}

@@ -1,0 +1,293 @@
+//! What the API sends and takes, as JSON. Fields are only ever added.
+//!
+//! Totals count since the process (or that front door or backend) started; rates are per second over
+//! [`Status::rates_over_seconds`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Everything that `equipoise status` shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// The instance's name.
+    pub instance: String,
+    /// The program's version.
+    pub version: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Whether it takes new work.
+    pub phase: Phase,
+    /// Since it started.
+    pub uptime_seconds: f64,
+    /// Data-plane threads.
+    pub threads: usize,
+    /// The configuration file.
+    pub config_file: String,
+    /// The last time that file was read.
+    pub last_reload: Option<LastReload>,
+    /// What the rates are averages over; 0 when no two samples have been taken yet.
+    pub rates_over_seconds: f64,
+    /// In configured order.
+    pub front_doors: Vec<FrontDoorStatus>,
+    /// In configured order.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// Whether the process takes new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// It does.
+    Running,
+    /// It finishes what it has, then exits.
+    Stopping,
+}
+
+/// The outcome of the last reload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LastReload {
+    /// Whether it took effect.
+    pub succeeded: bool,
+    /// When, seconds since 1970.
+    pub at_unix_seconds: u64,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+}
+
+/// A front door.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FrontDoorStatus {
+    /// Unique.
+    pub name: String,
+    /// Address and port.
+    pub listen: String,
+    /// `http`, `tcp` or `udp`.
+    pub protocol: String,
+    /// The pool it sends to.
+    pub pool: String,
+    /// Connections (TCP, HTTP) or client addresses (UDP) open now.
+    pub connections_open: u64,
+    /// The same, since the start.
+    pub connections_total: u64,
+    /// Requests being served now (HTTP).
+    pub requests_in_flight: u64,
+    /// Requests whose head was read (HTTP).
+    pub requests_total: u64,
+    /// Responses sent, by class (HTTP).
+    pub responses: ByClass,
+    /// From clients.
+    pub bytes_in_total: u64,
+    /// To clients.
+    pub bytes_out_total: u64,
+    /// Tries on another backend or session.
+    pub retries_total: u64,
+    /// Times that accepting paused for want of file descriptors or room.
+    pub accept_pauses_total: u64,
+    /// What was refused or lost, by reason; reasons that never happened are left out.
+    pub drops: BTreeMap<String, u64>,
+    /// Lately.
+    pub rates: Rates,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolStatus {
+    /// Unique.
+    pub name: String,
+    /// How a backend is picked.
+    pub scheduler: String,
+    /// `exclusive` or `multiplexed`.
+    pub upstream: String,
+    /// Backends that may be given new work.
+    pub backends_eligible: usize,
+    /// In configured order.
+    pub backends: Vec<BackendStatus>,
+}
+
+/// A backend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendStatus {
+    /// Unique in its pool.
+    pub name: String,
+    /// Address and port.
+    pub address: String,
+    /// Its share.
+    pub weight: u16,
+    /// What the operator wants of it.
+    pub admin: Admin,
+    /// What the health checks and the traffic show.
+    pub health: Health,
+    /// What follows from both.
+    pub state: BackendState,
+    /// Why it is unhealthy, as far as known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_detail: Option<String>,
+    /// Requests, connections or client addresses in flight.
+    pub in_flight: u64,
+    /// Given to it so far.
+    pub requests_total: u64,
+    /// Its responses by class (HTTP).
+    pub responses: ByClass,
+    /// Its failures by reason; reasons that never happened are left out.
+    pub failures: BTreeMap<String, u64>,
+    /// Upstream sessions open now, idle ones included.
+    pub sessions_open: u64,
+    /// Upstream sessions opened.
+    pub sessions_opened_total: u64,
+    /// Requests that went over a session already open.
+    pub sessions_reused_total: u64,
+    /// To it.
+    pub bytes_out_total: u64,
+    /// From it.
+    pub bytes_in_total: u64,
+    /// Lately.
+    pub rates: Rates,
+}
+
+/// Per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rates {
+    /// Requests (HTTP), connections (TCP) or client addresses (UDP).
+    pub requests: f64,
+    /// Drops (front door) or failures (backend).
+    pub errors: f64,
+    /// Bytes towards the backends.
+    pub bytes_in: f64,
+    /// Bytes towards the clients.
+    pub bytes_out: f64,
+}
+
+/// Responses by the first digit of their status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ByClass {
+    /// 100 to 199.
+    #[serde(rename = "1xx")]
+    pub informational: u64,
+    /// 200 to 299.
+    #[serde(rename = "2xx")]
+    pub success: u64,
+    /// 300 to 399.
+    #[serde(rename = "3xx")]
+    pub redirection: u64,
+    /// 400 to 499.
+    #[serde(rename = "4xx")]
+    pub client_error: u64,
+    /// 500 to 599.
+    #[serde(rename = "5xx")]
+    pub server_error: u64,
+}
+
+impl From<[u64; 5]> for ByClass {
+    fn from([informational, success, redirection, client_error, server_error]: [u64; 5]) -> Self {
+        ByClass { informational, success, redirection, client_error, server_error }
+    }
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// Its name in JSON, in tables and in metrics.
+            pub const fn word(self) -> &'static str {
+                match self { $($name::$variant => $word),* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+    };
+}
+
+words! {
+    /// What the operator wants of a backend.
+    Admin {
+        /// Takes new work.
+        Up = "up",
+        /// Keeps what it has, takes nothing new.
+        Drain = "drain",
+        /// Takes nothing, and what it has is cut.
+        Down = "down",
+    }
+}
+
+words! {
+    /// What is seen of a backend.
+    Health {
+        /// Not checked yet, or not checked at all: taken for healthy.
+        Unknown = "unknown",
+        /// The last checks passed.
+        Healthy = "healthy",
+        /// The last checks failed, or the traffic ejected it.
+        Unhealthy = "unhealthy",
+    }
+}
+
+words! {
+    /// Whether a backend is given new work, and if not, why not.
+    BackendState {
+        /// It is.
+        Up = "up",
+        /// It is to be drained (or has weight 0) and still has something in flight.
+        Draining = "draining",
+        /// It is drained: nothing is in flight any more.
+        Drained = "drained",
+        /// The operator disabled it.
+        Down = "down",
+        /// Its checks failed, or the traffic ejected it.
+        Unhealthy = "unhealthy",
+    }
+}
+
+/// `PUT /v1/pools/{pool}/backends/{backend}/weight`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetWeight {
+    /// The new weight; 0 drains.
+    #[schemars(range(min = 0, max = 1000))]
+    pub weight: u16,
+}
+
+/// The answer to drain, undrain, enable, disable and weight: the backend as it now is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Changed {
+    /// Its pool.
+    pub pool: String,
+    /// The backend.
+    pub backend: BackendStatus,
+}
+
+/// The answer to `POST /v1/reload`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reloaded {
+    /// The file that was read.
+    pub config_file: String,
+    /// Front doors now open.
+    pub front_doors: usize,
+    /// Pools now known.
+    pub pools: usize,
+    /// Backends now known, over all pools.
+    pub backends: usize,
+    /// Options that were changed in the file and need a restart to take effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub need_restart: Vec<String>,
+}
+
+/// The answer to `GET /v1/health`: 200 while running, 503 while stopping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Liveness {
+    /// Whether the process takes new work.
+    pub phase: Phase,
+}

@@ -1,0 +1,286 @@
+//! The API over real sockets, with an operator that only remembers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use equipoise_api::client::{Client, ClientError, Endpoint};
+use equipoise_api::listen::{ApiTcp, ApiUnix, ListenError};
+use equipoise_api::metrics::Reading;
+use equipoise_api::wire::{
+    Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
+};
+use equipoise_api::{OperateError, Operator, serve_tcp, serve_unix};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// What was asked, in order.
+#[derive(Default)]
+struct Recorder {
+    asked: Mutex<Vec<String>>,
+    reload_errors: Vec<String>,
+}
+
+impl Recorder {
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
+    let backend = BackendStatus {
+        name: backend.into(),
+        address: "127.0.0.1:1".into(),
+        weight,
+        admin,
+        health: Health::Unknown,
+        state: BackendState::Up,
+        health_detail: None,
+        in_flight: 0,
+        requests_total: 0,
+        responses: ByClass::default(),
+        failures: Default::default(),
+        sessions_open: 0,
+        sessions_opened_total: 0,
+        sessions_reused_total: 0,
+        bytes_out_total: 0,
+        bytes_in_total: 0,
+        rates: Rates::default(),
+    };
+    Changed { pool: pool.into(), backend }
+}
+
+impl Operator for Recorder {
+    fn phase(&self) -> Phase {
+        Phase::Running
+    }
+
+    async fn status(&self) -> Result<Status, OperateError> {
+        Ok(Status {
+            instance: "test".into(),
+            version: "0".into(),
+            pid: 1,
+            phase: Phase::Running,
+            uptime_seconds: 0.5,
+            threads: 1,
+            config_file: "f".into(),
+            last_reload: None,
+            rates_over_seconds: 0.0,
+            front_doors: Vec::new(),
+            pools: Vec::new(),
+        })
+    }
+
+    async fn metrics(&self) -> Result<Reading, OperateError> {
+        Ok(Reading { threads: 3, ..Reading::default() })
+    }
+
+    async fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: Admin,
+    ) -> Result<Changed, OperateError> {
+        if pool == "missing" {
+            return Err(OperateError::NotFound("there is no pool `missing`".into()));
+        }
+        self.note(format!("{pool} {backend} {admin}"));
+        Ok(changed(pool, backend, admin, 1))
+    }
+
+    async fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> Result<Changed, OperateError> {
+        self.note(format!("{pool} {backend} weight {weight}"));
+        Ok(changed(pool, backend, Admin::Up, weight))
+    }
+
+    async fn reload(&self) -> Result<Reloaded, OperateError> {
+        self.note("reload".into());
+        if self.reload_errors.is_empty() {
+            let config_file = "f".into();
+            return Ok(Reloaded {
+                config_file,
+                front_doors: 1,
+                pools: 1,
+                backends: 2,
+                need_restart: vec![],
+            });
+        }
+        let errors = self.reload_errors.clone();
+        Err(OperateError::ReloadFailed { config_file: "f".into(), errors })
+    }
+}
+
+/// A folder of the test's own; removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("equipoise-api-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("api.sock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn serve(socket: &Path, operator: Arc<Recorder>) -> Client {
+    let listener = ApiUnix::bind(socket).unwrap();
+    tokio::spawn(serve_unix(listener, operator, std::future::pending()));
+    Client::new(Endpoint::Unix(socket.into()))
+}
+
+#[tokio::test]
+async fn the_client_asks_and_the_operator_is_asked() {
+    let folder = Folder::new("asks");
+    let operator = Arc::new(Recorder::default());
+    let client = serve(&folder.socket(), Arc::clone(&operator));
+    assert_eq!(client.status().await.unwrap().instance, "test");
+    for action in ["drain", "undrain", "enable", "disable"] {
+        client.change("web", "[::1]:80", action).await.unwrap();
+    }
+    assert_eq!(client.set_weight("web", "a/b c", 7).await.unwrap().backend.weight, 7);
+    assert_eq!(client.reload().await.unwrap().backends, 2);
+    assert_eq!(
+        operator.asked(),
+        [
+            "web [::1]:80 drain",
+            "web [::1]:80 up",
+            "web [::1]:80 up",
+            "web [::1]:80 down",
+            "web a/b c weight 7",
+            "reload"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_refusal_arrives_with_everything_that_was_said() {
+    let folder = Folder::new("refusal");
+    let errors = vec!["f:1: one".to_owned(), "f:2: two".to_owned()];
+    let operator = Arc::new(Recorder { reload_errors: errors.clone(), ..Recorder::default() });
+    let client = serve(&folder.socket(), operator);
+    match client.reload().await {
+        Err(ClientError::Refused(problem)) => {
+            assert_eq!((problem.status, problem.errors), (422, errors));
+        }
+        other => panic!("{other:?}"),
+    }
+    match client.change("missing", "b", "drain").await {
+        Err(ClientError::Refused(problem)) => assert_eq!(problem.status, 404),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_gone_when_it_is_dropped() {
+    let folder = Folder::new("private");
+    let path = folder.socket();
+    let listener = ApiUnix::bind(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(listener);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+    let folder = Folder::new("stale");
+    let path = folder.socket();
+    let first = ApiUnix::bind(&path).unwrap();
+    let error = ApiUnix::bind(&path).unwrap_err();
+    assert!(matches!(error, ListenError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("`api.socket`"));
+    drop(first);
+
+    // Some other program's socket, without our lock: alive, then dead.
+    let other = UnixListener::bind(&path).unwrap();
+    assert!(matches!(ApiUnix::bind(&path).unwrap_err(), ListenError::InUse { .. }));
+    drop(other);
+    assert!(path.exists());
+    drop(ApiUnix::bind(&path).unwrap());
+
+    std::fs::write(&path, "precious").unwrap();
+    assert!(matches!(ApiUnix::bind(&path).unwrap_err(), ListenError::NotASocket { .. }));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+/// Status line, headers and body of the answer to `request`.
+async fn raw(address: std::net::SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn web_pages_can_neither_read_nor_change() {
+    let operator = Arc::new(Recorder::default());
+    let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_tcp(listener, Arc::clone(&operator), std::future::pending()));
+    let rows = [
+        ("GET /v1/status", "Host: 127.0.0.1", "200"),
+        ("GET /metrics", "Host: localhost:99", "200"),
+        ("GET /v1/health", "Host: [::1]", "200"),
+        ("GET /v1/status", "Host: evil.example", "403"),
+        ("GET /metrics", "Host: 10.0.0.1", "403"),
+        ("POST /v1/reload", "Host: localhost\r\nOrigin: http://evil.example", "403"),
+        ("POST /v1/reload", "Host: localhost\r\nOrigin: null", "403"),
+        ("POST /v1/pools/w/backends/b/drain", "Host: localhost\r\nOrigin: http://localhost", "403"),
+        ("GET /v1/status", "Host: localhost\r\nOrigin: http://localhost", "200"),
+        ("GET /nothing", "Host: localhost", "404"),
+        ("GET /v1/reload", "Host: localhost", "405"),
+        ("PUT /v1/pools/w/backends/b/weight", "Host: localhost\r\nContent-Length: 0", "415"),
+    ];
+    for (start, headers, status) in rows {
+        let request = format!("{start} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n");
+        let answer = raw(address, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}{answer}");
+        let is_problem = answer.contains("content-type: application/problem+json");
+        assert_eq!(is_problem, status != "200", "{answer}");
+    }
+    assert!(operator.asked().is_empty(), "{:?}", operator.asked());
+}
+
+#[tokio::test]
+async fn metrics_are_served_as_openmetrics() {
+    let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_tcp(listener, Arc::new(Recorder::default()), std::future::pending()));
+    let answer =
+        raw(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+    assert!(
+        answer.contains("content-type: application/openmetrics-text; version=1.0.0"),
+        "{answer}"
+    );
+    assert!(answer.contains("\nequipoise_threads 3\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named_with_its_option() {
+    let taken = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let text = ApiTcp::bind(address).await.unwrap_err().to_string();
+    assert!(text.contains(&address.to_string()) && text.contains("`api.listen`"), "{text}");
+}

@@ -1,0 +1,136 @@
+//! The command line's words.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand};
+use equipoise_api::client::{Client, Endpoint};
+
+use crate::commands::{change, check, reload, schema, status, weight};
+use crate::config::ConfigErrors;
+use crate::demo;
+
+/// One load balancer from the name to the slice.
+#[derive(Debug, Parser)]
+#[command(name = "equipoise", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Balance as FILE says, until SIGTERM or Ctrl-C; SIGHUP reads FILE again
+    Run(RunArgs),
+    /// Read FILE and report everything that is wrong with it
+    Check(check::CheckArgs),
+    /// Print the JSON Schema of the configuration file
+    Schema(schema::SchemaArgs),
+    /// Balance three sample backends on this machine, to look around
+    Demo(demo::Args),
+    /// Show front doors, pools and backends of a running equipoise
+    Status(status::Args),
+    /// Give a backend nothing new, and let it finish what it has
+    Drain(change::Args),
+    /// Give a drained backend new work again
+    Undrain(change::Args),
+    /// Give a disabled backend new work again
+    Enable(change::Args),
+    /// Give a backend nothing, and cut what it has
+    Disable(change::Args),
+    /// Set a backend's weight; 0 drains
+    Weight(weight::Args),
+    /// Have a running equipoise read its configuration file again
+    Reload(reload::Args),
+    /// One backend of the demo
+    #[command(hide = true)]
+    SampleBackend(demo::sample::Args),
+}
+
+/// Arguments of `equipoise run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The configuration, TOML
+    pub(crate) file: PathBuf,
+}
+
+/// Where the running equipoise is.
+#[derive(Debug, Args)]
+pub(crate) struct ApiArgs {
+    /// The API of the running equipoise: the path of its unix socket, or http://HOST:PORT
+    #[arg(long, env = "EQUIPOISE_API", value_name = "SOCKET|URL")]
+    api: Option<Endpoint>,
+}
+
+impl ApiArgs {
+    pub(crate) fn client(self) -> Client {
+        Client::new(self.api.unwrap_or_else(|| Endpoint::Unix(crate::config::default_api_socket())))
+    }
+}
+
+/// A backend as operators name it: `POOL/BACKEND`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackendName {
+    pub(crate) pool: String,
+    pub(crate) backend: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a backend is named POOL/BACKEND, for example web/10.0.0.11:8080; `equipoise status` lists them"
+)]
+pub(crate) struct NotABackendName;
+
+impl FromStr for BackendName {
+    type Err = NotABackendName;
+
+    fn from_str(text: &str) -> Result<BackendName, NotABackendName> {
+        match text.split_once('/') {
+            Some((pool, backend)) if !pool.is_empty() && !backend.is_empty() => {
+                Ok(BackendName { pool: pool.into(), backend: backend.into() })
+            }
+            _ => Err(NotABackendName),
+        }
+    }
+}
+
+/// What the terminal is told of an error.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    // Its lines begin with the file's name, as editors have it.
+    if error.is::<ConfigErrors>() {
+        return error.to_string();
+    }
+    format!("equipoise: {}", with_causes(error))
+}
+
+/// An error and what caused it, each said once.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_backend_is_named_after_its_pool() {
+        let name: BackendName = "web/[::1]:80".parse().unwrap();
+        assert_eq!((name.pool.as_str(), name.backend.as_str()), ("web", "[::1]:80"));
+        for bad in ["web", "/b", "web/", ""] {
+            assert!(bad.parse::<BackendName>().is_err(), "{bad}");
+        }
+    }
+}

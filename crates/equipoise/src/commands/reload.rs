@@ -1,0 +1,24 @@
+//! `equipoise reload`.
+
+use std::process::ExitCode;
+
+use crate::cli::ApiArgs;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let now = args.api.client().reload().await?;
+    println!(
+        "{} loaded: {} front doors, {} pools, {} backends",
+        now.config_file, now.front_doors, now.pools, now.backends
+    );
+    for option in now.need_restart {
+        println!("`{option}` has changed and takes effect when equipoise is restarted");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,264 @@
+//! `equipoise status`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use equipoise_api::wire::{
+    BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Status,
+};
+
+use crate::cli::ApiArgs;
+use crate::commands::table::{Align, Cell, Table, Tone};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print what the API answers, as JSON
+    #[arg(long)]
+    json: bool,
+    /// Show it anew every second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Clears the terminal and goes to its top left corner.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = args.api.client();
+    let terminal = io::stdout().is_terminal();
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+    loop {
+        let status = client.status().await?;
+        let mut out = String::new();
+        if args.watch && terminal && !args.json {
+            out.push_str(CLEAR);
+        }
+        if args.json {
+            let text = if args.watch {
+                serde_json::to_string(&status)
+            } else {
+                serde_json::to_string_pretty(&status)
+            };
+            out.push_str(&text?);
+            out.push('\n');
+        } else {
+            render(&status, colour, &mut out);
+        }
+        if let Err(error) = io::stdout().lock().write_all(out.as_bytes()) {
+            // `status | head` has read enough.
+            return if error.kind() == io::ErrorKind::BrokenPipe {
+                Ok(ExitCode::SUCCESS)
+            } else {
+                Err(error.into())
+            };
+        }
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::time::sleep(WATCH_PERIOD).await;
+    }
+}
+
+/// The whole answer as tables.
+fn render(status: &Status, colour: bool, out: &mut String) {
+    heading(status, out);
+    out.push('\n');
+    front_doors(&status.front_doors).render(colour, out);
+    out.push('\n');
+    backends(&status.pools).render(colour, out);
+    details(status, out);
+}
+
+fn heading(status: &Status, out: &mut String) {
+    let up = duration(status.uptime_seconds);
+    let _ = write!(
+        out,
+        "{} · equipoise {} · pid {} · up {up} · {} threads · {}",
+        status.instance, status.version, status.pid, status.threads, status.config_file
+    );
+    if status.phase == Phase::Stopping {
+        out.push_str(" · STOPPING");
+    }
+    out.push('\n');
+    if let Some(reload) = status.last_reload.as_ref().filter(|reload| !reload.succeeded) {
+        out.push_str("the last reload failed, the configuration before it is running:\n");
+        for error in &reload.errors {
+            let _ = writeln!(out, "  {}", error.replace('\n', "\n  "));
+        }
+    }
+}
+
+fn front_doors(doors: &[FrontDoorStatus]) -> Table {
+    let mut table = Table::new(&[
+        ("FRONT DOOR", Align::Left),
+        ("LISTEN", Align::Left),
+        ("KIND", Align::Left),
+        ("POOL", Align::Left),
+        ("OPEN", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("REQ/S", Align::Right),
+        ("IN/S", Align::Right),
+        ("OUT/S", Align::Right),
+        ("TOTAL", Align::Right),
+        ("4XX", Align::Right),
+        ("5XX", Align::Right),
+        ("DROPS", Align::Right),
+    ]);
+    for door in doors {
+        let http = door.protocol == "http";
+        let total = if http { door.requests_total } else { door.connections_total };
+        let in_flight = if http { door.requests_in_flight } else { door.connections_open };
+        let class = |count: u64| if http { errors_cell(count) } else { "-".into() };
+        table.row(vec![
+            (&door.name).into(),
+            (&door.listen).into(),
+            (&door.protocol).into(),
+            (&door.pool).into(),
+            door.connections_open.into(),
+            in_flight.into(),
+            rate(door.rates.requests).into(),
+            bytes(door.rates.bytes_in).into(),
+            bytes(door.rates.bytes_out).into(),
+            total.into(),
+            if http { door.responses.client_error.into() } else { "-".into() },
+            class(door.responses.server_error),
+            errors_cell(door.drops.values().sum()),
+        ]);
+    }
+    table
+}
+
+fn backends(pools: &[PoolStatus]) -> Table {
+    let mut table = Table::new(&[
+        ("POOL/BACKEND", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("STATE", Align::Left),
+        ("HEALTH", Align::Left),
+        ("WEIGHT", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("SESSIONS", Align::Right),
+        ("REUSED", Align::Right),
+        ("REQ/S", Align::Right),
+        ("TOTAL", Align::Right),
+        ("5XX", Align::Right),
+        ("FAILURES", Align::Right),
+    ]);
+    for pool in pools {
+        for backend in &pool.backends {
+            table.row(vec![
+                format!("{}/{}", pool.name, backend.name).into(),
+                (&backend.address).into(),
+                Cell::toned(backend.state.word(), tone(backend.state)),
+                backend.health.into(),
+                backend.weight.into(),
+                backend.in_flight.into(),
+                backend.sessions_open.into(),
+                reused(backend).into(),
+                rate(backend.rates.requests).into(),
+                backend.requests_total.into(),
+                errors_cell(backend.responses.server_error),
+                errors_cell(backend.failures.values().sum()),
+            ]);
+        }
+    }
+    table
+}
+
+/// What stands behind the error counts, one line each; nothing when all is well.
+fn details(status: &Status, out: &mut String) {
+    let mut lines = Vec::new();
+    for door in &status.front_doors {
+        if !door.drops.is_empty() {
+            lines.push(format!("{}: dropped {}", door.name, reasons(&door.drops)));
+        }
+    }
+    for pool in &status.pools {
+        if pool.backends_eligible == 0 {
+            lines.push(format!("pool {}: NO BACKEND can take new work", pool.name));
+        }
+        for backend in &pool.backends {
+            if let Some(detail) = &backend.health_detail {
+                lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
+            }
+            if !backend.failures.is_empty() {
+                lines.push(format!(
+                    "{}/{}: failed {}",
+                    pool.name,
+                    backend.name,
+                    reasons(&backend.failures)
+                ));
+            }
+        }
+    }
+    if !lines.is_empty() {
+        let _ = write!(out, "\n{}\n", lines.join("\n"));
+    }
+}
+
+fn reasons(counts: &BTreeMap<String, u64>) -> String {
+    let parts: Vec<String> =
+        counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    parts.join(", ")
+}
+
+fn tone(state: BackendState) -> Tone {
+    match state {
+        BackendState::Up => Tone::Good,
+        BackendState::Draining | BackendState::Drained => Tone::Warning,
+        BackendState::Down | BackendState::Unhealthy => Tone::Bad,
+    }
+}
+
+fn errors_cell(count: u64) -> Cell {
+    Cell::toned(count.to_string(), if count == 0 { Tone::Plain } else { Tone::Bad })
+}
+
+/// The share of requests that found a session open.
+fn reused(backend: &BackendStatus) -> String {
+    let uses = backend.sessions_reused_total + backend.sessions_opened_total;
+    if uses == 0 {
+        return "-".into();
+    }
+    format!("{:.1}%", backend.sessions_reused_total as f64 * 100.0 / uses as f64)
+}
+
+fn rate(per_second: f64) -> String {
+    if per_second < 10.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
+}
+
+fn bytes(count: f64) -> String {
+    let mut value = count;
+    for unit in ["B", "KiB", "MiB"] {
+        if value < 1024.0 {
+            return if unit == "B" {
+                format!("{value:.0} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} GiB")
+}
+
+fn duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

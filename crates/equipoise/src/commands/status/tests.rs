@@ -1,0 +1,131 @@
+use equipoise_api::wire::{Admin, ByClass, Health, LastReload, Rates};
+
+use super::*;
+
+fn backend(name: &str, state: BackendState) -> BackendStatus {
+    BackendStatus {
+        name: name.into(),
+        address: "10.0.0.1:80".into(),
+        weight: 1,
+        admin: Admin::Up,
+        health: Health::Healthy,
+        state,
+        health_detail: None,
+        in_flight: 3,
+        requests_total: 1000,
+        responses: ByClass::from([0, 998, 0, 0, 2]),
+        failures: BTreeMap::from([("connect_refused".to_owned(), 4)]),
+        sessions_open: 5,
+        sessions_opened_total: 10,
+        sessions_reused_total: 990,
+        bytes_out_total: 0,
+        bytes_in_total: 0,
+        rates: Rates { requests: 123.4, ..Rates::default() },
+    }
+}
+
+fn status() -> Status {
+    Status {
+        instance: "edge-1".into(),
+        version: "1.0.0".into(),
+        pid: 7,
+        phase: Phase::Running,
+        uptime_seconds: 93_700.0,
+        threads: 2,
+        config_file: "/etc/equipoise.toml".into(),
+        last_reload: None,
+        rates_over_seconds: 5.0,
+        front_doors: vec![FrontDoorStatus {
+            name: "tcp:0.0.0.0:5432".into(),
+            listen: "0.0.0.0:5432".into(),
+            protocol: "tcp".into(),
+            pool: "db".into(),
+            connections_open: 2,
+            connections_total: 9,
+            requests_in_flight: 0,
+            requests_total: 0,
+            responses: ByClass::default(),
+            bytes_in_total: 0,
+            bytes_out_total: 0,
+            retries_total: 0,
+            accept_pauses_total: 0,
+            drops: BTreeMap::new(),
+            rates: Rates { bytes_out: 3_000_000.0, ..Rates::default() },
+        }],
+        pools: vec![PoolStatus {
+            name: "db".into(),
+            scheduler: "least-connection".into(),
+            upstream: "exclusive".into(),
+            backends_eligible: 1,
+            backends: vec![backend("a", BackendState::Up), backend("bb", BackendState::Unhealthy)],
+        }],
+    }
+}
+
+fn rendered(status: &Status) -> String {
+    let mut out = String::new();
+    render(status, false, &mut out);
+    out
+}
+
+#[test]
+fn every_front_door_and_backend_has_its_line() {
+    let text = rendered(&status());
+    assert!(text.starts_with(
+        "edge-1 · equipoise 1.0.0 · pid 7 · up 1 d 2 h · 2 threads · /etc/equipoise.toml\n"
+    ));
+    let words = |start: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.starts_with(start)).expect("the line is there");
+        line.split("  ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    assert_eq!(
+        words("tcp:0.0.0.0:5432"),
+        [
+            "tcp:0.0.0.0:5432",
+            "0.0.0.0:5432",
+            "tcp",
+            "db",
+            "2",
+            "2",
+            "0.0",
+            "0 B",
+            "2.9 MiB",
+            "9",
+            "-",
+            "-",
+            "0"
+        ]
+    );
+    assert_eq!(
+        words("db/bb"),
+        [
+            "db/bb",
+            "10.0.0.1:80",
+            "unhealthy",
+            "healthy",
+            "1",
+            "3",
+            "5",
+            "99.0%",
+            "123",
+            "1000",
+            "2",
+            "4"
+        ]
+    );
+    assert!(text.contains("db/a: failed 4 connect_refused"));
+}
+
+#[test]
+fn a_failed_reload_and_an_empty_pool_are_said_in_words() {
+    let mut status = status();
+    status.last_reload = Some(LastReload {
+        succeeded: false,
+        at_unix_seconds: 1,
+        errors: vec!["line 3: no".into()],
+    });
+    status.pools[0].backends_eligible = 0;
+    let text = rendered(&status);
+    assert!(text.contains("the last reload failed") && text.contains("  line 3: no"));
+    assert!(text.contains("pool db: NO BACKEND"));
+}

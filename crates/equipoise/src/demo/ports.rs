@@ -1,0 +1,45 @@
+//! Ports for the demo's front doors.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+
+/// What a port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// `wanted` on loopback if nobody has it, else a port that happens to be free.
+///
+/// Another process may take the port before it is used; the front door then says so, and the demo is
+/// started again.
+///
+/// # Errors
+/// What the operating system says when no port is free.
+pub(crate) fn free(transport: Transport, wanted: u16) -> io::Result<SocketAddr> {
+    bound(transport, wanted).or_else(|_| bound(transport, 0))
+}
+
+/// Binds and closes again.
+fn bound(transport: Transport, port: u16) -> io::Result<SocketAddr> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match transport {
+        Transport::Tcp => TcpListener::bind(address)?.local_addr(),
+        Transport::Udp => UdpSocket::bind(address)?.local_addr(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_replaced_by_a_free_one() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let taken = taken.local_addr().map(|address| (address, taken)).unwrap();
+        let chosen = free(Transport::Tcp, taken.0.port()).unwrap();
+        assert_ne!(chosen, taken.0);
+        assert!(TcpListener::bind(chosen).is_ok());
+    }
+}

@@ -1,0 +1,153 @@
+//! `equipoise sample-backend`: one small, real server, for the demo to balance.
+//!
+//! It listens on three ports, says on standard output which (`ready http=A tcp=B udp=C`), and serves
+//! until it is killed:
+//!
+//! - HTTP: `GET /healthz` answers at once; `POST /echo` sends the body back; anything else is answered,
+//!   after the delay, with JSON that names the backend.
+//! - TCP: each line comes back with the backend's name in front.
+//! - UDP: each datagram comes back with the backend's name in front.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use axum::{Json, Router};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+/// Arguments. A port of 0 is chosen by the operating system.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long)]
+    name: String,
+    #[arg(long, value_parser = milliseconds, default_value = "0ms")]
+    delay: Duration,
+    #[arg(long, default_value_t = 0)]
+    http: u16,
+    #[arg(long, default_value_t = 0)]
+    tcp: u16,
+    #[arg(long, default_value_t = 0)]
+    udp: u16,
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    text.strip_suffix("ms")
+        .and_then(|digits| digits.parse().ok())
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("`{text}` is not a number of milliseconds such as 20ms"))
+}
+
+#[derive(Debug)]
+struct Sample {
+    name: String,
+    delay: Duration,
+    served: AtomicU64,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (http, tcp) = (listen(args.http).await?, listen(args.tcp).await?);
+    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, args.udp))
+        .await
+        .with_context(|| format!("cannot listen on UDP port {}", args.udp))?;
+    let ports = (http.local_addr()?.port(), tcp.local_addr()?.port(), udp.local_addr()?.port());
+    let sample = Arc::new(Sample { name: args.name, delay: args.delay, served: AtomicU64::new(0) });
+
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "ready http={} tcp={} udp={}", ports.0, ports.1, ports.2)?;
+    stdout.flush()?;
+
+    tokio::spawn(serve_tcp(tcp, Arc::clone(&sample)));
+    tokio::spawn(serve_udp(udp, Arc::clone(&sample)));
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/echo", post(echo))
+        .fallback(any(answer))
+        .with_state(sample);
+    axum::serve(http, router).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        .await
+        .with_context(|| format!("cannot listen on TCP port {port}"))
+}
+
+async fn answer(State(sample): State<Arc<Sample>>, request: Request) -> Response {
+    tokio::time::sleep(sample.delay).await;
+    let served = sample.served.fetch_add(1, Relaxed) + 1;
+    Json(serde_json::json!({
+        "backend": sample.name,
+        "method": request.method().as_str(),
+        "path": request.uri().path(),
+        "served": served,
+    }))
+    .into_response()
+}
+
+async fn echo(State(sample): State<Arc<Sample>>, request: Request) -> Response {
+    tokio::time::sleep(sample.delay).await;
+    sample.served.fetch_add(1, Relaxed);
+    ([("x-backend", sample.name.clone())], request.into_body()).into_response()
+}
+
+async fn serve_tcp(listener: TcpListener, sample: Arc<Sample>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(lines(stream, Arc::clone(&sample)));
+            }
+            // Out of descriptors, most likely: others must close first.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// The longest line that is answered; a longer one ends its connection.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Ends when the client closes or breaks the connection; neither is anybody's fault.
+async fn lines(stream: TcpStream, sample: Arc<Sample>) -> std::io::Result<()> {
+    let (reading, mut writing) = stream.into_split();
+    let mut reading = BufReader::new(reading);
+    loop {
+        let mut line = format!("{}: ", sample.name).into_bytes();
+        let read = (&mut reading).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await?;
+        if read == 0 || read as u64 == LINE_BYTES_MAX {
+            return writing.shutdown().await;
+        }
+        tokio::time::sleep(sample.delay).await;
+        sample.served.fetch_add(1, Relaxed);
+        writing.write_all(&line).await?;
+    }
+}
+
+/// The largest datagram that UDP over IPv4 carries.
+const DATAGRAM_BYTES_MAX: usize = 65_507;
+
+async fn serve_udp(socket: UdpSocket, sample: Arc<Sample>) {
+    let socket = Arc::new(socket);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        // An error here is an earlier answer's ICMP refusal: that client is gone.
+        let Ok((length, client)) = socket.recv_from(&mut buffer).await else { continue };
+        let mut answer = format!("{}: ", sample.name).into_bytes();
+        answer.extend_from_slice(&buffer[..length]);
+        answer.truncate(DATAGRAM_BYTES_MAX);
+        let (socket, sample) = (Arc::clone(&socket), Arc::clone(&sample));
+        tokio::spawn(async move {
+            tokio::time::sleep(sample.delay).await;
+            sample.served.fetch_add(1, Relaxed);
+            // A client that is gone, or whose queue is full, loses its datagram, as UDP has it.
+            let _ = socket.send_to(&answer, client).await;
+        });
+    }
+}

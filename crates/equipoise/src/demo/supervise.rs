@@ -1,0 +1,166 @@
+//! Keeps the sample backends alive: child processes of this same program.
+
+use std::io;
+use std::os::unix::process::parent_id;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+/// A sample backend to be run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: &'static str,
+    /// Before it answers.
+    pub(crate) delay_ms: u64,
+}
+
+/// Where a sample backend listens; the same after every restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) http: u16,
+    pub(crate) tcp: u16,
+    pub(crate) udp: u16,
+}
+
+/// A sample backend that runs.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) spec: Spec,
+    pub(crate) ports: Ports,
+    pub(crate) pid: u32,
+    child: Child,
+}
+
+/// How long a child has to say that it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Sample {
+    /// Starts it on free ports of its own choice.
+    pub(crate) async fn start(spec: Spec) -> anyhow::Result<Sample> {
+        let (child, pid, ports) = spawn(spec, Ports::default()).await?;
+        Ok(Sample { spec, ports, pid, child })
+    }
+}
+
+/// The supervised sample backends; dropped, they are killed.
+#[derive(Debug)]
+pub(crate) struct Supervisor(
+    #[expect(dead_code, reason = "aborts its tasks when dropped")] JoinSet<()>,
+);
+
+impl Supervisor {
+    /// Restarts each of `samples` whenever it ends.
+    pub(crate) fn over(samples: Vec<Sample>) -> Supervisor {
+        let mut tasks = JoinSet::new();
+        for sample in samples {
+            tasks.spawn(keep_alive(sample));
+        }
+        Supervisor(tasks)
+    }
+}
+
+/// The first pause before a restart; each further one is twice as long.
+const BACK_OFF_MIN: Duration = Duration::from_millis(200);
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// Having lived this long, a child's next death is a first one again.
+const STABLE: Duration = Duration::from_secs(10);
+
+async fn keep_alive(mut sample: Sample) {
+    let Spec { name, .. } = sample.spec;
+    let mut pause = BACK_OFF_MIN;
+    loop {
+        let started = Instant::now();
+        match sample.child.wait().await {
+            Ok(status) => tracing::warn!(name, pid = sample.pid, %status, "sample backend ended"),
+            Err(error) => tracing::warn!(name, pid = sample.pid, %error, "sample backend lost"),
+        }
+        if started.elapsed() > STABLE {
+            pause = BACK_OFF_MIN;
+        }
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACK_OFF_MAX);
+            match spawn(sample.spec, sample.ports).await {
+                Ok((child, pid, _)) => {
+                    tracing::info!(name, pid, "sample backend started again");
+                    (sample.child, sample.pid) = (child, pid);
+                    break;
+                }
+                Err(error) => tracing::warn!(name, "sample backend not started: {error:#}"),
+            }
+        }
+    }
+}
+
+async fn spawn(spec: Spec, ports: Ports) -> anyhow::Result<(Child, u32, Ports)> {
+    // Not `current_exe`: that names a file, which may have been replaced by another build meanwhile.
+    let mut command = Command::new(Path::new("/proc/self/exe"));
+    command
+        .arg("sample-backend")
+        .args(["--name", spec.name, "--delay", &format!("{}ms", spec.delay_ms)])
+        .args(["--http", &ports.http.to_string()])
+        .args(["--tcp", &ports.tcp.to_string()])
+        .args(["--udp", &ports.udp.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        // Ctrl-C reaches the terminal's whole process group; the backends must outlive the drain.
+        .process_group(0);
+    die_with_parent(&mut command);
+    let mut child = command.spawn().context("cannot start a sample backend")?;
+    let pid = child.id().context("a sample backend ended at once")?;
+    let stdout = child.stdout.take().context("a sample backend has no standard output")?;
+    let mut line = String::new();
+    let mut stdout = BufReader::new(stdout);
+    match tokio::time::timeout(READY_TIMEOUT, stdout.read_line(&mut line)).await {
+        Ok(read) => read.context("cannot read from a sample backend")?,
+        Err(_) => bail!("sample backend `{}` was not ready within {READY_TIMEOUT:?}", spec.name),
+    };
+    let ports = parse_ready(&line)
+        .with_context(|| format!("sample backend `{}` could not listen", spec.name))?;
+    Ok((child, pid, ports))
+}
+
+/// The kernel kills the child when the thread that started it ends, which here is the main thread.
+fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let before_exec = move || {
+        // SAFETY: prctl with this option takes a signal number and touches no memory.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The parent may have died before the line above took effect.
+        if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+fn parse_ready(line: &str) -> Option<Ports> {
+    let mut words = line.strip_prefix("ready ")?.split_whitespace();
+    let mut port = |prefix: &str| words.next()?.strip_prefix(prefix)?.parse().ok();
+    Some(Ports { http: port("http=")?, tcp: port("tcp=")?, udp: port("udp=")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_says_where_it_listens() {
+        assert_eq!(
+            parse_ready("ready http=1 tcp=2 udp=3\n"),
+            Some(Ports { http: 1, tcp: 2, udp: 3 })
+        );
+        for bad in
+            ["", "ready", "ready http=1 tcp=2", "http=1 tcp=2 udp=3", "ready http=x tcp=2 udp=3"]
+        {
+            assert_eq!(parse_ready(bad), None, "{bad}");
+        }
+    }
+}

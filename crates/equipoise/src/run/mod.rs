@@ -1,0 +1,225 @@
+//! `equipoise run`: from a configuration file to a process that balances, to its end.
+
+mod limits;
+mod logs;
+mod notify;
+mod operator;
+mod plane;
+mod rates;
+mod reading;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use anyhow::Context;
+use equipoise_api::listen::{ApiTcp, ApiUnix};
+use equipoise_api::{Operator, serve_tcp, serve_unix};
+use equipoise_session::registry::{Registry, RegistryOptions};
+use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::config::{self, Config, Loaded, Operations};
+use crate::run::logs::Logs;
+use crate::run::notify::{Notice, notify};
+use crate::run::operator::Control;
+use crate::run::plane::DataPlane;
+
+/// Runs as `file` says until it is told to stop.
+pub(crate) async fn run(file: &Path) -> anyhow::Result<ExitCode> {
+    Running::start(file).await?.until_stopped().await
+}
+
+/// A process that balances.
+pub(crate) struct Running {
+    signals: Signals,
+    plane: DataPlane,
+    control: Arc<Control>,
+    api: Api,
+}
+
+/// Failing backends that the registry has not heard of yet; what does not fit is repeated by the next
+/// failure.
+const EVENTS_WAITING: usize = 1024;
+
+impl Running {
+    /// Loads, opens everything, and is ready.
+    pub(crate) async fn start(file: &Path) -> anyhow::Result<Running> {
+        let Loaded { config, warnings } = config::load(file)?;
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let logs = Logs::start(config.operations.log_level, config.operations.log_format);
+        warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(&file)));
+        // From here on a signal is noted, and obeyed when everything stands.
+        let signals = Signals::install().context("cannot handle signals")?;
+        match limits::raise_open_files() {
+            Ok(limit) => tracing::debug!(limit, "open files"),
+            Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+        }
+        // The API first: its socket's lock keeps a second process from sharing the first one's ports.
+        let listening = ApiListening::open(&config.operations).await?;
+        let plane = Plane::start(&config, &logs)?;
+        let applied = plane.registry.apply(config.session.clone()).await;
+        applied.context("cannot open the front doors")?;
+        let control = Arc::new(Control::new(file, config, plane.registry, logs, plane.threads));
+        tokio::spawn(Arc::clone(&control).sample_rates());
+        let api = listening.serve(&control);
+        notify(Notice::Ready);
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");
+        Ok(Running { signals, plane: plane.data, control, api })
+    }
+
+    /// Obeys signals until one says stop; then finishes what is in flight.
+    pub(crate) async fn until_stopped(mut self) -> anyhow::Result<ExitCode> {
+        while self.signals.next().await == Asked::Reload {
+            let control = Arc::clone(&self.control);
+            tokio::spawn(async move {
+                // What came of it is in the log.
+                let _ = control.reload().await;
+            });
+        }
+        self.control.set_stopping();
+        notify(Notice::Stopping);
+        let grace = self.control.grace().await;
+        tracing::info!(?grace, "stopping: finishing what is in flight");
+        let engine = self.plane.take().context("the data plane was stopped twice")?;
+        let StopReport { cut } = tokio::select! {
+            report = engine.stop(grace) => report,
+            () = self.signals.stop_again() => {
+                tracing::warn!("stopped at once by a second signal");
+                return Ok(ExitCode::FAILURE);
+            }
+        };
+        if cut > 0 {
+            tracing::warn!(cut, "the grace period is over: what was left has been cut");
+        }
+        self.api.stop().await;
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The data plane, with the registry that steers it.
+struct Plane {
+    data: DataPlane,
+    registry: equipoise_session::registry::RegistryHandle,
+    threads: usize,
+}
+
+impl Plane {
+    fn start(config: &Config, logs: &Logs) -> anyhow::Result<Plane> {
+        let threads = match config.instance.threads {
+            0 => available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let (failing, events) = mpsc::channel(EVENTS_WAITING);
+        let engine = Engine::start(EngineOptions {
+            threads,
+            instance: config.instance.name.clone(),
+            events: failing,
+            access_log: logs.access_log(&config.operations.access_log)?,
+        });
+        let data = DataPlane::new(engine.context("cannot start the data plane's threads")?);
+        let options =
+            RegistryOptions { threads, scheduler_seed: FLEET_SEED, jitter_seed: rand::random() };
+        let (owner, registry) = Registry::new(options, data.clone(), events);
+        tokio::spawn(owner.run());
+        Ok(Plane { data, registry, threads })
+    }
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Reload,
+    Stop,
+}
+
+/// The signals that are obeyed.
+#[derive(Debug)]
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install() -> std::io::Result<Signals> {
+        Ok(Signals {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+        }
+    }
+
+    async fn stop_again(&mut self) {
+        while self.next().await != Asked::Stop {}
+    }
+}
+
+/// The API's listeners, open.
+struct ApiListening {
+    unix: ApiUnix,
+    tcp: Option<ApiTcp>,
+    socket: PathBuf,
+}
+
+impl ApiListening {
+    async fn open(operations: &Operations) -> anyhow::Result<ApiListening> {
+        let unix = ApiUnix::bind(&operations.api_socket)?;
+        let tcp = match operations.api_listen {
+            Some(address) => Some(ApiTcp::bind(address).await?),
+            None => None,
+        };
+        Ok(ApiListening { unix, tcp, socket: operations.api_socket.clone() })
+    }
+
+    fn serve(self, control: &Arc<Control>) -> Api {
+        let (stop, stopping) = watch::channel(());
+        let stopped = || {
+            let mut stopping = stopping.clone();
+            // It ends when the sender is dropped, too.
+            async move { drop(stopping.changed().await) }
+        };
+        let mut tasks = JoinSet::new();
+        tracing::info!(socket = %self.socket.display(), "API");
+        tasks.spawn(serve_unix(self.unix, Arc::clone(control), stopped()));
+        if let Some(tcp) = self.tcp {
+            if let Ok(address) = tcp.local_addr() {
+                tracing::info!("API on http://{address}, metrics on http://{address}/metrics");
+            }
+            tasks.spawn(serve_tcp(tcp, Arc::clone(control), stopped()));
+        }
+        Api { stop, tasks }
+    }
+}
+
+/// The API, served.
+struct Api {
+    stop: watch::Sender<()>,
+    tasks: JoinSet<std::io::Result<()>>,
+}
+
+/// What the API is still answering at the end may take this long.
+const API_GRACE: Duration = Duration::from_secs(1);
+
+impl Api {
+    async fn stop(mut self) {
+        drop(self.stop);
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(API_GRACE, all).await.is_err() {
+            tracing::debug!("API connections were cut");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What the API asks, answered by the registry and the configuration file.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::{Admin, Changed, LastReload, Phase, Reloaded, Status};
+use equipoise_api::{OperateError, Operator};
+use equipoise_core::Weight;
+use equipoise_session::registry::{ApplyError, RegistryError, RegistryHandle};
+
+use crate::cli::with_causes;
+use crate::config::{self, Config, Loaded};
+use crate::run::logs::Logs;
+use crate::run::notify::{Notice, notify};
+use crate::run::rates::{PERIOD, RateWindow};
+use crate::run::reading;
+
+/// The control side of a running process.
+pub(crate) struct Control {
+    file: PathBuf,
+    registry: RegistryHandle,
+    logs: Logs,
+    threads: usize,
+    started: Instant,
+    stopping: AtomicBool,
+    rates: Mutex<RateWindow>,
+    reloads: Mutex<Reloads>,
+    /// The configuration that runs. Held while it is read anew: one reload at a time.
+    config: tokio::sync::Mutex<Config>,
+    /// What was said at the start and takes effect only there.
+    fixed: Config,
+}
+
+/// How reading the file went.
+#[derive(Debug)]
+struct Reloads {
+    figures: ReloadReading,
+    last: Option<LastReload>,
+}
+
+impl Control {
+    /// The control side of a process that has just taken `config`, read from `file`.
+    pub(crate) fn new(
+        file: PathBuf,
+        config: Config,
+        registry: RegistryHandle,
+        logs: Logs,
+        threads: usize,
+    ) -> Control {
+        let figures = ReloadReading {
+            succeeded: 1,
+            failed: 0,
+            last_succeeded: true,
+            last_success_unix_seconds: unix_seconds_now(),
+        };
+        Control {
+            file,
+            registry,
+            logs,
+            threads,
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            rates: Mutex::default(),
+            reloads: Mutex::new(Reloads { figures, last: None }),
+            fixed: config.clone(),
+            config: tokio::sync::Mutex::new(config),
+        }
+    }
+
+    /// Takes no more changes from now on.
+    pub(crate) fn set_stopping(&self) {
+        self.stopping.store(true, Relaxed);
+    }
+
+    /// How long what is in flight may take when the process stops.
+    pub(crate) async fn grace(&self) -> Duration {
+        self.config.lock().await.operations.grace
+    }
+
+    /// Feeds the rates, until the registry ends.
+    pub(crate) async fn sample_rates(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Ok(status) = self.registry.status().await else { return };
+            lock(&self.rates).add(Instant::now(), reading::totals(&status));
+        }
+    }
+
+    async fn load_and_apply(&self) -> Result<Reloaded, Vec<String>> {
+        let mut running = self.config.lock().await;
+        let file = self.file.clone();
+        // Reading may wait for a resolver; traffic, checks and the API do not wait with it.
+        let loaded = tokio::task::spawn_blocking(move || config::load(&file)).await;
+        let loaded = loaded.map_err(|panic| vec![format!("reading the file failed: {panic}")])?;
+        let Loaded { config, warnings } = loaded.map_err(|errors| {
+            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect::<Vec<_>>()
+        })?;
+        for warning in &warnings {
+            tracing::warn!("{}", warning.in_file(&self.file));
+        }
+        let applied = self.registry.apply(config.session.clone()).await;
+        applied.map_err(|error: ApplyError| vec![with_causes(&error.into())])?;
+        self.logs.set_level(config.operations.log_level);
+        self.logs.reopen_access_log();
+        let reloaded = Reloaded {
+            config_file: self.file.display().to_string(),
+            front_doors: config.session.front_doors.len(),
+            pools: config.session.pools.len(),
+            backends: config.session.pools.iter().map(|pool| pool.backends.len()).sum(),
+            need_restart: need_restart(&self.fixed, &config),
+        };
+        *running = config;
+        Ok(reloaded)
+    }
+
+    fn note_reload(&self, outcome: &Result<Reloaded, Vec<String>>) {
+        let now = unix_seconds_now();
+        let mut reloads = lock(&self.reloads);
+        reloads.figures.last_succeeded = outcome.is_ok();
+        match outcome {
+            Ok(reloaded) => {
+                reloads.figures.succeeded += 1;
+                reloads.figures.last_success_unix_seconds = now;
+                for option in &reloaded.need_restart {
+                    tracing::warn!(
+                        "`{option}` has changed and takes effect when equipoise is restarted"
+                    );
+                }
+            }
+            Err(errors) => {
+                reloads.figures.failed += 1;
+                for error in errors {
+                    tracing::error!("{error}");
+                }
+                tracing::error!("not reloaded: the running configuration stays");
+            }
+        }
+        let errors = outcome.as_ref().err().cloned().unwrap_or_default();
+        reloads.last =
+            Some(LastReload { succeeded: outcome.is_ok(), at_unix_seconds: now, errors });
+    }
+
+    async fn changed(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {
+        let status = self.registry.status().await.map_err(refused)?;
+        let gone = || OperateError::NotFound(format!("{pool}/{backend} was removed meanwhile"));
+        let pool = status.pools.iter().find(|entry| &*entry.name == pool).ok_or_else(gone)?;
+        let named = |entry: &&_| is_named(entry, backend);
+        let backend = pool.backends.iter().find(named).ok_or_else(gone)?;
+        let backend = reading::backend(pool, backend, &lock(&self.rates), Instant::now());
+        Ok(Changed { pool: pool.name.to_string(), backend })
+    }
+
+    fn accepts_changes(&self) -> Result<(), OperateError> {
+        match self.phase() {
+            Phase::Running => Ok(()),
+            Phase::Stopping => Err(OperateError::Stopping),
+        }
+    }
+}
+
+/// A backend goes by its name and by its address.
+fn is_named(backend: &equipoise_session::registry::BackendStatus, asked: &str) -> bool {
+    &*backend.name == asked || backend.address.to_string() == asked
+}
+
+impl Operator for Control {
+    fn phase(&self) -> Phase {
+        if self.stopping.load(Relaxed) { Phase::Stopping } else { Phase::Running }
+    }
+
+    async fn status(&self) -> Result<Status, OperateError> {
+        let status = self.registry.status().await.map_err(refused)?;
+        let view = self.registry.stats();
+        let now = Instant::now();
+        let rates = lock(&self.rates);
+        let doors = status.front_doors.iter().map(|door| {
+            reading::front_door(door, reading::accept_pauses(&view, door), &rates, now)
+        });
+        Ok(Status {
+            instance: self.fixed.instance.name.to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            phase: self.phase(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            threads: self.threads,
+            config_file: self.file.display().to_string(),
+            last_reload: lock(&self.reloads).last.clone(),
+            rates_over_seconds: rates.span(now).as_secs_f64(),
+            front_doors: doors.collect(),
+            pools: status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect(),
+        })
+    }
+
+    async fn metrics(&self) -> Result<Reading, OperateError> {
+        let status = self.registry.status().await.map_err(refused)?;
+        let view = self.registry.stats();
+        Ok(Reading {
+            version: env!("CARGO_PKG_VERSION").into(),
+            instance: self.fixed.instance.name.to_string(),
+            threads: self.threads,
+            reload: lock(&self.reloads).figures,
+            front_doors: view.front_doors.iter().map(reading::front_door_figures).collect(),
+            pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
+        })
+    }
+
+    async fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: Admin,
+    ) -> Result<Changed, OperateError> {
+        self.accepts_changes()?;
+        let admin = reading::admin_state(admin);
+        self.registry.set_admin(pool, backend, admin).await.map_err(refused)?;
+        self.changed(pool, backend).await
+    }
+
+    async fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> Result<Changed, OperateError> {
+        self.accepts_changes()?;
+        let weight =
+            Weight::new(weight).map_err(|error| OperateError::WeightOutOfRange(error.0))?;
+        self.registry.set_weight(pool, backend, weight).await.map_err(refused)?;
+        self.changed(pool, backend).await
+    }
+
+    async fn reload(&self) -> Result<Reloaded, OperateError> {
+        self.accepts_changes()?;
+        notify(Notice::Reloading);
+        let outcome = self.load_and_apply().await;
+        notify(Notice::Ready);
+        self.note_reload(&outcome);
+        outcome.map_err(|errors| OperateError::ReloadFailed {
+            config_file: self.file.display().to_string(),
+            errors,
+        })
+    }
+}
+
+/// What differs and is only read at the start.
+fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
+    let (before, after) = (&fixed.operations, &now.operations);
+    [
+        ("instance.name", fixed.instance.name == now.instance.name),
+        ("instance.threads", fixed.instance.threads == now.instance.threads),
+        ("api.socket", before.api_socket == after.api_socket),
+        ("api.listen", before.api_listen == after.api_listen),
+        ("log.format", before.log_format == after.log_format),
+        ("log.access-log", before.access_log == after.access_log),
+    ]
+    .into_iter()
+    .filter(|(_, same)| !same)
+    .map(|(option, _)| option.to_owned())
+    .collect()
+}
+
+fn refused(error: RegistryError) -> OperateError {
+    match error {
+        RegistryError::Stopped => OperateError::Stopping,
+        unknown => OperateError::NotFound(unknown.to_string()),
+    }
+}
+
+fn unix_seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

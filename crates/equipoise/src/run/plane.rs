@@ -1,0 +1,33 @@
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use equipoise_session::registry::Publish;
+use equipoise_session::{BindError, Engine, Snapshot};
+
+/// The data plane, which the registry publishes to until it is taken away to be stopped. The registry
+/// goes on after that, so that status and metrics show how the rest is finished.
+#[derive(Clone)]
+pub(crate) struct DataPlane(Arc<Mutex<Option<Engine>>>);
+
+impl DataPlane {
+    pub(crate) fn new(engine: Engine) -> DataPlane {
+        DataPlane(Arc::new(Mutex::new(Some(engine))))
+    }
+
+    /// The engine, the first time.
+    pub(crate) fn take(&self) -> Option<Engine> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Publish for DataPlane {
+    fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
+        match &*self.lock() {
+            Some(engine) => engine.publish(snapshot),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Rates from totals: a short row of samples, and the difference to its oldest.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_api::wire::Rates;
+
+/// What has a rate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    FrontDoor(Arc<str>),
+    Backend { pool: Arc<str>, backend: Arc<str> },
+}
+
+/// What is counted of it, in the order of [`Rates`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+}
+
+/// Between samples.
+pub(crate) const PERIOD: Duration = Duration::from_secs(1);
+/// Rates are averages over about this long.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// The samples of the last [`WINDOW`].
+#[derive(Debug, Default)]
+pub(crate) struct RateWindow {
+    samples: VecDeque<(Instant, HashMap<Subject, Totals>)>,
+}
+
+impl RateWindow {
+    /// Adds a sample, and forgets those that are older than the window.
+    pub(crate) fn add(&mut self, now: Instant, totals: HashMap<Subject, Totals>) {
+        while self
+            .samples
+            .front()
+            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
+        {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, totals));
+    }
+
+    /// What rates asked for at `now` are averages over; zero without a sample.
+    pub(crate) fn span(&self, now: Instant) -> Duration {
+        self.samples.front().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
+    }
+
+    /// The rates of `subject`, whose totals are `totals` at `now`; zero until it has been sampled, and
+    /// again when it began anew under its old name.
+    pub(crate) fn rates(&self, now: Instant, subject: &Subject, totals: Totals) -> Rates {
+        let seconds = self.span(now).as_secs_f64();
+        let Some(before) = self.samples.front().and_then(|(_, sample)| sample.get(subject)) else {
+            return Rates::default();
+        };
+        if seconds <= 0.0 {
+            return Rates::default();
+        }
+        let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        Rates {
+            requests: per_second(totals.requests, before.requests),
+            errors: per_second(totals.errors, before.errors),
+            bytes_in: per_second(totals.bytes_in, before.bytes_in),
+            bytes_out: per_second(totals.bytes_out, before.bytes_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(requests: u64) -> Totals {
+        Totals { requests, ..Totals::default() }
+    }
+
+    #[test]
+    fn a_rate_is_the_average_over_the_window() {
+        let subject = Subject::FrontDoor("web".into());
+        let (mut window, start) = (RateWindow::default(), Instant::now());
+        for second in 0..20 {
+            let sample = HashMap::from([(subject.clone(), totals(second * 100))]);
+            window.add(start + PERIOD * second as u32, sample);
+        }
+        let now = start + PERIOD * 19;
+        assert_eq!(window.span(now), WINDOW);
+        assert_eq!(window.rates(now, &subject, totals(1900)).requests, 100.0);
+    }
+
+    #[test]
+    fn what_has_not_been_sampled_or_began_anew_has_no_rate() {
+        let subject = Subject::FrontDoor("web".into());
+        let (mut window, start) = (RateWindow::default(), Instant::now());
+        assert_eq!(window.rates(start, &subject, totals(5)), Rates::default());
+        window.add(start, HashMap::from([(subject.clone(), totals(500))]));
+        assert_eq!(window.rates(start, &subject, totals(500)), Rates::default());
+        let later = start + PERIOD;
+        assert_eq!(window.rates(later, &subject, totals(3)), Rates::default());
+        let other = Subject::FrontDoor("other".into());
+        assert_eq!(window.rates(later, &other, totals(3)), Rates::default());
+    }
+}

@@ -1,0 +1,255 @@
+//! The session level's words in those of the API.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
+use equipoise_api::wire;
+use equipoise_core::{AdminState, Eligibility, Health, SchedulerKind};
+use equipoise_session::Reason;
+use equipoise_session::config::{Protocol, Upstream};
+use equipoise_session::registry::{
+    BackendSeries, BackendStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus, StatsView, Status,
+};
+use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
+
+use crate::run::rates::{RateWindow, Subject, Totals};
+
+/// What the rates are made of.
+pub(crate) fn totals(status: &Status) -> HashMap<Subject, Totals> {
+    let doors = status.front_doors.iter().map(|door| (door_subject(door), door_totals(door)));
+    let backends = status.pools.iter().flat_map(|pool| {
+        let each = pool.backends.iter();
+        each.map(move |backend| (backend_subject(pool, backend), backend_totals(backend)))
+    });
+    doors.chain(backends).collect()
+}
+
+fn door_subject(door: &FrontDoorStatus) -> Subject {
+    Subject::FrontDoor(door.name.clone())
+}
+
+fn backend_subject(pool: &PoolStatus, backend: &BackendStatus) -> Subject {
+    Subject::Backend { pool: pool.name.clone(), backend: backend.name.clone() }
+}
+
+fn door_totals(door: &FrontDoorStatus) -> Totals {
+    Totals {
+        requests: if door.protocol == Protocol::Http { door.requests } else { door.connections },
+        errors: door.drops.iter().map(|(_, count)| count).sum(),
+        bytes_in: door.bytes_in,
+        bytes_out: door.bytes_out,
+    }
+}
+
+fn backend_totals(backend: &BackendStatus) -> Totals {
+    Totals {
+        requests: backend.requests,
+        errors: backend.failures.iter().map(|(_, count)| count).sum(),
+        // In and out are the front door's: towards the backends, towards the clients.
+        bytes_in: backend.bytes_out,
+        bytes_out: backend.bytes_in,
+    }
+}
+
+pub(crate) fn front_door(
+    door: &FrontDoorStatus,
+    accept_pauses: u64,
+    rates: &RateWindow,
+    now: Instant,
+) -> wire::FrontDoorStatus {
+    wire::FrontDoorStatus {
+        name: door.name.to_string(),
+        listen: door.listen.to_string(),
+        protocol: protocol(door.protocol).into(),
+        pool: door.pool.to_string(),
+        connections_open: door.connections_open,
+        connections_total: door.connections,
+        requests_in_flight: door.requests_in_flight,
+        requests_total: door.requests,
+        responses: door.responses.into(),
+        bytes_in_total: door.bytes_in,
+        bytes_out_total: door.bytes_out,
+        retries_total: door.retries,
+        accept_pauses_total: accept_pauses,
+        drops: by_name(&door.drops),
+        rates: rates.rates(now, &door_subject(door), door_totals(door)),
+    }
+}
+
+pub(crate) fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire::PoolStatus {
+    let backends = pool.backends.iter();
+    wire::PoolStatus {
+        name: pool.name.to_string(),
+        scheduler: scheduler(pool.scheduler),
+        upstream: match pool.upstream {
+            Upstream::Exclusive => "exclusive".into(),
+            Upstream::Multiplexed => "multiplexed".into(),
+        },
+        backends_eligible: backends.clone().filter(|b| b.eligibility.is_eligible()).count(),
+        backends: backends.map(|b| backend(pool, b, rates, now)).collect(),
+    }
+}
+
+pub(crate) fn backend(
+    pool: &PoolStatus,
+    backend: &BackendStatus,
+    rates: &RateWindow,
+    now: Instant,
+) -> wire::BackendStatus {
+    wire::BackendStatus {
+        name: backend.name.to_string(),
+        address: backend.address.to_string(),
+        weight: backend.weight.get(),
+        admin: admin(backend.admin),
+        health: health(backend.health),
+        state: state(backend),
+        health_detail: health_detail(backend),
+        in_flight: backend.in_flight.into(),
+        requests_total: backend.requests,
+        responses: backend.responses.into(),
+        failures: by_name(&backend.failures),
+        sessions_open: backend.sessions_open,
+        sessions_opened_total: backend.sessions_opened,
+        sessions_reused_total: backend.sessions_reused,
+        bytes_out_total: backend.bytes_out,
+        bytes_in_total: backend.bytes_in,
+        rates: rates.rates(now, &backend_subject(pool, backend), backend_totals(backend)),
+    }
+}
+
+fn health_detail(backend: &BackendStatus) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Some(left) = backend.ejection_left {
+        parts.push(format!("ejected for {} s more, its requests failed", left.as_secs() + 1));
+    }
+    if let Some(error) = backend.last_check.as_ref().and_then(|check| check.result.as_ref().err()) {
+        parts.push(format!("last check failed: {error}"));
+    }
+    if backend.ramp_permille < 1000 && backend.eligibility.is_eligible() {
+        parts.push(format!("slow start, {} % of its weight", backend.ramp_permille / 10));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn by_name(counts: &[(Reason, u64)]) -> BTreeMap<String, u64> {
+    counts.iter().map(|(reason, count)| (reason.name().to_owned(), *count)).collect()
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Http => "http",
+    }
+}
+
+/// By the name that the configuration uses, which is how it serializes.
+fn scheduler(kind: SchedulerKind) -> String {
+    let value = serde_json::to_value(kind).expect("an enum without fields serializes to its name");
+    value.as_str().expect("an enum without fields serializes to its name").to_owned()
+}
+
+fn admin(admin: AdminState) -> wire::Admin {
+    match admin {
+        AdminState::Up => wire::Admin::Up,
+        AdminState::Drain => wire::Admin::Drain,
+        AdminState::Down => wire::Admin::Down,
+    }
+}
+
+pub(crate) fn admin_state(admin: wire::Admin) -> AdminState {
+    match admin {
+        wire::Admin::Up => AdminState::Up,
+        wire::Admin::Drain => AdminState::Drain,
+        wire::Admin::Down => AdminState::Down,
+    }
+}
+
+fn health(health: Health) -> wire::Health {
+    match health {
+        Health::Unknown => wire::Health::Unknown,
+        Health::Healthy => wire::Health::Healthy,
+        Health::Unhealthy => wire::Health::Unhealthy,
+    }
+}
+
+fn state(backend: &BackendStatus) -> wire::BackendState {
+    match backend.eligibility {
+        Eligibility::Eligible => wire::BackendState::Up,
+        Eligibility::Draining if backend.in_flight == 0 => wire::BackendState::Drained,
+        Eligibility::Draining => wire::BackendState::Draining,
+        Eligibility::Down => wire::BackendState::Down,
+        Eligibility::Unhealthy => wire::BackendState::Unhealthy,
+    }
+}
+
+/// Times that accepting paused at `door`; `view` has its counters.
+pub(crate) fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
+    let found = view.front_doors.iter().find(|series| series.name == door.name);
+    found.map_or(0, |series| series.stats.sum(|shard| shard.accept_pauses.get()))
+}
+
+pub(crate) fn front_door_figures(door: &FrontDoorSeries) -> FrontDoorReading {
+    let stats = &door.stats;
+    let sum = |of: fn(&FrontDoorStats) -> &Counter| stats.sum(|shard| of(shard).get());
+    let drops = Reason::ALL.iter();
+    FrontDoorReading {
+        name: door.name.to_string(),
+        pool: door.pool.to_string(),
+        http: door.protocol == Protocol::Http,
+        connections: sum(|s| &s.connections),
+        connections_open: sum(|s| &s.connections_open),
+        requests_in_flight: sum(|s| &s.requests_in_flight),
+        responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
+        request_time: time(&stats.histogram(|s| &s.request_time)),
+        bytes_in: sum(|s| &s.bytes_in),
+        bytes_out: sum(|s| &s.bytes_out),
+        retries: sum(|s| &s.retries),
+        accept_pauses: sum(|s| &s.accept_pauses),
+        access_log_dropped: sum(|s| &s.access_log_dropped),
+        drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
+    }
+}
+
+/// The figures of `pool`'s backends; `view` has their counters.
+pub(crate) fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
+    let series = view.pools.iter().filter(|series| series.name == pool.name);
+    let by_address: HashMap<_, _> =
+        series.flat_map(|series| &series.backends).map(|b| (b.address, b)).collect();
+    let backends = pool.backends.iter().filter_map(|backend| {
+        by_address.get(&backend.address).map(|series| backend_figures(backend, series))
+    });
+    PoolReading { name: pool.name.to_string(), backends: backends.collect() }
+}
+
+fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendReading {
+    let stats = &series.live.stats;
+    let sum = |of: fn(&BackendStats) -> &Counter| stats.sum(|shard| of(shard).get());
+    let failures = Reason::ALL.iter().filter(|reason| reason.blames_backend());
+    BackendReading {
+        name: backend.name.to_string(),
+        admin: admin(backend.admin),
+        health: health(backend.health),
+        state: state(backend),
+        weight: backend.weight.get(),
+        requests: sum(|s| &s.requests),
+        in_flight: series.live.in_flight.load(Relaxed).into(),
+        responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
+        response_time: time(&stats.histogram(|s| &s.response_time)),
+        failures: failures
+            .map(|r| (r.name(), stats.sum(|s| s.failures[*r as usize].get())))
+            .collect(),
+        sessions_open: sum(|s| &s.sessions_open),
+        sessions_opened: sum(|s| &s.sessions_opened),
+        sessions_reused: sum(|s| &s.sessions_reused),
+        bytes_out: sum(|s| &s.bytes_out),
+        bytes_in: sum(|s| &s.bytes_in),
+    }
+}
+
+fn time(sum: &HistogramSum) -> TimeReading {
+    let bounds = BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
+    TimeReading { buckets: bounds.zip(sum.counts).collect(), sum_seconds: sum.sum_us as f64 / 1e6 }
+}

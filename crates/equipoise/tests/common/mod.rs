@@ -1,0 +1,228 @@
+//! The real binary as a child process, and load against it.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use equipoise_testkit::{Client, PATIENCE, Response, eventually};
+
+/// The binary under test.
+pub const EQUIPOISE: &str = env!("CARGO_BIN_EXE_equipoise");
+
+/// Runs a command of the binary to its end.
+pub fn equipoise(args: &[&str]) -> Output {
+    Command::new(EQUIPOISE).args(args).output().expect("the binary runs")
+}
+
+/// What a command printed.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a command complained about.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// All that a process has printed so far, on both outputs.
+type Printed = Arc<(Mutex<String>, Condvar)>;
+
+/// A running process; killed when dropped.
+pub struct Process {
+    child: Child,
+    printed: Printed,
+}
+
+impl Process {
+    pub fn start(args: &[&str]) -> Process {
+        let mut command = Command::new(EQUIPOISE);
+        command.args(args);
+        Process::of(command)
+    }
+
+    pub fn of(mut command: Command) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        let printed = Printed::default();
+        follow(child.stdout.take().expect("it is piped"), &printed);
+        follow(child.stderr.take().expect("it is piped"), &printed);
+        Process { child, printed }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until something is printed in which `found` finds what is looked for.
+    pub fn wait_for<T>(&self, what: &str, found: impl Fn(&str) -> Option<T>) -> T {
+        let (text, changed) = &*self.printed;
+        let end = Instant::now() + PATIENCE;
+        let mut text = text.lock().expect("no reader panics");
+        loop {
+            if let Some(found) = found(&text) {
+                return found;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "waited in vain for {what}; printed so far:\n{text}");
+            text = changed.wait_timeout(text, left).expect("no reader panics").0;
+        }
+    }
+
+    /// Waits until `text` is printed.
+    pub fn wait_for_text(&self, text: &str) {
+        self.wait_for(text, |printed| printed.contains(text).then_some(()));
+    }
+
+    pub fn printed(&self) -> String {
+        self.printed.0.lock().expect("no reader panics").clone()
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        kill(self.pid(), signal);
+    }
+
+    /// Waits until it ends.
+    pub fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        let ended = eventually(|| {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        assert!(ended, "it does not end; it printed:\n{}", self.printed());
+        status.expect("it has ended")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn follow(output: impl Read + Send + 'static, printed: &Printed) {
+    let printed = Arc::clone(printed);
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        while output.read_line(&mut line).is_ok_and(|read| read > 0) {
+            printed.0.lock().expect("no reader panics").push_str(&line);
+            printed.1.notify_all();
+            line.clear();
+        }
+    });
+}
+
+/// Sends a signal to a process that a test has started.
+pub fn kill(pid: u32, signal: libc::c_int) {
+    let pid = libc::pid_t::try_from(pid).expect("process ids are small");
+    // SAFETY: kill takes two numbers and touches no memory.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid} is there");
+}
+
+/// A folder for a test's files; removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(test: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("equipoise-test-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder can be made");
+        Folder(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file whole, so that nobody reads half of it.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let (path, part) = (self.path(name), self.path("part"));
+        std::fs::write(&part, text).expect("the folder is ours");
+        std::fs::rename(&part, &path).expect("the folder is ours");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("the tests' paths are UTF-8")
+}
+
+/// `GET path` on a connection of its own.
+pub fn get(address: SocketAddr, path: &str) -> Response {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    Client::exchange(address, request).expect("it answers")
+}
+
+/// A POST without a body.
+pub fn post(address: SocketAddr, path: &str) -> Response {
+    let request = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    Client::exchange(address, request).expect("it answers")
+}
+
+/// Clients that ask without pause, each on a kept-open connection.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<(usize, Vec<String>)>>,
+    answered: Arc<Mutex<usize>>,
+}
+
+impl Load {
+    pub fn start(address: SocketAddr, clients: usize) -> Load {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let one = || {
+            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+            thread::spawn(move || ask_until(address, &stop, &answered))
+        };
+        Load { clients: (0..clients).map(|_| one()).collect(), stop, answered }
+    }
+
+    /// Waits until `more` further requests have been answered.
+    pub fn wait_for(&self, more: usize) {
+        let answered = || *self.answered.lock().expect("no client panics");
+        let goal = answered() + more;
+        assert!(eventually(|| answered() >= goal), "the load stands still");
+    }
+
+    /// How many requests were answered with 200, and what came of the others.
+    pub fn finish(self) -> (usize, Vec<String>) {
+        self.stop.store(true, Relaxed);
+        let (mut good, mut bad) = (0, Vec::new());
+        for client in self.clients {
+            let (g, b) = client.join().expect("no client panics");
+            good += g;
+            bad.extend(b);
+        }
+        (good, bad)
+    }
+}
+
+fn ask_until(address: SocketAddr, stop: &AtomicBool, all: &Mutex<usize>) -> (usize, Vec<String>) {
+    let (mut good, mut bad) = (0, Vec::new());
+    let mut client = Client::connect(address);
+    while !stop.load(Relaxed) {
+        match client.ask("GET /load HTTP/1.1\r\nHost: localhost\r\n\r\n") {
+            Ok(response) if response.status() == 200 => {
+                good += 1;
+                *all.lock().expect("no client panics") += 1;
+            }
+            other => {
+                bad.push(format!("{:?}", other.map(|response| response.head)));
+                client = Client::connect(address);
+            }
+        }
+    }
+    (good, bad)
+}

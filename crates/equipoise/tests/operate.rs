@@ -1,0 +1,301 @@
+//! `equipoise run` and the commands that steer it, through the real binary.
+
+mod common;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
+use equipoise_testkit::{
+    Answer, Client, Gate, HttpBackend, ReservedPort, Step, eventually, free_port,
+};
+
+/// A running equipoise with one HTTP front door.
+struct Instance {
+    process: Process,
+    folder: Folder,
+    file: PathBuf,
+    socket: PathBuf,
+    door: ReservedPort,
+    api: ReservedPort,
+}
+
+impl Instance {
+    /// `more` follows the pool's name in the file.
+    fn start(test: &str, pool: &str) -> Instance {
+        let (folder, door, api) = (Folder::new(test), free_port(), free_port());
+        let socket = folder.path("api.sock");
+        let head = head(&folder, &api);
+        let file = folder.write("equipoise.toml", &config(&head, door.address(), pool));
+        let process = Process::start(&["run", text(&file)]);
+        process.wait_for_text(" ready ");
+        Instance { process, folder, file, socket, door, api }
+    }
+
+    fn rewrite(&self, pool: &str) {
+        let head = head(&self.folder, &self.api);
+        self.folder.write("equipoise.toml", &config(&head, self.door.address(), pool));
+    }
+
+    /// A command over the unix socket: whether it worked, and what it printed.
+    fn command(&self, args: &[&str]) -> (bool, String) {
+        let args = [args, &["--api", text(&self.socket)]].concat();
+        let output = equipoise(&args);
+        (output.status.success(), stdout(&output) + &stderr(&output))
+    }
+
+    fn who(&self) -> String {
+        get(self.door.address(), "/").text()
+    }
+}
+
+fn head(folder: &Folder, api: &ReservedPort) -> String {
+    format!(
+        "[api]\nsocket = \"{}\"\nlisten = \"{}\"\n[instance]\nname = \"under-test\"\nthreads = 2\n",
+        folder.path("api.sock").display(),
+        api.address()
+    )
+}
+
+fn config(head: &str, door: SocketAddr, pool: &str) -> String {
+    format!(
+        "{head}\n[[session]]\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\n\
+         \n[[pool]]\nname = \"web\"\n{pool}\n"
+    )
+}
+
+fn backends(all: &[(&str, &HttpBackend)]) -> String {
+    let one = |(name, backend): &(&str, &HttpBackend)| {
+        format!("{{ name = \"{name}\", address = \"{}\" }}", backend.address())
+    };
+    format!("backends = [{}]", all.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn a_backend_is_drained_weighted_disabled_and_enabled_by_command() {
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let instance = Instance::start("admin", &backends(&[("a", &a), ("b", &b)]));
+    for (undo, action, state) in [
+        ("undrain", "drain", "drained"),
+        ("enable", "disable", "down"),
+        ("weight", "weight", "drained"),
+    ] {
+        let arguments = |word: &'static str, number: &'static str| {
+            let mut arguments = vec![word, "web/a"];
+            if word == "weight" {
+                arguments.push(number);
+            }
+            arguments
+        };
+        let (worked, said) = instance.command(&arguments(action, "0"));
+        assert!(worked && said.contains(&format!("web/a: {state}")), "{said}");
+        for _ in 0..10 {
+            assert_eq!(instance.who(), "b");
+        }
+        let (worked, said) = instance.command(&arguments(undo, "1"));
+        assert!(worked && said.contains("web/a: up, weight 1"), "{said}");
+        assert!(eventually(|| instance.who() == "a"));
+    }
+    let (worked, said) = instance.command(&["drain", "web/c"]);
+    assert!(!worked && said.contains("pool `web` has no backend `c`"), "{said}");
+}
+
+#[test]
+fn status_shows_what_runs_as_a_table_and_as_json() {
+    let a = HttpBackend::named("a");
+    let instance = Instance::start("status", &backends(&[("a", &a)]));
+    assert_eq!(instance.who(), "a");
+    let (worked, table) = instance.command(&["status"]);
+    assert!(worked && table.starts_with("under-test · equipoise "), "{table}");
+    assert!(
+        table.contains(&instance.door.address().to_string()) && table.contains("web/a"),
+        "{table}"
+    );
+    assert!(!table.contains('\x1b'), "there is no terminal to show colour");
+    let (worked, json) = instance.command(&["status", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert!(worked);
+    assert_eq!(json["pools"][0]["backends"][0]["name"], "a");
+    assert_eq!(json["front_doors"][0]["requests_total"], 1);
+    let metrics = get(instance.api.address(), "/metrics").text();
+    let line = format!(
+        "equipoise_requests_total{{front_door=\"http:{}\",pool=\"web\",code=\"2xx\"}} 1",
+        instance.door.address()
+    );
+    assert!(metrics.contains(&line), "{metrics}");
+}
+
+#[test]
+fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing() {
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let instance = Instance::start("reload", &backends(&[("a", &a)]));
+    assert_eq!(instance.who(), "a");
+    instance.rewrite(&backends(&[("b", &b)]));
+    let (worked, said) = instance.command(&["reload"]);
+    assert!(worked && said.contains("1 front doors, 1 pools, 1 backends"), "{said}");
+    assert_eq!(instance.who(), "b");
+
+    instance.rewrite("backends = [\"nonsense\"]\nscheduler = \"rond-robin\"");
+    let (worked, said) = instance.command(&["reload"]);
+    assert!(!worked, "{said}");
+    for part in ["the running configuration stays", "equipoise.toml:", "nonsense", "rond-robin"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    assert_eq!(instance.who(), "b");
+    let (_, status) = instance.command(&["status"]);
+    assert!(status.contains("the last reload failed"), "{status}");
+
+    instance.rewrite(&backends(&[("a", &a)]));
+    instance.process.signal(libc::SIGHUP);
+    assert!(eventually(|| instance.who() == "a"));
+    let (_, status) = instance.command(&["status"]);
+    assert!(!status.contains("the last reload failed"), "{status}");
+}
+
+#[test]
+fn a_front_door_that_cannot_be_opened_leaves_the_running_ones() {
+    let a = HttpBackend::named("a");
+    let instance = Instance::start("door", &backends(&[("a", &a)]));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = (taken.local_addr().unwrap(), taken);
+    let more = format!(
+        "{}\n[[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"",
+        backends(&[("a", &a)]),
+        taken.0
+    );
+    instance.rewrite(&more);
+    let (worked, said) = instance.command(&["reload"]);
+    assert!(!worked && said.contains(&taken.0.to_string()) && said.contains("`listen`"), "{said}");
+    assert_eq!(instance.who(), "a");
+}
+
+#[test]
+fn a_start_that_fails_says_why_and_exits_with_one() {
+    let folder = Folder::new("start");
+    let api = free_port();
+    let broken = folder.write("broken.toml", "[[pool]]\nnam = \"web\"\n[api]\nlisten = 7\n");
+    let output = equipoise(&["run", text(&broken)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("broken.toml:2:") && said.contains("broken.toml:4:"), "{said}");
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let head = head(&folder, &api);
+    let file = folder.write("taken.toml", &config(&head, address, "backends = [\"127.0.0.1:1\"]"));
+    let output = equipoise(&["run", text(&file)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains(&address.to_string()) && said.contains("`listen`"), "{said}");
+    assert!(!folder.path("api.sock").exists(), "it leaves no socket behind");
+}
+
+#[test]
+fn a_second_process_does_not_take_the_first_ones_socket() {
+    let a = HttpBackend::named("a");
+    let instance = Instance::start("second", &backends(&[("a", &a)]));
+    let output = equipoise(&["run", text(&instance.file)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("`api.socket`"), "{}", stderr(&output));
+    assert_eq!(instance.who(), "a");
+    assert!(instance.command(&["status"]).0);
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_that_keeps_the_next_from_starting() {
+    let a = HttpBackend::named("a");
+    let mut instance = Instance::start("stale", &backends(&[("a", &a)]));
+    instance.process.signal(libc::SIGKILL);
+    instance.process.ended();
+    assert!(instance.socket.exists());
+    let next = Process::start(&["run", text(&instance.file)]);
+    next.wait_for_text(" ready ");
+    assert_eq!(instance.who(), "a");
+}
+
+#[test]
+fn a_stop_lets_a_request_finish_and_a_second_signal_does_not_wait() {
+    let gate = Gate::new();
+    let slow = HttpBackend::start({
+        let gate = gate.clone();
+        move |_| Answer::ok("late").first(Step::Wait(gate.clone()))
+    });
+    let mut instance = Instance::start("stop", &backends(&[("slow", &slow)]));
+    let mut client = Client::connect(instance.door.address());
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(slow.wait(|requests| requests.len() == 1));
+    instance.process.signal(libc::SIGTERM);
+    instance.process.wait_for_text("finishing what is in flight");
+    let (worked, status) = instance.command(&["status"]);
+    assert!(worked && status.contains("STOPPING"), "{status}");
+    assert_eq!(get(instance.api.address(), "/v1/health").status(), 503);
+    let (worked, said) = instance.command(&["drain", "web/slow"]);
+    assert!(!worked && said.contains("is stopping"), "{said}");
+    gate.open();
+    assert_eq!(client.response().expect("it is answered").text(), "late");
+    assert_eq!(instance.process.ended().code(), Some(0), "{}", instance.process.printed());
+
+    let stuck = HttpBackend::always(Answer::hang());
+    let mut instance = Instance::start("stop-twice", &backends(&[("stuck", &stuck)]));
+    let mut client = Client::connect(instance.door.address());
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(stuck.wait(|requests| requests.len() == 1));
+    instance.process.signal(libc::SIGTERM);
+    instance.process.wait_for_text("finishing what is in flight");
+    instance.process.signal(libc::SIGTERM);
+    assert_eq!(instance.process.ended().code(), Some(1));
+}
+
+#[test]
+fn two_hundred_reloads_under_load_fail_no_request() {
+    let (a, b, c) = (HttpBackend::named("a"), HttpBackend::named("b"), HttpBackend::named("c"));
+    let files = [
+        backends(&[("a", &a), ("b", &b)]),
+        backends(&[("b", &b), ("c", &c)]) + "\nscheduler = \"round-robin\"",
+        backends(&[("c", &c), ("a", &a)]) + "\nretry-after = \"7s\"",
+    ];
+    let instance = Instance::start("reloads", &files[0]);
+    let load = Load::start(instance.door.address(), 4);
+    load.wait_for(20);
+    for number in 0..200 {
+        instance.rewrite(&files[number % files.len()]);
+        let answer = post(instance.api.address(), "/v1/reload");
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+    }
+    load.wait_for(20);
+    let (good, bad) = load.finish();
+    assert!(bad.is_empty(), "{} of {} failed: {bad:?}", bad.len(), good + bad.len());
+    let metrics = get(instance.api.address(), "/metrics").text();
+    assert!(
+        metrics.contains("equipoise_config_reloads_total{result=\"success\"} 201\n"),
+        "{metrics}"
+    );
+}
+
+/// A sample backend as a process of its own, on any port.
+fn sample(name: &str) -> (Process, u16) {
+    let process = Process::start(&["sample-backend", "--name", name]);
+    let port = process.wait_for("its ports", |printed| {
+        let (_, behind) = printed.split_once("ready http=")?;
+        behind.split_once(' ')?.0.parse().ok()
+    });
+    (process, port)
+}
+
+#[test]
+fn a_backend_that_is_killed_under_load_costs_no_more_than_it_had() {
+    const CLIENTS: usize = 8;
+    let ((stays, port_a), (dies, port_b)) = (sample("stays"), sample("dies"));
+    let pool = format!("backends = [\"127.0.0.1:{port_a}\", \"127.0.0.1:{port_b}\"]");
+    let instance = Instance::start("killed", &pool);
+    let load = Load::start(instance.door.address(), CLIENTS);
+    load.wait_for(200);
+    kill(dies.pid(), libc::SIGKILL);
+    load.wait_for(500);
+    let (_, bad) = load.finish();
+    assert!(bad.len() <= CLIENTS, "{} requests failed: {bad:?}", bad.len());
+    let status = get(instance.api.address(), "/v1/status").text();
+    let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+    assert_eq!(status["front_doors"][0]["requests_in_flight"], 0);
+    drop(stays);
+}

@@ -1,0 +1,125 @@
+//! The programs that the comparison needs: where they are and which version they say they are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::options::Options;
+
+/// A proxy under comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proxy {
+    Haproxy,
+    Nginx,
+    Equipoise,
+}
+
+impl Proxy {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Proxy::Haproxy => "haproxy",
+            Proxy::Nginx => "nginx",
+            Proxy::Equipoise => "equipoise",
+        }
+    }
+}
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    pub(crate) haproxy: PathBuf,
+    pub(crate) nginx: PathBuf,
+    pub(crate) wrk: PathBuf,
+    pub(crate) equipoise: Option<PathBuf>,
+    /// nginx's stream module, for the TCP rows.
+    pub(crate) nginx_stream: Option<PathBuf>,
+}
+
+impl Peers {
+    /// # Errors
+    /// If one is missing, with what to install.
+    pub(crate) fn find(options: &Options) -> Result<Peers> {
+        let mut missing = Vec::new();
+        let mut find = |name: &'static str| {
+            let path = on_path(name);
+            if path.is_none() {
+                missing.push(name);
+            }
+            path.unwrap_or_default()
+        };
+        let (haproxy, nginx, wrk) = (find("haproxy"), find("nginx"), find("wrk"));
+        if !missing.is_empty() {
+            bail!(
+                "not found: {}. On Debian: sudo apt-get install --no-install-recommends haproxy nginx-light \
+                 wrk libnginx-mod-stream (their services need not run)",
+                missing.join(", ")
+            );
+        }
+        let stream = options.nginx_modules.join("ngx_stream_module.so");
+        let equipoise =
+            if options.without_equipoise { None } else { Some(find_equipoise(options)?) };
+        let nginx_stream = stream.is_file().then_some(stream);
+        Ok(Peers { haproxy, nginx, wrk, equipoise, nginx_stream })
+    }
+
+    /// The proxies of every row, in the order of the first repetition.
+    pub(crate) fn proxies(&self) -> Vec<Proxy> {
+        let mut proxies = vec![Proxy::Haproxy, Proxy::Nginx];
+        proxies.extend(self.equipoise.as_ref().map(|_| Proxy::Equipoise));
+        proxies
+    }
+
+    /// Name and version, as each program prints it.
+    pub(crate) fn versions(&self) -> Vec<(String, String)> {
+        let mut versions = vec![
+            ("haproxy".to_owned(), first_line(&self.haproxy, "-v")),
+            ("nginx".to_owned(), first_line(&self.nginx, "-v")),
+            ("wrk".to_owned(), first_line(&self.wrk, "-v")),
+        ];
+        if let Some(equipoise) = &self.equipoise {
+            versions.push(("equipoise".to_owned(), first_line(equipoise, "--version")));
+        }
+        versions
+    }
+}
+
+/// Debian keeps daemons in /usr/sbin, which is not in an ordinary user's PATH.
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+fn find_equipoise(options: &Options) -> Result<PathBuf> {
+    let path = match &options.equipoise {
+        Some(path) => path.clone(),
+        None => {
+            // lab/peers/session-http is three folders below the workspace.
+            let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let workspace = crate_folder.ancestors().nth(3).unwrap_or(crate_folder);
+            let target = env::var_os("CARGO_TARGET_DIR")
+                .map_or_else(|| workspace.join("target"), PathBuf::from);
+            target.join("release/equipoise")
+        }
+    };
+    path.canonicalize().with_context(|| {
+        format!(
+            "no equipoise binary at {}: build it with `cargo build --release -p equipoise`, name it with \
+             --equipoise PATH, or leave it out with --without-equipoise",
+            path.display()
+        )
+    })
+}
+
+/// The first line that a program prints on either stream; wrk's `-v` ends with status 1.
+fn first_line(program: &Path, argument: &str) -> String {
+    let Ok(output) = Command::new(program).arg(argument).output() else {
+        return "unknown".to_owned();
+    };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("unknown").trim().to_owned()
+}

@@ -1,0 +1,174 @@
+//! The rows of the comparison and the goal of each.
+
+use anyhow::{Result, bail};
+
+/// A file that the upstream serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) path: &'static str,
+    pub(crate) length: usize,
+}
+
+pub(crate) const KB_1: Object = Object { path: "/1k", length: 1 << 10 };
+pub(crate) const KB_100: Object = Object { path: "/100k", length: 100 << 10 };
+pub(crate) const MB_1: Object = Object { path: "/1m", length: 1 << 20 };
+pub(crate) const OBJECTS: [Object; 3] = [KB_1, KB_100, MB_1];
+
+/// What the proxies speak in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    Tcp,
+}
+
+/// What is asked of the proxies in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// wrk: every connection sends its next request when it has the answer to the last.
+    Closed,
+    /// Requests at a share of HAProxy's saturation rate, however fast they are answered.
+    Open { percent: u32 },
+    /// Connections that made one request each and then say nothing.
+    Idle,
+}
+
+/// What a row's goal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    CpuPerRequest,
+    LatencyP99,
+    MemoryPerConnection,
+}
+
+/// What equipoise must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    /// At most this share of HAProxy's figure in the same row.
+    ShareOfHaproxy { figure: Figure, at_most: f64 },
+    /// At most so many bytes.
+    Bytes { at_most: f64 },
+}
+
+impl Goal {
+    pub(crate) fn figure(self) -> Figure {
+        match self {
+            Goal::ShareOfHaproxy { figure, .. } => figure,
+            Goal::Bytes { .. } => Figure::MemoryPerConnection,
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) protocol: Protocol,
+    pub(crate) object: Object,
+    /// `upstream` of equipoise's pool.
+    pub(crate) sharing: &'static str,
+    pub(crate) load: Load,
+    pub(crate) goal: Goal,
+}
+
+const fn cpu(at_most: f64) -> Goal {
+    Goal::ShareOfHaproxy { figure: Figure::CpuPerRequest, at_most }
+}
+
+pub(crate) const ROWS: [Row; 7] = [
+    Row {
+        name: "http-1k",
+        title: "HTTP, 1 KB responses, exclusive upstream sessions",
+        protocol: Protocol::Http,
+        object: KB_1,
+        sharing: "exclusive",
+        load: Load::Closed,
+        goal: cpu(0.85),
+    },
+    Row {
+        name: "http-1k-multiplexed",
+        title: "HTTP, 1 KB responses, equipoise with multiplexed upstream sessions",
+        protocol: Protocol::Http,
+        object: KB_1,
+        sharing: "multiplexed",
+        load: Load::Closed,
+        goal: cpu(0.62),
+    },
+    Row {
+        name: "http-100k",
+        title: "HTTP, 100 KB responses, exclusive upstream sessions",
+        protocol: Protocol::Http,
+        object: KB_100,
+        sharing: "exclusive",
+        load: Load::Closed,
+        goal: cpu(0.9),
+    },
+    Row {
+        name: "tcp-100k",
+        title: "TCP, exchanges of 100 KB, HAProxy with its splice options",
+        protocol: Protocol::Tcp,
+        object: KB_100,
+        sharing: "exclusive",
+        load: Load::Closed,
+        goal: cpu(1.0),
+    },
+    Row {
+        name: "tcp-1m",
+        title: "TCP, exchanges of 1 MB, HAProxy with its splice options",
+        protocol: Protocol::Tcp,
+        object: MB_1,
+        sharing: "exclusive",
+        load: Load::Closed,
+        goal: cpu(1.0),
+    },
+    Row {
+        name: "latency-70",
+        title: "HTTP, 1 KB responses at 70 % of HAProxy's saturation rate, exclusive upstream sessions",
+        protocol: Protocol::Http,
+        object: KB_1,
+        sharing: "exclusive",
+        load: Load::Open { percent: 70 },
+        goal: Goal::ShareOfHaproxy { figure: Figure::LatencyP99, at_most: 1.0 },
+    },
+    Row {
+        name: "idle-memory",
+        title: "Memory per idle client connection, HTTP, one request made on each",
+        protocol: Protocol::Http,
+        object: KB_1,
+        sharing: "exclusive",
+        load: Load::Idle,
+        goal: Goal::Bytes { at_most: 4096.0 },
+    },
+];
+
+/// The rows called `names`, in the table's order; all of them if there is no name.
+///
+/// # Errors
+/// If there is no row of that name.
+pub(crate) fn select(names: &[String]) -> Result<Vec<Row>> {
+    for name in names {
+        if !ROWS.iter().any(|row| row.name == name) {
+            let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            bail!("--rows: there is no row {name:?}; there are {}", known.join(", "));
+        }
+    }
+    let chosen = |row: &Row| names.is_empty() || names.iter().any(|name| name == row.name);
+    Ok(ROWS.into_iter().filter(chosen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_the_tables_order_whatever_the_order_asked_for() {
+        let rows = select(&["tcp-1m".to_owned(), "http-1k".to_owned()]).unwrap();
+        assert_eq!(rows.iter().map(|row| row.name).collect::<Vec<_>>(), ["http-1k", "tcp-1m"]);
+    }
+
+    #[test]
+    fn an_unknown_row_is_refused_with_the_known_ones() {
+        let error = select(&["http-2k".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("\"http-2k\"") && error.contains("http-100k"), "{error}");
+    }
+}

@@ -1,0 +1,228 @@
+//! What stands for the whole run: the files, the upstream that serves them, and how a proxy is put in front.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::child::{Child, Setting};
+use crate::peers::{Peers, Proxy};
+use crate::place::Placement;
+use crate::rows::{self, Load, Object, Protocol, Row};
+use crate::{http, process, sys};
+
+const UPSTREAM: &str = include_str!("../configs/upstream.conf");
+const HAPROXY_HTTP: &str = include_str!("../configs/haproxy-http.cfg");
+const HAPROXY_TCP: &str = include_str!("../configs/haproxy-tcp.cfg");
+const NGINX_HTTP: &str = include_str!("../configs/nginx-http.conf");
+const NGINX_STREAM: &str = include_str!("../configs/nginx-stream.conf");
+const EQUIPOISE: &str = include_str!("../configs/equipoise.toml");
+const WRK_REPORT: &str = include_str!("../configs/report.lua");
+
+/// Client connections that a proxy is set up for beyond those of the load.
+const SPARE_CONNECTIONS: u64 = 1000;
+/// Longest that a server may take from its start to its first right answer.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A server that answers.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// All its processes.
+    pub(crate) pids: Vec<u32>,
+}
+
+impl Server {
+    fn start(
+        command: Command,
+        setting: &Setting,
+        log: &Path,
+        address: SocketAddr,
+    ) -> Result<Server> {
+        let mut child = Child::start(command, setting, log)?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            sys::sleep(Duration::from_millis(20))?;
+            child.check_alive()?;
+            match http::fetch(address, rows::KB_1.path, rows::KB_1.length) {
+                Ok(()) => break,
+                Err(_) if Instant::now() < deadline => {}
+                Err(error) => {
+                    let text = format!("it wrote:\n{}", child.output());
+                    return Err(error.context(text).context("a server that does not answer"));
+                }
+            }
+        }
+        let pids = process::family(child.pid())?;
+        Ok(Server { child, address, pids })
+    }
+
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
+        self.child.check_alive()
+    }
+}
+
+/// Everything that the measurements share.
+pub(crate) struct Stage {
+    pub(crate) peers: Peers,
+    pub(crate) placement: Placement,
+    pub(crate) upstream: Server,
+    /// Client connections of the row idle-memory.
+    pub(crate) idle_connections: u32,
+    folder: Folder,
+}
+
+impl Stage {
+    pub(crate) fn build(
+        peers: Peers,
+        placement: Placement,
+        idle_connections: u32,
+    ) -> Result<Stage> {
+        let folder = Folder::create()?;
+        let files = folder.path.join("files");
+        fs::create_dir(&files)?;
+        for Object { path, length } in rows::OBJECTS {
+            let body: Vec<u8> = (0..length).map(|index| b'a' + (index % 26) as u8).collect();
+            fs::write(files.join(path.trim_start_matches('/')), body)?;
+        }
+        fs::write(folder.path.join("report.lua"), WRK_REPORT)?;
+        let open_files = open_files_for(idle_connections);
+        let address = free_address()?;
+        let text = UPSTREAM
+            .replace("@DIR@", &folder.path.display().to_string())
+            .replace("@NOFILE@", &open_files.to_string())
+            .replace("@FILES@", &files.display().to_string())
+            .replace("@LISTEN@", &address.to_string());
+        let config = folder.path.join("upstream.conf");
+        fs::write(&config, text)?;
+        let setting = Setting { cpus: placement.upstream.clone(), open_files };
+        let command = nginx(&peers, &config, &folder.path);
+        let log = folder.path.join("upstream.log");
+        let upstream =
+            Server::start(command, &setting, &log, address).context("the upstream nginx")?;
+        Ok(Stage { peers, placement, upstream, idle_connections, folder })
+    }
+
+    /// Why `proxy` cannot take part in `row`, if it cannot.
+    pub(crate) fn absence(&self, proxy: Proxy, row: &Row) -> Option<String> {
+        let needs_stream = proxy == Proxy::Nginx && row.protocol == Protocol::Tcp;
+        (needs_stream && self.peers.nginx_stream.is_none()).then(|| {
+            "nginx is left out: its stream module is not installed (Debian: libnginx-mod-stream)".to_owned()
+        })
+    }
+
+    /// Starts `proxy` as `row` wants it, in front of the upstream.
+    pub(crate) fn start(&self, proxy: Proxy, row: &Row) -> Result<Server> {
+        let address = free_address()?;
+        let folder = &self.folder.path;
+        let clients = if row.load == Load::Idle { self.idle_connections } else { 1000 };
+        let connections = u64::from(clients) + SPARE_CONNECTIONS;
+        let open_files = open_files_for(clients);
+        let (template, file) = match (proxy, row.protocol) {
+            (Proxy::Haproxy, Protocol::Http) => (HAPROXY_HTTP, "haproxy.cfg"),
+            (Proxy::Haproxy, Protocol::Tcp) => (HAPROXY_TCP, "haproxy.cfg"),
+            (Proxy::Nginx, Protocol::Http) => (NGINX_HTTP, "nginx.conf"),
+            (Proxy::Nginx, Protocol::Tcp) => (NGINX_STREAM, "nginx.conf"),
+            (Proxy::Equipoise, _) => (EQUIPOISE, "equipoise.toml"),
+        };
+        let module = self.peers.nginx_stream.clone().unwrap_or_default();
+        let protocol = if row.protocol == Protocol::Http { "http" } else { "tcp" };
+        let text = template
+            .replace("@DIR@", &folder.display().to_string())
+            .replace("@NOFILE@", &open_files.to_string())
+            .replace("@MAXCONN@", &connections.to_string())
+            // nginx counts the connections to the upstream with them.
+            .replace("@WORKER_CONNECTIONS@", &(connections * 2).to_string())
+            .replace("@LISTEN@", &address.to_string())
+            .replace("@UPSTREAM@", &self.upstream.address.to_string())
+            .replace("@STREAM_MODULE@", &module.display().to_string())
+            .replace("@API_LISTEN@", &free_address()?.to_string())
+            .replace("@SHARING@", row.sharing)
+            .replace("@PROTOCOL@", protocol);
+        let config = folder.join(file);
+        fs::write(&config, text)?;
+        let command = self.command(proxy, &config)?;
+        let log = folder.join(format!("{}.log", proxy.name()));
+        let setting = Setting { cpus: self.placement.proxy.clone(), open_files };
+        let server = Server::start(command, &setting, &log, address)
+            .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
+        http::fetch(address, row.object.path, row.object.length)
+            .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
+        Ok(server)
+    }
+
+    /// wrk's command line up to the URL.
+    pub(crate) fn wrk(&self) -> Command {
+        let mut command = Command::new(&self.peers.wrk);
+        command.arg("-s").arg(self.folder.path.join("report.lua"));
+        command
+    }
+
+    pub(crate) fn wrk_log(&self) -> PathBuf {
+        self.folder.path.join("wrk.log")
+    }
+
+    fn command(&self, proxy: Proxy, config: &Path) -> Result<Command> {
+        Ok(match proxy {
+            Proxy::Haproxy => {
+                let mut command = Command::new(&self.peers.haproxy);
+                // -db: one process, in the foreground.
+                command.arg("-db").arg("-f").arg(config);
+                command
+            }
+            Proxy::Nginx => nginx(&self.peers, config, &self.folder.path),
+            Proxy::Equipoise => {
+                let Some(binary) = &self.peers.equipoise else { bail!("no equipoise binary") };
+                let mut command = Command::new(binary);
+                command.arg("run").arg(config);
+                command
+            }
+        })
+    }
+}
+
+fn nginx(peers: &Peers, config: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(&peers.nginx);
+    // -e: what is logged before the configuration is read goes to stderr, not to /var/log.
+    command.arg("-e").arg("stderr").arg("-p").arg(folder).arg("-c").arg(config);
+    command
+}
+
+/// Descriptors of a proxy or of the load with so many clients: one each, and enough for the sessions to the
+/// upstream, for pipes, files and listeners (idle clients share a few sessions).
+pub(crate) fn open_files_for(clients: u32) -> u64 {
+    u64::from(clients) + 4 * SPARE_CONNECTIONS
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// A folder in memory, gone when dropped.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn create() -> Result<Folder> {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let path = parent.join(format!("equipoise-session-http-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+        let folder = Folder { path };
+        // A root nginx serves files as another user.
+        fs::set_permissions(&folder.path, fs::Permissions::from_mode(0o755))?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left behind on failure is a few megabytes that the next boot clears.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
