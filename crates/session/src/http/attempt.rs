@@ -240,7 +240,8 @@ impl ClientConnection {
             }
             *watch_client = false;
         }
-        let overdue = match (uploaded, self.input.is_some()) {
+        let holds_bytes = self.input.is_some() || outgoing.upload.holds_bytes();
+        let overdue = match (uploaded, holds_bytes) {
             (true, _) => Reason::ResponseTimeout,
             (false, true) => Reason::UpstreamStalled,
             (false, false) => Reason::BodyTimeout,
@@ -272,8 +273,8 @@ impl ClientConnection {
         if upstream.deaf || outgoing.upload.is_done() {
             return Ok(());
         }
-        let (buffers, client) = (&self.worker.buffers, &self.client);
-        let moved = outgoing.upload.poll(cx, client, &mut self.input, buffers, &session.socket);
+        let (worker, client) = (&self.worker, &self.client);
+        let moved = outgoing.upload.poll(cx, client, &mut self.input, worker, &session.socket);
         let count = outgoing.upload.take_moved();
         if count > 0 {
             outgoing.streamed = true;
@@ -397,9 +398,8 @@ impl ClientConnection {
             if let Err(error) = &sending.drained {
                 return Poll::Ready(Err(response_fault(error)));
             }
-            let (buffers, from) = (&self.worker.buffers, &upstream.session.socket);
-            let pumped =
-                sending.download.poll(cx, from, &mut upstream.input, buffers, &self.client);
+            let (worker, from) = (&self.worker, &upstream.session.socket);
+            let pumped = sending.download.poll(cx, from, &mut upstream.input, worker, &self.client);
             let count = sending.download.take_moved();
             self.door.stats(|stats| stats.bytes_out.add(count));
             upstream.lease.stats().bytes_in.add(count);
@@ -416,7 +416,9 @@ impl ClientConnection {
             sending.armed = true;
             self.arm(Instant::now(), self.door.view().config.timeouts.idle);
         }
-        let to_client = upstream.input.is_some() || sending.sent < answer.len();
+        let to_client = upstream.input.is_some()
+            || sending.download.holds_bytes()
+            || sending.sent < answer.len();
         let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
         match self.interruption(upstream.lease, overdue) {
             Some(reason) => Poll::Ready(Err(reason)),
