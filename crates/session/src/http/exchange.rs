@@ -32,16 +32,18 @@ const SHARES: u32 = 2;
 pub(super) struct Reached {
     pub(super) after: After,
     pub(super) status: u16,
-    /// When it ended, if a session's task has counted it already.
-    pub(super) counted: Option<Instant>,
+    pub(super) ended: Instant,
+    /// A session's task has counted it already.
+    pub(super) counted: bool,
 }
 
 /// How an exchange ended.
 struct Outcome {
     after: After,
     status: u16,
-    /// When the response ended, if a session's task has counted it already.
-    counted: Option<Instant>,
+    ended: Instant,
+    /// A session's task has counted it already.
+    counted: bool,
 }
 
 /// A request that the access log will have.
@@ -54,6 +56,8 @@ pub(super) struct Logged {
 
 /// What an exchange has tried so far.
 struct Tries {
+    /// When the current one began.
+    begun: Instant,
     /// Tries on another backend that were used up.
     retries: u32,
     /// Times that it may still be put on a shared session.
@@ -80,9 +84,9 @@ impl ClientConnection {
             stats.requests_in_flight.add(1);
         });
         let outcome = self.serve_request(head, out, begun).await;
-        *now = outcome.counted.unwrap_or_else(Instant::now);
+        *now = outcome.ended;
         let took = now.saturating_duration_since(begun);
-        if outcome.counted.is_none() {
+        if !outcome.counted {
             self.door.stats(|stats| {
                 stats.requests_in_flight.sub(1);
                 stats.request_time.record(took);
@@ -110,19 +114,23 @@ impl ClientConnection {
             if let Err(error) = drained {
                 let reason = request_fault(&error);
                 let after = self.answer(reason, true, !head.is_head, out).await;
-                return Outcome { after, status: reason.status(), counted: None };
+                let ended = Instant::now();
+                return Outcome { after, status: reason.status(), ended, counted: false };
             }
         }
         let mut outgoing = Outgoing { head, first: std::mem::take(out), upload, streamed: false };
         let result = self.try_backends(&mut outgoing, begun).await;
         *out = outgoing.first;
         match result {
-            Ok(Reached { after, status, counted }) => Outcome { after, status, counted },
+            Ok(Reached { after, status, ended, counted }) => {
+                Outcome { after, status, ended, counted }
+            }
             Err(reason) => {
                 let uploaded = outgoing.upload.is_done();
                 let close = !head.keep_alive || !uploaded || self.is_closing();
                 let after = self.answer(reason, close, !head.is_head, out).await;
-                Outcome { after, status: reason.status(), counted: None }
+                let ended = Instant::now();
+                Outcome { after, status: reason.status(), ended, counted: false }
             }
         }
     }
@@ -133,7 +141,7 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
         begun: Instant,
     ) -> Result<Reached, Reason> {
-        let mut tries = Tries { retries: 0, shares: SHARES, fresh: false, failed: None };
+        let mut tries = Tries { begun, retries: 0, shares: SHARES, fresh: false, failed: None };
         loop {
             let avoid = tries.failed.map(|(backend, _)| backend);
             let Some(lease) = self.worker.pick(&self.door, &self.hashes, avoid) else {
@@ -154,17 +162,18 @@ impl ClientConnection {
                 Shared::HandedOver(hand_over, unsent) => {
                     self.resume(*hand_over, unsent, outgoing).await
                 }
-                Shared::NoRoom(lease) => (self.alone(&lease, tries.fresh, outgoing).await, lease),
+                Shared::NoRoom(lease) => (self.alone(&lease, &tries, outgoing).await, lease),
             };
             match attempt {
                 Attempt::Answered(answered) => {
-                    let (after, status) = (answered.after, answered.status);
+                    let (after, status, ended) = (answered.after, answered.status, answered.ended);
                     self.conclude(&lease, answered);
-                    return Ok(Reached { after, status, counted: None });
+                    return Ok(Reached { after, status, ended, counted: false });
                 }
                 Attempt::Failed(failure) => self.may_try_again(&lease, &failure, &mut tries)?,
             }
             self.door.stats(|stats| stats.retries.add(1));
+            tries.begun = Instant::now();
         }
     }
 
@@ -206,22 +215,24 @@ impl ClientConnection {
     }
 
     /// Tries the leased backend over a session of the request's own.
-    async fn alone(&mut self, lease: &Lease, fresh: bool, outgoing: &mut Outgoing) -> Attempt {
-        match self.session(lease, fresh).await {
-            Ok(session) => self.attempt(lease, session, outgoing).await,
+    async fn alone(&mut self, lease: &Lease, tries: &Tries, outgoing: &mut Outgoing) -> Attempt {
+        if !tries.fresh
+            && let Some(session) = self.worker.idle.take(lease.backend().id)
+        {
+            return self.attempt(lease, session, outgoing, tries.begun).await;
+        }
+        match self.open_session(lease).await {
+            Ok(session) => self.attempt(lease, session, outgoing, Instant::now()).await,
             Err(reason) => Attempt::Failed(Failure { reason, may_retry: true, stale: false }),
         }
     }
 
-    /// A session to the leased backend: a kept-open one, or a new one.
-    async fn session(&mut self, lease: &Lease, fresh: bool) -> Result<Session, Reason> {
-        if !fresh && let Some(session) = self.worker.idle.take(lease.backend().id) {
-            return Ok(session);
-        }
+    /// A new session to the leased backend.
+    async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
         let mut connect = Box::pin(Session::open(lease.backend(), self.worker.index));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
-            Poll::Ready(Ok(session)) => Poll::Ready(Ok(session)),
+            Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
             Poll::Ready(Err(error)) => Poll::Ready(Err(connect_failure(&error))),
             Poll::Pending => match self.interruption(lease, Reason::ConnectTimeout) {
                 Some(reason) => Poll::Ready(Err(reason)),
