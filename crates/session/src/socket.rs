@@ -6,9 +6,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll, Waker, ready};
 
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, SockRef, Type};
 use tokio::io::unix::AsyncFd;
 
@@ -217,15 +218,17 @@ struct TcpInfoPrefix {
 const _: () = assert!(std::mem::offset_of!(TcpInfoPrefix, bytes_acked) == 120);
 
 fn recv(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the pointer and length describe `buffer`, which is borrowed for the call.
-    let read = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-    if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) }
+    // SAFETY: callers own the socket, which stays open for the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // The kernel is asked directly (rustix): libc's wrapper is a thread cancellation point, which is
+    // felt at this rate.
+    Ok(rustix::net::recv(fd, buffer, RecvFlags::empty())?.0)
 }
 
 fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: the pointer and length describe `bytes`, which is borrowed for the call.
-    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    // SAFETY: callers own the socket, which stays open for the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
 }
 
 /// Accepts one connection, non-blocking and close-on-exec.

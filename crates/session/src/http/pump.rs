@@ -295,16 +295,13 @@ impl From<BadChunk> for PumpError {
     }
 }
 
-/// Reads into `input`, taking a buffer for it once there is something to read. 0 is the end.
+/// Reads into `input`, which only keeps a buffer while it holds something. 0 is the end.
 pub(crate) fn poll_fill(
     cx: &mut Context<'_>,
     from: &Socket,
     input: &mut Option<Buffer>,
     buffers: &Rc<Buffers>,
 ) -> Poll<io::Result<usize>> {
-    if input.is_none() {
-        ready!(from.poll_readable(cx))?;
-    }
     let buffer = input.get_or_insert_with(|| buffers.take());
     let result = from.poll_read(cx, buffer.space());
     if let Poll::Ready(Ok(read)) = &result {
