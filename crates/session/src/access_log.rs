@@ -62,6 +62,45 @@ pub(crate) fn write(worker: &Worker, door: &Door, line: &impl fmt::Display) {
     }
 }
 
+/// The line of a request, written when its response has ended.
+pub(crate) struct RequestLine<'a> {
+    pub(crate) front_door: &'a str,
+    pub(crate) client: SocketAddr,
+    /// None if none was picked.
+    pub(crate) backend: Option<&'a str>,
+    pub(crate) took: Duration,
+    /// Method and target.
+    pub(crate) request: &'a str,
+    /// What the client was told; 0 if nothing.
+    pub(crate) status: u16,
+}
+
+impl fmt::Display for RequestLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "time={} front_door={:?} client={} backend={:?} seconds={:.6} request={:?} status={}",
+            Now,
+            self.front_door,
+            self.client,
+            self.backend.unwrap_or("-"),
+            self.took.as_secs_f64(),
+            self.request,
+            self.status,
+        )
+    }
+}
+
+/// Seconds since 1970, to the millisecond.
+struct Now;
+
+impl fmt::Display for Now {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        write!(f, "{}.{:03}", at.as_secs(), at.subsec_millis())
+    }
+}
+
 /// The line of a TCP connection or a UDP client, written when it has ended.
 pub(crate) struct FlowLine<'a> {
     pub(crate) front_door: &'a str,
@@ -79,12 +118,10 @@ pub(crate) struct FlowLine<'a> {
 
 impl fmt::Display for FlowLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         write!(
             f,
-            "time={}.{:03} front_door={:?} client={} backend={:?} seconds={:.6} bytes_in={} bytes_out={} end={}",
-            at.as_secs(),
-            at.subsec_millis(),
+            "time={} front_door={:?} client={} backend={:?} seconds={:.6} bytes_in={} bytes_out={} end={}",
+            Now,
             self.front_door,
             self.client,
             self.backend.unwrap_or("-"),

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::buffer::Buffer;
 use crate::config::ProxyProtocol;
 use crate::deadline::Deadline;
+use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{Phase, Worker};
 
@@ -57,6 +58,15 @@ pub(crate) enum Refused {
     Ended,
     /// The process stops.
     ShuttingDown,
+}
+
+impl From<Refused> for Reason {
+    fn from(refused: Refused) -> Reason {
+        match refused {
+            Refused::ShuttingDown => Reason::ShuttingDown,
+            Refused::Malformed | Refused::TimedOut | Refused::Ended => Reason::ProxyHeader,
+        }
+    }
 }
 
 /// Reads the header that a connection must begin with.

@@ -164,9 +164,9 @@ fn splice(from: RawFd, to: RawFd, max: usize) -> io::Result<usize> {
 #[derive(Debug)]
 pub(crate) enum Side {
     /// Reading failed.
-    From(io::Error),
+    From,
     /// Writing failed.
-    To(io::Error),
+    To,
     /// The stream ended before all bytes had come.
     Truncated,
 }
@@ -188,6 +188,11 @@ impl SpliceBody {
         self.unread + self.pipe.len() as u64
     }
 
+    /// Whether it holds bytes that were read and not yet written.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        !self.pipe.is_empty()
+    }
+
     /// Moves what it can; ready when all has been written. It wakes the task itself when its turn is
     /// over before the work is, so that [`SpliceBody::remaining`] may have fallen on a `Pending`.
     pub(crate) fn poll(
@@ -198,14 +203,14 @@ impl SpliceBody {
     ) -> Poll<Result<(), Side>> {
         for _ in 0..ROUNDS {
             if !self.pipe.is_empty() {
-                ready!(self.pipe.poll_empty_to(cx, to)).map_err(Side::To)?;
+                ready!(self.pipe.poll_empty_to(cx, to)).map_err(|_| Side::To)?;
             }
             if self.unread == 0 {
                 return Poll::Ready(Ok(()));
             }
             let max = usize::try_from(self.unread).map_or(CHUNK_BYTES, |all| all.min(CHUNK_BYTES));
             let filled = from.poll_reading(cx, |socket| self.pipe.fill_from(socket, max));
-            match ready!(filled).map_err(Side::From)? {
+            match ready!(filled).map_err(|_| Side::From)? {
                 0 => return Poll::Ready(Err(Side::Truncated)),
                 read => self.unread -= read as u64,
             }

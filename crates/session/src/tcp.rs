@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
-use crate::proxy_protocol::{self, Accepted, Announced, Refused};
+use crate::proxy_protocol::{self, Announced};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
 use crate::socket::Socket;
@@ -81,16 +81,10 @@ impl Connection {
             return Ok(None);
         }
         let within = view.config.timeouts.header;
-        match proxy_protocol::accept(&self.worker, &self.client, &self.deadline, within).await {
-            Ok(Accepted { announced, rest }) => {
-                self.announced = announced;
-                Ok(rest)
-            }
-            Err(Refused::ShuttingDown) => Err(Reason::ShuttingDown),
-            Err(Refused::Malformed | Refused::TimedOut | Refused::Ended) => {
-                Err(Reason::ProxyHeader)
-            }
-        }
+        let deadline = &self.deadline;
+        let accepted = proxy_protocol::accept(&self.worker, &self.client, deadline, within).await?;
+        self.announced = accepted.announced;
+        Ok(accepted.rest)
     }
 
     /// Connects to a backend, or to another if that fails, as often as the pool's retries permit.

@@ -80,12 +80,12 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
 /// The idle sessions of one thread, by backend.
 #[derive(Default)]
 pub(crate) struct IdleSessions {
-    by_backend: RefCell<Vec<VecDeque<(Instant, Session)>>>,
+    by_backend: RefCell<Vec<VecDeque<(Instant, Box<Session>)>>>,
 }
 
 impl IdleSessions {
     /// The most recently used session to the backend that is still open and silent.
-    pub(crate) fn take(&self, backend: u32) -> Option<Session> {
+    pub(crate) fn take(&self, backend: u32) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
         let sessions = all.get_mut(backend as usize)?;
         while let Some((_, session)) = sessions.pop_back() {
@@ -99,7 +99,7 @@ impl IdleSessions {
     }
 
     /// Keeps a session for later, unless there are `max` already.
-    pub(crate) fn give(&self, mut session: Session, max: usize, now: Instant) {
+    pub(crate) fn give(&self, mut session: Box<Session>, max: usize, now: Instant) {
         let mut all = self.by_backend.borrow_mut();
         let index = session.backend as usize;
         if all.len() <= index {

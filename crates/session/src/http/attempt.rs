@@ -44,14 +44,16 @@ pub(super) struct Answered {
     /// Why it was not sent to its end.
     pub(super) failed: Option<Reason>,
     /// May carry another request.
-    session: Option<Session>,
+    session: Option<Box<Session>>,
     took: Duration,
+    /// When the response ended.
+    pub(super) ended: Instant,
 }
 
 /// The upstream side of an attempt.
 struct Upstream<'a> {
     lease: &'a Lease,
-    session: Session,
+    session: Box<Session>,
     /// Bytes of [`Outgoing::first`] that were sent.
     sent: usize,
     /// The backend takes no more; it may still have answered.
@@ -62,15 +64,34 @@ struct Upstream<'a> {
     written_before: u64,
     /// Nothing of other requests comes after this response.
     reusable: bool,
+    /// When it had the whole request, or its answer was first waited for.
+    waiting_since: Instant,
+    /// Whether the client is watched meanwhile.
+    watch: Watch,
 }
+
+/// Whether a client whose response is awaited is looked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// Not yet: most responses come before it would be worth it.
+    Later,
+    /// Its reset ends the request.
+    Now,
+    /// It has sent more, or closed its half and may still read: there is nothing to be learnt.
+    Over,
+}
+
+/// A response that takes longer is worth a look whether its client is still there.
+const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
 
 impl ClientConnection {
     /// Sends the request over `session`, and the response to the client.
     pub(super) async fn attempt(
         &mut self,
         lease: &Lease,
-        session: Session,
+        session: Box<Session>,
         outgoing: &mut Outgoing,
+        begun: Instant,
     ) -> Attempt {
         let upstream = Upstream {
             lease,
@@ -80,9 +101,11 @@ impl ClientConnection {
             deaf: false,
             input: None,
             reusable: true,
+            waiting_since: begun,
+            watch: Watch::Later,
         };
         let answer = self.worker.take_vec();
-        self.attempt_from(upstream, None, answer, outgoing).await
+        self.attempt_from(upstream, None, answer, outgoing, begun).await
     }
 
     /// Goes on with a session that was handed over while the response was awaited or came. `unsent` is
@@ -93,6 +116,7 @@ impl ClientConnection {
         unsent: Vec<u8>,
         outgoing: &mut Outgoing,
     ) -> (Attempt, Lease) {
+        let now = Instant::now();
         let upstream = Upstream {
             lease: &hand_over.lease,
             written_before: hand_over.session.written,
@@ -101,8 +125,11 @@ impl ClientConnection {
             deaf: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
+            waiting_since: now,
+            watch: Watch::Later,
         };
-        let attempt = self.attempt_from(upstream, hand_over.response, unsent, outgoing).await;
+        let response = hand_over.response;
+        let attempt = self.attempt_from(upstream, response, unsent, outgoing, now).await;
         (attempt, hand_over.lease)
     }
 
@@ -112,12 +139,14 @@ impl ClientConnection {
         response: Option<(ResponseHead, Pump)>,
         mut answer: Vec<u8>,
         outgoing: &mut Outgoing,
+        begun: Instant,
     ) -> Attempt {
-        let begun = Instant::now();
         let lease = upstream.lease;
-        let idle = self.door.view().config.timeouts.idle;
-        let uploaded = outgoing.upload.is_done();
-        self.arm(begun, if uploaded { lease.pool().options.response_timeout } else { idle });
+        if outgoing.upload.is_done() {
+            self.arm(begun, WATCH_CLIENT_AFTER.min(lease.pool().options.response_timeout));
+        } else {
+            self.arm(begun, self.door.view().config.timeouts.idle);
+        }
         let response = match response {
             Some((head, body)) => Ok((head, Some(body))),
             None => {
@@ -129,7 +158,7 @@ impl ClientConnection {
             Ok((head, body)) => {
                 let mut answered =
                     self.respond(&mut upstream, outgoing, head, body, &mut answer).await;
-                answered.took = begun.elapsed();
+                answered.took = answered.ended.saturating_duration_since(begun);
                 let reusable = answered.failed.is_none()
                     && head.keep_alive
                     && outgoing.upload.is_done()
@@ -168,7 +197,6 @@ impl ClientConnection {
         let view = self.door.view();
         let via = view.config.via.then(|| self.worker.shared.instance.clone());
         let mut scanner = HeadScanner::default();
-        let mut watch_client = true;
         loop {
             if let Some(input) = &mut upstream.input {
                 let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
@@ -192,7 +220,7 @@ impl ClientConnection {
                     None => {}
                 }
             }
-            let read = poll_fn(|cx| self.poll_response(cx, upstream, outgoing, &mut watch_client));
+            let read = poll_fn(|cx| self.poll_response(cx, upstream, outgoing));
             if read.await? == 0 {
                 return Err(Reason::UpstreamClosed);
             }
@@ -220,7 +248,6 @@ impl ClientConnection {
         cx: &mut Context<'_>,
         upstream: &mut Upstream<'_>,
         outgoing: &mut Outgoing,
-        watch_client: &mut bool,
     ) -> Poll<Result<usize, Reason>> {
         if let Err(reason) = self.poll_request(cx, upstream, outgoing) {
             return Poll::Ready(Err(reason));
@@ -233,14 +260,19 @@ impl ClientConnection {
             return Poll::Ready(read.map_err(|_| Reason::UpstreamClosed));
         }
         let uploaded = outgoing.upload.is_done();
-        if *watch_client && uploaded && self.client.poll_readable(cx).is_ready() {
-            // A further request, or the client has closed its half and may still read.
+        if upstream.watch == Watch::Later && uploaded && self.deadline.is_past() {
+            upstream.watch = Watch::Now;
+            let left = upstream.lease.pool().options.response_timeout;
+            self.arm(upstream.waiting_since, left);
+        }
+        if upstream.watch == Watch::Now && self.client.poll_readable(cx).is_ready() {
             if self.client.is_reset() {
                 return Poll::Ready(Err(Reason::ClientGone));
             }
-            *watch_client = false;
+            upstream.watch = Watch::Over;
         }
-        let overdue = match (uploaded, self.input.is_some()) {
+        let holds_bytes = self.input.is_some() || outgoing.upload.holds_bytes();
+        let overdue = match (uploaded, holds_bytes) {
             (true, _) => Reason::ResponseTimeout,
             (false, true) => Reason::UpstreamStalled,
             (false, false) => Reason::BodyTimeout,
@@ -272,8 +304,8 @@ impl ClientConnection {
         if upstream.deaf || outgoing.upload.is_done() {
             return Ok(());
         }
-        let (buffers, client) = (&self.worker.buffers, &self.client);
-        let moved = outgoing.upload.poll(cx, client, &mut self.input, buffers, &session.socket);
+        let (worker, client) = (&self.worker, &self.client);
+        let moved = outgoing.upload.poll(cx, client, &mut self.input, worker, &session.socket);
         let count = outgoing.upload.take_moved();
         if count > 0 {
             outgoing.streamed = true;
@@ -283,7 +315,10 @@ impl ClientConnection {
         }
         match moved {
             Poll::Ready(Ok(())) => {
-                self.arm(Instant::now(), upstream.lease.pool().options.response_timeout);
+                upstream.waiting_since = Instant::now();
+                upstream.watch = Watch::Now;
+                let left = upstream.lease.pool().options.response_timeout;
+                self.arm(upstream.waiting_since, left);
             }
             Poll::Ready(Err(PumpError::Sink)) => upstream.deaf = true,
             Poll::Ready(Err(error)) => return Err(request_fault(&error)),
@@ -328,7 +363,8 @@ impl ClientConnection {
                 (After::Abort, Some(reason))
             }
         };
-        Answered { after, status, failed, session: None, took: Duration::ZERO }
+        let ended = Instant::now();
+        Answered { after, status, failed, session: None, took: Duration::ZERO, ended }
     }
 
     /// Sends the 101 in `answer`, and then bytes both ways until the connection ends.
@@ -376,8 +412,8 @@ impl ClientConnection {
                 Some(reason)
             }
         };
-        let took = Duration::ZERO;
-        Answered { after: After::Abort, status: 101, failed, session: None, took }
+        let (took, ended) = (Duration::ZERO, Instant::now());
+        Answered { after: After::Abort, status: 101, failed, session: None, took, ended }
     }
 
     fn poll_respond(
@@ -397,9 +433,8 @@ impl ClientConnection {
             if let Err(error) = &sending.drained {
                 return Poll::Ready(Err(response_fault(error)));
             }
-            let (buffers, from) = (&self.worker.buffers, &upstream.session.socket);
-            let pumped =
-                sending.download.poll(cx, from, &mut upstream.input, buffers, &self.client);
+            let (worker, from) = (&self.worker, &upstream.session.socket);
+            let pumped = sending.download.poll(cx, from, &mut upstream.input, worker, &self.client);
             let count = sending.download.take_moved();
             self.door.stats(|stats| stats.bytes_out.add(count));
             upstream.lease.stats().bytes_in.add(count);
@@ -416,7 +451,9 @@ impl ClientConnection {
             sending.armed = true;
             self.arm(Instant::now(), self.door.view().config.timeouts.idle);
         }
-        let to_client = upstream.input.is_some() || sending.sent < answer.len();
+        let to_client = upstream.input.is_some()
+            || sending.download.holds_bytes()
+            || sending.sent < answer.len();
         let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
         match self.interruption(upstream.lease, overdue) {
             Some(reason) => Poll::Ready(Err(reason)),
@@ -426,7 +463,7 @@ impl ClientConnection {
 
     /// Counts how a request went at its backend, and keeps its session.
     pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
-        let now = Instant::now();
+        let now = answered.ended;
         if let Some(session) = answered.session {
             self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
         }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::answer::write_answer;
+use super::exchange::Logged;
 use super::head::HeadScanner;
 use super::mux::Ticket;
 use super::pump::poll_fill;
@@ -46,6 +47,8 @@ pub(crate) struct ClientConnection {
     pub(super) ticket: Option<Rc<Ticket>>,
     /// What was read and not yet used; only there while it holds something.
     pub(crate) input: Option<Buffer>,
+    /// The current request, if it is one of the share that is logged.
+    pub(super) logged: Option<Box<Logged>>,
     /// When the current request has to be over.
     pub(crate) request_end: Option<Instant>,
 }

@@ -1,17 +1,18 @@
 //! One request and its response: picking backends until one answers.
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::RequestHead;
+use crate::access_log::{self, RequestLine};
 use crate::reason::Reason;
-use crate::upstream::Session;
+use crate::upstream::{Session, connect_failure};
 use crate::worker::{Lease, Phase};
 
 /// Why an attempt gave no response to send on.
@@ -31,17 +32,40 @@ const SHARES: u32 = 2;
 pub(super) struct Reached {
     pub(super) after: After,
     pub(super) status: u16,
-    /// When it ended, if a session's task has counted it already.
-    pub(super) counted: Option<Instant>,
+    pub(super) ended: Instant,
+    /// A session's task has counted it already.
+    pub(super) counted: bool,
 }
 
-/// How an exchange ended, for the connection and the access log.
+/// How an exchange ended.
 struct Outcome {
     after: After,
     status: u16,
-    lease: Option<Lease>,
-    /// When the response ended, if a session's task has counted it already.
-    counted: Option<Instant>,
+    ended: Instant,
+    /// A session's task has counted it already.
+    counted: bool,
+}
+
+/// A request that the access log will have.
+pub(super) struct Logged {
+    /// Method and target.
+    request: String,
+    /// The backend tried last.
+    backend: Option<Arc<str>>,
+}
+
+/// What an exchange has tried so far.
+struct Tries {
+    /// When the current one began.
+    begun: Instant,
+    /// Tries on another backend that were used up.
+    retries: u32,
+    /// Times that it may still be put on a shared session.
+    shares: u32,
+    /// Only a session that is certainly open will do.
+    fresh: bool,
+    /// The backend that failed last, and how.
+    failed: Option<(u32, Reason)>,
 }
 
 impl ClientConnection {
@@ -54,22 +78,22 @@ impl ClientConnection {
         now: &mut Instant,
     ) -> After {
         let begun = *now;
-        let log = self.log_begin(out);
+        self.logged = self.log_begin(out);
         self.door.stats(|stats| {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);
         });
         let outcome = self.serve_request(head, out, begun).await;
-        *now = outcome.counted.unwrap_or_else(Instant::now);
+        *now = outcome.ended;
         let took = now.saturating_duration_since(begun);
-        if outcome.counted.is_none() {
+        if !outcome.counted {
             self.door.stats(|stats| {
                 stats.requests_in_flight.sub(1);
                 stats.request_time.record(took);
             });
         }
-        if let Some(request) = log {
-            self.log_end(&request, outcome.status, outcome.lease.as_ref(), took);
+        if let Some(logged) = self.logged.take() {
+            self.log_end(&logged, outcome.status, took);
         }
         outcome.after
     }
@@ -90,19 +114,23 @@ impl ClientConnection {
             if let Err(error) = drained {
                 let reason = request_fault(&error);
                 let after = self.answer(reason, true, !head.is_head, out).await;
-                return Outcome { after, status: reason.status(), lease: None, counted: None };
+                let ended = Instant::now();
+                return Outcome { after, status: reason.status(), ended, counted: false };
             }
         }
         let mut outgoing = Outgoing { head, first: std::mem::take(out), upload, streamed: false };
-        let (result, lease) = self.try_backends(&mut outgoing, begun).await;
+        let result = self.try_backends(&mut outgoing, begun).await;
         *out = outgoing.first;
         match result {
-            Ok(Reached { after, status, counted }) => Outcome { after, status, lease, counted },
+            Ok(Reached { after, status, ended, counted }) => {
+                Outcome { after, status, ended, counted }
+            }
             Err(reason) => {
                 let uploaded = outgoing.upload.is_done();
                 let close = !head.keep_alive || !uploaded || self.is_closing();
                 let after = self.answer(reason, close, !head.is_head, out).await;
-                Outcome { after, status: reason.status(), lease, counted: None }
+                let ended = Instant::now();
+                Outcome { after, status: reason.status(), ended, counted: false }
             }
         }
     }
@@ -112,85 +140,100 @@ impl ClientConnection {
         &mut self,
         outgoing: &mut Outgoing,
         begun: Instant,
-    ) -> (Result<Reached, Reason>, Option<Lease>) {
-        let mut retries = 0;
-        let mut shares = SHARES;
-        let mut avoid = None;
-        let mut fresh = false;
-        let mut failed: Option<(Reason, Lease)> = None;
+    ) -> Result<Reached, Reason> {
+        let mut tries = Tries { begun, retries: 0, shares: SHARES, fresh: false, failed: None };
         loop {
+            let avoid = tries.failed.map(|(backend, _)| backend);
             let Some(lease) = self.worker.pick(&self.door, &self.hashes, avoid) else {
-                let (reason, lease) = failed.unzip();
-                return (Err(reason.unwrap_or(Reason::NoBackend)), lease);
+                return Err(tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason));
             };
             lease.stats().requests.add(1);
-            let (attempt, lease) = if shares > 0 && may_multiplex(&outgoing.head, &lease) {
-                shares -= 1;
-                match self.share(lease, outgoing, begun).await {
-                    Shared::Done(reached) => return (Ok(reached), None),
-                    Shared::Failed(reason) => return (Err(reason), None),
-                    Shared::HandedOver(hand_over, unsent) => {
-                        self.resume(*hand_over, unsent, outgoing).await
-                    }
-                    Shared::Lost(lost) => {
-                        self.door.stats(|stats| stats.retries.add(1));
-                        match lost {
-                            Lost::Behind => {}
-                            Lost::Unsent => shares = 0,
-                            Lost::NextOnUsed => (shares, fresh) = (0, true),
-                            Lost::NextOnNew => (shares, retries) = (0, retries + 1),
-                        }
-                        continue;
-                    }
-                    Shared::NoRoom(lease) => (self.alone(&lease, fresh, outgoing).await, lease),
+            if let Some(logged) = &mut self.logged {
+                logged.backend = Some(lease.backend().name.clone());
+            }
+            let (attempt, lease) = match self.put(lease, outgoing, begun, &mut tries).await {
+                Shared::Done(reached) => return Ok(reached),
+                Shared::Failed(reason) => return Err(reason),
+                Shared::Lost(lost) => {
+                    tries.lost(lost);
+                    self.door.stats(|stats| stats.retries.add(1));
+                    continue;
                 }
-            } else {
-                (self.alone(&lease, fresh, outgoing).await, lease)
+                Shared::HandedOver(hand_over, unsent) => {
+                    self.resume(*hand_over, unsent, outgoing).await
+                }
+                Shared::NoRoom(lease) => (self.alone(&lease, &tries, outgoing).await, lease),
             };
-            let failure = match attempt {
+            match attempt {
                 Attempt::Answered(answered) => {
-                    let (after, status) = (answered.after, answered.status);
+                    let (after, status, ended) = (answered.after, answered.status, answered.ended);
                     self.conclude(&lease, answered);
-                    return (Ok(Reached { after, status, counted: None }), Some(lease));
+                    return Ok(Reached { after, status, ended, counted: false });
                 }
-                Attempt::Failed(failure) => failure,
-            };
-            let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
-            if failure.stale && may_retry {
-                // Whichever backend is picked, over a session that is certainly open.
-                fresh = true;
-                self.door.stats(|stats| stats.retries.add(1));
-                continue;
+                Attempt::Failed(failure) => self.may_try_again(&lease, &failure, &mut tries)?,
             }
-            self.worker.backend_failed(&lease, failure.reason);
-            if !may_retry || retries >= lease.pool().options.retries {
-                return (Err(failure.reason), Some(lease));
-            }
-            retries += 1;
             self.door.stats(|stats| stats.retries.add(1));
-            avoid = Some(lease.backend().id);
-            failed = Some((failure.reason, lease));
+            tries.begun = Instant::now();
         }
     }
 
+    /// Puts the request on a shared session if it may go there.
+    async fn put(
+        &mut self,
+        lease: Lease,
+        outgoing: &Outgoing,
+        begun: Instant,
+        tries: &mut Tries,
+    ) -> Shared {
+        if tries.shares == 0 || !may_multiplex(&outgoing.head, &lease) {
+            return Shared::NoRoom(lease);
+        }
+        tries.shares -= 1;
+        self.share(lease, outgoing, begun).await
+    }
+
+    /// Counts a failed attempt; the reason to give up, if it was the last.
+    fn may_try_again(
+        &self,
+        lease: &Lease,
+        failure: &Failure,
+        tries: &mut Tries,
+    ) -> Result<(), Reason> {
+        let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
+        if failure.stale && may_retry {
+            // Whichever backend is picked next, it is not this one's fault.
+            tries.fresh = true;
+            return Ok(());
+        }
+        self.worker.backend_failed(lease, failure.reason);
+        if !may_retry || tries.retries >= lease.pool().options.retries {
+            return Err(failure.reason);
+        }
+        tries.retries += 1;
+        tries.failed = Some((lease.backend().id, failure.reason));
+        Ok(())
+    }
+
     /// Tries the leased backend over a session of the request's own.
-    async fn alone(&mut self, lease: &Lease, fresh: bool, outgoing: &mut Outgoing) -> Attempt {
-        match self.session(lease, fresh).await {
-            Ok(session) => self.attempt(lease, session, outgoing).await,
+    async fn alone(&mut self, lease: &Lease, tries: &Tries, outgoing: &mut Outgoing) -> Attempt {
+        if !tries.fresh
+            && let Some(session) = self.worker.idle.take(lease.backend().id)
+        {
+            return self.attempt(lease, session, outgoing, tries.begun).await;
+        }
+        match self.open_session(lease).await {
+            Ok(session) => self.attempt(lease, session, outgoing, Instant::now()).await,
             Err(reason) => Attempt::Failed(Failure { reason, may_retry: true, stale: false }),
         }
     }
 
-    /// A session to the leased backend: a kept-open one, or a new one.
-    async fn session(&mut self, lease: &Lease, fresh: bool) -> Result<Session, Reason> {
-        if !fresh && let Some(session) = self.worker.idle.take(lease.backend().id) {
-            return Ok(session);
-        }
+    /// A new session to the leased backend.
+    async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
         let mut connect = Box::pin(Session::open(lease.backend(), self.worker.index));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
-            Poll::Ready(Ok(session)) => Poll::Ready(Ok(session)),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(connect_fault(&error))),
+            Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(connect_failure(&error))),
             Poll::Pending => match self.interruption(lease, Reason::ConnectTimeout) {
                 Some(reason) => Poll::Ready(Err(reason)),
                 None => Poll::Pending,
@@ -212,31 +255,38 @@ impl ClientConnection {
         }
     }
 
-    fn log_begin(&self, out: &[u8]) -> Option<String> {
-        let share = self.door.view().config.access_log;
-        if share <= 0.0 || (share < 1.0 && self.worker.sample() >= share) {
+    /// The request as the access log has it, if this one is of the share that is logged.
+    fn log_begin(&self, out: &[u8]) -> Option<Box<Logged>> {
+        if !access_log::is_sampled(&self.worker, &self.door) {
             return None;
         }
         let line = out.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        Some(String::from_utf8_lossy(line.strip_suffix(b" HTTP/1.1").unwrap_or(line)).into_owned())
+        let line = line.strip_suffix(b" HTTP/1.1").unwrap_or(line);
+        let request = String::from_utf8_lossy(line).into_owned();
+        Some(Box::new(Logged { request, backend: None }))
     }
 
-    fn log_end(
-        &self,
-        request: &str,
-        status: u16,
-        lease: Option<&Lease>,
-        took: std::time::Duration,
-    ) {
-        let (client, view) = (self.peer, self.door.view());
-        let backend = lease.map_or("-", |lease| &lease.backend().name);
-        let line = format!(
-            "client={client} front_door={} backend={backend} request={request:?} status={status} duration_us={}",
-            view.config.name,
-            took.as_micros(),
-        );
-        if !self.worker.shared.access_log.write(line) {
-            self.door.stats(|stats| stats.access_log_dropped.add(1));
+    fn log_end(&self, logged: &Logged, status: u16, took: Duration) {
+        let line = RequestLine {
+            front_door: &self.door.view().config.name,
+            client: self.peer,
+            backend: logged.backend.as_deref(),
+            took,
+            request: &logged.request,
+            status,
+        };
+        access_log::write(&self.worker, &self.door, &line);
+    }
+}
+
+impl Tries {
+    /// Notes that a shared session ended before it answered.
+    fn lost(&mut self, lost: Lost) {
+        match lost {
+            Lost::Behind => {}
+            Lost::Unsent => self.shares = 0,
+            Lost::NextOnUsed => (self.shares, self.fresh) = (0, true),
+            Lost::NextOnNew => (self.shares, self.retries) = (0, self.retries + 1),
         }
     }
 }
@@ -248,16 +298,5 @@ pub(super) fn request_fault(error: &PumpError) -> Reason {
         PumpError::Malformed => Reason::RequestFraming,
         PumpError::TooLarge => Reason::RequestBodyTooLarge,
         PumpError::Sink => Reason::UpstreamClosed,
-    }
-}
-
-fn connect_fault(error: &io::Error) -> Reason {
-    match error.raw_os_error() {
-        Some(libc::ECONNREFUSED) => Reason::ConnectRefused,
-        Some(libc::ETIMEDOUT) => Reason::ConnectTimeout,
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL) => {
-            Reason::OutOfResources
-        }
-        _ => Reason::ConnectFailed,
     }
 }

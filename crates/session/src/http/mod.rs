@@ -19,6 +19,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use crate::deadline::Deadline;
+use crate::proxy_protocol::{self, Accepted};
+use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Door, Worker};
 use connection::ClientConnection;
@@ -29,17 +31,41 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
     let _task = worker.task();
     let _open = door.enter();
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
+    let (peer, input) = match client_behind_proxy(&worker, &door, &client, &deadline).await {
+        Ok(accepted) => (accepted.announced.map_or(peer, |ends| ends.source), accepted.rest),
+        Err(reason) => {
+            door.dropped(reason);
+            client.reset_on_close();
+            return;
+        }
+    };
     let hashes = ClientHashes::new(peer, door.view().config.listen);
     let connection = ClientConnection {
         worker,
         door,
         client: Rc::new(client),
-        ticket: None,
         peer,
         hashes,
         deadline: Rc::new(deadline),
-        input: None,
+        ticket: None,
+        input,
+        logged: None,
         request_end: None,
     };
     connection.run().await;
+}
+
+/// Reads the PROXY header where the door requires one.
+async fn client_behind_proxy(
+    worker: &Worker,
+    door: &Door,
+    client: &Socket,
+    deadline: &Deadline,
+) -> Result<Accepted, Reason> {
+    let view = door.view();
+    if !view.config.accept_proxy {
+        return Ok(Accepted { announced: None, rest: None });
+    }
+    let within = view.config.timeouts.header;
+    proxy_protocol::accept(worker, client, deadline, within).await.map_err(Reason::from)
 }

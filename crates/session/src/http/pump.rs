@@ -9,6 +9,11 @@ use super::head::Framing;
 use super::request::RequestHead;
 use crate::buffer::{Buffer, Buffers};
 use crate::socket::Socket;
+use crate::splice::{Side, SpliceBody};
+use crate::worker::Worker;
+
+/// A body of known length with this much left is spliced, not copied.
+const SPLICE_FROM_BYTES: u64 = 16 << 10;
 
 /// How a body's bytes change on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +71,8 @@ pub(crate) struct Pump {
     payload_max: u64,
     /// Bytes written since the last [`Pump::take_moved`].
     moved: u64,
+    /// The rest of a long body, moved inside the kernel.
+    splice: Option<SpliceBody>,
 }
 
 impl Pump {
@@ -85,12 +92,18 @@ impl Pump {
             payload: 0,
             payload_max: payload_max.unwrap_or(u64::MAX),
             moved: 0,
+            splice: None,
         }
     }
 
     /// Whether everything was written.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.left, Left::Nothing) && self.checked == 0 && self.out_sent == self.out.len()
+    }
+
+    /// Whether it holds bytes that the receiver has not taken.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        self.out_sent < self.out.len() || self.splice.as_ref().is_some_and(SpliceBody::holds_bytes)
     }
 
     /// How much more is known to come.
@@ -132,13 +145,31 @@ impl Pump {
         cx: &mut Context<'_>,
         from: &Socket,
         input: &mut Option<Buffer>,
-        buffers: &Rc<Buffers>,
+        worker: &Worker,
         to: &Socket,
     ) -> Poll<Result<(), PumpError>> {
         loop {
+            if let Some(splice) = &mut self.splice {
+                let before = splice.remaining();
+                let result = splice.poll(cx, from, to);
+                self.moved += before - splice.remaining();
+                ready!(result).map_err(|side| match side {
+                    Side::From | Side::Truncated => PumpError::Source,
+                    Side::To => PumpError::Sink,
+                })?;
+                (self.splice, self.left) = (None, Left::Nothing);
+            }
             ready!(self.poll_flush(cx, input, to))?;
-            if matches!(self.left, Left::Nothing) {
-                return Poll::Ready(Ok(()));
+            match self.left {
+                Left::Nothing => return Poll::Ready(Ok(())),
+                Left::Length(left @ SPLICE_FROM_BYTES..) if input.is_none() => {
+                    // Without a pipe it is copied.
+                    self.splice = SpliceBody::new(&worker.pipes, left);
+                    if self.splice.is_some() {
+                        continue;
+                    }
+                }
+                _ => {}
             }
             match input {
                 Some(buffer) => {
@@ -149,7 +180,8 @@ impl Pump {
                     }
                 }
                 None => {
-                    if ready!(poll_fill(cx, from, input, buffers)).map_err(|_| PumpError::Source)?
+                    if ready!(poll_fill(cx, from, input, &worker.buffers))
+                        .map_err(|_| PumpError::Source)?
                         == 0
                     {
                         self.end()?;

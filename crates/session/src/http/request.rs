@@ -86,7 +86,8 @@ pub(crate) fn read_request(
         return Err(Reason::RequestMalformed);
     };
     let http10 = version == 0;
-    let fields = read_fields(request.headers)?;
+    let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
+    let fields = read_fields(request.headers, &mut kinds)?;
     let framing = fields.lengths.framing(http10).map_err(|bad| match bad {
         BadLength::Ambiguous => Reason::RequestFraming,
         BadLength::UnknownCoding => Reason::CodingNotImplemented,
@@ -112,7 +113,7 @@ pub(crate) fn read_request(
         expects_continue: fields.expects_continue && !http10,
         upgrade: fields.connection.upgrade && fields.upgrade && !http10,
     };
-    write_request(head, method, &target, request.headers, &fields, &parsed, origin, out);
+    write_request(head, method, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
 }
 
@@ -143,11 +144,16 @@ struct Fields<'a> {
     forwarded: Option<&'a [u8]>,
 }
 
-fn read_fields<'a>(headers: &[httparse::Header<'a>]) -> Result<Fields<'a>, Reason> {
+/// Reads the header fields, noting in `kinds` which each is.
+fn read_fields<'a>(
+    headers: &[httparse::Header<'a>],
+    kinds: &mut [Field],
+) -> Result<Fields<'a>, Reason> {
     let mut fields = Fields::default();
-    for header in headers {
+    for (header, kind) in headers.iter().zip(kinds) {
         let value = header.value;
-        match Field::of(header.name) {
+        *kind = Field::of(header.name);
+        match *kind {
             Field::Connection => fields.connection.read(value),
             Field::ContentLength => {
                 fields.lengths.content_length(value).map_err(|_| Reason::RequestFraming)?;
@@ -242,6 +248,7 @@ fn write_request(
     method: &str,
     target: &Target<'_>,
     headers: &[httparse::Header<'_>],
+    kinds: &[Field],
     fields: &Fields<'_>,
     parsed: &RequestHead,
     origin: &Origin<'_>,
@@ -259,8 +266,7 @@ fn write_request(
     out.extend_from_slice(b"\r\n");
     let forwarded = origin.door.forwarded;
     let mut lines = LineCopier::new(head);
-    for header in headers {
-        let field = Field::of(header.name);
+    for (header, &field) in headers.iter().zip(kinds) {
         let keep = match field {
             Field::Host | Field::Connection | Field::HopByHop | Field::Te => false,
             Field::Upgrade => parsed.upgrade,
@@ -324,7 +330,9 @@ fn write_origin(host: &[u8], fields: &Fields<'_>, origin: &Origin<'_>, out: &mut
     let client = origin.client.to_canonical();
     out.extend_from_slice(b"X-Forwarded-For: ");
     previous(fields.x_forwarded_for, out);
+    let start = out.len();
     write_ip(client, out);
+    let written = start..out.len();
     if !append || fields.x_forwarded_proto.is_none() {
         out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
     }
@@ -336,10 +344,10 @@ fn write_origin(host: &[u8], fields: &Fields<'_>, origin: &Origin<'_>, out: &mut
     previous(fields.forwarded, out);
     out.extend_from_slice(b"for=");
     match client {
-        IpAddr::V4(_) => write_ip(client, out),
+        IpAddr::V4(_) => out.extend_from_within(written),
         IpAddr::V6(_) => {
             out.extend_from_slice(b"\"[");
-            write_ip(client, out);
+            out.extend_from_within(written);
             out.extend_from_slice(b"]\"");
         }
     }

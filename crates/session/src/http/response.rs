@@ -83,8 +83,10 @@ pub(crate) fn read_response(
     }
     let mut connection = Connection::default();
     let mut lengths = Lengths::default();
-    for header in response.headers.iter() {
-        match Field::of(header.name) {
+    let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
+    for (header, kind) in response.headers.iter().zip(&mut kinds) {
+        *kind = Field::of(header.name);
+        match *kind {
             Field::Connection => connection.read(header.value),
             Field::ContentLength => {
                 lengths.content_length(header.value).map_err(|_| BadResponse)?
@@ -106,13 +108,14 @@ pub(crate) fn read_response(
         keep_alive: persistent && !connection.close && framing != Framing::UntilClose,
         closes_client: reply.closes(framing),
     };
-    write_response(head, &response, connection, &result, reply, out);
+    write_response(head, &response, &kinds, connection, &result, reply, out);
     Ok(Some(result))
 }
 
 fn write_response(
     head: &[u8],
     response: &httparse::Response<'_, '_>,
+    kinds: &[Field],
     connection: Connection,
     read: &ResponseHead,
     reply: &Reply<'_>,
@@ -125,8 +128,7 @@ fn write_response(
     out.extend_from_slice(b"\r\n");
     let http10 = reply.request.http10;
     let mut lines = LineCopier::new(head);
-    for header in response.headers.iter() {
-        let field = Field::of(header.name);
+    for (header, &field) in response.headers.iter().zip(kinds) {
         let keep = match field {
             Field::Connection | Field::HopByHop => false,
             Field::Upgrade => read.status == 101 || read.status == 426,

@@ -10,6 +10,7 @@ use slab::Slab;
 use socket2::{Domain, Socket, Type};
 
 use super::batch::Ends;
+use super::queue;
 use super::ready::ReadySet;
 use crate::access_log::{self, FlowLine};
 use crate::reason::Reason;
@@ -60,6 +61,12 @@ impl Upstream {
                 Err((lease, reason))
             }
         }
+    }
+
+    /// Counts the replies that its queue had no room for; once, when it is given up.
+    fn count_overflow(&self, door: &Door) {
+        let lost = u64::from(queue::overflowed(self.fd()));
+        door.stats(|stats| stats.drops[Reason::DatagramDropped as usize].add(lost));
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -164,6 +171,7 @@ impl Clients {
     pub(super) fn backend_failed(&mut self, at: usize, reason: Reason) {
         let client = &mut self.all[at];
         if let Some(upstream) = client.upstream.take() {
+            upstream.count_overflow(&self.door);
             client.avoid = Some(upstream.lease.backend().id);
             self.worker.backend_failed(&upstream.lease, reason);
         }
@@ -193,6 +201,9 @@ impl Clients {
         all.retain(|_, client| {
             let Some(reason) = end(client) else { return true };
             by_ends.remove(&client.ends);
+            if let Some(upstream) = &client.upstream {
+                upstream.count_overflow(door);
+            }
             if let Some(reason) = reason {
                 door.dropped(reason);
                 if let Some(upstream) = &client.upstream {

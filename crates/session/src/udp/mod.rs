@@ -7,14 +7,15 @@
 
 mod batch;
 mod clients;
+mod queue;
 mod ready;
 
 pub(crate) use batch::Batch;
+pub(crate) use queue::prepare;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -43,9 +44,6 @@ const ROUNDS: usize = 8;
 /// Replies taken from one client socket before the next has its turn.
 const REPLIES_IN_A_ROW: usize = 8;
 
-/// Asked of the kernel for datagrams that wait for this thread; it grants up to `net.core.rmem_max`.
-const RECEIVE_QUEUE_BYTES: usize = 4 << 20;
-
 /// Serves a UDP door until it closes and its clients have finished.
 pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, socket: OwnedFd) -> io::Result<()> {
     let mut server = Server {
@@ -54,36 +52,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, socket: OwnedFd) -
         ready: ReadySet::new()?,
         clients: Clients::new(worker.clone(), door.clone()),
         sweeping: false,
+        overflowed: 0,
         generation: worker.snapshot().generation,
         worker,
         door,
     };
     poll_fn(|cx| server.poll(cx)).await
-}
-
-/// Sets a UDP door's socket up, before it is bound: what arrives from then on must find it like this.
-pub(crate) fn prepare(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
-    // The default queue works too, it only overflows earlier.
-    let _ = socket.set_recv_buffer_size(RECEIVE_QUEUE_BYTES);
-    if !address.ip().is_unspecified() {
-        return Ok(());
-    }
-    let (level, option) = match address {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-    };
-    let on: libc::c_int = 1;
-    // SAFETY: the pointer and length describe `on`.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 struct Server {
@@ -95,6 +69,8 @@ struct Server {
     deadline: Deadline,
     /// Whether the deadline is set.
     sweeping: bool,
+    /// Datagrams that the listening socket's queue had no room for, as far as they are counted.
+    overflowed: u32,
     /// Of the snapshot when backends were last looked over.
     generation: Generation,
 }
@@ -102,6 +78,7 @@ struct Server {
 impl Server {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.worker.phase.get() == Phase::Cutting {
+            self.count_overflow();
             self.clients.cut(Reason::ShuttingDown);
             return Poll::Ready(Ok(()));
         }
@@ -118,6 +95,7 @@ impl Server {
             let back = self.take_from_backends(cx, &mut batch)?;
             if forth.is_pending() && back.is_pending() {
                 if self.door.closing.get() && self.clients.is_empty() {
+                    self.count_overflow();
                     return Poll::Ready(Ok(()));
                 }
                 self.see_to_sweeping();
@@ -142,6 +120,7 @@ impl Server {
     }
 
     fn sweep(&mut self) {
+        self.count_overflow();
         let now = Instant::now();
         let mut idle = self.door.view().config.timeouts.idle;
         if self.door.closing.get() {
@@ -244,8 +223,14 @@ impl Server {
         })
     }
 
+    fn count_overflow(&mut self) {
+        let overflowed = queue::overflowed(self.listener.as_raw_fd());
+        let more = overflowed.wrapping_sub(std::mem::replace(&mut self.overflowed, overflowed));
+        self.lost(more as usize, Reason::DatagramDropped);
+    }
+
     fn lost(&self, datagrams: usize, reason: Reason) {
-        (0..datagrams).for_each(|_| self.door.dropped(reason));
+        self.door.stats(|stats| stats.drops[reason as usize].add(datagrams as u64));
     }
 }
 

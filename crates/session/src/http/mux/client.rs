@@ -115,23 +115,23 @@ impl ClientConnection {
             State::Done { .. } if !ticket.leftover.borrow().is_empty() => return Poll::Pending,
             _ => mem::replace(&mut *state, State::Idle),
         };
-        let (after, status, counted) = match ended {
+        let (after, status, ended, counted) = match ended {
             State::HandedOver(hand_over) => {
                 return Poll::Ready(Shared::HandedOver(hand_over, ticket.leftover.take()));
             }
             State::Lost(fate) => return Poll::Ready(Shared::Lost(fate)),
-            State::Done { at, status, close: true } => (After::Close, status, Some(at)),
-            State::Done { at, status, close: false } => (After::KeepAlive, status, Some(at)),
+            State::Done { at, status, close: true } => (After::Close, status, at, true),
+            State::Done { at, status, close: false } => (After::KeepAlive, status, at, true),
             State::Cut(reason) if !ticket.begun.get() => {
                 return Poll::Ready(Shared::Failed(reason));
             }
             State::Cut(reason) => {
                 self.door.dropped(reason);
-                (After::Abort, 0, None)
+                (After::Abort, 0, Instant::now(), false)
             }
             State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
         };
-        Poll::Ready(Shared::Done(Reached { after, status, counted }))
+        Poll::Ready(Shared::Done(Reached { after, status, ended, counted }))
     }
 
     /// Sends what the client's socket did not take at once.
@@ -149,13 +149,14 @@ impl ClientConnection {
     /// Gives the request up: whatever still comes of its response is thrown away.
     fn abandon(&mut self, ticket: &Ticket, reason: Reason) -> Shared {
         let counted = match ticket.state.replace(State::Abandoned) {
-            State::Done { at, .. } => Some(at),
-            _ => None,
+            State::Done { .. } => true,
+            _ => false,
         };
         self.ticket = None;
         if ticket.begun.get() {
             self.door.dropped(reason);
-            return Shared::Done(Reached { after: After::Abort, status: 0, counted });
+            let (after, ended) = (After::Abort, Instant::now());
+            return Shared::Done(Reached { after, status: 0, ended, counted });
         }
         Shared::Failed(reason)
     }

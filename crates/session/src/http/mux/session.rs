@@ -123,7 +123,7 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
         instance,
         deadline,
         times,
-        session: Some(session),
+        session: Some(Box::new(session)),
         writing: Vec::new(),
         written: 0,
         input: None,
@@ -152,7 +152,7 @@ struct Task {
     deadline: Deadline,
     times: Times,
     /// Gone once it was handed over.
-    session: Option<Session>,
+    session: Option<Box<Session>>,
     writing: Vec<u8>,
     written: usize,
     input: Option<Buffer>,

@@ -65,7 +65,7 @@ pub(in crate::http) enum Lost {
 /// A session that is handed over in the middle of a response.
 pub(in crate::http) struct HandOver {
     pub(in crate::http) lease: Lease,
-    pub(in crate::http) session: Session,
+    pub(in crate::http) session: Box<Session>,
     pub(in crate::http) input: Option<Buffer>,
     /// The response's head and what is left of its body, if the head was read.
     pub(in crate::http) response: Option<(ResponseHead, Pump)>,
