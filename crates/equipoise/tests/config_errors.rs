@@ -488,7 +488,7 @@ fn options_without_effect_are_warnings() {
         ),
         (
             udp,
-            "f:8:14: warning: pool.p.send-proxy: has no effect: every front door of this pool is udp",
+            "f:8:14: warning: pool.p.send-proxy: has no effect: no front door of this pool is tcp",
         ),
         (
             in_session("protocol = 'tcp'\nbody-max = '1MB'"),

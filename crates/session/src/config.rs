@@ -51,6 +51,9 @@ pub enum ProxyProtocol {
     V2,
 }
 
+/// The most header fields that [`Limits::headers_max`] may allow.
+pub const HEADERS_MAX: usize = 256;
+
 /// Bounds on what a client may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

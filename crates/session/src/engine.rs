@@ -75,6 +75,7 @@ struct Published {
 
 enum Command {
     Install { snapshot: Arc<Snapshot>, opened: HashMap<u32, OwnedFd>, done: ack::Sender<()> },
+    Wake,
     Stop { grace: Duration, done: oneshot::Sender<usize> },
 }
 
@@ -156,6 +157,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Has every task look again whether its backend was cut ([`BackendLive::cut`](crate::BackendLive::cut)).
+    pub fn wake(&self) {
+        for thread in &self.threads {
+            // A thread that has ended has no tasks.
+            let _ = thread.commands.send(Command::Wake);
+        }
+    }
+
     /// Stops accepting, lets what is in flight finish for at most `grace`, cuts the rest, ends the threads.
     pub async fn stop(self, grace: Duration) -> StopReport {
         let ended: Vec<_> = self
@@ -206,6 +215,7 @@ async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>
             command = queue.recv() => command,
             now = sweep.tick() => {
                 worker.idle.sweep(&worker.snapshot(), now.into_std());
+                worker.mux.sweep();
                 continue;
             }
         };
@@ -215,6 +225,7 @@ async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>
                 // Nobody waits any more if publishing has given up on this thread.
                 let _ = done.send(());
             }
+            Some(Command::Wake) => worker.deadlines.wake_all(),
             Some(Command::Stop { grace, done }) => {
                 let cut = stop(&worker, &doors, grace).await;
                 let _ = done.send(cut);

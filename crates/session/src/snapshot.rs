@@ -12,7 +12,7 @@ use crate::stats::{FrontDoorStats, Sharded};
 pub struct Snapshot {
     /// Rises with every snapshot.
     pub generation: Generation,
-    /// Indexed by [`FrontDoorView::pool`] and [`PoolView::index`].
+    /// Indexed by [`FrontDoorView::pool`].
     pub pools: Vec<Arc<PoolView>>,
     /// The front doors that are open.
     pub front_doors: Vec<Arc<FrontDoorView>>,

@@ -1,10 +1,11 @@
 //! Kept-open sessions to the backends: the virtual client's side towards them.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::live::BackendLive;
 use crate::reason::Reason;
@@ -77,17 +78,20 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
     }
 }
 
+/// Sessions of one backend with when they became idle, the longest idle first.
+type Idle = VecDeque<(Instant, Box<Session>)>;
+
 /// The idle sessions of one thread, by backend.
 #[derive(Default)]
 pub(crate) struct IdleSessions {
-    by_backend: RefCell<Vec<VecDeque<(Instant, Box<Session>)>>>,
+    by_backend: RefCell<ByBackend<Idle>>,
 }
 
 impl IdleSessions {
     /// The most recently used session to the backend that is still open and silent.
     pub(crate) fn take(&self, backend: u32) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
-        let sessions = all.get_mut(backend as usize)?;
+        let sessions = all.get_mut(&backend)?;
         while let Some((_, session)) = sessions.pop_back() {
             // One that has become readable was closed by the backend, or says something unasked.
             if session.socket.is_silent() {
@@ -101,33 +105,49 @@ impl IdleSessions {
     /// Keeps a session for later, unless there are `max` already.
     pub(crate) fn give(&self, mut session: Box<Session>, max: usize, now: Instant) {
         let mut all = self.by_backend.borrow_mut();
-        let index = session.backend as usize;
-        if all.len() <= index {
-            all.resize_with(index + 1, VecDeque::new);
-        }
+        let sessions = all.entry(session.backend).or_default();
         session.reused = true;
-        if all[index].len() < max {
-            all[index].push_back((now, session));
+        if sessions.len() < max {
+            sessions.push_back((now, session));
         }
     }
 
     /// Closes what has been idle for longer than its pool's bound, and the sessions to backends that may not be picked.
     pub(crate) fn sweep(&self, snapshot: &Snapshot, now: Instant) {
-        let mut keep_for = Vec::new();
+        let mut keep_for = HashMap::new();
         for pool in &snapshot.pools {
-            for backend in &pool.backends {
-                keep_for.push((backend.id, pool.options.session_idle_timeout));
-            }
+            let bound = pool.options.session_idle_timeout;
+            keep_for.extend(pool.backends.iter().map(|backend| (backend.id, bound)));
         }
-        keep_for.sort_unstable_by_key(|(id, _)| *id);
-        for (index, sessions) in self.by_backend.borrow_mut().iter_mut().enumerate() {
-            let bound = keep_for
-                .binary_search_by_key(&(index as u32), |(id, _)| *id)
-                .map_or(Duration::ZERO, |at| keep_for[at].1);
+        self.by_backend.borrow_mut().retain(|id, sessions| {
+            let bound = keep_for.get(id).copied().unwrap_or_default();
             while sessions.front().is_some_and(|(since, _)| now.duration_since(*since) >= bound) {
                 sessions.pop_front();
             }
             sessions.retain(|(_, session)| session.socket.is_silent());
-        }
+            !sessions.is_empty() || keep_for.contains_key(id)
+        });
+    }
+}
+
+/// A map by backend id. Ids count up and are ours, so that they are their own hash.
+pub(crate) type ByBackend<T> = HashMap<u32, T, BuildHasherDefault<IdHasher>>;
+
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Only ids are hashed, by the method below.
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // The table takes the place from the low bits and a tag from the top ones.
+        self.0 = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -1,4 +1,8 @@
 //! What the tasks of one data-plane thread share. Nothing here is seen by another thread.
+#![allow(
+    clippy::redundant_allocation,
+    reason = "the outer Rc is cloned per request without touching the count that threads share"
+)]
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
@@ -47,6 +51,9 @@ pub(crate) struct Shared {
     pub(crate) access_log: AccessLog,
 }
 
+/// A pool's scheduler on this thread, with the pool's id and the generation it was made for.
+type Scheduling = (u32, Generation, Box<dyn Scheduler>);
+
 /// One data-plane thread's state.
 pub(crate) struct Worker {
     pub(crate) index: usize,
@@ -60,7 +67,7 @@ pub(crate) struct Worker {
     pub(crate) phase: Cell<Phase>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
     vecs: RefCell<Vec<Vec<u8>>>,
-    schedulers: RefCell<Vec<(u32, Generation, Box<dyn Scheduler>)>>,
+    schedulers: RefCell<Vec<Scheduling>>,
     rng: RefCell<SmallRng>,
     tasks: Cell<usize>,
     tasks_ended: Notify,

@@ -1,5 +1,7 @@
 //! TCP front doors with real sockets on loopback.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod common_net;
 
 use std::io::{self, Read, Write};

@@ -1,5 +1,7 @@
 //! UDP front doors with real sockets on loopback.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod common_net;
 
 use std::collections::HashMap;

@@ -164,7 +164,7 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
         }
     }
     if pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Exclusive) {
-        for option in ["multiplex-sessions", "multiplex-depth"] {
+        for option in ["multiplex-sessions", "multiplex-depth", "multiplex-slow"] {
             if pool.given(option) {
                 let text = "has no effect: `upstream` is \"exclusive\"".to_string();
                 findings.warning(pool.at(option), &pool.path_of(option), text);
@@ -233,19 +233,18 @@ fn front_doors_of(pool: &Values, doors: &[Values], findings: &mut Findings<'_>) 
     if !protocols.contains(&Protocol::Http) {
         without_http(pool, "no front door of this pool speaks HTTP", findings);
     }
-    if protocols.iter().all(|protocol| *protocol == Protocol::Udp) {
-        if pool.given("send-proxy") {
-            let text = "has no effect: every front door of this pool is udp".to_string();
-            findings.warning(pool.at("send-proxy"), &pool.path_of("send-proxy"), text);
-        }
-        if let Some(health) = pool.table("health")
-            && health.given("http")
-        {
-            let text =
-                "every front door of this pool is udp, whose backends do not answer HTTP there; \
+    if !protocols.contains(&Protocol::Tcp) && pool.given("send-proxy") {
+        let text = "has no effect: no front door of this pool is tcp".to_string();
+        findings.warning(pool.at("send-proxy"), &pool.path_of("send-proxy"), text);
+    }
+    if protocols.iter().all(|protocol| *protocol == Protocol::Udp)
+        && let Some(health) = pool.table("health")
+        && health.given("http")
+    {
+        let text =
+            "every front door of this pool is udp, whose backends do not answer HTTP there; \
                         accepted: tcp = true where they accept TCP too, or no `health`"
-                    .to_string();
-            findings.error(health.at("http"), &health.path_of("http"), text);
-        }
+                .to_string();
+        findings.error(health.at("http"), &health.path_of("http"), text);
     }
 }

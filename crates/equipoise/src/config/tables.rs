@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
-use equipoise_session::config::{Forwarded, Protocol, ProxyProtocol, Upstream};
+use equipoise_session::config::{Forwarded, HEADERS_MAX, Protocol, ProxyProtocol, Upstream};
 
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::text::{AccessLog, ApiListen, BackendAddress, StatusRange};
@@ -195,7 +195,7 @@ static POOL: Table = Table {
             "send-proxy",
             Kind::Choice(&PROXY_PROTOCOL),
             "none is sent",
-            "PROXY protocol header at the start of each session to a backend.",
+            "PROXY protocol header at the start of each TCP session to a backend. HTTP front doors tell the client's address in headers.",
         ),
         Opt::default(
             "retry-after",
@@ -302,7 +302,7 @@ static PASSIVE: Table = Table {
             "failures",
             Kind::Count(0, 1000),
             "5",
-            "Failures in a row (no connection, reset, no answer in time) that eject a backend. 0: never.",
+            "Failures in a row (no connection, reset, no answer in time, a 502, 503 or 504) that eject a backend. 0: never.",
         ),
         Opt::default(
             "ejection",
@@ -347,7 +347,7 @@ static SESSION: Table = Table {
         .http_only(),
         Opt::default(
             "headers-max",
-            Kind::Count(1, 1024),
+            Kind::Count(1, HEADERS_MAX as u64),
             "100",
             "Header fields in a request; more is answered 431.",
         )

@@ -30,4 +30,10 @@ impl Publish for DataPlane {
             None => Ok(()),
         }
     }
+
+    fn wake(&self) {
+        if let Some(engine) = &*self.lock() {
+            engine.wake();
+        }
+    }
 }

@@ -10,8 +10,8 @@ use super::head::{
 use crate::config::{Forwarded, FrontDoor};
 use crate::reason::Reason;
 
-/// Header fields that can be parsed at all; `headers-max` is lower.
-pub(crate) const HEADERS_PARSED_MAX: usize = 256;
+/// Header fields that can be parsed at all, in a request or a response.
+pub(crate) const HEADERS_PARSED_MAX: usize = crate::config::HEADERS_MAX;
 
 /// What the proxy has to know of a request whose head it has forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -134,6 +134,7 @@ impl<P: Publish> Registry<P> {
             notice.log();
             self.refresh();
             self.inventory.cut_downed();
+            self.publisher.wake();
         }
         Ok(())
     }

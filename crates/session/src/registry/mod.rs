@@ -42,11 +42,18 @@ pub trait Publish {
     /// # Errors
     /// [`BindError`] if a new front door cannot be opened; then nothing has changed.
     fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError>;
+
+    /// Has the work of backends that were cut notice it.
+    fn wake(&self);
 }
 
 impl Publish for Engine {
     fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
         Engine::publish(self, snapshot)
+    }
+
+    fn wake(&self) {
+        Engine::wake(self);
     }
 }
 

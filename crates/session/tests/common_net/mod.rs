@@ -19,30 +19,30 @@ use equipoise_session::{
 use tokio::sync::mpsc;
 
 /// How long anything that must happen may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const THREADS: usize = 2;
 
-pub struct Rig {
-    pub engine: Engine,
-    pub address: SocketAddr,
-    pub stats: Arc<Sharded<FrontDoorStats>>,
-    pub backends: Vec<BackendView>,
-    pub events: mpsc::Receiver<BackendEvent>,
-    pub log: Log,
+pub(crate) struct Rig {
+    pub(crate) engine: Engine,
+    pub(crate) address: SocketAddr,
+    pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
+    pub(crate) backends: Vec<BackendView>,
+    pub(crate) events: mpsc::Receiver<BackendEvent>,
+    pub(crate) log: Log,
     door: FrontDoor,
     options: PoolOptions,
     generation: u64,
 }
 
 /// What a test wants other than the defaults.
-pub struct Wishes {
-    pub door: FrontDoor,
-    pub options: PoolOptions,
+pub(crate) struct Wishes {
+    pub(crate) door: FrontDoor,
+    pub(crate) options: PoolOptions,
 }
 
 impl Rig {
-    pub fn start(
+    pub(crate) fn start(
         protocol: Protocol,
         backends: &[SocketAddr],
         wish: impl FnOnce(&mut Wishes),
@@ -85,12 +85,12 @@ impl Rig {
     }
 
     /// Goes by a snapshot in which these backends are eligible.
-    pub fn publish(&mut self, eligible: &[usize]) {
+    pub(crate) fn publish(&mut self, eligible: &[usize]) {
         self.publish_with(eligible, true);
     }
 
     /// As [`Rig::publish`], with or without the front door.
-    pub fn publish_with(&mut self, eligible: &[usize], open: bool) {
+    pub(crate) fn publish_with(&mut self, eligible: &[usize], open: bool) {
         self.generation += 1;
         let backends: Vec<_> = eligible.iter().map(|at| self.backends[*at].clone()).collect();
         let candidates: Vec<_> = backends
@@ -118,39 +118,39 @@ impl Rig {
     }
 
     /// Sets a backend down: not eligible, and what it has is cut.
-    pub fn down(&mut self, backend: usize) {
+    pub(crate) fn down(&mut self, backend: usize) {
         self.backends[backend].live.cut.store(true, Relaxed);
         let others: Vec<usize> = (0..self.backends.len()).filter(|at| *at != backend).collect();
         self.publish(&others);
     }
 
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         patient(stream)
     }
 
-    pub fn count(&self, of: impl Fn(&FrontDoorStats) -> &Counter) -> u64 {
+    pub(crate) fn count(&self, of: impl Fn(&FrontDoorStats) -> &Counter) -> u64 {
         self.stats.sum(|shard| of(shard).get())
     }
 
-    pub fn drops(&self, reason: Reason) -> u64 {
+    pub(crate) fn drops(&self, reason: Reason) -> u64 {
         self.count(|stats| &stats.drops[reason as usize])
     }
 
-    pub fn backend_count(&self, at: usize, of: impl Fn(&BackendStats) -> &Counter) -> u64 {
+    pub(crate) fn backend_count(&self, at: usize, of: impl Fn(&BackendStats) -> &Counter) -> u64 {
         self.backends[at].live.stats.sum(|shard| of(shard).get())
     }
 
-    pub fn failures(&self, at: usize, reason: Reason) -> u64 {
+    pub(crate) fn failures(&self, at: usize, reason: Reason) -> u64 {
         self.backend_count(at, |stats| &stats.failures[reason as usize])
     }
 
-    pub fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.backends.iter().map(|backend| backend.live.in_flight.load(Relaxed)).sum()
     }
 
     /// Waits until nothing is open, then checks that nothing is counted as if it were.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         until("all is closed", || self.count(|stats| &stats.connections_open) == 0);
         until("no backend has anything in flight", || self.in_flight() == 0);
         for at in 0..self.backends.len() {
@@ -160,7 +160,7 @@ impl Rig {
         }
     }
 
-    pub fn stop(self, grace: Duration) -> (StopReport, Log) {
+    pub(crate) fn stop(self, grace: Duration) -> (StopReport, Log) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         (runtime.block_on(self.engine.stop(grace)), self.log)
     }
@@ -168,7 +168,7 @@ impl Rig {
 
 /// Polls until it is so; for counters that other threads move.
 #[track_caller]
-pub fn until(what: &str, is: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
@@ -178,10 +178,10 @@ pub fn until(what: &str, is: impl Fn() -> bool) {
 
 /// The access log in memory.
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -210,12 +210,12 @@ fn free_address(protocol: Protocol) -> SocketAddr {
 }
 
 /// An address that refuses connections: nothing listens there, and nothing else can.
-pub fn refusing() -> SocketAddr {
+pub(crate) fn refusing() -> SocketAddr {
     free_address(Protocol::Tcp)
 }
 
 /// A TCP backend that serves each connection on a thread of its own.
-pub fn backend(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+pub(crate) fn backend(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serve = Arc::new(serve);
@@ -240,12 +240,12 @@ fn patient(stream: TcpStream) -> TcpStream {
 }
 
 /// Closes with RST.
-pub fn reset(stream: TcpStream) {
+pub(crate) fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 /// Whether reading fails with a reset (and not with an end, a time-out or data).
-pub fn is_reset(stream: &mut TcpStream) -> bool {
+pub(crate) fn is_reset(stream: &mut TcpStream) -> bool {
     use std::io::Read;
     let read = stream.read(&mut [0; 1]);
     matches!(read, Err(error) if error.kind() == io::ErrorKind::ConnectionReset)

@@ -148,10 +148,8 @@ impl ClientConnection {
 
     /// Gives the request up: whatever still comes of its response is thrown away.
     fn abandon(&mut self, ticket: &Ticket, reason: Reason) -> Shared {
-        let counted = match ticket.state.replace(State::Abandoned) {
-            State::Done { .. } => true,
-            _ => false,
-        };
+        let state = ticket.state.replace(State::Abandoned);
+        let counted = matches!(state, State::Done { .. });
         self.ticket = None;
         if ticket.begun.get() {
             self.door.dropped(reason);

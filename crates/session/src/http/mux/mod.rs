@@ -15,13 +15,13 @@ mod session;
 mod ticket;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::head::Framing;
 use super::request::RequestHead;
 use crate::config::Upstream;
+use crate::upstream::ByBackend;
 use crate::worker::{Lease, Worker};
 pub(super) use client::Shared;
 use session::MuxSession;
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// One thread's multiplexed sessions, by backend.
 #[derive(Default)]
 pub(crate) struct MuxSessions {
-    by_backend: RefCell<HashMap<u32, Backend>>,
+    by_backend: RefCell<ByBackend<Backend>>,
 }
 
 #[derive(Default)]
@@ -70,6 +70,14 @@ impl MuxSessions {
             return Some(session);
         }
         least.filter(|session| session.in_flight() < options.multiplex_depth).cloned()
+    }
+
+    /// Forgets backends that have no session left.
+    pub(crate) fn sweep(&self) {
+        self.by_backend.borrow_mut().retain(|_, backend| {
+            backend.sessions.retain(|session| session.is_open());
+            !backend.sessions.is_empty() || backend.paused_until.is_some_and(|t| t > Instant::now())
+        });
     }
 
     /// Leaves the backend to exclusive sessions for a while.

@@ -35,6 +35,8 @@ impl Publish for Recorder {
         let _ = self.published.send(snapshot);
         Ok(())
     }
+
+    fn wake(&self) {}
 }
 
 struct Running {
