@@ -214,6 +214,30 @@ fn a_killed_process_leaves_nothing_that_keeps_the_next_from_starting() {
 }
 
 #[test]
+fn disabling_a_backend_cuts_what_it_has_and_draining_does_not() {
+    let gate = Gate::new();
+    let slow = HttpBackend::start({
+        let gate = gate.clone();
+        move |_| Answer::ok("late").first(Step::Wait(gate.clone()))
+    });
+    let instance = Instance::start("disable", &backends(&[("slow", &slow)]));
+    for round in 1..=5 {
+        let mut client = Client::connect(instance.door.address());
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(slow.wait(|requests| requests.len() == round));
+        assert!(instance.command(&["disable", "web/slow"]).0);
+        assert_eq!(client.response().expect("it is told").status(), 502);
+        assert!(instance.command(&["enable", "web/slow"]).0);
+    }
+    let mut client = Client::connect(instance.door.address());
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(slow.wait(|requests| requests.len() == 6));
+    assert!(instance.command(&["drain", "web/slow"]).0);
+    gate.open();
+    assert_eq!(client.response().expect("it is answered").text(), "late");
+}
+
+#[test]
 fn a_stop_lets_a_request_finish_and_a_second_signal_does_not_wait() {
     let gate = Gate::new();
     let slow = HttpBackend::start({

@@ -55,6 +55,7 @@ pub(crate) struct Plan {
     pub(crate) scheduler: SchedulerKind,
     pub(crate) backends: Vec<SocketAddr>,
     port: ReservedPort,
+    access_log: Box<dyn io::Write + Send>,
 }
 
 impl Plan {
@@ -67,6 +68,7 @@ impl Plan {
             options: PoolOptions { upstream, ..PoolOptions::default() },
             scheduler: SchedulerKind::RoundRobin,
             backends: backends.to_vec(),
+            access_log: Box::new(io::sink()),
             port,
         }
     }
@@ -81,6 +83,11 @@ impl Plan {
         self
     }
 
+    pub(crate) fn access_log(mut self, to: impl io::Write + Send + 'static) -> Plan {
+        self.access_log = Box::new(to);
+        self
+    }
+
     pub(crate) fn threads(mut self, threads: usize) -> Plan {
         self.threads = threads;
         self
@@ -92,7 +99,7 @@ impl Plan {
             threads: self.threads,
             instance: INSTANCE.into(),
             events,
-            access_log: Box::new(io::sink()),
+            access_log: self.access_log,
         });
         let mut proxy = Proxy {
             engine: Some(engine.expect("threads can be started")),
