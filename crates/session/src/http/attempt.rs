@@ -37,6 +37,18 @@ pub(super) enum Attempt {
     Failed(Failure),
 }
 
+impl Attempt {
+    /// Adds the session to a response after which it can be used again.
+    fn with(mut self, upstream: Upstream<'_>) -> Attempt {
+        if let Attempt::Answered(answered) = &mut self
+            && upstream.reusable
+        {
+            answered.session = Some(upstream.session);
+        }
+        self
+    }
+}
+
 /// A response that reached the client, whole or not.
 pub(super) struct Answered {
     pub(super) after: After,
@@ -70,6 +82,18 @@ struct Upstream<'a> {
     watch: Watch,
 }
 
+impl Upstream<'_> {
+    /// What it means that no response head came.
+    fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
+        let lost = reason == Reason::UpstreamClosed && self.input.is_none();
+        let repeatable = || {
+            outgoing.head.is_idempotent || self.session.nothing_arrived_since(self.written_before)
+        };
+        let may_retry = lost && !outgoing.streamed && repeatable();
+        Failure { reason, may_retry, stale: lost && self.session.reused }
+    }
+}
+
 /// Whether a client whose response is awaited is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watch {
@@ -93,7 +117,7 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
         begun: Instant,
     ) -> Attempt {
-        let upstream = Upstream {
+        let mut upstream = Upstream {
             lease,
             written_before: session.written,
             session,
@@ -104,8 +128,10 @@ impl ClientConnection {
             waiting_since: begun,
             watch: Watch::Later,
         };
-        let answer = self.worker.take_vec();
-        self.attempt_from(upstream, None, answer, outgoing, begun).await
+        let mut answer = self.worker.take_vec();
+        let attempt = self.attempt_over(&mut upstream, None, &mut answer, outgoing).await;
+        self.worker.give_vec(answer);
+        attempt.with(upstream)
     }
 
     /// Goes on with a session that was handed over while the response was awaited or came. `unsent` is
@@ -113,11 +139,10 @@ impl ClientConnection {
     pub(super) async fn resume(
         &mut self,
         hand_over: HandOver,
-        unsent: Vec<u8>,
+        mut unsent: Vec<u8>,
         outgoing: &mut Outgoing,
     ) -> (Attempt, Lease) {
-        let now = Instant::now();
-        let upstream = Upstream {
+        let mut upstream = Upstream {
             lease: &hand_over.lease,
             written_before: hand_over.session.written,
             session: hand_over.session,
@@ -125,65 +150,44 @@ impl ClientConnection {
             deaf: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
-            waiting_since: now,
+            waiting_since: Instant::now(),
             watch: Watch::Later,
         };
         let response = hand_over.response;
-        let attempt = self.attempt_from(upstream, response, unsent, outgoing, now).await;
-        (attempt, hand_over.lease)
+        let attempt = self.attempt_over(&mut upstream, response, &mut unsent, outgoing).await;
+        (attempt.with(upstream), hand_over.lease)
     }
 
-    async fn attempt_from(
+    /// Sends the request unless `response` has begun, and the response to the client.
+    async fn attempt_over(
         &mut self,
-        mut upstream: Upstream<'_>,
+        upstream: &mut Upstream<'_>,
         response: Option<(ResponseHead, Pump)>,
-        mut answer: Vec<u8>,
+        answer: &mut Vec<u8>,
         outgoing: &mut Outgoing,
-        begun: Instant,
     ) -> Attempt {
         let lease = upstream.lease;
+        let begun = upstream.waiting_since;
         if outgoing.upload.is_done() {
             self.arm(begun, WATCH_CLIENT_AFTER.min(lease.pool().options.response_timeout));
         } else {
             self.arm(begun, self.door.view().config.timeouts.idle);
         }
-        let response = match response {
-            Some((head, body)) => Ok((head, Some(body))),
-            None => {
-                let head = self.response_head(&mut upstream, outgoing, &mut answer).await;
-                head.map(|head| (head, None))
-            }
+        let (head, body) = match response {
+            Some((head, body)) => (head, Some(body)),
+            None => match self.response_head(upstream, outgoing, answer).await {
+                Ok(head) => (head, None),
+                Err(reason) => return Attempt::Failed(upstream.failure(reason, outgoing)),
+            },
         };
-        let attempt = match response {
-            Ok((head, body)) => {
-                let mut answered =
-                    self.respond(&mut upstream, outgoing, head, body, &mut answer).await;
-                answered.took = answered.ended.saturating_duration_since(begun);
-                let reusable = answered.failed.is_none()
-                    && head.keep_alive
-                    && outgoing.upload.is_done()
-                    && upstream.input.is_none()
-                    && upstream.reusable;
-                lease.stats().bytes_out.add(upstream.session.written - upstream.written_before);
-                answered.session = reusable.then_some(upstream.session);
-                Attempt::Answered(answered)
-            }
-            Err(reason) => {
-                let lost = reason == Reason::UpstreamClosed && upstream.input.is_none();
-                let repeatable = || {
-                    outgoing.head.is_idempotent
-                        || upstream.session.nothing_arrived_since(upstream.written_before)
-                };
-                let may_retry = lost && !outgoing.streamed && repeatable();
-                Attempt::Failed(Failure {
-                    reason,
-                    may_retry,
-                    stale: lost && upstream.session.reused,
-                })
-            }
-        };
-        self.worker.give_vec(answer);
-        attempt
+        let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
+        answered.took = answered.ended.saturating_duration_since(begun);
+        upstream.reusable &= answered.failed.is_none()
+            && head.keep_alive
+            && outgoing.upload.is_done()
+            && upstream.input.is_none();
+        lease.stats().bytes_out.add(upstream.session.written - upstream.written_before);
+        Attempt::Answered(answered)
     }
 
     /// Sends the request and waits for the final response's head, which is put into `answer` as the
@@ -209,7 +213,7 @@ impl ClientConnection {
                         if !head.is_interim() {
                             return Ok(head);
                         }
-                        self.pass_interim(outgoing, answer).await?;
+                        Box::pin(self.pass_interim(outgoing, answer)).await?;
                         scanner = HeadScanner::default();
                         if input.is_empty() {
                             upstream.input = None;
@@ -341,7 +345,8 @@ impl ClientConnection {
         self.door.stats(|stats| count_status(&stats.responses, status));
         count_status(&upstream.lease.stats().responses, status);
         if status == 101 {
-            return self.tunnel(upstream, outgoing, answer).await;
+            // Boxed, as all that is rare: an idle connection's task is as large as its largest moment.
+            return Box::pin(self.tunnel(upstream, outgoing, answer)).await;
         }
         let shape = Shape::of_response(head.framing, &outgoing.head);
         let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));

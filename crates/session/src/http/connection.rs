@@ -54,23 +54,23 @@ pub(crate) struct ClientConnection {
 }
 
 enum Next {
-    Request(RequestHead),
+    /// With the head that goes upstream.
+    Request(RequestHead, Vec<u8>),
     Closed,
     Refused(Reason),
 }
 
 impl ClientConnection {
     pub(crate) async fn run(mut self) {
-        let mut out = self.worker.take_vec();
         let mut now = Instant::now();
         loop {
-            let after = match self.next_request(now, &mut out).await {
-                Next::Request(head) => {
+            let after = match self.next_request(now).await {
+                Next::Request(head, out) => {
                     now = Instant::now();
-                    self.exchange(head, &mut out, &mut now).await
+                    self.exchange(head, out, &mut now).await
                 }
                 Next::Refused(reason) => {
-                    self.answer(reason, true, true, &mut out).await;
+                    Box::pin(self.answer(reason, true, true)).await;
                     After::Close
                 }
                 Next::Closed => break,
@@ -78,13 +78,12 @@ impl ClientConnection {
             match after {
                 After::KeepAlive => {}
                 After::Close => {
-                    self.linger().await;
+                    Box::pin(self.linger()).await;
                     break;
                 }
                 After::Abort => break,
             }
         }
-        self.worker.give_vec(out);
     }
 
     /// Whether the client is to be told that this response is the last.
@@ -108,7 +107,7 @@ impl ClientConnection {
     }
 
     /// Reads the next request's head; `now` is when the last response ended.
-    async fn next_request(&mut self, now: Instant, out: &mut Vec<u8>) -> Next {
+    async fn next_request(&mut self, now: Instant) -> Next {
         let mut scanner = HeadScanner::default();
         let mut begun = false;
         self.deadline.set(now, self.door.view().config.timeouts.idle);
@@ -129,15 +128,16 @@ impl ClientConnection {
                     door: config,
                     instance: &self.worker.shared.instance,
                 };
-                match read_request(input, &mut scanner, &origin, out) {
+                let mut out = self.worker.take_vec();
+                match read_request(input, &mut scanner, &origin, &mut out) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
                         self.request_end =
                             config.timeouts.request.map(|bound| Instant::now() + bound);
                         self.drop_empty_input();
-                        return Next::Request(head);
+                        return Next::Request(head, out);
                     }
-                    Ok(None) => {}
+                    Ok(None) => self.worker.give_vec(out),
                     Err(reason) => return Next::Refused(reason),
                 }
                 self.drop_empty_input();
@@ -186,13 +186,7 @@ impl ClientConnection {
     }
 
     /// Answers for the proxy itself, counting the reason.
-    pub(crate) async fn answer(
-        &mut self,
-        reason: Reason,
-        close: bool,
-        with_body: bool,
-        out: &mut Vec<u8>,
-    ) -> After {
+    pub(crate) async fn answer(&mut self, reason: Reason, close: bool, with_body: bool) -> After {
         self.door.dropped(reason);
         if reason.status() == 0 {
             return After::Abort;
@@ -201,11 +195,13 @@ impl ClientConnection {
         let retry_after =
             snapshot.pools.get(self.door.view().pool).map(|pool| pool.options.retry_after);
         let instance = &self.worker.shared.instance;
-        write_answer(reason, instance, retry_after.unwrap_or_default(), close, with_body, out);
+        let mut out = self.worker.take_vec();
+        write_answer(reason, instance, retry_after.unwrap_or_default(), close, with_body, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
         let mut sent = 0;
-        let result = poll_fn(|cx| self.poll_send(cx, out, &mut sent)).await;
+        let result = poll_fn(|cx| self.poll_send(cx, &out, &mut sent)).await;
+        self.worker.give_vec(out);
         match result {
             Ok(()) if close => After::Close,
             Ok(()) => After::KeepAlive,

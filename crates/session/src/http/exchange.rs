@@ -1,6 +1,7 @@
 //! One request and its response: picking backends until one answers.
 
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -69,21 +70,25 @@ struct Tries {
 }
 
 impl ClientConnection {
-    /// Serves `head`, whose upstream form is in `out`. `now` is when the head was read, and then when
+    /// Serves the request with this head, whose upstream form is in `out`. `now` is when the head was read, and then when
     /// the response ended.
     pub(super) async fn exchange(
         &mut self,
         head: RequestHead,
-        out: &mut Vec<u8>,
+        out: Vec<u8>,
         now: &mut Instant,
     ) -> After {
         let begun = *now;
-        self.logged = self.log_begin(out);
+        self.logged = self.log_begin(&out);
         self.door.stats(|stats| {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);
         });
-        let outcome = self.serve_request(head, out, begun).await;
+        let limit = self.door.view().config.limits.body_bytes_max;
+        let upload = Pump::new(head.framing, Shape::Same, limit);
+        let mut outgoing = Outgoing { head, first: out, upload, streamed: false };
+        let outcome = self.serve_request(&mut outgoing, begun).await;
+        self.worker.give_vec(outgoing.first);
         *now = outcome.ended;
         let took = now.saturating_duration_since(begun);
         if !outcome.counted {
@@ -98,37 +103,27 @@ impl ClientConnection {
         outcome.after
     }
 
-    async fn serve_request(
-        &mut self,
-        head: RequestHead,
-        out: &mut Vec<u8>,
-        begun: Instant,
-    ) -> Outcome {
-        let limit = self.door.view().config.limits.body_bytes_max;
-        let mut upload = Pump::new(head.framing, Shape::Same, limit);
-        if let Some(input) = &mut self.input {
-            let drained = upload.drain_into(input, out);
-            if input.is_empty() {
-                self.input = None;
-            }
-            if let Err(error) = drained {
-                let reason = request_fault(&error);
-                let after = self.answer(reason, true, !head.is_head, out).await;
-                let ended = Instant::now();
-                return Outcome { after, status: reason.status(), ended, counted: false };
-            }
+    async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Outcome {
+        let drained = match &mut self.input {
+            Some(input) => outgoing.upload.drain_into(input, &mut outgoing.first),
+            None => Ok(()),
+        };
+        if self.input.as_ref().is_some_and(|input| input.is_empty()) {
+            self.input = None;
         }
-        let mut outgoing = Outgoing { head, first: std::mem::take(out), upload, streamed: false };
-        let result = self.try_backends(&mut outgoing, begun).await;
-        *out = outgoing.first;
+        let result = match drained {
+            Ok(()) => self.try_backends(outgoing, begun).await,
+            Err(error) => Err(request_fault(&error)),
+        };
         match result {
             Ok(Reached { after, status, ended, counted }) => {
                 Outcome { after, status, ended, counted }
             }
             Err(reason) => {
+                let head = outgoing.head;
                 let uploaded = outgoing.upload.is_done();
                 let close = !head.keep_alive || !uploaded || self.is_closing();
-                let after = self.answer(reason, close, !head.is_head, out).await;
+                let after = Box::pin(self.answer(reason, close, !head.is_head)).await;
                 let ended = Instant::now();
                 Outcome { after, status: reason.status(), ended, counted: false }
             }
@@ -160,7 +155,7 @@ impl ClientConnection {
                     continue;
                 }
                 Shared::HandedOver(hand_over, unsent) => {
-                    self.resume(*hand_over, unsent, outgoing).await
+                    Box::pin(self.resume(*hand_over, unsent, outgoing)).await
                 }
                 Shared::NoRoom(lease) => (self.alone(&lease, &tries, outgoing).await, lease),
             };
@@ -221,7 +216,7 @@ impl ClientConnection {
         {
             return self.attempt(lease, session, outgoing, tries.begun).await;
         }
-        match self.open_session(lease).await {
+        match Box::pin(self.open_session(lease)).await {
             Ok(session) => self.attempt(lease, session, outgoing, Instant::now()).await,
             Err(reason) => Attempt::Failed(Failure { reason, may_retry: true, stale: false }),
         }
@@ -230,7 +225,7 @@ impl ClientConnection {
     /// A new session to the leased backend.
     async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
-        let mut connect = Box::pin(Session::open(lease.backend(), self.worker.index));
+        let mut connect = pin!(Session::open(lease.backend(), self.worker.index));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
             Poll::Ready(Err(error)) => Poll::Ready(Err(connect_failure(&error))),

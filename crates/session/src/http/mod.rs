@@ -31,14 +31,15 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
     let _task = worker.task();
     let _open = door.enter();
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
-    let (peer, input) = match client_behind_proxy(&worker, &door, &client, &deadline).await {
-        Ok(accepted) => (accepted.announced.map_or(peer, |ends| ends.source), accepted.rest),
-        Err(reason) => {
-            door.dropped(reason);
-            client.reset_on_close();
-            return;
-        }
-    };
+    let (peer, input) =
+        match Box::pin(client_behind_proxy(&worker, &door, &client, &deadline)).await {
+            Ok(accepted) => (accepted.announced.map_or(peer, |ends| ends.source), accepted.rest),
+            Err(reason) => {
+                door.dropped(reason);
+                client.reset_on_close();
+                return;
+            }
+        };
     let hashes = ClientHashes::new(peer, door.view().config.listen);
     let connection = ClientConnection {
         worker,

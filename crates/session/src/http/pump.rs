@@ -253,12 +253,12 @@ impl Pump {
                     count += piece.consumed;
                     self.payload += piece.payload as u64;
                 }
-                let announced = reader.announced();
+                // Before the body can count as done: what follows it is not to be read any more.
+                if self.payload.saturating_add(reader.announced()) > self.payload_max {
+                    return Err(PumpError::TooLarge);
+                }
                 if reader.is_done() {
                     self.left = Left::Nothing;
-                }
-                if self.payload.saturating_add(announced) > self.payload_max {
-                    return Err(PumpError::TooLarge);
                 }
                 Ok(count)
             }
