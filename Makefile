@@ -21,7 +21,9 @@ PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
 #   wrk              makes the load
-BENCH_PACKAGES := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx wrk:/usr/bin/wrk
+#   libnginx-mod-stream  nginx as a TCP proxy
+BENCH_PACKAGES := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx wrk:/usr/bin/wrk \
+  libnginx-mod-stream:/usr/lib/nginx/modules/ngx_stream_module.so
 
 # Installs those of $(1) that are missing, and does nothing when none is. `--no-install-recommends`
 # keeps it to what is listed.

@@ -1,0 +1,14 @@
+//! docs/operations.md explains every drop reason that the metrics can show.
+
+use equipoise_session::Reason;
+
+#[test]
+fn every_drop_reason_is_explained_with_the_status_that_clients_see() {
+    let page = include_str!("../../../docs/operations.md");
+    for reason in Reason::ALL {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", reason.name())));
+        let row = row.unwrap_or_else(|| panic!("docs/operations.md lacks `{}`", reason.name()));
+        let status = reason.status();
+        assert!(status == 0 || row.contains(&status.to_string()), "{status} in: {row}");
+    }
+}
