@@ -7,8 +7,9 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::door::Door;
 use crate::reason::Reason;
-use crate::worker::{Door, Worker};
+use crate::worker::Worker;
 
 /// Lines waiting to be written at the most; beyond it lines are given up and counted.
 const QUEUE_LINES: usize = 8192;

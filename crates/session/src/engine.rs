@@ -13,8 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::AccessLog;
 use crate::config::Protocol;
+use crate::door::Door;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
-use crate::worker::{Door, Phase, Shared, Worker};
+use crate::worker::{Phase, Shared, Worker};
 use crate::{listener, udp};
 
 /// How long [`Engine::publish`] waits for each thread to go by a snapshot. A thread takes well under a

@@ -9,8 +9,9 @@ use std::time::Duration;
 use socket2::{Domain, Type};
 
 use crate::config::Protocol;
+use crate::door::Door;
 use crate::socket::{self, Socket};
-use crate::worker::{Door, Worker};
+use crate::worker::Worker;
 use crate::{http, tcp, udp};
 
 /// Connections that the kernel queues for us.

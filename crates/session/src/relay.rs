@@ -12,11 +12,13 @@ use std::io;
 
 use crate::buffer::{BUFFER_BYTES, Buffer};
 use crate::deadline::Deadline;
+use crate::door::Door;
+use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::splice::{CHUNK_BYTES, Pipe};
 use crate::upstream::Session;
-use crate::worker::{Door, Lease, Phase, Worker};
+use crate::worker::{Phase, Worker};
 
 /// A direction splices when this much, a buffer full, has come without a pause; and from the start of a
 /// burst when the one before was as large.

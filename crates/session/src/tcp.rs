@@ -10,12 +10,14 @@ use std::time::Instant;
 use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
+use crate::door::Door;
+use crate::lease::Lease;
 use crate::proxy_protocol::{self, Announced};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
 use crate::socket::Socket;
 use crate::upstream::{self, Session};
-use crate::worker::{ClientHashes, Door, Lease, Phase, Worker};
+use crate::worker::{ClientHashes, Phase, Worker};
 
 /// Serves one client connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, peer: SocketAddr) {

@@ -8,10 +8,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use equipoise_core::{Ask, Generation, Loads, Scheduler};
+use equipoise_core::{Ask, Generation, Scheduler};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{Notify, mpsc};
@@ -19,11 +18,12 @@ use tokio::sync::{Notify, mpsc};
 use crate::access_log::AccessLog;
 use crate::buffer::Buffers;
 use crate::deadline::Deadlines;
+use crate::door::Door;
 use crate::http::MuxSessions;
+use crate::lease::{Lease, PoolLoads};
 use crate::reason::Reason;
-use crate::snapshot::{BackendEvent, BackendView, FrontDoorView, PoolView, Snapshot};
+use crate::snapshot::{BackendEvent, Snapshot};
 use crate::splice::Pipes;
-use crate::stats::{BackendStats, FrontDoorStats};
 use crate::udp::Batch;
 use crate::upstream::IdleSessions;
 
@@ -133,7 +133,7 @@ impl Worker {
         let snapshot = self.snapshot();
         let pool = door.view().pool;
         let view = snapshot.pools.get(pool)?;
-        let loads = PoolLoads { pool: view, epoch: self.shared.epoch, now: Cell::new(None) };
+        let loads = PoolLoads::new(view, self.shared.epoch);
         let mut ask = Ask {
             flow_hash: client.flow,
             source_hash: client.source,
@@ -142,8 +142,7 @@ impl Worker {
             rng: &mut *self.rng.borrow_mut(),
         };
         let slot = self.schedulers.borrow_mut().get_mut(pool)?.2.pick(&mut ask)?;
-        view.backends[slot].live.in_flight.fetch_add(1, Relaxed);
-        Some(Lease { snapshot, pool, slot, thread: self.index })
+        Some(Lease::new(snapshot, pool, slot, self.index))
     }
 
     /// Counts a failure of the leased backend, reporting a row of them.
@@ -247,143 +246,5 @@ impl ClientHashes {
             flow: hash::flow_hash(client, local, crate::FLEET_SEED),
             source: hash::source_hash(client.ip(), crate::FLEET_SEED),
         }
-    }
-}
-
-/// A front door on this thread: its newest configuration, and whether it is being closed.
-pub(crate) struct Door {
-    view: RefCell<Rc<Arc<FrontDoorView>>>,
-    pub(crate) closing: Cell<bool>,
-    pub(crate) open: Cell<usize>,
-    pub(crate) room: Notify,
-    closed: Notify,
-    thread: usize,
-}
-
-impl Door {
-    pub(crate) fn new(view: Arc<FrontDoorView>, thread: usize) -> Rc<Door> {
-        Rc::new(Door {
-            view: RefCell::new(Rc::new(view)),
-            closing: Cell::new(false),
-            open: Cell::new(0),
-            room: Notify::new(),
-            closed: Notify::new(),
-            thread,
-        })
-    }
-
-    pub(crate) fn update(&self, view: Arc<FrontDoorView>) {
-        *self.view.borrow_mut() = Rc::new(view);
-    }
-
-    pub(crate) fn view(&self) -> Rc<Arc<FrontDoorView>> {
-        self.view.borrow().clone()
-    }
-
-    /// Takes nothing new from now on.
-    pub(crate) fn close(&self) {
-        self.closing.set(true);
-        self.closed.notify_one();
-        self.room.notify_one();
-    }
-
-    /// Resolves when the door closes; one task waits for it.
-    pub(crate) async fn closed(&self) {
-        while !self.closing.get() {
-            self.closed.notified().await;
-        }
-    }
-
-    /// Counts one more connection (or UDP client) until the guard is dropped.
-    pub(crate) fn enter(self: &Rc<Self>) -> DoorGuard {
-        self.open.set(self.open.get() + 1);
-        let view = self.view();
-        view.stats.shard(self.thread).connections.add(1);
-        view.stats.shard(self.thread).connections_open.add(1);
-        DoorGuard(self.clone())
-    }
-
-    /// Runs `f` on this thread's counters.
-    pub(crate) fn stats<T>(&self, f: impl FnOnce(&FrontDoorStats) -> T) -> T {
-        f(self.view.borrow().stats.shard(self.thread))
-    }
-
-    /// Counts a refusal or loss.
-    pub(crate) fn dropped(&self, reason: Reason) {
-        self.stats(|stats| stats.drops[reason as usize].add(1));
-    }
-}
-
-/// Keeps a connection counted at its door.
-pub(crate) struct DoorGuard(Rc<Door>);
-
-impl Drop for DoorGuard {
-    fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.stats(|stats| stats.connections_open.sub(1));
-        self.0.room.notify_one();
-    }
-}
-
-/// A backend picked for one piece of work; counted in flight until dropped.
-pub(crate) struct Lease {
-    snapshot: Rc<Arc<Snapshot>>,
-    pool: usize,
-    slot: usize,
-    thread: usize,
-}
-
-impl Lease {
-    pub(crate) fn pool(&self) -> &PoolView {
-        &self.snapshot.pools[self.pool]
-    }
-
-    pub(crate) fn backend(&self) -> &BackendView {
-        &self.pool().backends[self.slot]
-    }
-
-    pub(crate) fn stats(&self) -> &BackendStats {
-        self.backend().live.stats.shard(self.thread)
-    }
-
-    /// Whether the operator set the backend down: the work is to be cut.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.backend().live.cut.load(Relaxed)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.backend().live.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
-struct PoolLoads<'a> {
-    pool: &'a PoolView,
-    epoch: Instant,
-    now: Cell<Option<Instant>>,
-}
-
-impl PoolLoads<'_> {
-    /// The clock is read at most once a pick, and only by schedulers that need it.
-    fn now(&self) -> Instant {
-        let now = self.now.get().unwrap_or_else(Instant::now);
-        self.now.set(Some(now));
-        now
-    }
-}
-
-impl Loads for PoolLoads<'_> {
-    fn in_flight(&self, slot: usize) -> u32 {
-        self.pool.backends[slot].live.in_flight.load(Relaxed)
-    }
-
-    fn recent_failures(&self, slot: usize) -> u32 {
-        let live = &self.pool.backends[slot].live;
-        if live.has_failed() { live.recent_failures(self.now(), self.epoch) } else { 0 }
-    }
-
-    fn response_us(&self, slot: usize) -> Option<f64> {
-        self.pool.backends[slot].live.response_us(self.now(), self.epoch)
     }
 }

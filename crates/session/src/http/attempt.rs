@@ -8,15 +8,14 @@ use super::connection::{After, ClientConnection};
 use super::exchange::{Failure, request_fault};
 use super::head::HeadScanner;
 use super::mux::HandOver;
-use super::pump::{Pump, PumpError, Shape, poll_fill};
+use super::pump::{Pump, PumpError, poll_fill};
 use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
 use crate::buffer::Buffer;
+use crate::lease::Lease;
 use crate::reason::Reason;
-use crate::relay::relay;
 use crate::stats::count_status;
 use crate::upstream::Session;
-use crate::worker::Lease;
 
 /// A request on its way: what each attempt sends, and what is known of it.
 pub(super) struct Outgoing {
@@ -56,30 +55,30 @@ pub(super) struct Answered {
     /// Why it was not sent to its end.
     pub(super) failed: Option<Reason>,
     /// May carry another request.
-    session: Option<Box<Session>>,
-    took: Duration,
+    pub(super) session: Option<Box<Session>>,
+    pub(super) took: Duration,
     /// When the response ended.
     pub(super) ended: Instant,
 }
 
 /// The upstream side of an attempt.
-struct Upstream<'a> {
-    lease: &'a Lease,
-    session: Box<Session>,
+pub(super) struct Upstream<'a> {
+    pub(super) lease: &'a Lease,
+    pub(super) session: Box<Session>,
     /// Bytes of [`Outgoing::first`] that were sent.
-    sent: usize,
+    pub(super) sent: usize,
     /// The backend takes no more; it may still have answered.
-    deaf: bool,
+    pub(super) deaf: bool,
     /// What was read from it and not yet used.
-    input: Option<Buffer>,
+    pub(super) input: Option<Buffer>,
     /// Bytes written on the session before this request.
-    written_before: u64,
+    pub(super) written_before: u64,
     /// Nothing of other requests comes after this response.
-    reusable: bool,
+    pub(super) reusable: bool,
     /// When it had the whole request, or its answer was first waited for.
-    waiting_since: Instant,
+    pub(super) waiting_since: Instant,
     /// Whether the client is watched meanwhile.
-    watch: Watch,
+    pub(super) watch: Watch,
 }
 
 impl Upstream<'_> {
@@ -96,7 +95,7 @@ impl Upstream<'_> {
 
 /// Whether a client whose response is awaited is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
+pub(super) enum Watch {
     /// Not yet: most responses come before it would be worth it.
     Later,
     /// Its reset ends the request.
@@ -288,7 +287,7 @@ impl ClientConnection {
     }
 
     /// Sends what can be sent of the request now.
-    fn poll_request(
+    pub(super) fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
         upstream: &mut Upstream<'_>,
@@ -329,171 +328,5 @@ impl ClientConnection {
             Poll::Pending => {}
         }
         Ok(())
-    }
-
-    /// Sends the response whose head is in `answer` and whose body begins in `upstream.input`, or what is
-    /// left of its body.
-    async fn respond(
-        &mut self,
-        upstream: &mut Upstream<'_>,
-        outgoing: &mut Outgoing,
-        head: ResponseHead,
-        body: Option<Pump>,
-        answer: &mut Vec<u8>,
-    ) -> Answered {
-        let status = head.status;
-        self.door.stats(|stats| count_status(&stats.responses, status));
-        count_status(&upstream.lease.stats().responses, status);
-        if status == 101 {
-            // Boxed, as all that is rare: an idle connection's task is as large as its largest moment.
-            return Box::pin(self.tunnel(upstream, outgoing, answer)).await;
-        }
-        let shape = Shape::of_response(head.framing, &outgoing.head);
-        let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
-        let drained = match &mut upstream.input {
-            Some(input) => download.drain_into(input, answer),
-            None => Ok(()),
-        };
-        if upstream.input.as_ref().is_some_and(|input| input.is_empty()) {
-            upstream.input = None;
-        }
-        let mut sending = Sending { sent: 0, download, drained, armed: false };
-        let result =
-            poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
-        let (after, failed) = match result {
-            Ok(()) if head.closes_client || !outgoing.upload.is_done() => (After::Close, None),
-            Ok(()) => (After::KeepAlive, None),
-            Err(reason) => {
-                self.door.dropped(reason);
-                (After::Abort, Some(reason))
-            }
-        };
-        let ended = Instant::now();
-        Answered { after, status, failed, session: None, took: Duration::ZERO, ended }
-    }
-
-    /// Sends the 101 in `answer`, and then bytes both ways until the connection ends.
-    async fn tunnel(
-        &mut self,
-        upstream: &mut Upstream<'_>,
-        outgoing: &mut Outgoing,
-        answer: &[u8],
-    ) -> Answered {
-        upstream.reusable = false;
-        let mut sent = 0;
-        let result = poll_fn(|cx| {
-            // The request may not be through yet, and the other protocol begins after it.
-            if let Err(reason) = self.poll_request(cx, upstream, outgoing) {
-                return Poll::Ready(Err(reason));
-            }
-            match self.poll_send(cx, answer, &mut sent) {
-                Poll::Ready(Ok(())) if outgoing.upload.is_done() => Poll::Ready(Ok(())),
-                Poll::Ready(Err(reason)) => Poll::Ready(Err(reason)),
-                _ => match self.interruption(upstream.lease, Reason::ClientStalled) {
-                    Some(reason) => Poll::Ready(Err(reason)),
-                    None => Poll::Pending,
-                },
-            }
-        });
-        let failed = match result.await {
-            Ok(()) => {
-                let end = relay(
-                    &self.worker,
-                    &self.door,
-                    upstream.lease,
-                    &self.client,
-                    &mut upstream.session,
-                    self.input.take(),
-                    upstream.input.take(),
-                    &self.deadline,
-                    self.door.view().config.timeouts.idle,
-                );
-                // The relay has counted its reason.
-                end.await;
-                None
-            }
-            Err(reason) => {
-                self.door.dropped(reason);
-                Some(reason)
-            }
-        };
-        let (took, ended) = (Duration::ZERO, Instant::now());
-        Answered { after: After::Abort, status: 101, failed, session: None, took, ended }
-    }
-
-    fn poll_respond(
-        &mut self,
-        cx: &mut Context<'_>,
-        upstream: &mut Upstream<'_>,
-        outgoing: &mut Outgoing,
-        answer: &[u8],
-        sending: &mut Sending,
-    ) -> Poll<Result<(), Reason>> {
-        let sent_before = sending.sent;
-        if let Poll::Ready(Err(reason)) = self.poll_send(cx, answer, &mut sending.sent) {
-            return Poll::Ready(Err(reason));
-        }
-        let mut moved = (sending.sent - sent_before) as u64;
-        if sending.sent == answer.len() {
-            if let Err(error) = &sending.drained {
-                return Poll::Ready(Err(response_fault(error)));
-            }
-            let (worker, from) = (&self.worker, &upstream.session.socket);
-            let pumped = sending.download.poll(cx, from, &mut upstream.input, worker, &self.client);
-            let count = sending.download.take_moved();
-            self.door.stats(|stats| stats.bytes_out.add(count));
-            upstream.lease.stats().bytes_in.add(count);
-            moved += count;
-            if let Poll::Ready(result) = pumped {
-                return Poll::Ready(result.map_err(|error| response_fault(&error)));
-            }
-        }
-        if !outgoing.upload.is_done() {
-            // The response is what counts now; an upload that fails ends with the connection.
-            let _ = self.poll_request(cx, upstream, outgoing);
-        }
-        if moved > 0 || !sending.armed {
-            sending.armed = true;
-            self.arm(Instant::now(), self.door.view().config.timeouts.idle);
-        }
-        let to_client = upstream.input.is_some()
-            || sending.download.holds_bytes()
-            || sending.sent < answer.len();
-        let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
-        match self.interruption(upstream.lease, overdue) {
-            Some(reason) => Poll::Ready(Err(reason)),
-            None => Poll::Pending,
-        }
-    }
-
-    /// Counts how a request went at its backend, and keeps its session.
-    pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
-        let now = answered.ended;
-        if let Some(session) = answered.session {
-            self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
-        }
-        match answered.failed {
-            Some(reason) => self.worker.backend_failed(lease, reason),
-            None => self.worker.backend_answered(lease, answered.status, answered.took, now),
-        }
-    }
-}
-
-/// The client side of a response.
-struct Sending {
-    /// Bytes of the answer that were sent.
-    sent: usize,
-    download: Pump,
-    /// Whether what was read with the head was well-formed.
-    drained: Result<(), PumpError>,
-    armed: bool,
-}
-
-/// What a body that cannot be moved to the client means.
-fn response_fault(error: &PumpError) -> Reason {
-    match error {
-        PumpError::Source => Reason::UpstreamClosed,
-        PumpError::Malformed | PumpError::TooLarge => Reason::UpstreamMalformed,
-        PumpError::Sink => Reason::ClientGone,
     }
 }

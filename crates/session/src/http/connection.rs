@@ -14,10 +14,11 @@ use super::pump::poll_fill;
 use super::request::{Origin, RequestHead, read_request};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
+use crate::door::Door;
 use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::stats::count_status;
-use crate::worker::{ClientHashes, Door, Phase, Worker};
+use crate::worker::{ClientHashes, Phase, Worker};
 
 /// How long, and for how many bytes, a client that was refused is still read from, so that the answer
 /// reaches it before the reset that unread bytes would cause (RFC 9112, section 9.6).

@@ -12,9 +12,10 @@ use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::RequestHead;
 use crate::access_log::{self, RequestLine};
+use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::upstream::{Session, connect_failure};
-use crate::worker::{Lease, Phase};
+use crate::worker::Phase;
 
 /// Why an attempt gave no response to send on.
 pub(super) struct Failure {

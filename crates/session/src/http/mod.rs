@@ -13,16 +13,18 @@ mod head;
 mod mux;
 mod pump;
 mod request;
+mod respond;
 mod response;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use crate::deadline::Deadline;
+use crate::door::Door;
 use crate::proxy_protocol::{self, Accepted};
 use crate::reason::Reason;
 use crate::socket::Socket;
-use crate::worker::{ClientHashes, Door, Worker};
+use crate::worker::{ClientHashes, Worker};
 use connection::ClientConnection;
 pub(crate) use mux::MuxSessions;
 

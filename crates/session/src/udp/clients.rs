@@ -13,8 +13,10 @@ use super::batch::Ends;
 use super::queue;
 use super::ready::ReadySet;
 use crate::access_log::{self, FlowLine};
+use crate::door::{Door, DoorGuard};
+use crate::lease::Lease;
 use crate::reason::Reason;
-use crate::worker::{ClientHashes, Door, DoorGuard, Lease, TaskGuard, Worker};
+use crate::worker::{ClientHashes, TaskGuard, Worker};
 
 /// A client address that has sent something.
 pub(super) struct Client {

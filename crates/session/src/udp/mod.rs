@@ -26,8 +26,9 @@ use equipoise_core::Generation;
 use tokio::io::unix::AsyncFd;
 
 use crate::deadline::Deadline;
+use crate::door::Door;
 use crate::reason::Reason;
-use crate::worker::{Door, Phase, Worker};
+use crate::worker::{Phase, Worker};
 use batch::BATCH;
 use clients::Clients;
 use ready::ReadySet;

@@ -10,8 +10,9 @@ use super::ticket::{HandOver, Lost, Slot, State, Ticket};
 use crate::http::attempt::Outgoing;
 use crate::http::connection::{After, ClientConnection};
 use crate::http::exchange::Reached;
+use crate::lease::Lease;
 use crate::reason::Reason;
-use crate::worker::{Lease, Phase};
+use crate::worker::Phase;
 
 /// What became of a request that was put on a shared session.
 pub(in crate::http) enum Shared {

@@ -16,11 +16,12 @@ use crate::deadline::Deadline;
 use crate::http::head::{Framing, HeadScanner};
 use crate::http::pump::{Pump, Shape, poll_fill};
 use crate::http::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
+use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::snapshot::BackendView;
 use crate::stats::count_status;
 use crate::upstream::Session;
-use crate::worker::{Lease, Phase, Worker};
+use crate::worker::{Phase, Worker};
 
 /// A response that leaves more than this unsent, or is longer, is not for a shared session.
 const LARGE_BYTES: u64 = 64 << 10;

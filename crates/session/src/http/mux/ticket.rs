@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
+use crate::door::Door;
 use crate::http::pump::Pump;
 use crate::http::response::ResponseHead;
+use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::stats::count_status;
 use crate::upstream::Session;
-use crate::worker::{Door, Lease};
 
 /// One client connection's place in a session's queue; used again for each of its requests.
 pub(in crate::http) struct Ticket {

@@ -1,0 +1,90 @@
+//! A front door on a data-plane thread.
+#![allow(
+    clippy::redundant_allocation,
+    reason = "the outer Rc is cloned per request without touching the count that threads share"
+)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::reason::Reason;
+use crate::snapshot::FrontDoorView;
+use crate::stats::FrontDoorStats;
+
+/// A front door on this thread: its newest configuration, and whether it is being closed.
+pub(crate) struct Door {
+    view: RefCell<Rc<Arc<FrontDoorView>>>,
+    pub(crate) closing: Cell<bool>,
+    pub(crate) open: Cell<usize>,
+    pub(crate) room: Notify,
+    closed: Notify,
+    thread: usize,
+}
+
+impl Door {
+    pub(crate) fn new(view: Arc<FrontDoorView>, thread: usize) -> Rc<Door> {
+        Rc::new(Door {
+            view: RefCell::new(Rc::new(view)),
+            closing: Cell::new(false),
+            open: Cell::new(0),
+            room: Notify::new(),
+            closed: Notify::new(),
+            thread,
+        })
+    }
+
+    pub(crate) fn update(&self, view: Arc<FrontDoorView>) {
+        *self.view.borrow_mut() = Rc::new(view);
+    }
+
+    pub(crate) fn view(&self) -> Rc<Arc<FrontDoorView>> {
+        self.view.borrow().clone()
+    }
+
+    /// Takes nothing new from now on.
+    pub(crate) fn close(&self) {
+        self.closing.set(true);
+        self.closed.notify_one();
+        self.room.notify_one();
+    }
+
+    /// Resolves when the door closes; one task waits for it.
+    pub(crate) async fn closed(&self) {
+        while !self.closing.get() {
+            self.closed.notified().await;
+        }
+    }
+
+    /// Counts one more connection (or UDP client) until the guard is dropped.
+    pub(crate) fn enter(self: &Rc<Self>) -> DoorGuard {
+        self.open.set(self.open.get() + 1);
+        let view = self.view();
+        view.stats.shard(self.thread).connections.add(1);
+        view.stats.shard(self.thread).connections_open.add(1);
+        DoorGuard(self.clone())
+    }
+
+    /// Runs `f` on this thread's counters.
+    pub(crate) fn stats<T>(&self, f: impl FnOnce(&FrontDoorStats) -> T) -> T {
+        f(self.view.borrow().stats.shard(self.thread))
+    }
+
+    /// Counts a refusal or loss.
+    pub(crate) fn dropped(&self, reason: Reason) {
+        self.stats(|stats| stats.drops[reason as usize].add(1));
+    }
+}
+
+/// Keeps a connection counted at its door.
+pub(crate) struct DoorGuard(Rc<Door>);
+
+impl Drop for DoorGuard {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.stats(|stats| stats.connections_open.sub(1));
+        self.0.room.notify_one();
+    }
+}

@@ -1,0 +1,182 @@
+//! Passing a response on to the client, or what becomes of the connection after 101.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::attempt::{Answered, Outgoing, Upstream};
+use super::connection::{After, ClientConnection};
+use super::pump::{Pump, PumpError, Shape};
+use super::response::ResponseHead;
+use crate::lease::Lease;
+use crate::reason::Reason;
+use crate::relay::relay;
+use crate::stats::count_status;
+
+impl ClientConnection {
+    /// Sends the response whose head is in `answer` and whose body begins in `upstream.input`, or what is
+    /// left of its body.
+    pub(super) async fn respond(
+        &mut self,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        head: ResponseHead,
+        body: Option<Pump>,
+        answer: &mut Vec<u8>,
+    ) -> Answered {
+        let status = head.status;
+        self.door.stats(|stats| count_status(&stats.responses, status));
+        count_status(&upstream.lease.stats().responses, status);
+        if status == 101 {
+            // Boxed, as all that is rare: an idle connection's task is as large as its largest moment.
+            return Box::pin(self.tunnel(upstream, outgoing, answer)).await;
+        }
+        let shape = Shape::of_response(head.framing, &outgoing.head);
+        let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
+        let drained = match &mut upstream.input {
+            Some(input) => download.drain_into(input, answer),
+            None => Ok(()),
+        };
+        if upstream.input.as_ref().is_some_and(|input| input.is_empty()) {
+            upstream.input = None;
+        }
+        let mut sending = Sending { sent: 0, download, drained, armed: false };
+        let result =
+            poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
+        let (after, failed) = match result {
+            Ok(()) if head.closes_client || !outgoing.upload.is_done() => (After::Close, None),
+            Ok(()) => (After::KeepAlive, None),
+            Err(reason) => {
+                self.door.dropped(reason);
+                (After::Abort, Some(reason))
+            }
+        };
+        let ended = Instant::now();
+        Answered { after, status, failed, session: None, took: Duration::ZERO, ended }
+    }
+
+    /// Sends the 101 in `answer`, and then bytes both ways until the connection ends.
+    async fn tunnel(
+        &mut self,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        answer: &[u8],
+    ) -> Answered {
+        upstream.reusable = false;
+        let mut sent = 0;
+        let result = poll_fn(|cx| {
+            // The request may not be through yet, and the other protocol begins after it.
+            if let Err(reason) = self.poll_request(cx, upstream, outgoing) {
+                return Poll::Ready(Err(reason));
+            }
+            match self.poll_send(cx, answer, &mut sent) {
+                Poll::Ready(Ok(())) if outgoing.upload.is_done() => Poll::Ready(Ok(())),
+                Poll::Ready(Err(reason)) => Poll::Ready(Err(reason)),
+                _ => match self.interruption(upstream.lease, Reason::ClientStalled) {
+                    Some(reason) => Poll::Ready(Err(reason)),
+                    None => Poll::Pending,
+                },
+            }
+        });
+        let failed = match result.await {
+            Ok(()) => {
+                let end = relay(
+                    &self.worker,
+                    &self.door,
+                    upstream.lease,
+                    &self.client,
+                    &mut upstream.session,
+                    self.input.take(),
+                    upstream.input.take(),
+                    &self.deadline,
+                    self.door.view().config.timeouts.idle,
+                );
+                // The relay has counted its reason.
+                end.await;
+                None
+            }
+            Err(reason) => {
+                self.door.dropped(reason);
+                Some(reason)
+            }
+        };
+        let (took, ended) = (Duration::ZERO, Instant::now());
+        Answered { after: After::Abort, status: 101, failed, session: None, took, ended }
+    }
+
+    fn poll_respond(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: &mut Upstream<'_>,
+        outgoing: &mut Outgoing,
+        answer: &[u8],
+        sending: &mut Sending,
+    ) -> Poll<Result<(), Reason>> {
+        let sent_before = sending.sent;
+        if let Poll::Ready(Err(reason)) = self.poll_send(cx, answer, &mut sending.sent) {
+            return Poll::Ready(Err(reason));
+        }
+        let mut moved = (sending.sent - sent_before) as u64;
+        if sending.sent == answer.len() {
+            if let Err(error) = &sending.drained {
+                return Poll::Ready(Err(response_fault(error)));
+            }
+            let (worker, from) = (&self.worker, &upstream.session.socket);
+            let pumped = sending.download.poll(cx, from, &mut upstream.input, worker, &self.client);
+            let count = sending.download.take_moved();
+            self.door.stats(|stats| stats.bytes_out.add(count));
+            upstream.lease.stats().bytes_in.add(count);
+            moved += count;
+            if let Poll::Ready(result) = pumped {
+                return Poll::Ready(result.map_err(|error| response_fault(&error)));
+            }
+        }
+        if !outgoing.upload.is_done() {
+            // The response is what counts now; an upload that fails ends with the connection.
+            let _ = self.poll_request(cx, upstream, outgoing);
+        }
+        if moved > 0 || !sending.armed {
+            sending.armed = true;
+            self.arm(Instant::now(), self.door.view().config.timeouts.idle);
+        }
+        let to_client = upstream.input.is_some()
+            || sending.download.holds_bytes()
+            || sending.sent < answer.len();
+        let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
+        match self.interruption(upstream.lease, overdue) {
+            Some(reason) => Poll::Ready(Err(reason)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Counts how a request went at its backend, and keeps its session.
+    pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
+        let now = answered.ended;
+        if let Some(session) = answered.session {
+            self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
+        }
+        match answered.failed {
+            Some(reason) => self.worker.backend_failed(lease, reason),
+            None => self.worker.backend_answered(lease, answered.status, answered.took, now),
+        }
+    }
+}
+
+/// The client side of a response.
+struct Sending {
+    /// Bytes of the answer that were sent.
+    sent: usize,
+    download: Pump,
+    /// Whether what was read with the head was well-formed.
+    drained: Result<(), PumpError>,
+    armed: bool,
+}
+
+/// What a body that cannot be moved to the client means.
+fn response_fault(error: &PumpError) -> Reason {
+    match error {
+        PumpError::Source => Reason::UpstreamClosed,
+        PumpError::Malformed | PumpError::TooLarge => Reason::UpstreamMalformed,
+        PumpError::Sink => Reason::ClientGone,
+    }
+}
