@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use socket2::{Domain, Type};
 
 use crate::config::Protocol;
 use crate::door::Door;
+use crate::reason::Reason;
 use crate::socket::{self, Socket};
 use crate::worker::Worker;
 use crate::{http, tcp, udp};
@@ -65,7 +66,8 @@ pub(crate) async fn accept(
     listener: OwnedFd,
 ) -> io::Result<()> {
     let listener = socket::watch(listener)?;
-    let mut paused = false;
+    let last = last_descriptor_for_clients();
+    let (mut paused, mut scarce) = (false, false);
     loop {
         let limit = door.view().config.limits.connections_max;
         if door.open.get() >= limit {
@@ -85,9 +87,18 @@ pub(crate) async fn accept(
             ready = listener.readable() => ready?,
         };
         for _ in 0..BURST {
-            match socket::accept(listener.as_raw_fd()) {
+            // Clients may not have the last descriptors: who is inside could then not be served.
+            if scarce {
+                scarce = next_descriptor(listener.get_ref()).is_ok_and(|next| next >= last);
+            }
+            let accepted = match scarce {
+                true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+                false => socket::accept(listener.as_raw_fd()),
+            };
+            match accepted {
                 Ok((fd, peer)) => {
                     paused = false;
+                    scarce = fd.as_raw_fd() >= last;
                     serve(&worker, &door, fd, peer);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -95,12 +106,7 @@ pub(crate) async fn accept(
                     break;
                 }
                 Err(error) if is_exhaustion(&error) => {
-                    door.stats(|stats| stats.accept_pauses.add(1));
-                    if !std::mem::replace(&mut paused, true) {
-                        let door = &door.view().config.name;
-                        tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
-                    }
-                    tokio::time::sleep(PAUSE).await;
+                    pause(&door, &error, std::mem::replace(&mut paused, true)).await;
                     break;
                 }
                 // The connection died in the queue, or the kernel reports a network error of it.
@@ -114,6 +120,33 @@ pub(crate) async fn accept(
     }
 }
 
+/// Rests because something has run out; says so unless it said so before.
+async fn pause(door: &Door, error: &io::Error, said: bool) {
+    door.stats(|stats| stats.accept_pauses.add(1));
+    if !said {
+        let door = &door.view().config.name;
+        tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
+    }
+    tokio::time::sleep(PAUSE).await;
+}
+
+/// Descriptors that clients leave to upstream sessions, the API and log files: an eighth of the
+/// process's limit, and at least this many.
+const SPARE_MIN: u64 = 24;
+
+/// The descriptor from which on clients are kept out. The kernel gives out the lowest that is free, so
+/// that one beyond the line means that all below it are taken.
+fn last_descriptor_for_clients() -> RawFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let line = limit.map(|limit| limit.saturating_sub(SPARE_MIN.max(limit / 8)));
+    line.and_then(|line| RawFd::try_from(line).ok()).unwrap_or(RawFd::MAX)
+}
+
+/// The lowest descriptor that is free.
+fn next_descriptor(listener: &impl AsFd) -> io::Result<RawFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(listener.as_fd(), 0)?.as_raw_fd())
+}
+
 fn is_exhaustion(error: &io::Error) -> bool {
     let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error.raw_os_error().is_some_and(|code| exhausted.contains(&code))
@@ -121,6 +154,7 @@ fn is_exhaustion(error: &io::Error) -> bool {
 
 fn serve(worker: &Rc<Worker>, door: &Rc<Door>, fd: OwnedFd, peer: SocketAddr) {
     let Ok(socket) = Socket::new(fd) else {
+        door.dropped(Reason::OutOfResources);
         return;
     };
     let (worker, door) = (worker.clone(), door.clone());

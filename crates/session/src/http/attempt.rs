@@ -69,6 +69,8 @@ pub(super) struct Upstream<'a> {
     pub(super) sent: usize,
     /// The backend takes no more; it may still have answered.
     pub(super) deaf: bool,
+    /// The backend ended with a reset, not in good order.
+    pub(super) was_reset: bool,
     /// What was read from it and not yet used.
     pub(super) input: Option<Buffer>,
     /// Bytes written on the session before this request.
@@ -85,9 +87,10 @@ impl Upstream<'_> {
     /// What it means that no response head came.
     fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
         let lost = reason == Reason::UpstreamClosed && self.input.is_none();
-        let repeatable = || {
-            outgoing.head.is_idempotent || self.session.nothing_arrived_since(self.written_before)
-        };
+        // After a reset the count is not to be believed: the kernel drops what the reset acknowledges.
+        let never_left =
+            || !self.was_reset && self.session.nothing_arrived_since(self.written_before);
+        let repeatable = || outgoing.head.is_idempotent || never_left();
         let may_retry = lost && !outgoing.streamed && repeatable();
         Failure { reason, may_retry, stale: lost && self.session.reused }
     }
@@ -122,6 +125,7 @@ impl ClientConnection {
             session,
             sent: 0,
             deaf: false,
+            was_reset: false,
             input: None,
             reusable: true,
             waiting_since: begun,
@@ -145,8 +149,9 @@ impl ClientConnection {
             lease: &hand_over.lease,
             written_before: hand_over.session.written,
             session: hand_over.session,
-            sent: outgoing.first.len(),
+            sent: outgoing.first.len().saturating_sub(hand_over.unsent),
             deaf: false,
+            was_reset: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
             waiting_since: Instant::now(),
@@ -260,7 +265,10 @@ impl ClientConnection {
             if let Ok(count) = read {
                 upstream.lease.stats().bytes_in.add(count as u64);
             }
-            return Poll::Ready(read.map_err(|_| Reason::UpstreamClosed));
+            return Poll::Ready(read.map_err(|error| {
+                upstream.was_reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+                Reason::UpstreamClosed
+            }));
         }
         let uploaded = outgoing.upload.is_done();
         if upstream.watch == Watch::Later && uploaded && self.deadline.is_past() {

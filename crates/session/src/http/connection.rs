@@ -32,8 +32,10 @@ pub(crate) enum After {
     KeepAlive,
     /// The response told the client that it closes.
     Close,
-    /// Nothing more can be said to the client.
+    /// A response was cut, or cannot be given: the client must not take what it has for complete.
     Abort,
+    /// The connection was a tunnel, and has ended as it should.
+    Over,
 }
 
 /// One client's connection.
@@ -82,7 +84,11 @@ impl ClientConnection {
                     Box::pin(self.linger()).await;
                     break;
                 }
-                After::Abort => break,
+                After::Abort => {
+                    self.client.reset_on_close();
+                    break;
+                }
+                After::Over => break,
             }
         }
     }

@@ -147,11 +147,14 @@ impl ClientConnection {
             if let Some(logged) = &mut self.logged {
                 logged.backend = Some(lease.backend().name.clone());
             }
+            let most = lease.pool().options.retries;
             let (attempt, lease) = match self.put(lease, outgoing, begun, &mut tries).await {
                 Shared::Done(reached) => return Ok(reached),
                 Shared::Failed(reason) => return Err(reason),
                 Shared::Lost(lost) => {
-                    tries.lost(lost);
+                    if !tries.lost(lost, most) {
+                        return Err(Reason::UpstreamClosed);
+                    }
                     self.door.stats(|stats| stats.retries.add(1));
                     continue;
                 }
@@ -276,14 +279,16 @@ impl ClientConnection {
 }
 
 impl Tries {
-    /// Notes that a shared session ended before it answered.
-    fn lost(&mut self, lost: Lost) {
+    /// Notes that a shared session ended before it answered; false if that used up the last of the
+    /// `most` retries.
+    fn lost(&mut self, lost: Lost, most: u32) -> bool {
         match lost {
             Lost::Behind => {}
             Lost::Unsent => self.shares = 0,
             Lost::NextOnUsed => (self.shares, self.fresh) = (0, true),
             Lost::NextOnNew => (self.shares, self.retries) = (0, self.retries + 1),
         }
+        self.retries <= most
     }
 }
 

@@ -56,6 +56,8 @@ enum Left {
     Chunked(ChunkReader),
     UntilClose,
     Nothing,
+    /// It failed, and never goes on: what was read once must not be read again, as something else.
+    Broken,
 }
 
 /// A body on its way.
@@ -125,6 +127,12 @@ impl Pump {
         input: &mut Buffer,
         to: &mut Vec<u8>,
     ) -> Result<(), PumpError> {
+        let result = self.drain(input, to);
+        self.break_off(&result);
+        result
+    }
+
+    fn drain(&mut self, input: &mut Buffer, to: &mut Vec<u8>) -> Result<(), PumpError> {
         while !input.is_empty() && !matches!(self.left, Left::Nothing) {
             if self.shape == Shape::Same {
                 let count = self.check(input)?;
@@ -148,6 +156,28 @@ impl Pump {
         worker: &Worker,
         to: &Socket,
     ) -> Poll<Result<(), PumpError>> {
+        let result = ready!(self.poll_on(cx, from, input, worker, to));
+        self.break_off(&result);
+        Poll::Ready(result)
+    }
+
+    fn break_off(&mut self, result: &Result<(), PumpError>) {
+        if result.is_err() {
+            self.left = Left::Broken;
+        }
+    }
+
+    fn poll_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Socket,
+        input: &mut Option<Buffer>,
+        worker: &Worker,
+        to: &Socket,
+    ) -> Poll<Result<(), PumpError>> {
+        if matches!(self.left, Left::Broken) {
+            return Poll::Ready(Err(PumpError::Malformed));
+        }
         loop {
             if let Some(splice) = &mut self.splice {
                 let before = splice.remaining();
@@ -237,6 +267,7 @@ impl Pump {
     fn check(&mut self, bytes: &[u8]) -> Result<usize, PumpError> {
         match &mut self.left {
             Left::Nothing => Ok(0),
+            Left::Broken => Err(PumpError::Malformed),
             Left::UntilClose => Ok(bytes.len()),
             Left::Length(left) => {
                 let count = (bytes.len() as u64).min(*left);

@@ -54,7 +54,9 @@ pub(crate) fn read_request(
 ) -> Result<Option<RequestHead>, Reason> {
     let limits = &origin.door.limits;
     let Some(bytes) = scanner.find_end(input).map_err(|_| Reason::RequestMalformed)? else {
-        let first_is_odd = input.first().is_some_and(|byte| !byte.is_ascii_alphabetic());
+        // A lone CR may be half of an empty line.
+        let first_is_odd =
+            input != b"\r" && input.first().is_some_and(|byte| !byte.is_ascii_alphabetic());
         return match input.len() > limits.head_bytes_max {
             true => Err(Reason::RequestHeadTooLarge),
             false if first_is_odd => Err(Reason::RequestMalformed),
@@ -227,7 +229,9 @@ impl<'a> Target<'a> {
         if authority.is_empty() || !is_authority(authority.as_bytes()) {
             return Err(Reason::RequestMalformed);
         }
-        if fields.host.is_some() && !authority.as_bytes().eq_ignore_ascii_case(host) {
+        let same =
+            without_port_80(authority.as_bytes()).eq_ignore_ascii_case(without_port_80(host));
+        if fields.host.is_some() && !same {
             return Err(Reason::RequestHost);
         }
         // OPTIONS without a path asks about the server as a whole (RFC 9112, section 3.2.4).
@@ -235,6 +239,10 @@ impl<'a> Target<'a> {
         let needs_slash = !path.starts_with(['/', '*']);
         Ok(Target { path, needs_slash, host: authority.as_bytes() })
     }
+}
+
+fn without_port_80(authority: &[u8]) -> &[u8] {
+    authority.strip_suffix(b":80").unwrap_or(authority)
 }
 
 fn strip_scheme(target: &str) -> Option<&str> {

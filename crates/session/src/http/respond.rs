@@ -101,7 +101,8 @@ impl ClientConnection {
             }
         };
         let (took, ended) = (Duration::ZERO, Instant::now());
-        Answered { after: After::Abort, status: 101, failed, session: None, took, ended }
+        let after = if failed.is_some() { After::Abort } else { After::Over };
+        Answered { after, status: 101, failed, session: None, took, ended }
     }
 
     fn poll_respond(
@@ -132,8 +133,10 @@ impl ClientConnection {
             }
         }
         if !outgoing.upload.is_done() {
-            // The response is what counts now; an upload that fails ends with the connection.
-            let _ = self.poll_request(cx, upstream, outgoing);
+            // The response is what counts now; an upload that fails ends with both connections.
+            if self.poll_request(cx, upstream, outgoing).is_err() {
+                (upstream.deaf, upstream.reusable) = (true, false);
+            }
         }
         if moved > 0 || !sending.armed {
             sending.armed = true;

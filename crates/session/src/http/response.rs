@@ -132,6 +132,8 @@ fn write_response(
         let keep = match field {
             Field::Connection | Field::HopByHop => false,
             Field::Upgrade => read.status == 101 || read.status == 426,
+            // RFC 9110, section 8.6: these have none.
+            Field::ContentLength => !matches!(read.status, 100..=199 | 204),
             // An HTTP/1.0 client gets the payload alone, up to the close.
             Field::TransferEncoding => !http10,
             _ => true,

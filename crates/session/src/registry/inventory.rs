@@ -5,7 +5,7 @@ use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
-use crate::config::{BackendConfig, FrontDoor, PoolConfig, SessionConfig};
+use crate::config::{BackendConfig, FrontDoor, PoolConfig, Protocol, SessionConfig};
 use crate::health::{BackendHealth, CheckReport, ramp};
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
@@ -267,9 +267,9 @@ impl Reload {
         let changed: &mut Changed = &mut self.changes.front_doors;
         for config in wanted {
             let pool = pool_of(config, pools)?;
-            let same = |d: &FrontDoorEntry| {
-                (d.config.protocol, d.config.listen) == (config.protocol, config.listen)
-            };
+            // Its sockets stay open, so that it may go over from TCP to HTTP, but not to UDP.
+            let sockets = |c: &FrontDoor| (c.protocol == Protocol::Udp, c.listen);
+            let same = |d: &FrontDoorEntry| sockets(&d.config) == sockets(config);
             let config = config.clone();
             front_doors.push(match claim(&mut old, same) {
                 Some(before) => {

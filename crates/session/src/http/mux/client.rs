@@ -46,8 +46,8 @@ impl ClientConnection {
         let ticket = ticket.clone();
         *ticket.state.borrow_mut() = State::Waiting;
         ticket.begun.set(false);
-        // With a further request read already, the socket may stay silent.
-        ticket.wants_wake.set(self.input.is_some());
+        // With a further request read already, the socket may stay silent; a log line is due at the end.
+        ticket.wants_wake.set(self.input.is_some() || self.logged.is_some());
         match self.request_end {
             Some(end) => self.deadline.set(begun, end.saturating_duration_since(begun)),
             // The session's task looks after a backend that is slow.
@@ -59,6 +59,7 @@ impl ClientConnection {
             lease,
             begun,
             via: view.config.via,
+            end: 0,
             close: !outgoing.head.keep_alive,
             idle: view.config.timeouts.idle,
         };

@@ -53,8 +53,12 @@ pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
 }
 
 impl MuxSessions {
-    /// The session to the leased backend with the fewest requests, a new one while there may be more and
-    /// none is idle; `None` if all are full or the backend is paused.
+    /// The session to put a request for the leased backend on: an idle one, a new one while there may
+    /// be more, or the one with the fewest requests. `None` if it is better off alone: the backend is
+    /// paused, all are full, or the wait would be a slow response's.
+    ///
+    /// Gathering requests on few sessions as long as none waits noticeably was tried: larger batches,
+    /// but the backend and this thread then take turns, and a request cost a tenth more.
     fn choose(&self, worker: &Rc<Worker>, lease: &Lease, now: Instant) -> Option<Rc<MuxSession>> {
         let options = &lease.pool().options;
         let mut all = self.by_backend.borrow_mut();
@@ -70,7 +74,10 @@ impl MuxSessions {
             backend.sessions.push(session.clone());
             return Some(session);
         }
-        least.filter(|session| session.in_flight() < options.multiplex_depth).cloned()
+        least
+            .filter(|session| session.in_flight() < options.multiplex_depth)
+            .filter(|session| session.wait() < options.multiplex_slow)
+            .cloned()
     }
 
     /// Forgets backends that have no session left.

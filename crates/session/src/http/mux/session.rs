@@ -36,6 +36,10 @@ pub(super) struct MuxSession {
     open: Cell<bool>,
     /// A request was put on it before.
     used: Cell<bool>,
+    /// Bytes of all requests that were put on it.
+    pushed: Cell<u64>,
+    /// How long a response takes once it is next, nanoseconds; an average of the last few.
+    turn_ns: Cell<u64>,
 }
 
 impl MuxSession {
@@ -47,6 +51,8 @@ impl MuxSession {
             waker: RefCell::default(),
             open: Cell::new(true),
             used: Cell::new(false),
+            pushed: Cell::new(0),
+            turn_ns: Cell::new(0),
         });
         let task = run(worker.clone(), session.clone(), lease.backend().clone(), Times::of(lease));
         tokio::task::spawn_local(task);
@@ -61,8 +67,19 @@ impl MuxSession {
         self.queue.borrow().len()
     }
 
+    /// How long a request put on the queue now would wait for its turn.
+    pub(super) fn wait(&self) -> Duration {
+        Duration::from_nanos(self.turn_ns.get()).saturating_mul(self.in_flight() as u32)
+    }
+
+    /// Notes how long a response took once it was next.
+    fn took_turn(&self, took: Duration) {
+        let (old, new) = (self.turn_ns.get(), took.as_nanos() as u64);
+        self.turn_ns.set(old - old / 8 + new / 8);
+    }
+
     /// Puts a request on the queue.
-    pub(super) fn push(&self, slot: Slot, request: &[u8]) {
+    pub(super) fn push(&self, mut slot: Slot, request: &[u8]) {
         if self.used.replace(true) {
             slot.lease.stats().sessions_reused.add(1);
         }
@@ -74,6 +91,8 @@ impl MuxSession {
             waker.wake_by_ref();
         }
         out.extend_from_slice(request);
+        self.pushed.set(self.pushed.get() + request.len() as u64);
+        slot.end = self.pushed.get();
         self.queue.borrow_mut().push_back(slot);
     }
 
@@ -132,6 +151,7 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
         current: None,
         answer: Vec::new(),
         outstanding: 0,
+        next_since: Instant::now(),
         completed: 0,
         armed_for: None,
     };
@@ -162,6 +182,8 @@ struct Task {
     answer: Vec<u8>,
     /// Requests written, or being written, that have no response yet.
     outstanding: usize,
+    /// Since when the response at the front has been the next.
+    next_since: Instant,
     /// Responses passed on so far.
     completed: u64,
     /// What the deadline was last set for: an idle session, or the response after so many.
@@ -180,7 +202,7 @@ impl Task {
         if self.is_unasked() {
             return Poll::Ready(());
         }
-        self.poll_write(cx);
+        self.poll_write(cx, now);
         while let Poll::Ready(read) = self.poll_read(cx) {
             if !read || !self.pass_on(now) {
                 return Poll::Ready(());
@@ -198,13 +220,16 @@ impl Task {
 
     /// Writes what has gathered. A backend that takes no more may still have answered: its end is seen
     /// by reading.
-    fn poll_write(&mut self, cx: &mut Context<'_>) {
+    fn poll_write(&mut self, cx: &mut Context<'_>, now: Instant) {
         let Some(session) = &mut self.session else { return };
         loop {
             if self.written == self.writing.len() {
                 self.writing.clear();
                 self.written = 0;
                 mem::swap(&mut self.writing, &mut *self.shared.out.borrow_mut());
+                if self.outstanding == 0 {
+                    self.next_since = now;
+                }
                 self.outstanding = self.shared.queue.borrow().len();
                 if self.writing.is_empty() {
                     return;
@@ -234,7 +259,8 @@ impl Task {
     /// to be sent again.
     fn end(&mut self) {
         if self.current.take().is_some() {
-            self.cut(Reason::UpstreamClosed);
+            let removed = self.backend.live.cut.load(Relaxed);
+            self.cut(if removed { Reason::BackendRemoved } else { Reason::UpstreamClosed });
             self.outstanding -= 1;
         }
         self.shared.close(match (self.outstanding, self.completed) {
@@ -270,6 +296,12 @@ impl Task {
                                 slot.ticket.deliver(&self.answer);
                             }
                             self.answer.clear();
+                            if slot.ticket.leftover.borrow().len() as u64 > LARGE_BYTES {
+                                // Interim responses without end, to a client that does not read.
+                                drop(queue);
+                                self.refuse();
+                                return false;
+                            }
                             continue;
                         }
                         slot.ticket.begun.set(true);
@@ -332,6 +364,8 @@ impl Task {
         let Some(current) = self.current.take() else { return };
         let Some(slot) = self.shared.queue.borrow_mut().pop_front() else { return };
         self.completed += 1;
+        self.shared.took_turn(now.saturating_duration_since(self.next_since));
+        self.next_since = now;
         self.outstanding = self.outstanding.saturating_sub(1);
         let status = current.head.status;
         let stats = slot.lease.stats();
@@ -358,19 +392,25 @@ impl Task {
     /// Gives the session to the client at the front; the requests behind are sent again elsewhere.
     fn hand_over(&mut self, now: Instant) {
         let mut queue = self.shared.queue.borrow_mut();
-        let (Some(slot), Some(session)) = (queue.pop_front(), self.session.take()) else { return };
-        let shared = !queue.is_empty() || self.written < self.writing.len();
+        let (Some(slot), Some(mut session)) = (queue.pop_front(), self.session.take()) else {
+            return;
+        };
+        let behind = !queue.is_empty();
         drop(queue);
+        let shared = session.written > slot.end;
+        session.reused = self.completed > 0;
         self.outstanding = 0;
-        if shared {
+        if shared || behind {
             self.worker.mux.pause(self.backend.id, now);
         }
+        let unsent = slot.end.saturating_sub(session.written);
         let hand_over = HandOver {
             lease: slot.lease,
             session,
             input: self.input.take().filter(|input| !input.is_empty()),
             response: self.current.take().map(|current| (current.head, current.pump)),
             shared,
+            unsent: usize::try_from(unsent).unwrap_or(usize::MAX),
         };
         slot.ticket.tell(State::HandedOver(Box::new(hand_over)));
     }

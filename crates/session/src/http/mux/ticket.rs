@@ -70,7 +70,9 @@ pub(in crate::http) struct HandOver {
     pub(in crate::http) input: Option<Buffer>,
     /// The response's head and what is left of its body, if the head was read.
     pub(in crate::http) response: Option<(ResponseHead, Pump)>,
-    /// Requests of others are behind: the session ends with this response.
+    /// Bytes of the request that were not sent yet.
+    pub(in crate::http) unsent: usize,
+    /// Something of requests behind was sent: the session ends with this response.
     pub(in crate::http) shared: bool,
 }
 
@@ -168,6 +170,8 @@ pub(super) struct Slot {
     pub(super) begun: Instant,
     /// Add `Via` to the response.
     pub(super) via: bool,
+    /// Bytes put on the session up to the end of this request.
+    pub(super) end: u64,
     /// The client's connection ends with this response.
     pub(super) close: bool,
     /// The client's idle time-out.

@@ -59,7 +59,7 @@ fn the_same_address_in_two_pools_is_two_backends() {
 }
 
 #[test]
-fn a_front_door_is_the_same_by_its_protocol_and_address_and_keeps_its_counters() {
+fn a_front_door_is_the_same_by_its_socket_and_keeps_its_counters() {
     let now = Instant::now();
     let before = inventory(vec![pool("web", 1), pool("api", 1)], now);
     before.front_doors[0].stats.shard(0).requests.add(5);
@@ -71,8 +71,11 @@ fn a_front_door_is_the_same_by_its_protocol_and_address_and_keeps_its_counters()
     let (old, new) = (&before.front_doors, &after.front_doors);
     assert_eq!((new[0].id, new[0].pool), (old[0].id, 1));
     assert_eq!(new[0].stats.sum(|s| s.requests.get()), 5);
-    assert_ne!(new[1].id, old[1].id);
-    assert_eq!(changes.front_doors.changed, ["front"]);
+    assert_eq!(new[1].id, old[1].id, "TCP and HTTP listen alike");
+    assert_eq!(changes.front_doors.changed, ["front", "http:127.0.0.1:8001"]);
+    wanted.front_doors[1].protocol = Protocol::Udp;
+    let (last, changes) = after.reloaded(&wanted, THREADS, now).unwrap();
+    assert_ne!(last.front_doors[1].id, old[1].id);
     assert_eq!(changes.front_doors.added.len(), 1);
     assert_eq!(changes.front_doors.removed, ["http:127.0.0.1:8001"]);
 }
