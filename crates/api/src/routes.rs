@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router, middleware};
@@ -88,7 +88,10 @@ async fn health<O: Operator>(State(operator): State<Arc<O>>) -> (StatusCode, Jso
     (status, Json(Liveness { phase }))
 }
 
-async fn scrape<O: Operator>(State(operator): State<Arc<O>>) -> Result<Response, Problem> {
+async fn scrape<O: Operator>(
+    State(operator): State<Arc<O>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let text = metrics::render(operator.metrics().await?).map_err(|error| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -96,7 +99,14 @@ async fn scrape<O: Operator>(State(operator): State<Arc<O>>) -> Result<Response,
             format!("the metrics could not be written as text: {error}"),
         )
     })?;
-    Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response())
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let (media_type, text) = match accept {
+        Some(accept) if accept.contains("application/openmetrics-text") => {
+            (metrics::OPEN_METRICS, text)
+        }
+        _ => (metrics::PLAIN_TEXT, metrics::to_plain_text(&text)),
+    };
+    Ok(([(header::CONTENT_TYPE, media_type)], text).into_response())
 }
 
 type BackendPath = Result<Path<(String, String)>, PathRejection>;

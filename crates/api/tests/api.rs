@@ -264,17 +264,24 @@ async fn web_pages_can_neither_read_nor_change() {
 }
 
 #[tokio::test]
-async fn metrics_are_served_as_openmetrics() {
+async fn metrics_are_served_as_openmetrics_to_who_asks_and_as_plain_text_to_others() {
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_tcp(listener, Arc::new(Recorder::default()), std::future::pending()));
-    let answer =
-        raw(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
-    assert!(
-        answer.contains("content-type: application/openmetrics-text; version=1.0.0"),
-        "{answer}"
-    );
-    assert!(answer.contains("\nequipoise_threads 3\n"), "{answer}");
+    let prometheus = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    for (accept, media_type, has_end) in [
+        (prometheus, "application/openmetrics-text; version=1.0.0", true),
+        ("Accept: text/plain;version=0.0.4\r\n", "text/plain; version=0.0.4", false),
+        ("", "text/plain; version=0.0.4", false),
+    ] {
+        let request = format!(
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{accept}Connection: close\r\n\r\n"
+        );
+        let answer = raw(address, &request).await;
+        assert!(answer.contains(&format!("content-type: {media_type}")), "{answer}");
+        assert!(answer.contains("\nequipoise_threads 3\n"), "{answer}");
+        assert_eq!(answer.ends_with("# EOF\n"), has_end, "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Type};
 
@@ -20,6 +20,9 @@ const BACKLOG: i32 = 4096;
 
 /// Accepting rests this long when descriptors or memory have run out.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often the log is told that accepting pauses, by each thread.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Accepted in a row before other tasks get their turn.
 const BURST: usize = 32;
@@ -67,7 +70,7 @@ pub(crate) async fn accept(
 ) -> io::Result<()> {
     let listener = socket::watch(listener)?;
     let last = last_descriptor_for_clients();
-    let (mut paused, mut scarce) = (false, false);
+    let (mut said, mut scarce) = (None, false);
     loop {
         let limit = door.view().config.limits.connections_max;
         if door.open.get() >= limit {
@@ -97,7 +100,6 @@ pub(crate) async fn accept(
             };
             match accepted {
                 Ok((fd, peer)) => {
-                    paused = false;
                     scarce = fd.as_raw_fd() >= last;
                     serve(&worker, &door, fd, peer);
                 }
@@ -106,7 +108,7 @@ pub(crate) async fn accept(
                     break;
                 }
                 Err(error) if is_exhaustion(&error) => {
-                    pause(&door, &error, std::mem::replace(&mut paused, true)).await;
+                    pause(&door, &error, &mut said).await;
                     break;
                 }
                 // The connection died in the queue, or the kernel reports a network error of it.
@@ -120,10 +122,11 @@ pub(crate) async fn accept(
     }
 }
 
-/// Rests because something has run out; says so unless it said so before.
-async fn pause(door: &Door, error: &io::Error, said: bool) {
+/// Rests because something has run out; says so, but not again within [`SAY_AGAIN`].
+async fn pause(door: &Door, error: &io::Error, said: &mut Option<Instant>) {
     door.stats(|stats| stats.accept_pauses.add(1));
-    if !said {
+    if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+        *said = Some(Instant::now());
         let door = &door.view().config.name;
         tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
     }

@@ -4,18 +4,23 @@
 //! beside them. A scrape sums the shards once, and a collector writes the sums down.
 
 mod collector;
+mod plain;
 mod process;
 mod reading;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
+pub(crate) use plain::to_plain_text;
 pub use reading::{
     BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading, TimeReading,
 };
 
 /// What [`render`] writes: OpenMetrics, which Prometheus asks for first.
-pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What [`to_plain_text`] makes of it, for everybody who does not ask for OpenMetrics.
+pub(crate) const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes a reading, and the process's own figures, as OpenMetrics text.
 ///
