@@ -153,6 +153,39 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
 }
 
 #[test]
+fn a_reload_turns_a_front_door_from_http_to_tcp_and_back_under_open_connections() {
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let a = HttpBackend::echo();
+    let instance = Instance::start("protocol", &backends(&[("a", &a)]));
+    let door = instance.door.address();
+    let as_http = config(&head(&instance.folder, &instance.api), door, &backends(&[("a", &a)]));
+    let as_tcp = as_http.replace("protocol = \"http\"", "protocol = \"tcp\"");
+    // Only HTTP tells the backend for whom it asks.
+    let is_http = |client: &mut Client| {
+        let seen = client.ask(REQUEST).expect("an answer").text();
+        seen.to_ascii_lowercase().contains("x-forwarded-for")
+    };
+    let mut first = Client::connect(door);
+    assert!(is_http(&mut first));
+    for round in 0..3 {
+        instance.folder.write("equipoise.toml", &as_tcp);
+        let (worked, said) = instance.command(&["reload"]);
+        assert!(worked, "{round}: {said}");
+        assert!(eventually(|| !is_http(&mut Client::connect(door))), "{round}: new ones are TCP");
+        assert!(is_http(&mut first), "{round}: an open connection lives on as it is");
+        let mut tunnel = Client::connect(door);
+        assert!(!is_http(&mut tunnel));
+
+        instance.folder.write("equipoise.toml", &as_http);
+        let (worked, said) = instance.command(&["reload"]);
+        assert!(worked, "{round}: {said}");
+        assert!(eventually(|| is_http(&mut Client::connect(door))), "{round}: new ones are HTTP");
+        assert!(is_http(&mut first), "{round}: an open connection lives on as it is");
+        assert!(!is_http(&mut tunnel), "{round}: an open connection lives on as it is");
+    }
+}
+
+#[test]
 fn a_front_door_that_cannot_be_opened_leaves_the_running_ones() {
     let a = HttpBackend::named("a");
     let instance = Instance::start("door", &backends(&[("a", &a)]));

@@ -126,6 +126,7 @@ impl ClientConnection {
                 // Some clients send an empty line after a body (RFC 9112, section 2.2).
                 while !begun && input.starts_with(b"\r\n") {
                     input.consume(2);
+                    scanner = HeadScanner::default();
                 }
                 if input.is_full() {
                     input.grow(config.limits.head_bytes_max + 1);
@@ -148,7 +149,9 @@ impl ClientConnection {
                     Err(reason) => return Next::Refused(reason),
                 }
                 self.drop_empty_input();
-                if self.input.is_some() && !std::mem::replace(&mut begun, true) {
+                // A lone CR may be half of an empty line: nothing has begun.
+                let begins = self.input.as_ref().is_some_and(|input| **input != *b"\r");
+                if begins && !std::mem::replace(&mut begun, true) {
                     self.deadline.set(Instant::now(), config.timeouts.header);
                 }
             }
