@@ -172,11 +172,7 @@ impl ClientConnection {
     ) -> Attempt {
         let lease = upstream.lease;
         let begun = upstream.waiting_since;
-        if outgoing.upload.is_done() {
-            self.arm(begun, WATCH_CLIENT_AFTER.min(lease.pool().options.response_timeout));
-        } else {
-            self.arm(begun, self.door.view().config.timeouts.idle);
-        }
+        self.wait_from(begun, upstream, outgoing);
         let (head, body) = match response {
             Some((head, body)) => (head, Some(body)),
             None => match self.response_head(upstream, outgoing, answer).await {
@@ -222,6 +218,7 @@ impl ClientConnection {
                         if input.is_empty() {
                             upstream.input = None;
                         }
+                        self.wait_from(Instant::now(), upstream, outgoing);
                         continue;
                     }
                     None if input.is_full() => input.grow(HEAD_BYTES_MAX + 1),
@@ -235,6 +232,17 @@ impl ClientConnection {
         }
     }
 
+    /// Waits for the rest of the request, or for the response, from `now` on.
+    fn wait_from(&self, now: Instant, upstream: &mut Upstream<'_>, outgoing: &Outgoing) {
+        (upstream.waiting_since, upstream.watch) = (now, Watch::Later);
+        if outgoing.upload.is_done() {
+            let bound = upstream.lease.pool().options.response_timeout;
+            self.arm(now, WATCH_CLIENT_AFTER.min(bound));
+        } else {
+            self.arm(now, self.door.view().config.timeouts.idle);
+        }
+    }
+
     /// Sends the 1xx head in `answer` to the client, if it can read one.
     async fn pass_interim(
         &mut self,
@@ -242,6 +250,7 @@ impl ClientConnection {
         answer: &mut Vec<u8>,
     ) -> Result<(), Reason> {
         if !outgoing.head.http10 {
+            self.arm(Instant::now(), self.door.view().config.timeouts.idle);
             let mut sent = 0;
             poll_fn(|cx| self.poll_send(cx, answer, &mut sent)).await?;
             self.door.stats(|stats| count_status(&stats.responses, 100));
