@@ -12,6 +12,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-api", &["equipoise-core"]),
     ("equipoise-session", &["equipoise-core"]),
     ("equipoise-core", &[]),
+    // Stand-alone: usable without the rest of the workspace.
+    ("equipoise-pog", &[]),
     ("equipoise-testkit", &[]),
     // The lab drives the binary from outside, as a user does.
     ("equipoise-lab-session-http", &[]),

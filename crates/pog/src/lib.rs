@@ -1,0 +1,27 @@
+#![doc = include_str!("../README.md")]
+
+mod block;
+mod builder;
+mod cell;
+mod controller;
+mod delta;
+mod error;
+mod forest;
+mod form;
+mod hash;
+mod key;
+mod memory;
+mod pog;
+mod sizes;
+mod union;
+
+pub use builder::PogBuilder;
+pub use cell::Cell;
+pub use controller::{PogController, Update};
+pub use delta::{CellWrite, Delta, Scope};
+pub use error::{ApplyError, BuildError, UpdateError};
+pub use form::{Fingerprint, Form, Plain};
+pub use hash::{FoldHash, KeyHash, LANES, Seed, SipHash13};
+pub use key::{FiveTupleV4, FiveTupleV6, Key, MacAddress, OpenFlowMatch};
+pub use pog::Pog;
+pub use sizes::{KEYS_MAX, Sizes};
