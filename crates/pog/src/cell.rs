@@ -32,7 +32,7 @@ pub trait Cell:
     const BITS: u32;
 
     /// The same cell where several threads or processes see it.
-    type Atomic: Send + Sync;
+    type Atomic: crate::publish::Shareable + Send + Sync;
 
     /// The low [`Self::BITS`] bits.
     fn truncate(bits: u64) -> Self;

@@ -87,6 +87,16 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         &self.pog
     }
 
+    /// What the last change means for data planes.
+    pub fn delta(&self) -> &Delta<C> {
+        &self.delta
+    }
+
+    /// Starts an empty delta.
+    pub(crate) fn begin(&mut self) {
+        self.delta.restart(self.pog.generation);
+    }
+
     /// Keys in the set.
     pub fn len(&self) -> usize {
         self.keys.len()

@@ -2,6 +2,8 @@
 
 mod lanes;
 mod sip;
+#[cfg(test)]
+mod tests;
 
 use crate::key::Key;
 pub use sip::SipHash13;
@@ -69,8 +71,8 @@ impl KeyHash for FoldHash {
 
     #[inline(always)]
     fn hash<K: Key + ?Sized>(&self, key: &K) -> u64 {
-        let mut state = self.seed.k0 ^ key.len() as u64;
-        for index in 0..key.len().div_ceil(8) {
+        let mut state = self.seed.k0 ^ key.byte_len() as u64;
+        for index in 0..key.byte_len().div_ceil(8) {
             state = fold(state ^ key.word(index), 0x9e37_79b9_7f4a_7c15 ^ self.seed.k1);
         }
         fold(state ^ self.seed.k1, 0xa076_1d64_78bd_642f)

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 ///
 /// impl Key for Device {
 ///     const FIXED_LEN: Option<usize> = Some(6);
-///     fn len(&self) -> usize { 6 }
+///     fn byte_len(&self) -> usize { 6 }
 ///     fn word(&self, _index: usize) -> u64 { u64::from(self.site) << 32 | u64::from(self.serial) }
 /// }
 /// ```
@@ -24,12 +24,11 @@ pub trait Key {
     const FIXED_LEN: Option<usize> = None;
 
     /// Length in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "an empty key is a key like any other")]
-    fn len(&self) -> usize;
+    fn byte_len(&self) -> usize;
 
     /// The bytes `8 * index ..` as a little-endian word; zeros where the key has ended.
     ///
-    /// Asked for `index < len().div_ceil(8)` only.
+    /// Asked for `index < byte_len().div_ceil(8)` only.
     fn word(&self, index: usize) -> u64;
 }
 
@@ -37,8 +36,8 @@ impl<K: Key + ?Sized> Key for &K {
     const FIXED_LEN: Option<usize> = K::FIXED_LEN;
 
     #[inline(always)]
-    fn len(&self) -> usize {
-        K::len(self)
+    fn byte_len(&self) -> usize {
+        K::byte_len(self)
     }
 
     #[inline(always)]
@@ -54,7 +53,7 @@ macro_rules! number {
             const FIXED_LEN: Option<usize> = Some(size_of::<$number>());
 
             #[inline(always)]
-            fn len(&self) -> usize {
+            fn byte_len(&self) -> usize {
                 size_of::<$number>()
             }
 
@@ -72,7 +71,7 @@ impl<const N: usize> Key for [u8; N] {
     const FIXED_LEN: Option<usize> = Some(N);
 
     #[inline(always)]
-    fn len(&self) -> usize {
+    fn byte_len(&self) -> usize {
         N
     }
 
@@ -91,8 +90,8 @@ impl<const N: usize> Key for [u8; N] {
 
 impl Key for [u8] {
     #[inline]
-    fn len(&self) -> usize {
-        <[u8]>::len(self)
+    fn byte_len(&self) -> usize {
+        self.len()
     }
 
     #[inline]
@@ -110,8 +109,8 @@ macro_rules! bytes_of {
         /// Its bytes.
         impl Key for $owner {
             #[inline]
-            fn len(&self) -> usize {
-                <[u8]>::len(self.as_ref())
+            fn byte_len(&self) -> usize {
+                <[u8] as Key>::byte_len(self.as_ref())
             }
 
             #[inline]
@@ -142,7 +141,7 @@ macro_rules! wire {
             const FIXED_LEN: Option<usize> = Some($bytes);
 
             #[inline(always)]
-            fn len(&self) -> usize {
+            fn byte_len(&self) -> usize {
                 $bytes
             }
 

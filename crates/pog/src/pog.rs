@@ -1,6 +1,6 @@
 //! The data plane: two arrays of cells and a hash.
 
-use crate::block;
+use crate::block::{self, Block};
 use crate::cell::Cell;
 use crate::delta::{Delta, Scope};
 use crate::error::ApplyError;
@@ -9,6 +9,9 @@ use crate::hash::{KeyHash, Seed, SipHash13};
 use crate::key::Key;
 use crate::memory;
 use crate::sizes::Sizes;
+
+/// Arrays up to this size are in a near cache anyway, and fetching ahead is work for nothing.
+const FETCH_BYTES_MIN: usize = 1 << 20;
 
 /// The data plane of Othello hashing: `tau(k) = A[ha(k)] xor B[hb(k)]`, with no keys stored.
 ///
@@ -111,13 +114,20 @@ impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
     /// Calls `each` with the position and the value of every key, a block of keys in flight at a time.
     #[inline(always)]
     pub(crate) fn values<K: Key>(&self, keys: &[K], mut each: impl FnMut(usize, C)) {
-        let fetch = |hash| {
-            let (a, b) = self.sizes.cells_of(hash);
-            memory::prefetch(&self.cells, a as usize);
-            memory::prefetch(&self.cells, b as usize);
+        let fetch_pays = self.cells.len() * size_of::<C>() > FETCH_BYTES_MIN;
+        let fetch = |block: &Block| {
+            if fetch_pays {
+                for (&a, &b) in block.a.iter().zip(&block.b) {
+                    memory::prefetch(&self.cells, a as usize);
+                    memory::prefetch(&self.cells, b as usize);
+                }
+            }
         };
-        block::ahead(&self.hash, keys, fetch, |position, hash| {
-            each(position, self.value(hash));
+        block::ahead(&self.hash, self.sizes, keys, fetch, |position, len, block| {
+            for at in 0..len {
+                let cells = self.cell(block.a[at]) ^ self.cell(block.b[at]);
+                each(position + at, cells ^ self.form.salt(block.hashes[at]));
+            }
             true
         });
     }

@@ -16,7 +16,7 @@ const _: () = assert!(CELLS_PER_KEY_MIN < CELLS_PER_KEY_BUILD);
 const _: () = assert!(CELLS_PER_KEY_RESIZE < CELLS_PER_KEY_END);
 
 /// Most keys that one POG holds: the arrays then have 2^32 - 1 cells.
-pub const KEYS_MAX: usize = (u32::MAX as u64 * 100 / CELLS_PER_KEY_RESIZE) as usize;
+pub const KEYS_MAX: usize = (u32::MAX as u64 * 100 / CELLS_PER_KEY_END) as usize;
 
 /// Lengths of the arrays A and B.
 ///
@@ -41,6 +41,11 @@ impl Sizes {
     /// For a table that has been growing or shrinking, and holds `keys` keys.
     pub fn for_change(keys: usize) -> Sizes {
         Sizes::of(keys, CELLS_PER_KEY_RESIZE)
+    }
+
+    /// The largest that `keys` keys, or fewer, ever have.
+    pub(crate) fn most(keys: usize) -> Sizes {
+        Sizes::of(keys, CELLS_PER_KEY_END)
     }
 
     fn of(keys: usize, cells_per_key: u64) -> Sizes {
@@ -90,8 +95,55 @@ impl Sizes {
     /// The low half of the hash is scaled to A, the high half to B: `half * length / 2^32`.
     #[inline(always)]
     pub fn cells_of(&self, hash: u64) -> (u32, u32) {
-        let a = (hash & 0xffff_ffff) * u64::from(self.a) >> 32;
-        let b = (hash >> 32) * u64::from(self.b) >> 32;
+        let a = ((hash & 0xffff_ffff) * u64::from(self.a)) >> 32;
+        let b = ((hash >> 32) * u64::from(self.b)) >> 32;
         (a as u32, self.a + b as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_within_bounds(sizes: Sizes, keys: usize) {
+        let cells = sizes.cells() as f64;
+        assert!(cells >= 2.67 * keys as f64 && cells < 4.0 * keys as f64, "{sizes:?} for {keys} keys");
+        assert!(sizes.fit(keys));
+        assert!(sizes.a().abs_diff(sizes.b()) <= 1);
+    }
+
+    #[test]
+    fn the_papers_bounds_hold_for_every_number_of_keys() {
+        let large = (17..KEYS_MAX.ilog2()).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+        for keys in (1..100_000).chain(large).chain([KEYS_MAX]) {
+            assert_within_bounds(Sizes::for_build(keys), keys);
+            assert_within_bounds(Sizes::for_change(keys), keys);
+        }
+    }
+
+    #[test]
+    fn without_keys_each_array_has_one_cell() {
+        for sizes in [Sizes::for_build(0), Sizes::for_change(0)] {
+            assert_eq!((sizes.a(), sizes.b()), (1, 1));
+            assert!(sizes.fit(0) && !sizes.fit(1));
+        }
+    }
+
+    #[test]
+    fn every_cell_of_an_array_is_reached_and_none_beyond() {
+        let sizes = Sizes::from_lengths(5, 3).unwrap();
+        assert_eq!(sizes.cells_of(0), (0, 5));
+        assert_eq!(sizes.cells_of(u64::MAX), (4, 7));
+        let at = |half: u64| sizes.cells_of(half << 32 | half);
+        let reached: std::collections::BTreeSet<_> =
+            (0..16).flat_map(|part| <[u32; 2]>::from(at(part << 28))).collect();
+        assert!(reached.into_iter().eq(0..8));
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused() {
+        assert_eq!(Sizes::from_lengths(0, 1), None);
+        assert_eq!(Sizes::from_lengths(1, 0), None);
+        assert_eq!(Sizes::from_lengths(u32::MAX, 1), None);
     }
 }

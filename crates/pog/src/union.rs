@@ -4,7 +4,7 @@
 //! needs of its parent is settled before it. Indices are random, which keeps the trees as low as linking at random
 //! would.
 
-use crate::block;
+use crate::block::{self, Block};
 use crate::cell::Cell;
 use crate::form::Form;
 use crate::hash::{KeyHash, Seed, random_at};
@@ -35,24 +35,25 @@ pub(crate) fn assign<C: Cell, H: KeyHash, F: Form, K: Key>(
     let cells = std::cell::Cell::from_mut(&mut cells[..]).as_slice_of_cells();
     let parents = std::cell::Cell::from_mut(parents).as_slice_of_cells();
     let mut cycle = None;
-    let fetch = |hash| {
-        let (a, b) = sizes.cells_of(hash);
-        prefetch(parents, a as usize);
-        prefetch(parents, b as usize);
-        prefetch(cells, a as usize);
-        prefetch(cells, b as usize);
-    };
-    block::ahead(hash, keys, fetch, |position, hash| {
-        let (a, b) = sizes.cells_of(hash);
-        let (a, to_a) = find(parents, cells, a);
-        let (b, to_b) = find(parents, cells, b);
-        if a == b {
-            cycle = Some(position);
-            return false;
+    let fetch = |block: &Block| {
+        for &index in block.a.iter().chain(&block.b) {
+            prefetch(parents, index as usize);
+            prefetch(cells, index as usize);
         }
-        let (parent, child) = if a < b { (a, b) } else { (b, a) };
-        parents[child as usize].set(parent);
-        cells[child as usize].set(to_a ^ to_b ^ taus[position] ^ form.salt(hash));
+    };
+    block::ahead(hash, *sizes, keys, fetch, |position, len, block| {
+        for at in 0..len {
+            let (a, to_a) = find(parents, cells, block.a[at]);
+            let (b, to_b) = find(parents, cells, block.b[at]);
+            if a == b {
+                cycle = Some(position + at);
+                return false;
+            }
+            let salt = form.salt(block.hashes[at]);
+            let (parent, child) = if a < b { (a, b) } else { (b, a) };
+            parents[child as usize].set(parent);
+            cells[child as usize].set(to_a ^ to_b ^ taus[position + at] ^ salt);
+        }
         true
     });
     if let Some(position) = cycle {
@@ -83,16 +84,16 @@ pub(crate) fn rebalance<C: Cell, H: KeyHash, F: Form, K: Key>(
 ) {
     reset(parents);
     let parents = std::cell::Cell::from_mut(parents).as_slice_of_cells();
-    let sizes = pog.sizes;
-    let fetch = |hash| {
-        let (a, b) = sizes.cells_of(hash);
-        prefetch(parents, a as usize);
-        prefetch(parents, b as usize);
+    let fetch = |block: &Block| {
+        for &index in block.a.iter().chain(&block.b) {
+            prefetch(parents, index as usize);
+        }
     };
-    block::ahead(&pog.hash, keys, fetch, |_, hash| {
-        let (a, b) = sizes.cells_of(hash);
-        let (a, b) = (root(parents, a), root(parents, b));
-        parents[a.max(b) as usize].set(a.min(b));
+    block::ahead(&pog.hash, pog.sizes, keys, fetch, |_, len, block| {
+        for at in 0..len {
+            let (a, b) = (root(parents, block.a[at]), root(parents, block.b[at]));
+            parents[a.max(b) as usize].set(a.min(b));
+        }
         true
     });
     for index in 0..parents.len() {

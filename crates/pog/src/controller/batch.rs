@@ -42,7 +42,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         updates: impl IntoIterator<Item = Update<K, C>>,
         outcomes: &mut Vec<Result<(), UpdateError>>,
     ) -> &Delta<C> {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         outcomes.clear();
         let mut waiting = std::collections::VecDeque::with_capacity(2 * AHEAD + 1);
         for update in updates {
@@ -108,7 +108,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         &mut self,
         entries: impl IntoIterator<Item = (K, C)>,
     ) -> Result<&Delta<C>, BuildError> {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         let known = self.keys.len();
         let mut taus = Vec::new();
         for (key, tau) in entries {

@@ -1,7 +1,9 @@
 //! New seeds, new sizes, new random cells.
 
+use std::cell::RefCell;
+
 use super::PogController;
-use crate::block;
+use crate::block::{self, Block};
 use crate::cell::Cell;
 use crate::delta::{Delta, Scope};
 use crate::error::BuildError;
@@ -19,7 +21,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// # Errors
     /// [`BuildError::NoSeed`]: nothing has changed.
     pub fn rebuild(&mut self) -> Result<&Delta<C>, BuildError> {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         self.rebuild_to(Sizes::for_build(self.keys.len()), None)?;
         self.finish();
         Ok(&self.delta)
@@ -28,7 +30,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// Draws the answers for all keys outside the set anew: every component is xored with a random value, every
     /// isolated cell is drawn. Afterwards their tau is uniform. Keys of the set keep theirs. O(n).
     pub fn rebalance(&mut self) -> &Delta<C> {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         let secret = self.random.next_seed();
         let mut parents = memory::filled(self.pog.sizes.cells(), 0);
         union::rebalance(&mut self.pog, &self.keys, &mut parents, secret);
@@ -99,15 +101,18 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// Makes the forest of all keys, under the image's seed and sizes.
     pub(super) fn link(&mut self) {
         self.forest.clear();
-        let (forest, sizes) = (std::cell::RefCell::new(&mut self.forest), self.pog.sizes);
-        let fetch = |hash| {
-            let (a, b) = sizes.cells_of(hash);
+        let forest = RefCell::new(&mut self.forest);
+        let fetch = |block: &Block| {
             let forest = forest.borrow();
-            forest.prefetch_vertex(a);
-            forest.prefetch_vertex(b);
+            for &vertex in block.a.iter().chain(&block.b) {
+                forest.prefetch_vertex(vertex);
+            }
         };
-        block::ahead(&self.pog.hash, &self.keys, fetch, |_, hash| {
-            forest.borrow_mut().push(sizes.cells_of(hash));
+        block::ahead(&self.pog.hash, self.pog.sizes, &self.keys, fetch, |_, len, block| {
+            let mut forest = forest.borrow_mut();
+            for at in 0..len {
+                forest.push((block.a[at], block.b[at]));
+            }
             true
         });
     }

@@ -22,7 +22,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// [`UpdateError::Duplicate`], [`UpdateError::Value`], [`UpdateError::Full`], [`UpdateError::Rebuild`]: nothing
     /// has changed.
     pub fn insert(&mut self, key: K, tau: C) -> Result<&Delta<C>, UpdateError> {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         self.insert_hashed(key, tau, None)?;
         self.finish();
         Ok(&self.delta)
@@ -39,7 +39,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     where
         K: Borrow<Q>,
     {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         self.delete_hashed(key, None)?;
         self.finish();
         Ok(&self.delta)
@@ -53,7 +53,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     where
         K: Borrow<Q>,
     {
-        self.delta.restart(self.pog.generation);
+        self.begin();
         self.alter_hashed(key, tau, None)?;
         self.finish();
         Ok(&self.delta)

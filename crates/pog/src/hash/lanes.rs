@@ -19,16 +19,14 @@ pub(super) fn sip13<K: Key>(seed: Seed, keys: &[K; LANES]) -> Words {
 
 /// The same operations on arrays, which the compiler turns into what vectors the target has.
 #[inline(always)]
-fn portable<K: Key>(seed: Seed, keys: &[K; LANES]) -> Words {
-    let len = keys[0].len();
+pub(super) fn portable<K: Key>(seed: Seed, keys: &[K; LANES]) -> Words {
+    let len = keys[0].byte_len();
     let mut v = start(seed).map(|word| [word; LANES]);
     for index in 0..len / 8 {
         absorb(&mut v, std::array::from_fn(|lane| keys[lane].word(index)));
     }
     absorb(&mut v, std::array::from_fn(|lane| last_word(&keys[lane], len)));
-    for lane in 0..LANES {
-        v[2][lane] ^= 0xff;
-    }
+    v[2] = v[2].map(|word| word ^ 0xff);
     round(&mut v);
     round(&mut v);
     round(&mut v);
@@ -47,20 +45,18 @@ fn absorb(v: &mut [Words; 4], words: Words) {
 }
 
 #[inline(always)]
-fn round(v: &mut [Words; 4]) {
-    for lane in 0..LANES {
-        let [mut a, mut b, mut c, mut d] = [v[0][lane], v[1][lane], v[2][lane], v[3][lane]];
-        a = a.wrapping_add(b);
-        c = c.wrapping_add(d);
-        b = b.rotate_left(13) ^ a;
-        d = d.rotate_left(16) ^ c;
-        a = a.rotate_left(32);
-        c = c.wrapping_add(b);
-        a = a.wrapping_add(d);
-        b = b.rotate_left(17) ^ c;
-        d = d.rotate_left(21) ^ a;
-        c = c.rotate_left(32);
-        [v[0][lane], v[1][lane], v[2][lane], v[3][lane]] = [a, b, c, d];
+fn round([v0, v1, v2, v3]: &mut [Words; 4]) {
+    for (((a, b), c), d) in v0.iter_mut().zip(v1).zip(v2).zip(v3) {
+        *a = a.wrapping_add(*b);
+        *c = c.wrapping_add(*d);
+        *b = b.rotate_left(13) ^ *a;
+        *d = d.rotate_left(16) ^ *c;
+        *a = a.rotate_left(32);
+        *c = c.wrapping_add(*b);
+        *a = a.wrapping_add(*d);
+        *b = b.rotate_left(17) ^ *c;
+        *d = d.rotate_left(21) ^ *a;
+        *c = c.rotate_left(32);
     }
 }
 
@@ -78,7 +74,7 @@ mod wide {
     #[target_feature(enable = "avx512f")]
     #[inline]
     pub(super) fn sip13<K: Key>(seed: Seed, keys: &[K; LANES]) -> Words {
-        let len = keys[0].len();
+        let len = keys[0].byte_len();
         let mut v = start(seed).map(|word| _mm512_set1_epi64(word as i64));
         for index in 0..len / 8 {
             absorb(&mut v, gather(std::array::from_fn(|lane| keys[lane].word(index))));

@@ -42,7 +42,7 @@ impl KeyHash for SipHash13 {
 
     #[inline(always)]
     fn hash<K: Key + ?Sized>(&self, key: &K) -> u64 {
-        let len = key.len();
+        let len = key.byte_len();
         let mut v = start(self.seed);
         for index in 0..len / 8 {
             absorb(&mut v, key.word(index));
