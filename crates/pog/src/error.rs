@@ -6,7 +6,9 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ApplyError {
     /// The change touched seed, sizes or all cells.
-    #[error("the change to generation {generation} is of the whole image: clone the controller's image instead")]
+    #[error(
+        "the change to generation {generation} is of the whole image: clone the controller's image instead"
+    )]
     Whole {
         /// The generation that the change leads to.
         generation: u64,
@@ -110,7 +112,9 @@ pub enum UpdateError {
         tau_bits: u32,
     },
     /// The table is full.
-    #[error("the set has {keys} keys, the most that it may hold: delete some, or raise PogBuilder::keys_max")]
+    #[error(
+        "the set has {keys} keys, the most that it may hold: delete some, or raise PogBuilder::keys_max"
+    )]
     Full {
         /// Keys of the set.
         keys: usize,

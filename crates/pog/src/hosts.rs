@@ -57,7 +57,10 @@ impl HostTable {
     /// # Panics
     /// If `bits` is not in `1..=16` ([`TABLE_BITS_MAX`]).
     pub fn new(bits: u32) -> HostTable {
-        assert!((1..=TABLE_BITS_MAX).contains(&bits), "a host table has 2^1 to 2^16 entries, not 2^{bits}");
+        assert!(
+            (1..=TABLE_BITS_MAX).contains(&bits),
+            "a host table has 2^1 to 2^16 entries, not 2^{bits}"
+        );
         HostTable { entries: vec![NO_HOST; 1 << bits] }
     }
 
@@ -117,7 +120,8 @@ impl HostTable {
             }
             wanting.push((host, target.saturating_sub(now(host))));
         }
-        let mut report = Moved { least: wanting.iter().map(|(_, count)| count).sum(), ..Moved::default() };
+        let mut report =
+            Moved { least: wanting.iter().map(|(_, count)| count).sum(), ..Moved::default() };
         let mut wanting = wanting.into_iter().filter(|(_, count)| *count > 0).peekable();
         for (entry, host) in self.entries.iter_mut().enumerate() {
             let surplus = surplus.get_mut(host).expect("every host of the table was counted");

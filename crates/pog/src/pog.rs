@@ -21,7 +21,7 @@ const FETCH_BYTES_MIN: usize = 1 << 20;
 /// # Source
 /// Yu, Belazzougui, Qian, Zhang, "Memory-efficient and ultra-fast network lookup and forwarding using Othello
 /// hashing", 2018; as the data plane of SDLB: Yu, Li, Qian, MECOMM 2017. Deviates: see [`Sizes`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Pog<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     pub(crate) hash: H,
     pub(crate) form: F,
@@ -29,6 +29,31 @@ pub struct Pog<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     /// A followed by B: `sizes.cells()` of them.
     pub(crate) cells: Vec<C>,
     pub(crate) generation: u64,
+}
+
+impl<C: Cell, H: KeyHash, F: Form> Clone for Pog<C, H, F> {
+    fn clone(&self) -> Self {
+        let mut cells = memory::reserved(self.cells.len());
+        cells.extend_from_slice(&self.cells);
+        Pog {
+            hash: self.hash,
+            form: self.form,
+            sizes: self.sizes,
+            cells,
+            generation: self.generation,
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        if self.cells.capacity() < source.cells.len() {
+            *self = source.clone();
+            return;
+        }
+        let Pog { hash, form, sizes, cells, generation } = source;
+        self.cells.clear();
+        self.cells.extend_from_slice(cells);
+        (self.hash, self.form, self.sizes, self.generation) = (*hash, *form, *sizes, *generation);
+    }
 }
 
 impl<C: Cell, H: KeyHash> Pog<C, H, Plain> {

@@ -86,13 +86,17 @@ pub enum SdlbError {
     #[error("host {0} is there already: use set_capacity to change it")]
     HostExists(HostId),
     /// The host leaves.
-    #[error("host {0} is leaving and takes no new keys: choose another, or let it join again with set_capacity")]
+    #[error(
+        "host {0} is leaving and takes no new keys: choose another, or let it join again with set_capacity"
+    )]
     Leaving(HostId),
     /// The keys to merge are on different hosts.
     #[error("the keys are on hosts {0} and {1}: only keys of one host can share an entry")]
     DifferentHosts(HostId, HostId),
     /// Every entry is used by a key.
-    #[error("all {entries} entries of the host table are used by keys: merge some, or use a larger table")]
+    #[error(
+        "all {entries} entries of the host table are used by keys: merge some, or use a larger table"
+    )]
     TableFull {
         /// Entries of the table.
         entries: usize,
@@ -127,7 +131,11 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         table_bits: u32,
         hosts: &[(HostId, u32)],
     ) -> Result<Sdlb<K, C, H>, SdlbError> {
-        assert!(table_bits <= C::BITS, "a tau of {} bits does not reach 2^{table_bits} entries", C::BITS);
+        assert!(
+            table_bits <= C::BITS,
+            "a tau of {} bits does not reach 2^{table_bits} entries",
+            C::BITS
+        );
         let pogs = builder.build([]).map_err(UpdateError::from)?;
         let table = HostTable::new(table_bits);
         let mut sdlb = Sdlb {

@@ -107,14 +107,18 @@ mod tests {
 
     fn assert_within_bounds(sizes: Sizes, keys: usize) {
         let cells = sizes.cells() as f64;
-        assert!(cells >= 2.67 * keys as f64 && cells < 4.0 * keys as f64, "{sizes:?} for {keys} keys");
+        assert!(
+            cells >= 2.67 * keys as f64 && cells < 4.0 * keys as f64,
+            "{sizes:?} for {keys} keys"
+        );
         assert!(sizes.fit(keys));
         assert!(sizes.a().abs_diff(sizes.b()) <= 1);
     }
 
     #[test]
     fn the_papers_bounds_hold_for_every_number_of_keys() {
-        let large = (17..KEYS_MAX.ilog2()).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+        let large =
+            (17..KEYS_MAX.ilog2()).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
         for keys in (1..100_000).chain(large).chain([KEYS_MAX]) {
             assert_within_bounds(Sizes::for_build(keys), keys);
             assert_within_bounds(Sizes::for_change(keys), keys);

@@ -4,8 +4,8 @@ use super::PogController;
 use crate::cell::Cell;
 use crate::delta::Delta;
 use crate::error::{BuildError, UpdateError};
-use crate::form::Form;
 use crate::forest::NONE;
+use crate::form::Form;
 use crate::hash::KeyHash;
 use crate::key::Key;
 use crate::memory;
@@ -131,7 +131,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
             return Err(BuildError::TooMany { keys, most: self.keys_max });
         }
         let tau_bits = self.pog.form.tau_bits::<C>();
-        if let Some(at) = taus.iter().position(|tau| tau_bits < C::BITS && tau.widen() >> tau_bits != 0)
+        if let Some(at) =
+            taus.iter().position(|tau| tau_bits < C::BITS && tau.widen() >> tau_bits != 0)
         {
             let (position, value) = (known + at, taus[at].widen());
             return Err(BuildError::Value { position, value, tau_bits });

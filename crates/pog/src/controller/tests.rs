@@ -20,7 +20,9 @@ fn check<H: KeyHash, F: Form>(controller: &PogController<u64, u16, H, F>, model:
 }
 
 /// By a union-find of its own, without tricks.
-fn assert_acyclic<K: Key + Eq, C: Cell, H: KeyHash, F: Form>(controller: &PogController<K, C, H, F>) {
+fn assert_acyclic<K: Key + Eq, C: Cell, H: KeyHash, F: Form>(
+    controller: &PogController<K, C, H, F>,
+) {
     let pog = controller.pog();
     let mut component: Vec<usize> = (0..pog.cells().len()).collect();
     fn root(component: &[usize], mut at: usize) -> usize {
@@ -134,7 +136,7 @@ fn run<F: Form>(mut controller: PogController<u64, u16, SipHash13, F>, ops: &[Op
         }
         match copy.apply(controller.delta()) {
             Ok(()) => {}
-            Err(ApplyError::Whole { .. }) => copy = controller.pog().clone(),
+            Err(ApplyError::Whole { .. }) => copy.clone_from(controller.pog()),
             Err(error) => panic!("{error}"),
         }
         assert_eq!(copy.cells(), controller.pog().cells());
@@ -244,8 +246,7 @@ fn a_value_beyond_tau_is_refused() {
 }
 
 /// Gives different keys the same value, whatever the seed.
-#[derive(Clone, Copy)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Halving(Seed);
 
 impl KeyHash for Halving {
@@ -323,7 +324,7 @@ fn a_long_component_is_walked_and_changed_rightly() {
     for key in (0..keys).step_by(3) {
         controller.alter(&key, !(key as u16)).unwrap();
     }
-    let tau = |key: u64| if key % 3 == 0 { !(key as u16) } else { key as u16 };
+    let tau = |key: u64| if key.is_multiple_of(3) { !(key as u16) } else { key as u16 };
     check(&controller, &(0..keys).map(|key| (key, tau(key))).collect());
 }
 
@@ -370,8 +371,7 @@ fn a_rebalance_draws_anew_and_so_does_a_build() {
 fn deleted_keys_are_unknown_in_fingerprint_form_and_false_matches_are_found() {
     let form = Fingerprint::new::<u16>(8).unwrap();
     let entries = (0..5000_u64).map(|key| (key, key as u16 & 0xff));
-    let mut controller =
-        PogBuilder::new().fingerprint(form).random_seed(2).build(entries).unwrap();
+    let mut controller = PogBuilder::new().fingerprint(form).random_seed(2).build(entries).unwrap();
     for key in 0..2000 {
         controller.delete(&key).unwrap();
         assert_eq!(controller.pog().pinned(&key), None, "just deleted");

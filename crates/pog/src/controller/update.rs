@@ -165,7 +165,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
                 break by;
             }
         };
-        let side = self.smaller_side(ends, NONE).expect("deleting an edge of a forest parts its ends");
+        let side =
+            self.smaller_side(ends, NONE).expect("deleting an edge of a forest parts its ends");
         self.flip(side, by);
     }
 

@@ -84,8 +84,7 @@ mod wide {
         round(&mut v);
         round(&mut v);
         round(&mut v);
-        let hash =
-            _mm512_xor_si512(_mm512_xor_si512(v[0], v[1]), _mm512_xor_si512(v[2], v[3]));
+        let hash = _mm512_xor_si512(_mm512_xor_si512(v[0], v[1]), _mm512_xor_si512(v[2], v[3]));
         let mut hashes = [0; LANES];
         // SAFETY: `hashes` is the 64 bytes that are written; the store needs no alignment.
         unsafe { _mm512_storeu_si512(hashes.as_mut_ptr().cast(), hash) };

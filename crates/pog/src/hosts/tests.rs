@@ -98,7 +98,9 @@ fn maglev_gives_shares_by_capacity() {
     let mut table = HostTable::new(12);
     table.fill_maglev(&[(1, 1), (2, 2), (3, 1)], SEED, |_| false, &mut Vec::new()).unwrap();
     let counts: Vec<_> = table.counts().into_iter().collect();
-    for ((host, count), (wanted, share)) in counts.into_iter().zip([(1, 1024), (2, 2048), (3, 1024)]) {
+    for ((host, count), (wanted, share)) in
+        counts.into_iter().zip([(1, 1024), (2, 2048), (3, 1024)])
+    {
         assert_eq!(host, wanted);
         assert!(count.abs_diff(share) <= 1, "host {host}: {count}");
     }

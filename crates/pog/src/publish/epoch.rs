@@ -101,7 +101,11 @@ mod tests {
                 }
             }
             writer.join().unwrap();
-            assert_eq!(shared.read(), Some((3, 3, 6)), "without a writer, the first attempt serves");
+            assert_eq!(
+                shared.read(),
+                Some((3, 3, 6)),
+                "without a writer, the first attempt serves"
+            );
         });
     }
 

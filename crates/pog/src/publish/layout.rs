@@ -98,7 +98,10 @@ impl SharedSizes {
     /// [`TABLE_BITS_MAX`](crate::TABLE_BITS_MAX).
     pub fn new(keys_max: usize, table_bits: Option<u32>) -> SharedSizes {
         assert!(keys_max <= crate::KEYS_MAX, "{keys_max} keys are more than one POG holds");
-        assert!(table_bits.is_none_or(|bits| bits <= crate::TABLE_BITS_MAX), "a table of {table_bits:?} bits");
+        assert!(
+            table_bits.is_none_or(|bits| bits <= crate::TABLE_BITS_MAX),
+            "a table of {table_bits:?} bits"
+        );
         // The upper bound of the sizes is four cells a key; while keys become fewer the arrays follow.
         let cells_max = Sizes::most(keys_max).a();
         SharedSizes { cells_max, entries_max: table_bits.map_or(0, |bits| 1 << bits) }

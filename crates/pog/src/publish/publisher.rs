@@ -61,7 +61,9 @@ pub enum PublishError {
         room: u32,
     },
     /// The host table is larger than the room.
-    #[error("the host table has {entries} entries and the shared memory room for {room}: set up a larger one")]
+    #[error(
+        "the host table has {entries} entries and the shared memory room for {room}: set up a larger one"
+    )]
     Entries {
         /// Entries of the table.
         entries: usize,
@@ -124,7 +126,11 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
     ///
     /// # Errors
     /// [`OpenError`] if the region is not set up for this cell, hash and form.
-    pub fn attach(region: Arc<Region>, grace: Duration, form: F) -> Result<Publisher<C, H, F>, OpenError> {
+    pub fn attach(
+        region: Arc<Region>,
+        grace: Duration,
+        form: F,
+    ) -> Result<Publisher<C, H, F>, OpenError> {
         if region.access() != Access::Write {
             return Err(OpenError::ReadOnly);
         }

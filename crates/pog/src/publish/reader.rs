@@ -87,11 +87,12 @@ impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
             ("hash number", header.hash_id, H::ID),
             ("bits of tau:", header.tau_bits, form.tau_bits::<C>()),
         ];
-        if let Some((what, given, wanted)) = kinds.into_iter().find(|(_, given, wanted)| given != wanted) {
+        if let Some((what, given, wanted)) =
+            kinds.into_iter().find(|(_, given, wanted)| given != wanted)
+        {
             return Err(OpenError::Kind { what, given, wanted });
         }
-        let sizes =
-            SharedSizes { cells_max: header.cells_max, entries_max: header.entries_max };
+        let sizes = SharedSizes { cells_max: header.cells_max, entries_max: header.entries_max };
         let (given, wanted) = (region.len(), sizes.bytes::<C>());
         if given < wanted || header.copy_bytes != sizes.copy_bytes::<C>() as u64 {
             return Err(OpenError::Length { given, wanted });

@@ -74,7 +74,8 @@ impl Region {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        let start =
+            NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at 0"))?;
         // SAFETY: the range is the mapping just made; the advice changes the kind of pages, not what they hold, and
         // may fail where the kernel has no huge pages for such a mapping.
         unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };

@@ -10,12 +10,12 @@ use crate::*;
 const NO_GRACE: Duration = Duration::ZERO;
 
 fn region(sizes: SharedSizes) -> Arc<Region> {
-    Arc::new(Region::anonymous(sizes.bytes::<u16>()).unwrap())
+    Arc::new(Region::anonymous(sizes.bytes::<u16>()).expect("the system has memory"))
 }
 
 fn controller(keys: u64) -> PogController<u64, u16> {
     let entries = (0..keys).map(|key| (key, key as u16));
-    PogBuilder::new().random_seed(1).build(entries).unwrap()
+    PogBuilder::new().random_seed(1).build(entries).expect("distinct keys")
 }
 
 fn agrees(reader: &Reader, pog: &Pog, keys: u64) -> bool {
@@ -104,8 +104,7 @@ fn what_does_not_fit_is_refused_and_readers_see_what_they_saw() {
     let sizes = SharedSizes::new(100, None);
     let shared = region(sizes);
     let before = controller.pog().clone();
-    let mut publisher =
-        Publisher::create(shared.clone(), sizes, NO_GRACE, &before, None).unwrap();
+    let mut publisher = Publisher::create(shared.clone(), sizes, NO_GRACE, &before, None).unwrap();
     let reader = Reader::<u16>::open(shared, Plain).unwrap();
     controller.insert_all((1000..3000).map(|key| (key, 0))).unwrap();
     let refused = publisher.publish(controller.pog(), None).unwrap_err();
@@ -238,7 +237,8 @@ fn child_reads() {
 #[test]
 fn another_process_reads_what_is_published() {
     let path = std::env::temp_dir().join(format!("pog-test-{}", std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    let file =
+        File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     let sizes = SharedSizes::new(500, None);
     file.set_len(sizes.bytes::<u16>() as u64).unwrap();
     let region = Arc::new(Region::map(&file, Access::Write).unwrap());

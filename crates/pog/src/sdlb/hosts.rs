@@ -26,7 +26,11 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
     ///
     /// # Errors
     /// [`SdlbError::UnknownHost`], [`SdlbError::Shares`] if no capacity would be left: nothing has changed.
-    pub fn set_capacity(&mut self, host: HostId, capacity: u32) -> Result<Change<'_, C>, SdlbError> {
+    pub fn set_capacity(
+        &mut self,
+        host: HostId,
+        capacity: u32,
+    ) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         let now = *self.hosts.get(&host).ok_or(SdlbError::UnknownHost(host))?;
         self.with_capacity(host, Host { capacity, ..now })?;
@@ -87,7 +91,8 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         let entries = |host| self.hosts.get(&host).map_or(0, |state| state.entries);
         let targets = shares(&capacities, self.table.entries().len(), entries)?;
         let users = &self.users;
-        self.moved = self.table.share_out(&capacities, |entry| users[entry] > 0, &mut self.writes)?;
+        self.moved =
+            self.table.share_out(&capacities, |entry| users[entry] > 0, &mut self.writes)?;
         let counts = self.table.counts();
         for (host, target) in targets {
             let state = self.hosts.get_mut(&host).expect("targets are made from the hosts");
