@@ -10,8 +10,10 @@ use crate::key::Key;
 use crate::memory;
 use crate::sizes::Sizes;
 
-/// Arrays up to this size are in a near cache anyway, and fetching ahead is work for nothing.
-const FETCH_BYTES_MIN: usize = 1 << 20;
+/// Arrays up to this size are not fetched ahead: out-of-order execution hides a near cache, and the second and third
+/// level are near enough. Measured on a Zen 4 with 1 MiB and 32 MiB, ns a key without and with: 0.2 M keys (1 MB) 3.0
+/// and 4.1, 1 M (5.6 MB) 3.5 and 5.2, 3 M (17 MB) 6.0 and 6.0, 5 M (28 MB) 10.7 and 7.7, 10 M (56 MB) 14.8 and 13.6.
+const FETCH_BYTES_MIN: usize = 16 << 20;
 
 /// The data plane of Othello hashing: `tau(k) = A[ha(k)] xor B[hb(k)]`, with no keys stored.
 ///
