@@ -40,7 +40,8 @@ pub(crate) fn draw(plot: &Plot, rows: &[Row], path: &Path) -> Result<()> {
     }
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = range(all().map(|(x, _)| *x), &plot.x);
-    let y = range(all().map(|(_, y)| *y), &plot.y);
+    let mut y = range(all().map(|(_, y)| *y), &plot.y);
+    make_room_for_labels(&mut y, plot);
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     let drawn = match (plot.x.logarithmic, plot.y.logarithmic) {
         (false, false) => chart(&area, plot, &lines, x, y),
@@ -74,6 +75,15 @@ fn range(values: impl Iterator<Item = f64> + Clone, axis: &Axis) -> Range<f64> {
         false if least > largest / 3.0 && !axis.column.is_empty() => least..largest,
         false => 0.0..largest * 1.08,
     }
+}
+
+/// The box with the labels stands at the top: the more lines, the higher.
+fn make_room_for_labels(y: &mut Range<f64>, plot: &Plot) {
+    let part = 0.06 * plot.series.len() as f64;
+    y.end = match plot.y.logarithmic {
+        true => y.end * (y.end / y.start).powf(part),
+        false => y.end + part * (y.end - y.start),
+    };
 }
 
 fn chart<X, Y>(
