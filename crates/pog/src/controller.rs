@@ -156,6 +156,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         let (a, _) = self.pog.sizes.cells_of(hash);
         let mut edge = self.forest.first(a);
         while edge != NONE {
+            // Whatever the comparison says, the links are needed next; they are fetched with the key.
+            self.forest.prefetch_edge(edge);
             if self.keys[edge as usize].borrow() == key {
                 return Some(edge);
             }

@@ -59,13 +59,18 @@ impl Forest {
         self.links.clear();
     }
 
-    /// Removes all edges and changes the number of vertices.
-    pub(crate) fn resize(&mut self, vertices: usize) {
+    /// Removes all edges, and makes it a graph of `vertices` with room for `edges`.
+    pub(crate) fn resize(&mut self, vertices: usize, edges: usize) {
         if vertices != self.heads.len() {
             self.heads = Vec::new();
             self.heads = memory::filled(vertices, NONE);
         }
         self.links.clear();
+        let room = self.links.capacity();
+        if room < edges || room > edges + edges / 2 + 64 {
+            self.links = Vec::new();
+            self.links = memory::reserved(edges);
+        }
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! The data plane: two arrays of cells and a hash.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::block::{self, Block};
 use crate::cell::Cell;
 use crate::delta::{Delta, Scope};
@@ -31,30 +33,31 @@ pub struct Pog<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     /// A followed by B: `sizes.cells()` of them.
     pub(crate) cells: Vec<C>,
     pub(crate) generation: u64,
+    /// Tells images of different controllers apart, whose generations may be the same.
+    pub(crate) lineage: u64,
+}
+
+fn new_lineage() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<C: Cell, H: KeyHash, F: Form> Clone for Pog<C, H, F> {
     fn clone(&self) -> Self {
         let mut cells = memory::reserved(self.cells.len());
         cells.extend_from_slice(&self.cells);
-        Pog {
-            hash: self.hash,
-            form: self.form,
-            sizes: self.sizes,
-            cells,
-            generation: self.generation,
-        }
+        Pog { cells, ..*self }
     }
 
     fn clone_from(&mut self, source: &Self) {
-        if self.cells.capacity() < source.cells.len() {
+        let mut cells = std::mem::take(&mut self.cells);
+        if cells.capacity() < source.cells.len() {
             *self = source.clone();
             return;
         }
-        let Pog { hash, form, sizes, cells, generation } = source;
-        self.cells.clear();
-        self.cells.extend_from_slice(cells);
-        (self.hash, self.form, self.sizes, self.generation) = (*hash, *form, *sizes, *generation);
+        cells.clear();
+        cells.extend_from_slice(&source.cells);
+        *self = Pog { cells, ..*source };
     }
 }
 
@@ -102,7 +105,7 @@ impl<C: Cell, H: KeyHash> Pog<C, H, Fingerprint> {
 impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
     pub(crate) fn new(hash: H, form: F, sizes: Sizes) -> Pog<C, H, F> {
         let cells = memory::filled(sizes.cells(), C::default());
-        Pog { hash, form, sizes, cells, generation: 0 }
+        Pog { hash, form, sizes, cells, generation: 0, lineage: new_lineage() }
     }
 
     /// A data plane from what another program sent: seed, form, sizes, and A followed by B.
@@ -119,7 +122,8 @@ impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
         if cells.len() != sizes.cells() {
             return Err(ApplyError::Length { given: cells.len(), wanted: sizes.cells() });
         }
-        Ok(Pog { hash: H::with_seed(seed), form, sizes, cells, generation })
+        let (hash, lineage) = (H::with_seed(seed), new_lineage());
+        Ok(Pog { hash, form, sizes, cells, generation, lineage })
     }
 
     /// The cells of a key with this hash, xored with each other and its salt.

@@ -18,6 +18,9 @@ pub struct Experiment {
     /// What must be known to read the figures; deviations from the paper.
     #[serde(default)]
     pub notes: String,
+    /// What follows from the figures; stands below them.
+    #[serde(default)]
+    pub conclusion: String,
     /// The cases of a full run.
     pub cases: Vec<Case>,
     /// The cases with `--quick`.

@@ -63,6 +63,9 @@ pub(crate) fn section(experiment: &Experiment, rows: &[Row]) -> String {
         let worst = Value::Number(verdict.worst);
         text += &line(vec![verdict.goal, verdict.demanded, worst.to_string(), met.to_string()]);
     }
+    if !experiment.conclusion.is_empty() {
+        text += &format!("\n{}\n", experiment.conclusion.trim());
+    }
     text + "\n"
 }
 

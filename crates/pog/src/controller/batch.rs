@@ -47,11 +47,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         let mut waiting = std::collections::VecDeque::with_capacity(2 * AHEAD + 1);
         for update in updates {
             let hash = self.pog.hash.hash(update.key());
-            let ends = self.pog.sizes.cells_of(hash);
-            for vertex in [ends.0, ends.1] {
-                self.forest.prefetch_vertex(vertex);
-                memory::prefetch(&self.pog.cells, vertex as usize);
-            }
+            self.prefetch_cells(hash);
             waiting.push_back((update, hash, self.seeds_tried));
             if let Some((_, hash, seeds_tried)) = waiting.iter().rev().nth(AHEAD)
                 && *seeds_tried == self.seeds_tried
@@ -68,6 +64,16 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         }
         self.finish();
         &self.delta
+    }
+
+    /// Fetches what a change of a key with this hash looks at first.
+    #[inline(always)]
+    pub(super) fn prefetch_cells(&self, hash: u64) {
+        let (a, b) = self.pog.sizes.cells_of(hash);
+        for vertex in [a, b] {
+            self.forest.prefetch_vertex(vertex);
+            memory::prefetch(&self.pog.cells, vertex as usize);
+        }
     }
 
     /// Fetches the first edge at each end, and its key.

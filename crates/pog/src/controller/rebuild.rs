@@ -47,9 +47,9 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         let (pog, keys) = (&self.pog, &self.keys[..known]);
         pog.values(keys, |_, tau| taus.push(tau));
         taus.extend_from_slice(extra);
-        let image = Pog::new(self.pog.hash, self.pog.form, sizes);
+        let mut image = Pog::new(self.pog.hash, self.pog.form, sizes);
+        (image.lineage, image.generation) = (self.pog.lineage, self.pog.generation);
         let before = std::mem::replace(&mut self.pog, image);
-        self.pog.generation = before.generation;
         let solved = self.solve(sizes, &taus);
         match solved {
             Ok(()) => {
@@ -60,7 +60,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
             Err(error) => {
                 self.pog = before;
                 let unknown = self.keys.split_off(known);
-                self.forest.resize(self.pog.sizes.cells());
+                self.forest.resize(self.pog.sizes.cells(), known);
                 self.link();
                 self.keys.extend(unknown);
                 Err(error)
@@ -76,7 +76,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// Looks for a seed under which the graph of all keys is acyclic, and fills the cells. The forest's memory is
     /// used for it: [`Self::link`] comes next.
     pub(super) fn solve(&mut self, sizes: Sizes, taus: &[C]) -> Result<(), BuildError> {
-        self.forest.resize(sizes.cells());
+        self.forest.resize(sizes.cells(), self.keys.len());
         for _ in 0..self.attempts {
             self.seeds_tried += 1;
             self.pog.hash = H::with_seed(self.random.next_seed());

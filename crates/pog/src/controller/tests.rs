@@ -313,6 +313,28 @@ fn keys_with_equal_low_bits_and_sequential_keys_build_as_easily_as_others() {
 }
 
 #[test]
+fn the_cheap_hash_builds_from_keys_in_sequence() {
+    let mut tried = 0;
+    for seed in 0..8 {
+        let builder = PogBuilder::<u16>::new().hash::<FoldHash>().random_seed(seed);
+        let controller = builder.build((0..20_000_u64).map(|key| (key, key as u16))).unwrap();
+        tried += controller.seeds_tried();
+    }
+    assert!(tried < 40, "{tried} seeds for eight builds");
+}
+
+#[test]
+fn memory_is_given_back_when_keys_go() {
+    let mut controller = built(100_000);
+    for key in 1000..100_000 {
+        controller.delete(&key).unwrap();
+    }
+    let bytes = controller.memory_bytes();
+    assert!(bytes < 1000 * 50, "{bytes} bytes for 1000 keys");
+    check(&controller, &model_of(0..1000));
+}
+
+#[test]
 fn a_long_component_is_walked_and_changed_rightly() {
     // As many keys as the lower bound allows: components are as long as they get.
     let mut controller = built(40_000);

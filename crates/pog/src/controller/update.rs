@@ -68,7 +68,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         hash: Option<u64>,
     ) -> Result<(), UpdateError> {
         self.refuse_value(tau)?;
-        let hash = hash.unwrap_or_else(|| self.pog.hash.hash(&key));
+        let hash = hash.unwrap_or_else(|| self.fetched_hash(&key));
         if self.find(&key, hash).is_some() {
             return Err(UpdateError::Duplicate { tau: self.pog.value(hash).widen() });
         }
@@ -109,10 +109,19 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     where
         K: Borrow<Q>,
     {
-        let hash = hash.unwrap_or_else(|| self.pog.hash.hash(key));
-        let edge = self.find(key, hash).ok_or(UpdateError::Unknown)?;
+        // The last key takes the place of the deleted one: its vertices are needed too.
+        let last_ends = self.keys.last().map(|last| {
+            let last_ends = self.pog.sizes.cells_of(self.pog.hash.hash(last));
+            self.forest.prefetch_vertex(last_ends.0);
+            self.forest.prefetch_vertex(last_ends.1);
+            last_ends
+        });
+        let hash = hash.unwrap_or_else(|| self.fetched_hash(key));
+        let (Some(edge), Some(last_ends)) = (self.find(key, hash), last_ends) else {
+            return Err(UpdateError::Unknown);
+        };
         let ends = self.pog.sizes.cells_of(hash);
-        self.forest.swap_remove(edge, ends, self.ends(self.keys.len() as u32 - 1));
+        self.forest.swap_remove(edge, ends, last_ends);
         self.keys.swap_remove(edge as usize);
         if F::FORGETS {
             self.forget(ends);
@@ -120,7 +129,9 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         if self.pog.sizes.too_large(self.keys.len()) {
             // Failing leaves the arrays larger than they need be, and the keys where they were: no error of the
             // delete. It takes a hash that does not depend on its seed.
-            let _ = self.rebuild_to(Sizes::for_change(self.keys.len()), None);
+            let keys = self.keys.len();
+            self.keys.shrink_to(keys + keys / 8);
+            let _ = self.rebuild_to(Sizes::for_change(keys), None);
         }
         Ok(())
     }
@@ -146,6 +157,15 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
             self.flip(side, by);
         }
         Ok(())
+    }
+
+    /// Hashes `key` and fetches both its vertices and cells: one after the other, as they turn out to be needed,
+    /// would be a miss after the other.
+    #[inline(always)]
+    fn fetched_hash<Q: Key + ?Sized>(&self, key: &Q) -> u64 {
+        let hash = self.pog.hash.hash(key);
+        self.prefetch_cells(hash);
+        hash
     }
 
     fn refuse_value(&self, tau: C) -> Result<(), UpdateError> {

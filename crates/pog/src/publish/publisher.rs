@@ -31,7 +31,8 @@ pub struct Publisher<C: Cell, H: KeyHash, F: Form> {
     grace: Duration,
     flipped: Option<Instant>,
     stale: [Stale; 2],
-    /// The generation that the notes in `stale` lead to.
+    /// The image that the notes in `stale` are of, and the generation that they lead to.
+    lineage: u64,
     noted: u64,
 }
 
@@ -143,7 +144,14 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
 
     fn of(copies: Copies<C, H, F>, grace: Duration) -> Publisher<C, H, F> {
         let all = || Stale { cells: None };
-        Publisher { copies, grace, flipped: None, stale: [all(), all()], noted: 0 }
+        Publisher {
+            copies,
+            grace,
+            flipped: None,
+            stale: [all(), all()],
+            lineage: u64::MAX,
+            noted: 0,
+        }
     }
 
     /// Notes the cells of a change, so that the next publications write only what changed. To be called for every
@@ -179,9 +187,9 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         if let Some(ready_at) = self.ready_at() {
             std::thread::sleep(ready_at.saturating_duration_since(Instant::now()));
         }
-        if self.noted != image.generation {
+        if (self.lineage, self.noted) != (image.lineage, image.generation) {
             self.stale = [Stale { cells: None }, Stale { cells: None }];
-            self.noted = image.generation;
+            (self.lineage, self.noted) = (image.lineage, image.generation);
         }
         let epoch = self.copies.header().epoch.begin();
         let shadow = EpochWord::copy(epoch + 1);

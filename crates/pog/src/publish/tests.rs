@@ -67,6 +67,22 @@ fn a_change_that_was_not_noted_is_published_all_the_same() {
 }
 
 #[test]
+fn the_image_of_another_controller_is_published_whole() {
+    let sizes = SharedSizes::new(500, None);
+    let shared = region(sizes);
+    let one = controller(500);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, one.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    publisher.publish(one.pog(), None).unwrap();
+    // Of the same seed, sizes and generation.
+    let entries = (0..500_u64).map(|key| (key, !(key as u16)));
+    let other = PogBuilder::new().random_seed(1).build(entries).unwrap();
+    publisher.publish(other.pog(), None).unwrap();
+    assert!(agrees(&reader, other.pog(), 500));
+}
+
+#[test]
 fn cells_and_hosts_change_together() {
     let builder = PogBuilder::new().random_seed(1);
     let mut sdlb = Sdlb::<u64>::new(&builder, 8, &[(1, 1), (2, 1)]).unwrap();
