@@ -5,6 +5,8 @@ use std::hash::Hash;
 use std::ops::{BitXor, BitXorAssign};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed};
 
+use crate::sync::Shareable;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for u8 {}
@@ -32,7 +34,7 @@ pub trait Cell:
     const BITS: u32;
 
     /// The same cell where several threads or processes see it.
-    type Atomic: crate::publish::Shareable + Send + Sync;
+    type Atomic: Shareable + Send + Sync;
 
     /// The low [`Self::BITS`] bits.
     fn truncate(bits: u64) -> Self;

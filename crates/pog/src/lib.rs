@@ -13,6 +13,7 @@ mod hosts;
 mod key;
 mod memory;
 mod pog;
+#[cfg(unix)]
 pub mod publish;
 mod sdlb;
 mod sizes;

@@ -3,6 +3,7 @@
 /// From this size on, huge pages are asked for: below it, translation misses cost nothing.
 const ADVISE_BYTES_MIN: usize = 4 << 20;
 
+#[cfg(target_os = "linux")]
 const PAGE_BYTES: usize = 4096;
 
 /// `len` times `value`, on huge pages if it is large and the system has them to give.
@@ -29,23 +30,29 @@ pub(crate) fn grow_for_one<T>(array: &mut Vec<T>) {
     }
 }
 
-/// Asks for huge pages under all of `array`'s capacity. A random access to a large array on small pages costs a
-/// translation miss on top of its cache miss.
-#[cfg(target_os = "linux")]
+/// Asks for huge pages under all of `array`'s capacity, if that is large.
 pub(crate) fn advise_huge_pages<T>(array: &Vec<T>) {
     let bytes = array.capacity() * size_of::<T>();
-    if bytes < ADVISE_BYTES_MIN {
-        return;
+    if bytes >= ADVISE_BYTES_MIN {
+        advise(array.as_ptr().addr(), bytes);
     }
-    let start = (array.as_ptr() as usize).next_multiple_of(PAGE_BYTES);
-    let end = (array.as_ptr() as usize + bytes) / PAGE_BYTES * PAGE_BYTES;
-    // SAFETY: the range lies inside the array's allocation; the advice changes the kind of pages, not what they
-    // hold. Where the kernel knows no huge pages it fails, which changes nothing.
-    unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
+}
+
+/// Asks for huge pages under a range of this process's memory. A random access to a large array on small pages costs a
+/// translation miss on top of its cache miss.
+#[cfg(target_os = "linux")]
+pub(crate) fn advise(start: usize, bytes: usize) {
+    let end = (start + bytes) / PAGE_BYTES * PAGE_BYTES;
+    let start = start.next_multiple_of(PAGE_BYTES);
+    // SAFETY: the caller's range is mapped; the advice changes the kind of pages, not what they hold. Where the kernel
+    // has no huge pages for such memory it fails, which changes nothing.
+    unsafe {
+        libc::madvise(start as *mut libc::c_void, end.saturating_sub(start), libc::MADV_HUGEPAGE)
+    };
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn advise_huge_pages<T>(_array: &Vec<T>) {}
+pub(crate) fn advise(_start: usize, _bytes: usize) {}
 
 /// Starts to fetch `array[index]` into the cache. Out of range is nothing.
 #[inline(always)]

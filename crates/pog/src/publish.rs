@@ -38,22 +38,3 @@ pub use publisher::{PublishError, Publisher};
 pub use reader::{OpenError, Reader, View};
 #[cfg(not(loom))]
 pub use region::{Access, Region};
-
-/// What may lie in shared memory.
-///
-/// # Safety
-/// Every bit pattern is a value, and whatever changes while it is shared is an atomic.
-pub unsafe trait Shareable {}
-
-// SAFETY: an atomic.
-unsafe impl Shareable for std::sync::atomic::AtomicU8 {}
-// SAFETY: an atomic.
-unsafe impl Shareable for std::sync::atomic::AtomicU16 {}
-// SAFETY: an atomic.
-unsafe impl Shareable for std::sync::atomic::AtomicU32 {}
-// SAFETY: integers that are set up before the magic number is, and atomics.
-#[cfg(not(loom))]
-unsafe impl Shareable for Header {}
-// SAFETY: atomics.
-#[cfg(not(loom))]
-unsafe impl Shareable for CopyHeader {}

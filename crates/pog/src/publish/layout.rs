@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use super::epoch::EpochWord;
 use crate::cell::Cell;
 use crate::sizes::Sizes;
+use crate::sync::Shareable;
 
 /// First bytes of the memory: a POG, in this layout.
 pub const MAGIC: [u8; 8] = *b"eqpPOG01";
@@ -61,6 +62,11 @@ pub struct CopyHeader {
     /// The generation of the image.
     pub generation: AtomicU64,
 }
+
+// SAFETY: integers that are set up before the magic number is, and atomics.
+unsafe impl Shareable for Header {}
+// SAFETY: atomics.
+unsafe impl Shareable for CopyHeader {}
 
 const _: () = {
     assert!(size_of::<Header>() == 128);

@@ -1,7 +1,7 @@
 //! The writer's side.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -252,11 +252,5 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
     /// The epoch that readers see.
     pub fn epoch(&self) -> u64 {
         self.copies.header().epoch.begin()
-    }
-
-    /// Whether the region is set up; for a process that waits for its publisher.
-    pub fn is_set_up(region: &Region) -> bool {
-        region.len() >= size_of::<Header>()
-            && region.array::<Header>(0, 1)[0].magic.load(Acquire) == u64::from_ne_bytes(MAGIC)
     }
 }

@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use thiserror::Error;
 
 use super::epoch::EpochWord;
-use super::layout::{CopyHeader, Header, MAGIC, SharedSizes};
+use super::layout::{CopyHeader, Header, SharedSizes};
 use super::region::Region;
 use crate::cell::Cell;
 use crate::form::{Fingerprint, Form, Plain};
@@ -75,13 +75,10 @@ impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
     }
 
     pub(super) fn open(region: Arc<Region>, form: F) -> Result<Copies<C, H, F>, OpenError> {
-        if region.len() < size_of::<Header>() {
+        if !region.is_set_up() {
             return Err(OpenError::NotSetUp);
         }
         let header = &region.array::<Header>(0, 1)[0];
-        if header.magic.load(Acquire) != u64::from_ne_bytes(MAGIC) {
-            return Err(OpenError::NotSetUp);
-        }
         let kinds = [
             ("bytes in a cell:", header.cell_bytes, size_of::<C>() as u32),
             ("hash number", header.hash_id, H::ID),

@@ -4,8 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Acquire;
 
-use super::Shareable;
+use super::layout::{Header, MAGIC};
+use crate::memory;
+use crate::sync::Shareable;
 
 /// A stretch of shared memory.
 #[derive(Debug)]
@@ -76,9 +79,7 @@ impl Region {
         }
         let start =
             NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at 0"))?;
-        // SAFETY: the range is the mapping just made; the advice changes the kind of pages, not what they hold, and
-        // may fail where the kernel has no huge pages for such a mapping.
-        unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        memory::advise(start.addr().get(), len);
         Ok(Region { start, len, access, mapped: true })
     }
 
@@ -86,6 +87,12 @@ impl Region {
     #[expect(clippy::len_without_is_empty, reason = "a mapping has at least one byte")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether a publisher has set the region up; for a process that waits for its publisher.
+    pub fn is_set_up(&self) -> bool {
+        self.len >= size_of::<Header>()
+            && self.array::<Header>(0, 1)[0].magic.load(Acquire) == u64::from_ne_bytes(MAGIC)
     }
 
     pub(super) fn access(&self) -> Access {
