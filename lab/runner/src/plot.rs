@@ -9,7 +9,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::experiment::{Axis, Plot, Series};
-use crate::row::{Row, Value};
+use crate::row::Row;
 
 const SIZE: (u32, u32) = (860, 520);
 
@@ -106,7 +106,8 @@ where
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(x, y)?;
-    let label = |value: &f64| Value::Number(*value).to_string();
+    // Ticks are round numbers but for the last bits of a float.
+    let label = |value: &f64| ((value * 1e6).round() / 1e6).to_string();
     chart
         .configure_mesh()
         .light_line_style(BLACK.mix(0.04))

@@ -24,7 +24,7 @@ struct Stale {
     cells: Option<Vec<u32>>,
 }
 
-/// Publishes images of a controller to readers in other threads and processes. See [the module](self).
+/// Publishes images of a controller to readers in other threads and processes. See [`publish`](crate::publish).
 #[derive(Debug)]
 pub struct Publisher<C: Cell, H: KeyHash, F: Form> {
     copies: Copies<C, H, F>,
