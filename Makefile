@@ -3,6 +3,9 @@
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make test           lint, then every test
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
+#   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
+#   make bench-pog      the POG beside a hash table, a perfect hash and a static function
+#   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
 #   make soak           the whole-process tests, again and again, for SOAK_MINUTES (default 30)
 
@@ -70,6 +73,28 @@ bench-session: setup
 	@$(call install_missing,$(BENCH_PACKAGES))
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-session-http
 	target/release/equipoise-lab-session-http
+
+# For instance --quick, or --only fig5 --repetitions 9.
+LAB_FLAGS ?=
+.PHONY: lab-sdlb
+lab-sdlb: setup
+	$(CARGO) build --release --locked --package equipoise-lab-sdlb
+	target/release/equipoise-lab-sdlb $(LAB_FLAGS)
+
+.PHONY: bench-pog
+bench-pog: setup
+	$(CARGO) build --release --locked --package equipoise-lab-pog
+	target/release/equipoise-lab-pog $(LAB_FLAGS)
+
+# Random programs, and steps of one long one. Loom's build has a folder of its own: its flag changes every crate.
+POG_CASES ?= 3000
+POG_STEPS ?= 20000000
+.PHONY: test-pog-long
+test-pog-long: setup
+	POG_CASES=$(POG_CASES) POG_STEPS=$(POG_STEPS) \
+	  $(CARGO) test --release --locked --package equipoise-pog --lib
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+	  $(CARGO) test --locked --package equipoise-pog --lib publish
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

@@ -12,9 +12,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-api", &["equipoise-core"]),
     ("equipoise-session", &["equipoise-core"]),
     ("equipoise-core", &[]),
+    // Stand-alone: usable without the rest of the workspace.
+    ("equipoise-pog", &[]),
     ("equipoise-testkit", &[]),
     // The lab drives the binary from outside, as a user does.
     ("equipoise-lab-session-http", &[]),
+    ("equipoise-lab-runner", &[]),
+    ("equipoise-lab-sdlb", &["equipoise-lab-runner", "equipoise-pog"]),
+    ("equipoise-lab-pog", &["equipoise-lab-runner", "equipoise-pog"]),
 ];
 
 /// For tests only: a dev-dependency of any crate, a dependency of none.

@@ -1,0 +1,96 @@
+//! How a POG is to be built.
+
+use std::marker::PhantomData;
+
+use crate::cell::Cell;
+use crate::controller::PogController;
+use crate::error::BuildError;
+use crate::form::{Fingerprint, Form, Plain};
+use crate::hash::{KeyHash, Randomness, Seed, SipHash13};
+use crate::key::Key;
+use crate::sizes::KEYS_MAX;
+
+/// Seeds tried before a build fails. Under a good hash more than half of them serve, so that failing by chance is
+/// out of the question.
+const ATTEMPTS: u32 = 64;
+
+/// The choices to make before a [`PogController`] exists: cell, hash, form, limits.
+///
+/// ```
+/// use equipoise_pog::PogBuilder;
+///
+/// let mut controller = PogBuilder::<u16>::new().build([(1_u64, 7), (2, 9)])?;
+/// assert_eq!(controller.pog().tau(&2_u64), 9);
+/// controller.insert(3, 11)?;
+/// assert_eq!(controller.pog().tau(&3_u64), 11);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PogBuilder<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
+    form: F,
+    keys_max: usize,
+    random_seed: Option<Seed>,
+    kinds: PhantomData<(C, H)>,
+}
+
+impl<C: Cell> PogBuilder<C> {
+    /// SipHash-1-3, plain form, as many keys as fit, seeds from the system.
+    pub fn new() -> PogBuilder<C> {
+        PogBuilder { form: Plain, keys_max: KEYS_MAX, random_seed: None, kinds: PhantomData }
+    }
+}
+
+impl<C: Cell> Default for PogBuilder<C> {
+    fn default() -> PogBuilder<C> {
+        PogBuilder::new()
+    }
+}
+
+impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
+    /// Another hash.
+    pub fn hash<G: KeyHash>(self) -> PogBuilder<C, G, F> {
+        let PogBuilder { form, keys_max, random_seed, .. } = self;
+        PogBuilder { form, keys_max, random_seed, kinds: PhantomData }
+    }
+
+    /// The fingerprint form: lookups say pinned or unknown.
+    pub fn fingerprint(self, form: Fingerprint) -> PogBuilder<C, H, Fingerprint> {
+        let PogBuilder { keys_max, random_seed, .. } = self;
+        PogBuilder { form, keys_max, random_seed, kinds: PhantomData }
+    }
+
+    /// The most keys that the set may have; an insert beyond fails with
+    /// [`UpdateError::Full`](crate::UpdateError::Full). At most [`KEYS_MAX`].
+    pub fn keys_max(mut self, keys: usize) -> PogBuilder<C, H, F> {
+        self.keys_max = keys.min(KEYS_MAX);
+        self
+    }
+
+    /// Draws hash seeds and random cells from this instead of from the system: every run is the same. For tests and
+    /// experiments; who knows the seed can make keys that collide.
+    pub fn random_seed(mut self, seed: u64) -> PogBuilder<C, H, F> {
+        self.random_seed = Some(Seed { k0: seed, k1: 0 });
+        self
+    }
+
+    /// Builds a controller and its first image from distinct keys, each with its tau. Expected O(n).
+    ///
+    /// Cells of no key are random: the image is balanced.
+    ///
+    /// # Errors
+    /// [`BuildError`]: a key stands twice, a tau does not fit, too many keys, no seed serves.
+    pub fn build<K: Key + Eq>(
+        &self,
+        entries: impl IntoIterator<Item = (K, C)>,
+    ) -> Result<PogController<K, C, H, F>, BuildError> {
+        let random = match self.random_seed {
+            Some(seed) => Randomness::from_seed(seed),
+            None => Randomness::from_system()?,
+        };
+        let (keys, taus): (Vec<K>, Vec<C>) = entries.into_iter().unzip();
+        if keys.len() > self.keys_max {
+            return Err(BuildError::TooMany { keys: keys.len(), most: self.keys_max });
+        }
+        PogController::build(self.form, keys, taus, self.keys_max, ATTEMPTS, random)
+    }
+}

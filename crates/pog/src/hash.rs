@@ -1,0 +1,120 @@
+//! The keyed hash: one 64-bit value a key, from which everything else is taken.
+
+mod lanes;
+mod sip;
+#[cfg(test)]
+mod tests;
+
+use crate::key::Key;
+pub use sip::SipHash13;
+
+/// Keys that are hashed at once by [`KeyHash::hash_lanes`].
+pub const LANES: usize = 8;
+
+/// The secret of a hash. A cycle in the graph is answered with a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Seed {
+    /// First word (SipHash: k0).
+    pub k0: u64,
+    /// Second word (SipHash: k1).
+    pub k1: u64,
+}
+
+/// A keyed hash of 64 bits, which every program that reads the same tables computes alike.
+///
+/// All 64 bits must be as good as random under a random seed: the indices are taken from the high bits of each
+/// half. Under a hash that is not keyed, or weak, whoever chooses the keys can keep a table from being built
+/// ([`BuildError::NoSeed`](crate::BuildError::NoSeed)).
+pub trait KeyHash: Copy + Send + Sync + 'static {
+    /// Names the hash in shared memory, so that a reader with another one is refused.
+    const ID: u32;
+
+    /// The hash under `seed`.
+    fn with_seed(seed: Seed) -> Self;
+
+    /// The seed.
+    fn seed(&self) -> Seed;
+
+    /// Hashes one key.
+    fn hash<K: Key + ?Sized>(&self, key: &K) -> u64;
+
+    /// Hashes several keys; overridden where that is faster than one by one.
+    #[inline(always)]
+    fn hash_lanes<K: Key>(&self, keys: &[K; LANES]) -> [u64; LANES] {
+        std::array::from_fn(|lane| self.hash(&keys[lane]))
+    }
+}
+
+/// A cheap hash for keys that nobody can choose, such as 64-bit digests made under another secret.
+///
+/// Two multiplications a word. It withstands no attacker: whoever knows how it works can make keys that collide
+/// under every seed.
+///
+/// # Source
+/// The folded multiplication of wyhash (Wang Yi, 2019); not compatible with it.
+#[derive(Clone, Copy, Debug)]
+pub struct FoldHash {
+    seed: Seed,
+}
+
+impl KeyHash for FoldHash {
+    const ID: u32 = 2;
+
+    fn with_seed(seed: Seed) -> FoldHash {
+        FoldHash { seed }
+    }
+
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    #[inline(always)]
+    fn hash<K: Key + ?Sized>(&self, key: &K) -> u64 {
+        let mut state = self.seed.k0 ^ key.byte_len() as u64;
+        for index in 0..key.byte_len().div_ceil(8) {
+            state = fold(state ^ key.word(index), 0x9e37_79b9_7f4a_7c15 ^ self.seed.k1);
+        }
+        fold(state ^ self.seed.k1, 0xa076_1d64_78bd_642f)
+    }
+}
+
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Seeds and random cells: SipHash-1-3 of a counter under a secret.
+#[derive(Clone, Debug)]
+pub(crate) struct Randomness {
+    secret: SipHash13,
+    drawn: u64,
+}
+
+impl Randomness {
+    /// From the operating system.
+    pub(crate) fn from_system() -> Result<Randomness, getrandom::Error> {
+        Ok(Randomness::from_seed(Seed { k0: getrandom::u64()?, k1: getrandom::u64()? }))
+    }
+
+    /// The same numbers in every run.
+    pub(crate) fn from_seed(seed: Seed) -> Randomness {
+        Randomness { secret: SipHash13::with_seed(seed), drawn: 0 }
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.drawn += 1;
+        self.secret.hash(&self.drawn)
+    }
+
+    pub(crate) fn next_seed(&mut self) -> Seed {
+        Seed { k0: self.next(), k1: self.next() }
+    }
+}
+
+/// A random function of an index: what a component's root is given. `secret` is drawn anew for each use.
+#[inline(always)]
+pub(crate) fn random_at(secret: Seed, index: u32) -> u64 {
+    fold(u64::from(index) ^ secret.k0, 0x9e37_79b9_7f4a_7c15 ^ secret.k1)
+}

@@ -1,0 +1,256 @@
+//! The writer's side.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::epoch::EpochWord;
+use super::layout::{CopyHeader, Header, MAGIC, SharedSizes};
+use super::reader::{Copies, OpenError};
+use super::region::{Access, Region};
+use crate::cell::Cell;
+use crate::delta::{Delta, Scope};
+use crate::form::Form;
+use crate::hash::KeyHash;
+use crate::hosts::HostTable;
+use crate::pog::Pog;
+
+/// What of a copy differs from the image.
+#[derive(Debug)]
+struct Stale {
+    /// Cells by index; `None`: all.
+    cells: Option<Vec<u32>>,
+}
+
+/// Publishes images of a controller to readers in other threads and processes. See [`publish`](crate::publish).
+#[derive(Debug)]
+pub struct Publisher<C: Cell, H: KeyHash, F: Form> {
+    copies: Copies<C, H, F>,
+    grace: Duration,
+    flipped: Option<Instant>,
+    stale: [Stale; 2],
+    /// The image that the notes in `stale` are of, and the generation that they lead to.
+    lineage: u64,
+    noted: u64,
+}
+
+/// An image cannot be published. Readers see what they saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PublishError {
+    /// The region was mapped for reading.
+    #[error("the shared memory is mapped for reading: map it with Access::Write")]
+    ReadOnly,
+    /// The region is too small.
+    #[error("the shared memory has {given} bytes and needs {wanted}: see SharedSizes::bytes")]
+    Region {
+        /// Bytes there are.
+        given: usize,
+        /// Bytes that it takes.
+        wanted: usize,
+    },
+    /// The image has grown beyond the room.
+    #[error(
+        "an array of the image has {cells} cells and the shared memory room for {room}: set up a larger one by \
+         SharedSizes::new"
+    )]
+    Cells {
+        /// Cells of the larger array.
+        cells: usize,
+        /// Room in each array.
+        room: u32,
+    },
+    /// The host table is larger than the room.
+    #[error(
+        "the host table has {entries} entries and the shared memory room for {room}: set up a larger one"
+    )]
+    Entries {
+        /// Entries of the table.
+        entries: usize,
+        /// Room for entries.
+        room: u32,
+    },
+    /// The image's form is not the one that the memory was set up for.
+    #[error("the image has {given} bits of tau and the shared memory was set up for {wanted}")]
+    Form {
+        /// The image's.
+        given: u32,
+        /// The memory's.
+        wanted: u32,
+    },
+}
+
+impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
+    /// Sets a region up and publishes a first image. `grace`: how long a copy that went out of use is left alone.
+    ///
+    /// # Errors
+    /// [`PublishError`].
+    pub fn create(
+        region: Arc<Region>,
+        sizes: SharedSizes,
+        grace: Duration,
+        image: &Pog<C, H, F>,
+        table: Option<&HostTable>,
+    ) -> Result<Publisher<C, H, F>, PublishError> {
+        let (given, wanted) = (region.len(), sizes.bytes::<C>());
+        if region.access() != Access::Write {
+            return Err(PublishError::ReadOnly);
+        }
+        if given < wanted {
+            return Err(PublishError::Region { given, wanted });
+        }
+        let header = region.start().cast::<Header>();
+        // SAFETY: the region is writable and holds more than a header, which its alignment suits (mappings begin at
+        // pages; `borrow` asserts it). No reader looks beyond `magic` before that says that the rest is set up, and
+        // a publisher is alone, so this is the only access.
+        unsafe {
+            (*header.as_ptr()).magic.store(0, Release);
+            header.write_bytes(0, 1);
+            let header = &mut *header.as_ptr();
+            header.cell_bytes = size_of::<C>() as u32;
+            header.hash_id = H::ID;
+            header.tau_bits = image.form.tau_bits::<C>();
+            header.cells_max = sizes.cells_max;
+            header.entries_max = sizes.entries_max;
+            header.first_copy = size_of::<Header>() as u64;
+            header.copy_bytes = sizes.copy_bytes::<C>() as u64;
+        }
+        let copies = Copies::new(region, sizes, image.form);
+        let mut publisher = Publisher::of(copies, grace);
+        publisher.publish(image, table)?;
+        publisher.copies.header().magic.store(u64::from_ne_bytes(MAGIC), Release);
+        Ok(publisher)
+    }
+
+    /// Takes over a region that another publisher, which is gone, set up. Readers go on with what it published.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the region is not set up for this cell, hash and form.
+    pub fn attach(
+        region: Arc<Region>,
+        grace: Duration,
+        form: F,
+    ) -> Result<Publisher<C, H, F>, OpenError> {
+        if region.access() != Access::Write {
+            return Err(OpenError::ReadOnly);
+        }
+        let copies = Copies::open(region, form)?;
+        let mut publisher = Publisher::of(copies, grace);
+        // How long ago the last flip was is not known: the whole grace period from now.
+        publisher.flipped = Some(Instant::now());
+        Ok(publisher)
+    }
+
+    fn of(copies: Copies<C, H, F>, grace: Duration) -> Publisher<C, H, F> {
+        let all = || Stale { cells: None };
+        Publisher {
+            copies,
+            grace,
+            flipped: None,
+            stale: [all(), all()],
+            lineage: u64::MAX,
+            noted: 0,
+        }
+    }
+
+    /// Notes the cells of a change, so that the next publications write only what changed. To be called for every
+    /// delta in order; where one is left out, publishing notices and writes everything.
+    pub fn note(&mut self, delta: &Delta<C>) {
+        let whole = delta.scope() == Scope::Whole || delta.generation_before() != self.noted;
+        for stale in &mut self.stale {
+            match &mut stale.cells {
+                Some(_) if whole => stale.cells = None,
+                Some(cells) => cells.extend(delta.writes().iter().map(|write| write.index)),
+                None => {}
+            }
+        }
+        self.noted = delta.generation();
+    }
+
+    /// When [`Self::publish`] will not have to wait.
+    pub fn ready_at(&self) -> Option<Instant> {
+        self.flipped.map(|flipped| flipped + self.grace)
+    }
+
+    /// Makes an image visible, all at once. Waits for what is left of the grace period since the last publication,
+    /// and for nothing else. Gives the new epoch.
+    ///
+    /// # Errors
+    /// [`PublishError`] if the image has outgrown the memory or is of another form.
+    pub fn publish(
+        &mut self,
+        image: &Pog<C, H, F>,
+        table: Option<&HostTable>,
+    ) -> Result<u64, PublishError> {
+        self.refuse(image, table)?;
+        if let Some(ready_at) = self.ready_at() {
+            std::thread::sleep(ready_at.saturating_duration_since(Instant::now()));
+        }
+        if (self.lineage, self.noted) != (image.lineage, image.generation) {
+            self.stale = [Stale { cells: None }, Stale { cells: None }];
+            (self.lineage, self.noted) = (image.lineage, image.generation);
+        }
+        let epoch = self.copies.header().epoch.begin();
+        let shadow = EpochWord::copy(epoch + 1);
+        self.write(shadow, image, table);
+        let epoch = self.copies.header().epoch.flip();
+        self.flipped = Some(Instant::now());
+        Ok(epoch)
+    }
+
+    fn refuse(&self, image: &Pog<C, H, F>, table: Option<&HostTable>) -> Result<(), PublishError> {
+        let sizes = self.copies.sizes();
+        let (given, wanted) = (image.form.tau_bits::<C>(), self.copies.form().tau_bits::<C>());
+        if given != wanted {
+            return Err(PublishError::Form { given, wanted });
+        }
+        let cells = image.sizes.a().max(image.sizes.b());
+        if cells > sizes.cells_max {
+            return Err(PublishError::Cells { cells: cells as usize, room: sizes.cells_max });
+        }
+        let entries = table.map_or(0, |table| table.entries().len());
+        if entries > sizes.entries_max as usize {
+            return Err(PublishError::Entries { entries, room: sizes.entries_max });
+        }
+        Ok(())
+    }
+
+    /// Brings the copy that nobody reads to the image.
+    fn write(&mut self, shadow: usize, image: &Pog<C, H, F>, table: Option<&HostTable>) {
+        let copy = self.copies.copy(shadow);
+        let CopyHeader { k0, k1, a, b, entries, generation, .. } = copy.header;
+        let seed = image.hash.seed();
+        k0.store(seed.k0, Relaxed);
+        k1.store(seed.k1, Relaxed);
+        a.store(image.sizes.a(), Relaxed);
+        b.store(image.sizes.b(), Relaxed);
+        generation.store(image.generation, Relaxed);
+        let table = table.map_or(&[][..], HostTable::entries);
+        entries.store(table.len() as u32, Relaxed);
+        for (shared, host) in copy.entries.iter().zip(table) {
+            shared.store(*host, Relaxed);
+        }
+        let (of_a, of_b) = image.cells.split_at(image.sizes.a() as usize);
+        match self.stale[shadow].cells.replace(Vec::new()) {
+            Some(cells) => {
+                for index in cells {
+                    let cell = image.cells[index as usize];
+                    match (index as usize).checked_sub(of_a.len()) {
+                        None => cell.store(&copy.a[index as usize]),
+                        Some(index) => cell.store(&copy.b[index]),
+                    }
+                }
+            }
+            None => {
+                of_a.iter().zip(copy.a).for_each(|(cell, shared)| cell.store(shared));
+                of_b.iter().zip(copy.b).for_each(|(cell, shared)| cell.store(shared));
+            }
+        }
+    }
+
+    /// The epoch that readers see.
+    pub fn epoch(&self) -> u64 {
+        self.copies.header().epoch.begin()
+    }
+}

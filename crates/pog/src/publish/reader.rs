@@ -1,0 +1,254 @@
+//! The reader's side.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
+
+use thiserror::Error;
+
+use super::epoch::EpochWord;
+use super::layout::{CopyHeader, Header, SharedSizes};
+use super::region::Region;
+use crate::cell::Cell;
+use crate::form::{Fingerprint, Form, Plain};
+use crate::hash::{KeyHash, Seed, SipHash13};
+use crate::hosts::{HostId, NO_HOST};
+use crate::key::Key;
+
+/// Shared memory is not what this program can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// No publisher has set it up.
+    #[error("the shared memory holds no POG of this layout (yet): start its publisher first")]
+    NotSetUp,
+    /// A writer needs to write.
+    #[error("the shared memory is mapped for reading: map it with Access::Write")]
+    ReadOnly,
+    /// Another cell, hash or form.
+    #[error("the shared memory was set up with {what} {given}, and this program reads {wanted}")]
+    Kind {
+        /// What differs.
+        what: &'static str,
+        /// The memory's.
+        given: u32,
+        /// This program's.
+        wanted: u32,
+    },
+    /// The file was cut short, or is another one.
+    #[error("the shared memory has {given} bytes where its header says {wanted}")]
+    Length {
+        /// Bytes there are.
+        given: usize,
+        /// Bytes that the header tells of.
+        wanted: usize,
+    },
+}
+
+/// The two copies in a region.
+#[derive(Debug)]
+pub(super) struct Copies<C, H, F> {
+    region: Arc<Region>,
+    sizes: SharedSizes,
+    form: F,
+    kinds: PhantomData<(C, H)>,
+}
+
+impl<C, H, F: Clone> Clone for Copies<C, H, F> {
+    fn clone(&self) -> Self {
+        let (region, form) = (self.region.clone(), self.form.clone());
+        Copies { region, sizes: self.sizes, form, kinds: PhantomData }
+    }
+}
+
+/// One of the two.
+pub(super) struct Copy<'a, C: Cell> {
+    pub(super) header: &'a CopyHeader,
+    pub(super) entries: &'a [AtomicU16],
+    pub(super) a: &'a [C::Atomic],
+    pub(super) b: &'a [C::Atomic],
+}
+
+impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
+    pub(super) fn new(region: Arc<Region>, sizes: SharedSizes, form: F) -> Copies<C, H, F> {
+        Copies { region, sizes, form, kinds: PhantomData }
+    }
+
+    pub(super) fn open(region: Arc<Region>, form: F) -> Result<Copies<C, H, F>, OpenError> {
+        if !region.is_set_up() {
+            return Err(OpenError::NotSetUp);
+        }
+        let header = &region.array::<Header>(0, 1)[0];
+        let kinds = [
+            ("bytes in a cell:", header.cell_bytes, size_of::<C>() as u32),
+            ("hash number", header.hash_id, H::ID),
+            ("bits of tau:", header.tau_bits, form.tau_bits::<C>()),
+        ];
+        if let Some((what, given, wanted)) =
+            kinds.into_iter().find(|(_, given, wanted)| given != wanted)
+        {
+            return Err(OpenError::Kind { what, given, wanted });
+        }
+        let sizes = SharedSizes { cells_max: header.cells_max, entries_max: header.entries_max };
+        let (given, wanted) = (region.len(), sizes.bytes::<C>());
+        if given < wanted || header.copy_bytes != sizes.copy_bytes::<C>() as u64 {
+            return Err(OpenError::Length { given, wanted });
+        }
+        Ok(Copies::new(region, sizes, form))
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        &self.region.array::<Header>(0, 1)[0]
+    }
+
+    pub(super) fn sizes(&self) -> SharedSizes {
+        self.sizes
+    }
+
+    pub(super) fn form(&self) -> F {
+        self.form
+    }
+
+    #[inline(always)]
+    pub(super) fn copy(&self, which: usize) -> Copy<'_, C> {
+        let start = size_of::<Header>() + which * self.sizes.copy_bytes::<C>();
+        let cells_max = self.sizes.cells_max as usize;
+        Copy {
+            header: &self.region.array::<CopyHeader>(start, 1)[0],
+            entries: self
+                .region
+                .array(start + self.sizes.entries_offset(), self.sizes.entries_max as usize),
+            a: self.region.array(start + self.sizes.a_offset(), cells_max),
+            b: self.region.array(start + self.sizes.b_offset::<C>(), cells_max),
+        }
+    }
+}
+
+/// Looks keys up in what a [`Publisher`](super::Publisher) publishes. One a thread, or one for all: it has no state.
+#[derive(Debug)]
+pub struct Reader<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
+    copies: Copies<C, H, F>,
+}
+
+impl<C: Cell, H: KeyHash, F: Form> Clone for Reader<C, H, F> {
+    fn clone(&self) -> Self {
+        Reader { copies: self.copies.clone() }
+    }
+}
+
+/// One copy, as a lookup sees it.
+pub struct View<'a, C: Cell, H: KeyHash, F: Form> {
+    copy: Copy<'a, C>,
+    hash: H,
+    form: F,
+    a: u32,
+    b: u32,
+    entries: u32,
+    epoch: u64,
+}
+
+impl<C: Cell, H: KeyHash, F: Form> Reader<C, H, F> {
+    /// Reads a region that a publisher has set up.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it is not set up, or for another cell, hash or form.
+    pub fn open(region: Arc<Region>, form: F) -> Result<Reader<C, H, F>, OpenError> {
+        Ok(Reader { copies: Copies::open(region, form)? })
+    }
+
+    /// The result of `look` on one published image, seen whole.
+    ///
+    /// `look` runs again if an image was published meanwhile; while it runs, what it sees may be a mixture of two,
+    /// so it must neither act nor rely on what it sees. Keep it shorter than the grace period: some thousand keys.
+    #[inline(always)]
+    pub fn read<T>(&self, mut look: impl FnMut(&View<'_, C, H, F>) -> T) -> T {
+        let epochs = &self.copies.header().epoch;
+        loop {
+            let epoch = epochs.begin();
+            let result = look(&self.view(epoch));
+            if epochs.still(epoch) {
+                return result;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn view(&self, epoch: u64) -> View<'_, C, H, F> {
+        let copy = self.copies.copy(EpochWord::copy(epoch));
+        let CopyHeader { k0, k1, a, b, entries, .. } = copy.header;
+        let seed = Seed { k0: k0.load(Relaxed), k1: k1.load(Relaxed) };
+        // Whatever stands in memory, no index leaves the arrays.
+        let a = a.load(Relaxed).min(copy.a.len() as u32);
+        let b = b.load(Relaxed).min(copy.b.len() as u32);
+        let entries = entries.load(Relaxed).min(copy.entries.len() as u32);
+        View { hash: H::with_seed(seed), form: self.copies.form, a, b, entries, epoch, copy }
+    }
+}
+
+impl<C: Cell, H: KeyHash> Reader<C, H, Plain> {
+    /// The tau of `key`, as [`Pog::tau`](crate::Pog::tau).
+    #[inline]
+    pub fn tau<K: Key + ?Sized>(&self, key: &K) -> C {
+        self.read(|view| view.tau(key))
+    }
+
+    /// The host of `key`; [`NO_HOST`] if no host table is published.
+    #[inline]
+    pub fn host<K: Key + ?Sized>(&self, key: &K) -> HostId {
+        self.read(|view| view.host_of(view.tau(key)))
+    }
+}
+
+impl<C: Cell, H: KeyHash> Reader<C, H, Fingerprint> {
+    /// The tau of `key` if it is pinned, as [`Pog::pinned`](crate::Pog::pinned).
+    #[inline]
+    pub fn pinned<K: Key + ?Sized>(&self, key: &K) -> Option<C> {
+        self.read(|view| view.pinned(key))
+    }
+}
+
+impl<C: Cell, H: KeyHash, F: Form> View<'_, C, H, F> {
+    #[inline(always)]
+    fn value<K: Key + ?Sized>(&self, key: &K) -> C {
+        let hash = self.hash.hash(key);
+        let a = ((hash & 0xffff_ffff) * u64::from(self.a)) >> 32;
+        let b = ((hash >> 32) * u64::from(self.b)) >> 32;
+        let cells = C::load(&self.copy.a[a as usize]) ^ C::load(&self.copy.b[b as usize]);
+        cells ^ self.form.salt(hash)
+    }
+
+    /// The host of `tau`; [`NO_HOST`] if no host table is published.
+    #[inline(always)]
+    pub fn host_of(&self, tau: C) -> HostId {
+        let entry = tau.widen() as u32 & self.entries.wrapping_sub(1);
+        let shared = self.copy.entries.get(entry as usize);
+        shared.map_or(NO_HOST, |shared| shared.load(Relaxed))
+    }
+
+    /// Counts the publications.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The generation of the image.
+    pub fn generation(&self) -> u64 {
+        self.copy.header.generation.load(Relaxed)
+    }
+}
+
+impl<C: Cell, H: KeyHash> View<'_, C, H, Plain> {
+    /// The tau of `key`.
+    #[inline(always)]
+    pub fn tau<K: Key + ?Sized>(&self, key: &K) -> C {
+        self.value(key)
+    }
+}
+
+impl<C: Cell, H: KeyHash> View<'_, C, H, Fingerprint> {
+    /// The tau of `key` if it is pinned.
+    #[inline(always)]
+    pub fn pinned<K: Key + ?Sized>(&self, key: &K) -> Option<C> {
+        let value = self.value(key);
+        self.form.matches(value).then_some(value)
+    }
+}

@@ -1,0 +1,130 @@
+//! Memory that several threads or processes see.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Acquire;
+
+use super::layout::{Header, MAGIC};
+use crate::memory;
+use crate::sync::Shareable;
+
+/// A stretch of shared memory.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: usize,
+    access: Access,
+    mapped: bool,
+}
+
+/// What a mapping allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// For readers.
+    Read,
+    /// For the publisher.
+    Write,
+}
+
+// SAFETY: the region is plain memory that belongs to no thread; all access to it goes through atomics, or, for the
+// fields of the header that never change, happens before or after they are set up.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Memory for the threads of this process, and for processes that it forks.
+    ///
+    /// # Errors
+    /// If the system has no such memory.
+    pub fn anonymous(len: usize) -> io::Result<Region> {
+        Region::mmap(len, Access::Write, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// All of a file, in `/dev/shm` or of a memfd, say, for every process that maps it.
+    ///
+    /// The file must not be cut short while it is mapped: touching what is gone kills the process.
+    ///
+    /// # Errors
+    /// If the file is empty or cannot be mapped so.
+    pub fn map(file: &File, access: Access) -> io::Result<Region> {
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Region::mmap(len, access, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Memory that somebody else mapped: a BPF arena, a BPF program's global array.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` on are readable, and writable if `access` says so, for as long as the region lives;
+    /// nobody writes there but a [`Publisher`](super::Publisher).
+    ///
+    /// # Panics
+    /// If `start` is not a multiple of 64.
+    pub unsafe fn borrow(start: NonNull<u8>, len: usize, access: Access) -> Region {
+        assert!(start.addr().get().is_multiple_of(64), "shared memory begins at a cache line");
+        Region { start, len, access, mapped: false }
+    }
+
+    fn mmap(len: usize, access: Access, flags: libc::c_int, fd: libc::c_int) -> io::Result<Region> {
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in use.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start =
+            NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        memory::advise(start.addr().get(), len);
+        Ok(Region { start, len, access, mapped: true })
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a mapping has at least one byte")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether a publisher has set the region up; for a process that waits for its publisher.
+    pub fn is_set_up(&self) -> bool {
+        self.len >= size_of::<Header>()
+            && self.array::<Header>(0, 1)[0].magic.load(Acquire) == u64::from_ne_bytes(MAGIC)
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// `count` values at `offset`.
+    ///
+    /// # Panics
+    /// If they do not lie inside the region, or not at a multiple of their alignment.
+    pub(super) fn array<T: Shareable>(&self, offset: usize, count: usize) -> &[T] {
+        let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(end.is_some_and(|end| end <= self.len), "the array ends inside the region");
+        let start = self.start.as_ptr().wrapping_add(offset);
+        assert!(start.addr().is_multiple_of(align_of::<T>()), "the array is aligned");
+        // SAFETY: inside the region, which lives as long as `self`, and aligned, as just asserted. `Shareable` types
+        // have no invalid bits. They are atomics, for which a shared reference allows writes by others, or fields
+        // that are written before anybody reads them.
+        unsafe { std::slice::from_raw_parts(start.cast(), count) }
+    }
+
+    /// The beginning of the region, to be set up.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.mapped {
+            // SAFETY: the mapping was made by this region, and whatever borrowed from it borrowed the region.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        }
+    }
+}

@@ -1,0 +1,271 @@
+use std::fs::File;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::*;
+use crate::*;
+
+const NO_GRACE: Duration = Duration::ZERO;
+
+fn region(sizes: SharedSizes) -> Arc<Region> {
+    Arc::new(Region::anonymous(sizes.bytes::<u16>()).expect("the system has memory"))
+}
+
+fn controller(keys: u64) -> PogController<u64, u16> {
+    let entries = (0..keys).map(|key| (key, key as u16));
+    PogBuilder::new().random_seed(1).build(entries).expect("distinct keys")
+}
+
+fn agrees(reader: &Reader, pog: &Pog, keys: u64) -> bool {
+    (0..keys).all(|key| reader.tau(&key) == pog.tau(&key))
+}
+
+#[test]
+fn a_reader_sees_each_publication_and_nothing_between() {
+    let mut controller = controller(500);
+    let sizes = SharedSizes::new(2000, None);
+    let shared = region(sizes);
+    let image = controller.pog().clone();
+    let mut publisher = Publisher::create(shared.clone(), sizes, NO_GRACE, &image, None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    assert!(agrees(&reader, &image, 1000));
+    let mut published = image;
+    for round in 0..400_u64 {
+        let delta = controller.insert(1000 + round, 9).unwrap();
+        publisher.note(delta);
+        let delta = controller.alter(&(round % 500), round as u16).unwrap();
+        publisher.note(delta);
+        if round % 50 == 49 {
+            publisher.note(controller.rebalance());
+        }
+        assert!(agrees(&reader, &published, 300), "unpublished changes are not seen");
+        publisher.publish(controller.pog(), None).unwrap();
+        published = controller.pog().clone();
+        assert!(agrees(&reader, &published, 1500), "round {round}");
+        assert_eq!(reader.read(|view| view.generation()), published.generation());
+    }
+}
+
+#[test]
+fn a_change_that_was_not_noted_is_published_all_the_same() {
+    let mut controller = controller(500);
+    let sizes = SharedSizes::new(1000, None);
+    let shared = region(sizes);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    for key in 0..50 {
+        controller.alter(&key, 777).unwrap();
+        if key % 2 == 0 {
+            publisher.note(controller.delta());
+        }
+        publisher.publish(controller.pog(), None).unwrap();
+        assert!(agrees(&reader, controller.pog(), 1000));
+    }
+}
+
+#[test]
+fn the_image_of_another_controller_is_published_whole() {
+    let sizes = SharedSizes::new(500, None);
+    let shared = region(sizes);
+    let one = controller(500);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, one.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    publisher.publish(one.pog(), None).unwrap();
+    // Of the same seed, sizes and generation.
+    let entries = (0..500_u64).map(|key| (key, !(key as u16)));
+    let other = PogBuilder::new().random_seed(1).build(entries).unwrap();
+    publisher.publish(other.pog(), None).unwrap();
+    assert!(agrees(&reader, other.pog(), 500));
+}
+
+#[test]
+fn cells_and_hosts_change_together() {
+    let builder = PogBuilder::new().random_seed(1);
+    let mut sdlb = Sdlb::<u64>::new(&builder, 8, &[(1, 1), (2, 1)]).unwrap();
+    let sizes = SharedSizes::new(1000, Some(8));
+    let shared = region(sizes);
+    let table = Some(sdlb.table());
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, sdlb.keys().pog(), table).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    sdlb.register(7, 2).unwrap();
+    sdlb.join(3, 2).unwrap();
+    sdlb.migrate(&7, 3).unwrap();
+    publisher.publish(sdlb.keys().pog(), Some(sdlb.table())).unwrap();
+    assert_eq!(reader.host(&7_u64), 3);
+    assert!((0..500_u64).all(|key| reader.host(&key) == sdlb.host(&key)));
+}
+
+#[test]
+fn the_fingerprint_form_is_published_too() {
+    let form = Fingerprint::new::<u16>(6).unwrap();
+    let entries = (0..500_u64).map(|key| (key, key as u16 % 64));
+    let controller = PogBuilder::new().fingerprint(form).build(entries).unwrap();
+    let sizes = SharedSizes::new(500, None);
+    let shared = region(sizes);
+    Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16, SipHash13, Fingerprint>::open(shared.clone(), form).unwrap();
+    assert!((0..2000_u64).all(|key| reader.pinned(&key) == controller.pog().pinned(&key)));
+    let other = Reader::<u16>::open(shared, Plain).unwrap_err();
+    assert_eq!(other, OpenError::Kind { what: "bits of tau:", given: 6, wanted: 16 });
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_readers_see_what_they_saw() {
+    let mut controller = controller(100);
+    let sizes = SharedSizes::new(100, None);
+    let shared = region(sizes);
+    let before = controller.pog().clone();
+    let mut publisher = Publisher::create(shared.clone(), sizes, NO_GRACE, &before, None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    controller.insert_all((1000..3000).map(|key| (key, 0))).unwrap();
+    let refused = publisher.publish(controller.pog(), None).unwrap_err();
+    assert!(matches!(refused, PublishError::Cells { room: 200, .. }), "{refused}");
+    let refused = publisher.publish(&before, Some(&HostTable::new(4))).unwrap_err();
+    assert_eq!(refused, PublishError::Entries { entries: 16, room: 0 });
+    assert!(agrees(&reader, &before, 200));
+    let small = Arc::new(Region::anonymous(4096).unwrap());
+    let sizes = SharedSizes::new(1000, None);
+    let refused = Publisher::create(small, sizes, NO_GRACE, &before, None).unwrap_err();
+    assert_eq!(refused, PublishError::Region { given: 4096, wanted: sizes.bytes::<u16>() });
+}
+
+#[test]
+fn memory_that_nobody_set_up_is_not_read() {
+    let shared = region(SharedSizes::new(100, None));
+    let refused = Reader::<u16>::open(shared, Plain).unwrap_err();
+    assert_eq!(refused, OpenError::NotSetUp);
+}
+
+#[test]
+fn room_for_so_many_keys_is_room_at_every_density() {
+    for keys in [0, 1, 2, 3, 10, 999, 1000] {
+        let sizes = SharedSizes::new(keys, None);
+        let mut all = controller(0);
+        for key in 0..keys as u64 {
+            all.insert(key, 0).unwrap();
+            assert!(all.pog().sizes().a() <= sizes.cells_max);
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_dies_half_way_harms_nobody_and_another_takes_over() {
+    let mut controller = controller(500);
+    let sizes = SharedSizes::new(1000, None);
+    let shared = region(sizes);
+    let before = controller.pog().clone();
+    let publisher = Publisher::create(shared.clone(), sizes, NO_GRACE, &before, None).unwrap();
+    let reader = Reader::<u16>::open(shared.clone(), Plain).unwrap();
+    // The writer gets as far as writing rubbish to the copy out of use, and is heard of no more.
+    let copies = reader::Copies::<u16, SipHash13, Plain>::open(shared.clone(), Plain).unwrap();
+    let shadow = copies.copy((publisher.epoch() as usize + 1) % 2);
+    shadow.header.a.store(77, Relaxed);
+    shadow.header.k0.store(99, Relaxed);
+    shadow.a.iter().for_each(|cell| cell.store(0xdead, Relaxed));
+    drop(publisher);
+    assert!(agrees(&reader, &before, 1000));
+    controller.alter(&3, 4).unwrap();
+    let mut publisher = Publisher::attach(shared, NO_GRACE, Plain).unwrap();
+    assert!(agrees(&reader, &before, 1000), "taking over changes nothing");
+    for _ in 0..3 {
+        publisher.publish(controller.pog(), None).unwrap();
+        assert!(agrees(&reader, controller.pog(), 1000));
+        controller.rebalance();
+    }
+}
+
+#[test]
+fn a_publication_waits_for_the_grace_period_and_no_longer() {
+    let controller = controller(10);
+    let sizes = SharedSizes::new(10, None);
+    let grace = Duration::from_millis(20);
+    let mut publisher =
+        Publisher::create(region(sizes), sizes, grace, controller.pog(), None).unwrap();
+    let ready_at = publisher.ready_at().unwrap();
+    publisher.publish(controller.pog(), None).unwrap();
+    assert!(std::time::Instant::now() >= ready_at);
+}
+
+/// Readers and a writer that never rests, with real threads: of a pair of keys altered together, no reader sees one
+/// old and one new.
+#[test]
+fn readers_never_see_half_a_change_while_a_writer_never_rests() {
+    const PAIRS: u64 = 64;
+    let mut controller = controller(4 * PAIRS);
+    let sizes = SharedSizes::new(4 * PAIRS as usize, None);
+    let shared = region(sizes);
+    // Generation g gives keys 2p and 2p + 1 the taus g + p and !(g + p).
+    let alter = |controller: &mut PogController<u64, u16>, generation: u16| {
+        let updates = (0..PAIRS).flat_map(|pair| {
+            let tau = generation.wrapping_add(pair as u16);
+            [Update::Alter(2 * pair, tau), Update::Alter(2 * pair + 1, !tau)]
+        });
+        controller.update(updates, &mut Vec::new());
+    };
+    alter(&mut controller, 0);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let reader = Reader::<u16>::open(shared.clone(), Plain).unwrap();
+            let over = &over;
+            scope.spawn(move || {
+                let (mut reads, mut pair) = (0_u64, 0);
+                while !over.load(Relaxed) || reads < 1000 {
+                    pair = (pair + 1) % PAIRS;
+                    let (one, other) =
+                        reader.read(|view| (view.tau(&(2 * pair)), view.tau(&(2 * pair + 1))));
+                    assert_eq!(one, !other, "half a change was seen");
+                    reads += 1;
+                }
+            });
+        }
+        for generation in 1..3000 {
+            alter(&mut controller, generation);
+            publisher.note(controller.delta());
+            if generation % 100 == 0 {
+                publisher.note(controller.rebuild().unwrap());
+            }
+            publisher.publish(controller.pog(), None).unwrap();
+        }
+        over.store(true, Relaxed);
+    });
+}
+
+/// What another process is told in its environment: the file to map.
+const CHILD_READS: &str = "POG_TEST_CHILD_READS";
+
+/// Run by the next test in another process; by itself it has nothing to do.
+#[test]
+fn child_reads() {
+    let Ok(path) = std::env::var(CHILD_READS) else { return };
+    let region = Region::map(&File::open(path).unwrap(), Access::Read).unwrap();
+    let reader = Reader::<u16>::open(Arc::new(region), Plain).unwrap();
+    assert!((0..500_u64).all(|key| reader.tau(&key) == key as u16));
+}
+
+#[test]
+fn another_process_reads_what_is_published() {
+    let path = std::env::temp_dir().join(format!("pog-test-{}", std::process::id()));
+    let file =
+        File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    let sizes = SharedSizes::new(500, None);
+    file.set_len(sizes.bytes::<u16>() as u64).unwrap();
+    let region = Arc::new(Region::map(&file, Access::Write).unwrap());
+    let controller = controller(500);
+    Publisher::create(region, sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["publish::tests::child_reads", "--exact"])
+        .env(CHILD_READS, &path)
+        .output();
+    std::fs::remove_file(&path).unwrap();
+    let output = child.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}

@@ -1,0 +1,192 @@
+//! What an experiment's file says.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::row::{Row, Value};
+
+/// An experiment, as its TOML file describes it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Experiment {
+    /// Name of its files, and for `--only`.
+    pub name: String,
+    /// Heading.
+    pub title: String,
+    /// What the paper reported, in words.
+    pub paper: String,
+    /// What must be known to read the figures; deviations from the paper.
+    #[serde(default)]
+    pub notes: String,
+    /// What follows from the figures; stands below them.
+    #[serde(default)]
+    pub conclusion: String,
+    /// The cases of a full run.
+    pub cases: Vec<Case>,
+    /// The cases with `--quick`.
+    pub quick: Vec<Case>,
+    /// Columns of the report's table; all of them are in the CSV.
+    pub table: Vec<String>,
+    /// What the issue demands.
+    #[serde(default)]
+    pub(crate) goal: Vec<Goal>,
+    /// The plots.
+    #[serde(default)]
+    pub(crate) plot: Vec<Plot>,
+}
+
+/// The parameters of one case: numbers and words by name.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case(toml::Table);
+
+/// A figure that is demanded of a column.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Goal {
+    pub(crate) what: String,
+    pub(crate) column: String,
+    pub(crate) at_least: Option<f64>,
+    pub(crate) at_most: Option<f64>,
+    /// The rows that it is demanded of: those whose column lies within.
+    pub(crate) of: Option<Range>,
+}
+
+/// Rows by the value of one column.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Range {
+    pub(crate) column: String,
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+}
+
+/// A plot.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plot {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) series: Vec<Series>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    /// For x: the column.
+    #[serde(default)]
+    pub(crate) column: String,
+    #[serde(default)]
+    pub(crate) logarithmic: bool,
+}
+
+/// A line of a plot: a column of our rows, or points that the paper reported.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Series {
+    pub(crate) label: String,
+    #[serde(default)]
+    pub(crate) column: String,
+    #[serde(default)]
+    pub(crate) paper: Vec<[f64; 2]>,
+}
+
+impl Experiment {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// If the text is not one; the message says where.
+    pub fn parse(text: &str) -> Result<Experiment> {
+        toml::from_str(text).context("the experiment's description")
+    }
+
+    /// The cases to run.
+    pub fn cases(&self, quick: bool) -> &[Case] {
+        if quick { &self.quick } else { &self.cases }
+    }
+}
+
+impl Case {
+    /// A number of this case.
+    ///
+    /// # Errors
+    /// If the case has none of this name.
+    pub fn number(&self, name: &str) -> Result<f64> {
+        let value = self.0.get(name).with_context(|| format!("the case has no number `{name}`"))?;
+        value
+            .as_float()
+            .or_else(|| value.as_integer().map(|integer| integer as f64))
+            .with_context(|| format!("`{name}` is {value:?}, which is no number"))
+    }
+
+    /// A whole number of this case.
+    ///
+    /// # Errors
+    /// If the case has none of this name.
+    pub fn count(&self, name: &str) -> Result<usize> {
+        Ok(self.number(name)? as usize)
+    }
+
+    /// A word of this case.
+    ///
+    /// # Errors
+    /// If the case has none of this name.
+    pub fn word(&self, name: &str) -> Result<&str> {
+        let value = self.0.get(name).and_then(toml::Value::as_str);
+        value.with_context(|| format!("the case has no word `{name}`"))
+    }
+
+    /// Seconds that the case takes, roughly: for the progress line.
+    pub(crate) fn cost(&self) -> f64 {
+        self.number("cost").unwrap_or(1.0)
+    }
+
+    /// The parameters as the first columns of a row.
+    pub(crate) fn row(&self) -> Row {
+        let mut row = Row::new();
+        for (name, value) in self.0.iter().filter(|(name, _)| *name != "cost") {
+            match value.as_str() {
+                Some(word) => row.set(name, Value::Word(word.to_string())),
+                None => row.set(name, Value::Number(self.number(name).unwrap_or(f64::NAN))),
+            };
+        }
+        row
+    }
+}
+
+/// How a goal was met.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) goal: String,
+    pub(crate) met: bool,
+    /// The worst figure of the rows that count.
+    pub(crate) worst: f64,
+    pub(crate) demanded: String,
+}
+
+impl Goal {
+    /// `None` if no row counts, as in a quick run.
+    pub(crate) fn judge(&self, rows: &[Row]) -> Option<Verdict> {
+        let counts = |row: &&Row| {
+            self.of.as_ref().is_none_or(|range| {
+                row.number(&range.column).is_some_and(|at| (range.from..=range.to).contains(&at))
+            })
+        };
+        let figures = rows.iter().filter(counts).filter_map(|row| row.number(&self.column));
+        let (worst, met, demanded) = match (self.at_least, self.at_most) {
+            (Some(least), _) => {
+                let worst = figures.fold(f64::INFINITY, f64::min);
+                (worst, worst >= least, format!("at least {least}"))
+            }
+            (None, most) => {
+                let worst = figures.fold(f64::NEG_INFINITY, f64::max);
+                let most = most.unwrap_or(f64::INFINITY);
+                (worst, worst <= most, format!("at most {most}"))
+            }
+        };
+        let goal = self.what.clone();
+        worst.is_finite().then_some(Verdict { goal, met, worst, demanded })
+    }
+}
