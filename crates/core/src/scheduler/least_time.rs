@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use super::roster::{Entry, Roster};
-use super::{Ask, FAILURE_AS_IN_FLIGHT, Loads, Scheduler};
+use super::{Ask, Loads, Scheduler};
 
 /// The cheaper of two different random candidates, where cost is the time an answer should take:
 /// `response_us * (in_flight + 1 + failures) / weight`. O(log n).
 ///
 /// Two choices, not the least of all: the lowest response time is stale by as much as an answer takes, so a
 /// search of all sends every thread's burst to one backend, and it would decay 1000 averages per pick. The
-/// two are drawn in proportion to weight, and a recent failure counts as [`FAILURE_AS_IN_FLIGHT`] in
+/// two are drawn in proportion to weight, and a recent failure counts as [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in
 /// flight, as in [`super::power_of_two`].
 ///
 /// A candidate without a sample is tried at once, one request at a time; until that is answered, and while
@@ -33,14 +33,9 @@ impl LeastTime {
 
 impl Scheduler for LeastTime {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
-        let avoided = self.roster.avoidable(ask.avoid);
-        let (first, second) = self.roster.draw_two(ask.rng, avoided)?;
-        let first = &self.roster.entries()[first];
-        let Some(second) = second.map(|position| &self.roster.entries()[position]) else {
-            return Some(first.slot);
-        };
-        let (a, b) = (Seen::of(first, ask.loads), Seen::of(second, ask.loads));
-        Some(if b.is_better_than(&a) { second.slot } else { first.slot })
+        self.roster.better_of_two(ask, |second, first, loads| {
+            Seen::of(second, loads).is_better_than(&Seen::of(first, loads))
+        })
     }
 }
 
@@ -55,9 +50,7 @@ struct Seen {
 impl Seen {
     fn of(entry: &Entry, loads: &dyn Loads) -> Seen {
         let response_us = loads.response_us(entry.slot);
-        let in_flight = u64::from(loads.in_flight(entry.slot));
-        let failures = u64::from(loads.recent_failures(entry.slot));
-        let load = in_flight + failures * u64::from(FAILURE_AS_IN_FLIGHT);
+        let load = entry.load(loads);
         Seen {
             response_us,
             queue: (load + 1) as f64 / f64::from(entry.weight),

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use super::roster::{Entry, Roster};
-use super::{Ask, FAILURE_AS_IN_FLIGHT, Loads, Scheduler};
+use super::roster::Roster;
+use super::{Ask, Scheduler};
 
 /// The less loaded of two different random candidates. O(log n).
 ///
 /// The two are drawn in proportion to weight; load is what is in flight per weight, a recent failure
-/// counting as [`FAILURE_AS_IN_FLIGHT`] in flight, so that a backend that fails at once, and hence is
+/// counting as [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in flight, so that a backend that fails at once, and hence is
 /// always idle, attracts nothing. Of equals the first drawn is taken: an idle pool is shared by weight.
 ///
 /// # Source
@@ -25,19 +25,10 @@ impl PowerOfTwo {
 
 impl Scheduler for PowerOfTwo {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
-        let avoided = self.roster.avoidable(ask.avoid);
-        let (first, second) = self.roster.draw_two(ask.rng, avoided)?;
-        let first = &self.roster.entries()[first];
-        let Some(second) = second.map(|position| &self.roster.entries()[position]) else {
-            return Some(first.slot);
-        };
-        let first_scaled = load(first, ask.loads) * u128::from(second.weight);
-        let second_scaled = load(second, ask.loads) * u128::from(first.weight);
-        Some(if second_scaled < first_scaled { second.slot } else { first.slot })
+        self.roster.better_of_two(ask, |second, first, loads| {
+            let first_scaled = u128::from(first.load(loads)) * u128::from(second.weight);
+            let second_scaled = u128::from(second.load(loads)) * u128::from(first.weight);
+            second_scaled < first_scaled
+        })
     }
-}
-
-fn load(entry: &Entry, loads: &dyn Loads) -> u128 {
-    let failures = u128::from(loads.recent_failures(entry.slot));
-    u128::from(loads.in_flight(entry.slot)) + failures * u128::from(FAILURE_AS_IN_FLIGHT)
 }

@@ -1,6 +1,6 @@
 use rand::{Rng, RngExt};
 
-use super::Candidate;
+use super::{Ask, Candidate, FAILURE_AS_IN_FLIGHT, Loads};
 
 /// The candidates of weight above zero, in configured order, with running sums of their weights.
 ///
@@ -19,6 +19,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// What it has in flight, with its recent failures as such.
+    pub(super) fn load(&self, loads: &dyn Loads) -> u64 {
+        let failures = u64::from(loads.recent_failures(self.slot));
+        u64::from(loads.in_flight(self.slot)) + failures * u64::from(FAILURE_AS_IN_FLIGHT)
+    }
+
     fn start(&self) -> u64 {
         self.end - u64::from(self.weight)
     }
@@ -37,6 +43,21 @@ impl Roster {
             })
             .collect();
         Roster { entries }
+    }
+
+    /// Draws two candidates by weight and takes the first drawn unless the second is better.
+    pub(super) fn better_of_two(
+        &self,
+        ask: &mut Ask<'_>,
+        second_is_better: impl FnOnce(&Entry, &Entry, &dyn Loads) -> bool,
+    ) -> Option<usize> {
+        let avoided = self.avoidable(ask.avoid);
+        let (first, second) = self.draw_two(ask.rng, avoided)?;
+        let first = &self.entries()[first];
+        let Some(second) = second.map(|position| &self.entries()[position]) else {
+            return Some(first.slot);
+        };
+        Some(if second_is_better(second, first, ask.loads) { second.slot } else { first.slot })
     }
 
     pub(super) fn len(&self) -> usize {
