@@ -30,22 +30,14 @@ pub(super) struct Failure {
 /// backend closes after so many requests), then it gets a session of its own.
 const SHARES: u32 = 2;
 
-/// A response that reached the client.
+/// How an exchange ended: with the backend's response, or with an answer of our own.
 pub(super) struct Reached {
     pub(super) after: After,
+    /// 0 if the client was told nothing.
     pub(super) status: u16,
     pub(super) ended: Instant,
     /// A session's task has counted it already.
     pub(super) counted: bool,
-}
-
-/// How an exchange ended.
-struct Outcome {
-    after: After,
-    status: u16,
-    ended: Instant,
-    /// A session's task has counted it already.
-    counted: bool,
 }
 
 /// A request that the access log will have.
@@ -88,45 +80,37 @@ impl ClientConnection {
         let limit = self.door.view().config.limits.body_bytes_max;
         let upload = Pump::new(head.framing, Shape::Same, limit);
         let mut outgoing = Outgoing { head, first: out, upload, streamed: false };
-        let outcome = self.serve_request(&mut outgoing, begun).await;
+        let reached = self.serve_request(&mut outgoing, begun).await;
         self.worker.give_vec(outgoing.first);
-        *now = outcome.ended;
+        *now = reached.ended;
         let took = now.saturating_duration_since(begun);
-        if !outcome.counted {
+        if !reached.counted {
             self.door.stats(|stats| {
                 stats.requests_in_flight.sub(1);
                 stats.request_time.record(took);
             });
         }
         if let Some(logged) = self.logged.take() {
-            self.log_end(&logged, outcome.status, took);
+            self.log_end(&logged, reached.status, took);
         }
-        outcome.after
+        reached.after
     }
 
-    async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Outcome {
-        let drained = match &mut self.input {
-            Some(input) => outgoing.upload.drain_into(input, &mut outgoing.first),
-            None => Ok(()),
-        };
-        if self.input.as_ref().is_some_and(|input| input.is_empty()) {
-            self.input = None;
-        }
+    async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
+        let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
         let result = match drained {
             Ok(()) => self.try_backends(outgoing, begun).await,
             Err(error) => Err(request_fault(&error)),
         };
         match result {
-            Ok(Reached { after, status, ended, counted }) => {
-                Outcome { after, status, ended, counted }
-            }
+            Ok(reached) => reached,
             Err(reason) => {
                 let head = outgoing.head;
                 let uploaded = outgoing.upload.is_done();
                 let close = !head.keep_alive || !uploaded || self.is_closing();
                 let after = Box::pin(self.answer(reason, close, !head.is_head)).await;
                 let ended = Instant::now();
-                Outcome { after, status: reason.status(), ended, counted: false }
+                Reached { after, status: reason.status(), ended, counted: false }
             }
         }
     }

@@ -121,13 +121,18 @@ impl Pump {
         std::mem::take(&mut self.moved)
     }
 
-    /// Appends to `to` what `input` holds of the body, in its new shape, and drops it from `input`.
+    /// Appends to `to` what `input` holds of the body, in its new shape, and drops it from `input`, which
+    /// only stays while it holds something.
     pub(crate) fn drain_into(
         &mut self,
-        input: &mut Buffer,
+        input: &mut Option<Buffer>,
         to: &mut Vec<u8>,
     ) -> Result<(), PumpError> {
-        let result = self.drain(input, to);
+        let Some(buffer) = input else { return Ok(()) };
+        let result = self.drain(buffer, to);
+        if buffer.is_empty() {
+            *input = None;
+        }
         self.break_off(&result);
         result
     }

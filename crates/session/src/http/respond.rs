@@ -33,13 +33,7 @@ impl ClientConnection {
         }
         let shape = Shape::of_response(head.framing, &outgoing.head);
         let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
-        let drained = match &mut upstream.input {
-            Some(input) => download.drain_into(input, answer),
-            None => Ok(()),
-        };
-        if upstream.input.as_ref().is_some_and(|input| input.is_empty()) {
-            upstream.input = None;
-        }
+        let drained = download.drain_into(&mut upstream.input, answer);
         let mut sending = Sending { sent: 0, download, drained, armed: false };
         let result =
             poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;

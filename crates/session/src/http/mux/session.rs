@@ -279,8 +279,8 @@ impl Task {
                 return true;
             }
             let queue = self.shared.queue.borrow();
-            // Bytes that nobody asked for.
-            let Some(slot) = queue.front() else { return false };
+            // Bytes that nobody asked for; a request that is not written yet has not.
+            let Some(slot) = queue.front().filter(|_| self.outstanding > 0) else { return false };
             if self.current.is_none() {
                 let close = slot.close
                     || slot.ticket.door.closing.get()
@@ -331,10 +331,8 @@ impl Task {
 
     /// Passes on the body of the current response; false if the session is over.
     fn pass_body(&mut self, now: Instant) -> bool {
-        let (Some(current), Some(input)) = (&mut self.current, &mut self.input) else {
-            return true;
-        };
-        let drained = current.pump.drain_into(input, &mut self.answer);
+        let Some(current) = &mut self.current else { return true };
+        let drained = current.pump.drain_into(&mut self.input, &mut self.answer);
         let queue = self.shared.queue.borrow();
         let Some(slot) = queue.front() else { return false };
         if drained.is_err() {
@@ -366,7 +364,7 @@ impl Task {
         self.completed += 1;
         self.shared.took_turn(now.saturating_duration_since(self.next_since));
         self.next_since = now;
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.outstanding -= 1;
         let status = current.head.status;
         let stats = slot.lease.stats();
         count_status(&stats.responses, status);
