@@ -18,3 +18,5 @@ unsafe impl Shareable for std::sync::atomic::AtomicU8 {}
 unsafe impl Shareable for std::sync::atomic::AtomicU16 {}
 // SAFETY: an atomic.
 unsafe impl Shareable for std::sync::atomic::AtomicU32 {}
+// SAFETY: an atomic.
+unsafe impl Shareable for std::sync::atomic::AtomicU64 {}

@@ -1,8 +1,9 @@
 //! What lies where in the shared memory. Fixed: a BPF program and other processes read it.
 //!
 //! `Header` at 0, then from [`Header::first_copy`] on two copies of [`Header::copy_bytes`] each: a `CopyHeader`, the
-//! host table (`entries_max` of 2 bytes), array A (`cells_max` cells), array B (`cells_max` cells), each beginning at
-//! a multiple of 64. All in the byte order of the machine.
+//! host table (`entries_max` of 2 bytes), array A (`cells_max` cells), array B (`cells_max` cells), and `extra_bytes` of
+//! what else its publisher wants to change in the same instant, each beginning at a multiple of 64. All in the byte
+//! order of the machine.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
@@ -39,7 +40,9 @@ pub struct Header {
     pub first_copy: u64,
     /// Offset of copy 1 from copy 0.
     pub copy_bytes: u64,
-    padding_to_epoch: [u64; 2],
+    /// Room for the publisher's own tables in a copy; a multiple of 8.
+    pub extra_bytes: u32,
+    padding_to_epoch: [u32; 3],
     /// Alone on its line: the word that every reader reads.
     pub epoch: EpochWord,
 }
@@ -78,6 +81,7 @@ const _: () = {
     assert!(offset_of!(Header, entries_max) == 24);
     assert!(offset_of!(Header, first_copy) == 32);
     assert!(offset_of!(Header, copy_bytes) == 40);
+    assert!(offset_of!(Header, extra_bytes) == 48);
     assert!(offset_of!(Header, epoch) == 64);
     assert!(size_of::<CopyHeader>() == 64);
     assert!(offset_of!(CopyHeader, k0) == 0);
@@ -93,6 +97,7 @@ const _: () = {
 pub struct SharedSizes {
     pub(super) cells_max: u32,
     pub(super) entries_max: u32,
+    pub(super) extra_bytes: u32,
 }
 
 impl SharedSizes {
@@ -110,7 +115,22 @@ impl SharedSizes {
         );
         // The upper bound of the sizes is four cells a key; while keys become fewer the arrays follow.
         let cells_max = Sizes::most(keys_max).a();
-        SharedSizes { cells_max, entries_max: table_bits.map_or(0, |bits| 1 << bits) }
+        SharedSizes {
+            cells_max,
+            entries_max: table_bits.map_or(0, |bits| 1 << bits),
+            extra_bytes: 0,
+        }
+    }
+
+    /// With room for `bytes` (rounded up to a multiple of 64) of the publisher's own tables in each copy, which
+    /// [`Publisher::publish_with`](super::Publisher::publish_with) makes visible in the same instant as the cells.
+    pub fn with_extra(self, bytes: u32) -> SharedSizes {
+        SharedSizes { extra_bytes: bytes.next_multiple_of(LINE_BYTES as u32), ..self }
+    }
+
+    /// Room for cells in each of the two arrays.
+    pub fn cells_max(&self) -> u32 {
+        self.cells_max
     }
 
     /// Bytes of memory needed, for cells `C`.
@@ -118,8 +138,9 @@ impl SharedSizes {
         size_of::<Header>() + 2 * self.copy_bytes::<C>()
     }
 
-    pub(super) fn copy_bytes<C: Cell>(&self) -> usize {
-        self.b_offset::<C>() + self.array_bytes::<C>()
+    /// Bytes of one of the two copies; the first begins behind the header, the second behind the first.
+    pub fn copy_bytes<C: Cell>(&self) -> usize {
+        self.extra_offset::<C>() + self.extra_bytes as usize
     }
 
     fn array_bytes<C: Cell>(&self) -> usize {
@@ -131,14 +152,19 @@ impl SharedSizes {
         size_of::<CopyHeader>()
     }
 
-    /// Of array A in a copy.
-    pub(super) fn a_offset(&self) -> usize {
+    /// Offset of array A in a copy.
+    pub fn a_offset(&self) -> usize {
         let entries = self.entries_max as usize * size_of::<AtomicU16>();
         (self.entries_offset() + entries).next_multiple_of(LINE_BYTES)
     }
 
-    /// Of array B in a copy.
-    pub(super) fn b_offset<C: Cell>(&self) -> usize {
+    /// Offset of array B in a copy.
+    pub fn b_offset<C: Cell>(&self) -> usize {
         self.a_offset() + self.array_bytes::<C>()
+    }
+
+    /// Offset of the publisher's own tables in a copy.
+    pub fn extra_offset<C: Cell>(&self) -> usize {
+        self.b_offset::<C>() + self.array_bytes::<C>()
     }
 }

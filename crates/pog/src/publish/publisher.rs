@@ -71,6 +71,16 @@ pub enum PublishError {
         /// Room for entries.
         room: u32,
     },
+    /// The publisher's own tables are larger than the room.
+    #[error(
+        "the extra tables have {words} words and the shared memory room for {room}: see SharedSizes::with_extra"
+    )]
+    Extra {
+        /// Words given.
+        words: usize,
+        /// Room for words.
+        room: usize,
+    },
     /// The image's form is not the one that the memory was set up for.
     #[error("the image has {given} bits of tau and the shared memory was set up for {wanted}")]
     Form {
@@ -115,6 +125,7 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
             header.entries_max = sizes.entries_max;
             header.first_copy = size_of::<Header>() as u64;
             header.copy_bytes = sizes.copy_bytes::<C>() as u64;
+            header.extra_bytes = sizes.extra_bytes;
         }
         let copies = Copies::new(region, sizes, image.form);
         let mut publisher = Publisher::of(copies, grace);
@@ -183,7 +194,21 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         image: &Pog<C, H, F>,
         table: Option<&HostTable>,
     ) -> Result<u64, PublishError> {
-        self.refuse(image, table)?;
+        self.publish_with(image, table, &[])
+    }
+
+    /// [`Self::publish`], and in the same instant tables of the caller's own: `extra` words, which readers find in
+    /// [`View::extra`](super::View::extra). Words beyond those given keep what an earlier publication left there.
+    ///
+    /// # Errors
+    /// As [`Self::publish`], and [`PublishError::Extra`].
+    pub fn publish_with(
+        &mut self,
+        image: &Pog<C, H, F>,
+        table: Option<&HostTable>,
+        extra: &[u64],
+    ) -> Result<u64, PublishError> {
+        self.refuse(image, table, extra)?;
         if let Some(ready_at) = self.ready_at() {
             std::thread::sleep(ready_at.saturating_duration_since(Instant::now()));
         }
@@ -194,13 +219,25 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         let epoch = self.copies.header().epoch.begin();
         let shadow = EpochWord::copy(epoch + 1);
         self.write(shadow, image, table);
+        for (shared, word) in self.copies.copy(shadow).extra.iter().zip(extra) {
+            shared.store(*word, Relaxed);
+        }
         let epoch = self.copies.header().epoch.flip();
         self.flipped = Some(Instant::now());
         Ok(epoch)
     }
 
-    fn refuse(&self, image: &Pog<C, H, F>, table: Option<&HostTable>) -> Result<(), PublishError> {
+    fn refuse(
+        &self,
+        image: &Pog<C, H, F>,
+        table: Option<&HostTable>,
+        extra: &[u64],
+    ) -> Result<(), PublishError> {
         let sizes = self.copies.sizes();
+        let room = sizes.extra_bytes as usize / size_of::<u64>();
+        if extra.len() > room {
+            return Err(PublishError::Extra { words: extra.len(), room });
+        }
         let (given, wanted) = (image.form.tau_bits::<C>(), self.copies.form().tau_bits::<C>());
         if given != wanted {
             return Err(PublishError::Form { given, wanted });

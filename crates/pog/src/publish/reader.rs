@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use thiserror::Error;
 
@@ -67,6 +67,7 @@ pub(super) struct Copy<'a, C: Cell> {
     pub(super) entries: &'a [AtomicU16],
     pub(super) a: &'a [C::Atomic],
     pub(super) b: &'a [C::Atomic],
+    pub(super) extra: &'a [AtomicU64],
 }
 
 impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
@@ -89,7 +90,8 @@ impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
         {
             return Err(OpenError::Kind { what, given, wanted });
         }
-        let sizes = SharedSizes { cells_max: header.cells_max, entries_max: header.entries_max };
+        let Header { cells_max, entries_max, extra_bytes, .. } = *header;
+        let sizes = SharedSizes { cells_max, entries_max, extra_bytes };
         let (given, wanted) = (region.len(), sizes.bytes::<C>());
         if given < wanted || header.copy_bytes != sizes.copy_bytes::<C>() as u64 {
             return Err(OpenError::Length { given, wanted });
@@ -120,6 +122,10 @@ impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
                 .array(start + self.sizes.entries_offset(), self.sizes.entries_max as usize),
             a: self.region.array(start + self.sizes.a_offset(), cells_max),
             b: self.region.array(start + self.sizes.b_offset::<C>(), cells_max),
+            extra: self.region.array(
+                start + self.sizes.extra_offset::<C>(),
+                self.sizes.extra_bytes as usize / size_of::<AtomicU64>(),
+            ),
         }
     }
 }
@@ -223,6 +229,12 @@ impl<C: Cell, H: KeyHash, F: Form> View<'_, C, H, F> {
         let entry = tau.widen() as u32 & self.entries.wrapping_sub(1);
         let shared = self.copy.entries.get(entry as usize);
         shared.map_or(NO_HOST, |shared| shared.load(Relaxed))
+    }
+
+    /// The publisher's own tables, as given to [`Publisher::publish_with`](super::Publisher::publish_with).
+    #[inline(always)]
+    pub fn extra(&self) -> &[AtomicU64] {
+        self.copy.extra
     }
 
     /// Counts the publications.

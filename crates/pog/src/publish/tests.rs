@@ -101,6 +101,27 @@ fn cells_and_hosts_change_together() {
 }
 
 #[test]
+fn tables_of_the_publishers_own_change_in_the_same_instant() {
+    let mut controller = controller(100);
+    let sizes = SharedSizes::new(1000, Some(4)).with_extra(60);
+    let shared = region(sizes);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    let seen = || reader.read(|view| (view.tau(&7_u64), view.extra()[7].load(Relaxed)));
+    assert_eq!(seen(), (7, 0), "nothing yet");
+    for round in 1..10_u16 {
+        publisher.note(controller.alter(&7, round).unwrap());
+        let extra = [u64::from(round); 8];
+        publisher.publish_with(controller.pog(), None, &extra).unwrap();
+        assert_eq!(seen(), (round, u64::from(round)));
+    }
+    let refused = publisher.publish_with(controller.pog(), None, &[0; 9]).unwrap_err();
+    assert_eq!(refused, PublishError::Extra { words: 9, room: 8 }, "60 bytes are a line of 64");
+    assert_eq!(seen(), (9, 9));
+}
+
+#[test]
 fn the_fingerprint_form_is_published_too() {
     let form = Fingerprint::new::<u16>(6).unwrap();
     let entries = (0..500_u64).map(|key| (key, key as u16 % 64));
