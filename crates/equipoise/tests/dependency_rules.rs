@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise", &["equipoise-api", "equipoise-session", "equipoise-core"]),
     ("equipoise-api", &["equipoise-core"]),
     ("equipoise-session", &["equipoise-core"]),
+    ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),

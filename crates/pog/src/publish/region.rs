@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -54,7 +54,15 @@ impl Region {
         Region::mmap(len, access, libc::MAP_SHARED, file.as_raw_fd())
     }
 
-    /// Memory that somebody else mapped: a BPF arena, a BPF program's global array.
+    /// The first `len` bytes of what has no length of its own: a BPF map.
+    ///
+    /// # Errors
+    /// If it cannot be mapped so.
+    pub fn map_len(file: impl AsFd, len: usize, access: Access) -> io::Result<Region> {
+        Region::mmap(len, access, libc::MAP_SHARED, file.as_fd().as_raw_fd())
+    }
+
+    /// Memory that somebody else mapped: a BPF arena, say.
     ///
     /// # Safety
     /// `len` bytes from `start` on are readable, and writable if `access` says so, for as long as the region lives;
@@ -114,8 +122,8 @@ impl Region {
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
-    /// The beginning of the region, to be set up.
-    pub(super) fn start(&self) -> NonNull<u8> {
+    /// Where the region begins.
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 }

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/*
+ * What the packet program and userspace share: one layout, fixed width, explicit padding. The Rust mirror is
+ * crates/packet/src/abi.rs; a test compares the two through the object's BTF.
+ *
+ * Four maps:
+ *   tables   one value: pog's published memory (crates/pog/src/publish/layout.rs) with a directory in each copy.
+ *            Userspace writes the copy that the epoch does not select, then flips the epoch.
+ *   state    one value: what the program writes and userspace reads or takes away: touched flows, pending flows,
+ *            connections of each backend.
+ *   cpus     one value a CPU: its counters and its log of flows seen. Only that CPU's program writes it.
+ *   fragments  LRU hash: the backend of a datagram's first fragment, for those that follow.
+ *
+ * All three arrays are mapped into userspace. Sizes that depend on the configuration are in `struct eqp_limits`, which
+ * userspace writes before loading; to the verifier they are constants.
+ */
+#ifndef EQP_ABI_H
+#define EQP_ABI_H
+
+#include <linux/types.h>
+
+#define EQP_ABI_VERSION 1
+
+/* --- tables: pog's header and copies ------------------------------------------------------------------------- */
+
+#define EQP_TABLES_MAGIC "eqpPOG01"
+
+struct eqp_tables_header {
+	__u64 magic;
+	__u32 cell_bytes; /* 2 */
+	__u32 hash_id;    /* EQP_DIGEST_HASH_ID */
+	__u32 tau_bits;   /* EQP_SLOT_BITS */
+	__u32 cells_max;
+	__u32 entries_max; /* 0: tau is a slot of the service's pool */
+	__u32 padding;
+	__u64 first_copy;
+	__u64 copy_bytes;
+	__u32 extra_bytes;
+	__u32 padding_to_epoch[3];
+	__u64 epoch; /* at 64: low bit selects the copy */
+	__u64 padding_to_end[7];
+};
+
+struct eqp_copy_header {
+	__u64 k0; /* seed of the digest hash */
+	__u64 k1;
+	__u32 a; /* cells in A */
+	__u32 b;
+	__u32 entries;
+	__u32 padding;
+	__u64 generation;
+	__u64 padding_to_end[3];
+};
+
+/* After the copy header: A (cells_max cells), B (cells_max cells), the directory; each begins at a multiple of 64. */
+
+/* The cell of a pinned flow: fingerprint above the slot. */
+#define EQP_SLOT_BITS 12
+#define EQP_SLOTS_MAX (1 << EQP_SLOT_BITS)
+#define EQP_NO_SLOT 0xffff
+/* pog's KeyHash::ID of the hash that takes a flow's digest to its cells. */
+#define EQP_DIGEST_HASH_ID 3
+
+/* --- the directory: VIPs, services, backends, rings ----------------------------------------------------------- */
+
+/* The directory's first line. The tables follow in the order of the structs below, at the offsets in eqp_limits. */
+struct eqp_directory {
+	__u64 digest_k0; /* SipHash-1-3 seed of flow digests: one for a fleet */
+	__u64 digest_k1;
+	__u32 vip_seed;
+	__u32 vip_mask;     /* entries of the VIP table in use, less one; a power of two */
+	__u32 reverse_mask; /* the same of the reverse table */
+	__u32 flags;        /* EQP_DIRECTORY_* */
+	__be32 tunnel_source4;      /* outer source of tunnels, host bits zero */
+	__be32 tunnel_source4_mask; /* the host bits: filled by flow */
+	__be32 tunnel_source6[4];   /* upper 64 bits; the lower 32 are filled by flow */
+	__be16 gue_port;
+	__u16 padding;
+	__u32 echo_per_second;     /* ICMP answers a CPU gives per second: echoes */
+	__u32 too_big_per_second;  /* and frag-needed, packet-too-big */
+	__u32 services;            /* in use */
+	__u64 padding_to_end[7];
+};
+
+#define EQP_DIRECTORY_REVERSE 1u /* some VIP is translated: look replies up */
+
+/* What an address, port and protocol lead to. Open addressing, linear, at most EQP_PROBES_MAX from the hash on. */
+struct eqp_vip {
+	__be32 address[4]; /* IPv4: in [0], the rest zero */
+	__be16 port;       /* EQP_VIP_RANGES: 0 */
+	__u8 protocol;
+	__u8 family;       /* 4, 6 */
+	__u8 kind;         /* EQP_VIP_* */
+	__u8 padding;
+	__u16 service;     /* EQP_VIP_EXACT */
+	__u16 ranges_first; /* EQP_VIP_RANGES: into the ranges */
+	__u16 ranges;       /* at most EQP_RANGES_MAX */
+	__u32 padding_to_end;
+};
+
+enum eqp_vip_kind {
+	EQP_VIP_FREE = 0,
+	EQP_VIP_EXACT = 1,   /* one port */
+	EQP_VIP_RANGES = 2,  /* port ranges, any port: the entry of (address, protocol) */
+	EQP_VIP_ADDRESS = 3, /* the address itself, protocol 0: echo is answered */
+};
+
+#define EQP_PROBES_MAX 8
+#define EQP_RANGES_MAX 16
+
+struct eqp_range {
+	__u16 first; /* host order, inclusive */
+	__u16 last;
+	__u16 service;
+	__u16 padding;
+};
+
+/* What a reply's source becomes (nat). Open addressing as for VIPs, by address, port, protocol. */
+struct eqp_reverse {
+	__be32 address[4]; /* of the backend */
+	__be32 vip[4];
+	__be16 port;       /* of the backend; 0: the VIP has many ports, and ports stay */
+	__be16 vip_port;   /* 0: stays */
+	__u8 protocol;
+	__u8 family;       /* 0: free */
+	__u16 service;
+	__u16 backend;     /* index into the backends */
+	__u16 padding;
+	__u32 padding_to_end;
+};
+
+struct eqp_service {
+	__u64 salt; /* xored to digest_k0: flows of different VIPs differ */
+	__u32 backends_first; /* slot s is backend backends_first + s */
+	__u32 slots;
+	__u32 ring;          /* index of the Maglev table */
+	__u32 ring_len;      /* entries in use; 0: no backend takes new flows */
+	__u32 ring_next;     /* during a transition: the table to come; else equal to ring */
+	__u32 ring_next_len;
+	__u32 sequence;      /* EQP_PICK_SEQUENCE: index of the ring that holds the order of turns */
+	__u32 sequence_len;
+	__u16 cursor;        /* of the sequence: the service's own, stable */
+	__u16 number;        /* stable: of counters, log */
+	__u8 forward;        /* enum eqp_forward */
+	__u8 key;            /* enum eqp_key */
+	__u8 pick;           /* enum eqp_pick */
+	__u8 flags;          /* EQP_SERVICE_* */
+	__u64 padding_to_end[2];
+};
+
+enum eqp_forward { EQP_NAT = 1, EQP_TUNNEL = 2, EQP_GUE = 3, EQP_DIRECT = 4 };
+enum eqp_key { EQP_FIVE_TUPLE = 0, EQP_SOURCE_ADDRESS = 1, EQP_SOURCE_MAC = 2 };
+enum eqp_pick {
+	EQP_PICK_RING = 0,      /* by the ring: maglev, weighted-random */
+	EQP_PICK_SEQUENCE = 1,  /* round-robin, weighted-round-robin: turns */
+	EQP_PICK_LEAST = 2,     /* least-connection: 256 * active + inactive */
+	EQP_PICK_LEAST_WEIGHTED = 3, /* weighted-least-connection: that over the weight */
+};
+#define EQP_SERVICE_TRANSITION 1u /* ring_next differs: record flows that would move in pending */
+#define EQP_SERVICE_PENDING 2u    /* pending may hold flows of this service: look there first */
+#define EQP_SERVICE_PENDING_FULL 4u /* pending is above its mark: new flows are placed by the ring, unrecorded */
+
+struct eqp_backend {
+	__be32 address[4];
+	__be16 port;     /* nat: 0 = stays */
+	__u8 family;     /* 4, 6; 0: no backend in this slot */
+	__u8 flags;      /* EQP_BACKEND_* */
+	__u32 ifindex;   /* where packets to it leave */
+	__u8 destination_mac[6]; /* next hop: the backend, or the gateway for tunnels and nat */
+	__u8 source_mac[6];
+	__u16 mtu;       /* of the path to it, outer packets; IP bytes */
+	__u16 number;    /* stable: of counters */
+	__u32 weight;
+	__u32 padding;
+	__u64 padding_to_end[2];
+};
+
+#define EQP_BACKEND_LIVE 1u      /* may receive packets */
+#define EQP_BACKEND_REACHABLE 2u /* its next hop's MAC address is known */
+#define EQP_BACKEND_ELIGIBLE 4u  /* takes new flows (least-connection schedulers) */
+
+/* A ring: limits.ring_entries slots of 16 bits. */
+
+/* --- state ----------------------------------------------------------------------------------------------------- */
+
+struct eqp_state_header {
+	__u32 pending_count;   /* flows in pending; program adds, userspace subtracts (both atomically) */
+	__u32 pending_mark;    /* above it new flows are not recorded */
+	__u64 interval;        /* odd; under another one, flows have other touched tags */
+	__u64 padding_to_end[6];
+};
+
+/*
+ * Then, each beginning at a multiple of 64:
+ *   touched   limits.touched_buckets words of four 16-bit tags of flows seen in this interval; 0: free
+ *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
+ *   loads     an eqp_load for each backend index
+ *   cursors   a __u32 for each service number
+ */
+#define EQP_TOUCHED_WAYS 4
+#define EQP_PENDING_WAYS 8
+
+struct eqp_load {
+	__u32 active;   /* as LVS counts: established */
+	__u32 inactive; /* opening and closing */
+};
+
+/* --- cpus ------------------------------------------------------------------------------------------------------ */
+
+struct eqp_counter {
+	__u64 packets;
+	__u64 bytes; /* of the frame as received */
+};
+
+struct eqp_event {
+	__u64 digest;
+	__u16 slot;
+	__u16 service; /* number */
+	__u8 kind;     /* enum eqp_event_kind; never 0 */
+	__u8 how;      /* enum eqp_how */
+	__u16 padding;
+};
+
+enum eqp_event_kind { EQP_TOUCH = 1, EQP_FIN = 2, EQP_RST = 3 };
+
+/* Why a packet went to its backend. */
+enum eqp_how { EQP_BY_RING = 1, EQP_BY_PIN = 2, EQP_BY_PENDING = 3, EQP_BY_TURN = 4, EQP_BY_FALLBACK = 5, EQP_BY_FRAGMENT = 6 };
+#define EQP_HOWS 8
+
+/* The head of a CPU's memory. */
+struct eqp_cpu {
+	__u32 log_head; /* events written; program */
+	__u32 padding_head[15];
+	__u32 log_tail; /* events read; userspace */
+	__u32 padding_tail[15];
+	__u64 echo_tokens_at_ns; /* rate limits of ICMP answers: a generic cell rate algorithm's next time */
+	__u64 too_big_tokens_at_ns;
+	__u64 padding_to_end[6];
+};
+
+/*
+ * Then, each beginning at a multiple of 64:
+ *   services  an eqp_counter for each service number: packets forwarded
+ *   backends  an eqp_counter for each backend number: packets forwarded
+ *   hows      EQP_HOWS times __u64 for each service number
+ *   reasons   EQP_REASONS times __u64 for each service number, and a last row for packets of no service
+ *   log       limits.log_entries eqp_event, a power of two
+ */
+
+/* Drops (the packet is gone) and notes (it went on). Rust: `Reason`, exported by name. */
+enum eqp_reason {
+	/* drops */
+	EQP_DROP_HEADER_SHORT = 0,      /* ends before its headers do */
+	EQP_DROP_HEADER_INVALID,        /* lengths that contradict each other */
+	EQP_DROP_EXTENSION_HEADERS,     /* more IPv6 extension headers than are walked */
+	EQP_DROP_FRAGMENT_UNKNOWN,      /* a later fragment whose first was not seen */
+	EQP_DROP_NO_BACKEND,            /* the pool has none that takes flows */
+	EQP_DROP_NEIGHBOUR_UNRESOLVED,  /* next hop's MAC address not known (yet) */
+	EQP_DROP_TOO_BIG,               /* does not fit the tunnel; sender told, unless rate-limited */
+	EQP_DROP_TTL_EXPIRED,           /* nat: would leave with a hop limit of 0 */
+	EQP_DROP_HEADROOM,              /* no room to grow the packet */
+	EQP_DROP_FAMILY,                /* nat or direct routing between IPv4 and IPv6 */
+	EQP_DROP_NO_ROUTE,              /* nat: the kernel has no route for a reply */
+	EQP_DROP_TABLES,                /* tables not set up, or not as they must be */
+	EQP_DROP_ICMP_RATE,             /* echo above the rate limit */
+	EQP_DROPS,
+	/* notes */
+	EQP_NOTE_LOG_FULL = 16,         /* userspace lags: the flow is logged with a later packet */
+	EQP_NOTE_PENDING_FULL,          /* too many flows opening at once: placed by the ring, unrecorded */
+	EQP_NOTE_ECHO_ANSWERED,
+	EQP_NOTE_TOO_BIG_SENT,
+	EQP_NOTE_ICMP_STEERED,          /* an ICMP error sent on to the flow's backend */
+	EQP_NOTE_FRAGMENT,              /* a later fragment sent after its first */
+	EQP_NOTE_REPLY,                 /* nat: a reply translated back */
+	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing after translation */
+	EQP_REASONS = 32,
+};
+
+/* --- fragments ------------------------------------------------------------------------------------------------- */
+
+struct eqp_fragment_key {
+	__be32 source[4];
+	__be32 destination[4];
+	__be32 identification; /* IPv4: 16 bits */
+	__u8 protocol;
+	__u8 family;
+	__u16 padding;
+};
+
+struct eqp_fragment {
+	__u64 digest;
+	__u16 service; /* index into the services of the directory; its number must match */
+	__u16 number;
+	__u16 slot;
+	__u16 padding;
+};
+
+/* --- limits: constants of one load --------------------------------------------------------------------------- */
+
+struct eqp_limits {
+	/* tables */
+	__u32 tables_bytes;
+	__u32 copy_bytes;
+	__u32 cells_max;
+	__u32 a_offset; /* in a copy */
+	__u32 b_offset;
+	__u32 directory_offset;
+	__u32 vips_offset; /* in a copy, as all of the directory's */
+	__u32 vips_max;    /* power of two */
+	__u32 ranges_offset;
+	__u32 ranges_max;
+	__u32 reverse_offset;
+	__u32 reverse_max; /* power of two */
+	__u32 services_offset;
+	__u32 services_max;
+	__u32 backends_offset;
+	__u32 backends_max;
+	__u32 rings_offset;
+	__u32 rings_max;
+	__u32 ring_entries;
+	/* state */
+	__u32 state_bytes;
+	__u32 touched_offset;
+	__u32 touched_buckets; /* power of two */
+	__u32 pending_offset;
+	__u32 pending_buckets; /* power of two, at least 4096 */
+	__u32 loads_offset;
+	__u32 cursors_offset;
+	/* cpus */
+	__u32 cpu_bytes;
+	__u32 cpus_max;
+	__u32 cpu_services_offset;
+	__u32 cpu_backends_offset;
+	__u32 cpu_hows_offset;
+	__u32 cpu_reasons_offset;
+	__u32 cpu_log_offset;
+	__u32 log_entries; /* power of two */
+};
+
+#define EQP_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " has the size of the layout")
+EQP_ASSERT_SIZE(struct eqp_tables_header, 128);
+EQP_ASSERT_SIZE(struct eqp_copy_header, 64);
+EQP_ASSERT_SIZE(struct eqp_directory, 128);
+EQP_ASSERT_SIZE(struct eqp_vip, 32);
+EQP_ASSERT_SIZE(struct eqp_range, 8);
+EQP_ASSERT_SIZE(struct eqp_reverse, 48);
+EQP_ASSERT_SIZE(struct eqp_service, 64);
+EQP_ASSERT_SIZE(struct eqp_backend, 64);
+EQP_ASSERT_SIZE(struct eqp_state_header, 64);
+EQP_ASSERT_SIZE(struct eqp_load, 8);
+EQP_ASSERT_SIZE(struct eqp_event, 16);
+EQP_ASSERT_SIZE(struct eqp_cpu, 192);
+EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
+EQP_ASSERT_SIZE(struct eqp_fragment, 16);
+EQP_ASSERT_SIZE(struct eqp_limits, 136);
+
+#endif

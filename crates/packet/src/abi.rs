@@ -1,0 +1,296 @@
+//! What the packet program and userspace share: the Rust mirror of `bpf/include/abi.h`, which says what each field
+//! means. Sizes and offsets are asserted here; a test compares them with the types of the built program.
+
+use std::mem::offset_of;
+
+/// Bits of a slot in a POG cell; the fingerprint is above.
+pub const SLOT_BITS: u32 = 12;
+/// Slots of a pool.
+pub const SLOTS_MAX: usize = 1 << SLOT_BITS;
+/// No slot.
+pub const NO_SLOT: u16 = 0xffff;
+/// [`KeyHash::ID`](equipoise_pog::KeyHash::ID) of the hash from a flow's digest to its cells.
+pub const DIGEST_HASH_ID: u32 = 3;
+/// Entries looked at from a hash on, in the tables of VIPs and of replies.
+pub const PROBES_MAX: usize = 8;
+/// Port ranges of one address and protocol.
+pub const RANGES_MAX: usize = 16;
+/// Tags in a word of the touched table.
+pub const TOUCHED_WAYS: usize = 4;
+/// Flows in a line of the pending table.
+pub const PENDING_WAYS: usize = 8;
+/// Rows of [`How`] counters.
+pub const HOWS: usize = 8;
+/// Rows of [`Reason`](crate::Reason) counters.
+pub const REASONS: usize = 32;
+
+/// `eqp_directory.flags`: some VIP is translated.
+pub const DIRECTORY_REVERSE: u32 = 1;
+/// `eqp_service.flags`: `ring_next` differs; flows that would move are recorded in pending.
+pub const SERVICE_TRANSITION: u8 = 1;
+/// `eqp_service.flags`: pending may hold flows of this service.
+pub const SERVICE_PENDING: u8 = 2;
+/// `eqp_service.flags`: pending is above its mark.
+pub const SERVICE_PENDING_FULL: u8 = 4;
+/// `eqp_backend.flags`: may receive packets.
+pub const BACKEND_LIVE: u8 = 1;
+/// `eqp_backend.flags`: the MAC address of its next hop is known.
+pub const BACKEND_REACHABLE: u8 = 2;
+/// `eqp_backend.flags`: takes new flows.
+pub const BACKEND_ELIGIBLE: u8 = 4;
+
+/// `eqp_vip.kind`
+pub mod vip_kind {
+    #![allow(missing_docs, reason = "named as in abi.h")]
+    pub const FREE: u8 = 0;
+    pub const EXACT: u8 = 1;
+    pub const RANGES: u8 = 2;
+    pub const ADDRESS: u8 = 3;
+}
+
+/// How packets reach the backend: LVS's methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Forward {
+    /// The destination is rewritten; replies come back through the balancer.
+    Nat = 1,
+    /// IP in IP: IPIP, IP6IP6, 6in4, 4in6 by the addresses' families.
+    Tunnel = 2,
+    /// Generic UDP encapsulation (variant 1: the IP packet follows the UDP header).
+    Gue = 3,
+    /// The destination's MAC address is rewritten; the backend owns the VIP and answers the client itself.
+    DirectRouting = 4,
+}
+
+/// What identifies a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FlowKey {
+    /// Addresses, ports, protocol.
+    #[default]
+    FiveTuple = 0,
+    /// The client's address.
+    SourceAddress = 1,
+    /// The sender's MAC address.
+    SourceMac = 2,
+}
+
+/// How a new flow's backend is picked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Pick {
+    /// By the ring: `maglev`, `weighted-random`.
+    #[default]
+    Ring = 0,
+    /// By turns: `round-robin`, `weighted-round-robin`.
+    Sequence = 1,
+    /// `least-connection`
+    Least = 2,
+    /// `weighted-least-connection`
+    LeastWeighted = 3,
+}
+
+/// Why a packet goes to its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum How {
+    /// The ring's answer.
+    Ring = 1,
+    /// The flow is pinned in the POG.
+    Pin = 2,
+    /// The flow is recorded in pending.
+    Pending = 3,
+    /// The scheduler's turn: first packet of a flow.
+    Turn = 4,
+    /// The ring's answer was not live; a later one.
+    Fallback = 5,
+    /// As the datagram's first fragment.
+    Fragment = 6,
+}
+
+/// What a logged packet says of its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EventKind {
+    /// Seen for the first time in this interval.
+    Touch = 1,
+    /// TCP FIN.
+    Fin = 2,
+    /// TCP RST.
+    Rst = 3,
+}
+
+macro_rules! mirror {
+    ($(#[$doc:meta])* $name:ident, $size:literal { $($field:ident: $type:ty = $offset:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(C)]
+        #[allow(missing_docs, reason = "abi.h says what the fields are")]
+        pub struct $name { $(pub $field: $type,)* }
+
+        const _: () = {
+            assert!(size_of::<$name>() == $size);
+            $(assert!(offset_of!($name, $field) == $offset);)*
+        };
+
+        impl $name {
+            /// Size in bytes and each field's name and offset, for comparison with the program's types.
+            pub const LAYOUT: (usize, &[(&str, usize)]) = ($size, &[$((stringify!($field), $offset),)*]);
+        }
+
+        // SAFETY: integers without padding between them: every bit pattern is a value, every byte is set.
+        unsafe impl Plain for $name {}
+    };
+}
+
+/// Structs that are nothing but their bytes.
+///
+/// # Safety
+/// Every bit pattern is a value, and there is no padding.
+pub unsafe trait Plain: Copy {}
+
+mirror! {
+    /// `struct eqp_directory`
+    Directory, 128 {
+        digest_k0: u64 = 0,
+        digest_k1: u64 = 8,
+        vip_seed: u32 = 16,
+        vip_mask: u32 = 20,
+        reverse_mask: u32 = 24,
+        flags: u32 = 28,
+        tunnel_source4: [u8; 4] = 32,
+        tunnel_source4_mask: [u8; 4] = 36,
+        tunnel_source6: [u8; 16] = 40,
+        gue_port: [u8; 2] = 56,
+        padding: u16 = 58,
+        echo_per_second: u32 = 60,
+        too_big_per_second: u32 = 64,
+        services: u32 = 68,
+        padding_to_end: [u64; 7] = 72,
+    }
+}
+
+mirror! {
+    /// `struct eqp_vip`
+    Vip, 32 {
+        address: [u8; 16] = 0,
+        port: [u8; 2] = 16,
+        protocol: u8 = 18,
+        family: u8 = 19,
+        kind: u8 = 20,
+        padding: u8 = 21,
+        service: u16 = 22,
+        ranges_first: u16 = 24,
+        ranges: u16 = 26,
+        padding_to_end: u32 = 28,
+    }
+}
+
+mirror! {
+    /// `struct eqp_range`
+    Range, 8 {
+        first: u16 = 0,
+        last: u16 = 2,
+        service: u16 = 4,
+        padding: u16 = 6,
+    }
+}
+
+mirror! {
+    /// `struct eqp_reverse`
+    Reverse, 48 {
+        address: [u8; 16] = 0,
+        vip: [u8; 16] = 16,
+        port: [u8; 2] = 32,
+        vip_port: [u8; 2] = 34,
+        protocol: u8 = 36,
+        family: u8 = 37,
+        service: u16 = 38,
+        backend: u16 = 40,
+        padding: u16 = 42,
+        padding_to_end: u32 = 44,
+    }
+}
+
+mirror! {
+    /// `struct eqp_service`
+    Service, 64 {
+        salt: u64 = 0,
+        backends_first: u32 = 8,
+        slots: u32 = 12,
+        ring: u32 = 16,
+        ring_len: u32 = 20,
+        ring_next: u32 = 24,
+        ring_next_len: u32 = 28,
+        sequence: u32 = 32,
+        sequence_len: u32 = 36,
+        cursor: u16 = 40,
+        number: u16 = 42,
+        forward: u8 = 44,
+        key: u8 = 45,
+        pick: u8 = 46,
+        flags: u8 = 47,
+        padding_to_end: [u64; 2] = 48,
+    }
+}
+
+mirror! {
+    /// `struct eqp_backend`
+    Backend, 64 {
+        address: [u8; 16] = 0,
+        port: [u8; 2] = 16,
+        family: u8 = 18,
+        flags: u8 = 19,
+        ifindex: u32 = 20,
+        destination_mac: [u8; 6] = 24,
+        source_mac: [u8; 6] = 30,
+        mtu: u16 = 36,
+        number: u16 = 38,
+        weight: u32 = 40,
+        padding: u32 = 44,
+        padding_to_end: [u64; 2] = 48,
+    }
+}
+
+mirror! {
+    /// `struct eqp_state_header`
+    StateHeader, 64 {
+        pending_count: u32 = 0,
+        pending_mark: u32 = 4,
+        interval: u64 = 8,
+        padding_to_end: [u64; 6] = 16,
+    }
+}
+
+mirror! {
+    /// `struct eqp_counter`
+    Counter, 16 {
+        packets: u64 = 0,
+        bytes: u64 = 8,
+    }
+}
+
+mirror! {
+    /// `struct eqp_event`
+    Event, 16 {
+        digest: u64 = 0,
+        slot: u16 = 8,
+        service: u16 = 10,
+        kind: u8 = 12,
+        how: u8 = 13,
+        padding: u16 = 14,
+    }
+}
+
+mirror! {
+    /// `struct eqp_cpu`
+    Cpu, 192 {
+        log_head: u32 = 0,
+        padding_head: [u32; 15] = 4,
+        log_tail: u32 = 64,
+        padding_tail: [u32; 15] = 68,
+        echo_tokens_at_ns: u64 = 128,
+        too_big_tokens_at_ns: u64 = 136,
+        padding_to_end: [u64; 6] = 144,
+    }
+}

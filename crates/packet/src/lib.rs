@@ -1,0 +1,17 @@
+//! The packet level: an XDP load balancer that never moves an established flow.
+//!
+//! In: VIPs with pools of backends (snapshots with a generation), packets on an interface. Out: packets on their way to
+//! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
+
+pub mod abi;
+mod digest;
+mod limits;
+mod memory;
+mod reason;
+mod tables;
+
+pub use digest::{Digest, DigestHash, KeyBytes};
+pub use limits::{Capacity, Limits};
+pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
+pub use reason::Reason;
+pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};

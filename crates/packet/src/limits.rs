@@ -1,0 +1,174 @@
+//! How large everything is: what the configuration asks for, and what follows from it for the memory's layout.
+
+use equipoise_pog::publish::SharedSizes;
+
+use crate::abi::{
+    Backend, Counter, Cpu, Directory, Event, HOWS, PENDING_WAYS, REASONS, Range, Reverse, Service,
+    StateHeader, Vip,
+};
+use crate::tables::PogCell;
+
+/// How much there is room for. Fixed while a program is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Flows that userspace remembers.
+    pub flows: u32,
+    /// Flows pinned in the POG: those whose backend is not what their service's ring says.
+    pub pins: u32,
+    /// Flows recorded by the program itself while they open or while a pool changes. A power of two, at least 32768.
+    pub pending: u32,
+    /// VIPs.
+    pub services: u32,
+    /// Backends over all services, draining ones included.
+    pub backends: u32,
+    /// Rings: two for each service (one to come during a transition), and one for each that schedules by turns.
+    pub rings: u32,
+    /// Entries of a ring.
+    pub ring_entries: u32,
+    /// CPUs that run the program.
+    pub cpus: u32,
+    /// Events in a CPU's log. A power of two.
+    pub log_events: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Capacity {
+        Capacity {
+            flows: 1 << 20,
+            pins: 1 << 18,
+            pending: 1 << 16,
+            services: 64,
+            backends: 1024,
+            rings: 16,
+            ring_entries: 65_537,
+            cpus: 1,
+            log_events: 1 << 16,
+        }
+    }
+}
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        /// `struct eqp_limits`: sizes and offsets that are constants to the program. Offsets of tables are in a copy.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(C)]
+        #[allow(missing_docs, reason = "abi.h says what the fields are")]
+        pub struct Limits { $($(#[$doc])* pub $field: u32,)* }
+
+        impl Limits {
+            /// The fields in order, for comparison with the program's types.
+            pub const FIELDS: &[&str] = &[$(stringify!($field)),*];
+        }
+    };
+}
+
+limits! {
+    tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
+    ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
+    rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
+    pending_buckets, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
+    cpu_hows_offset, cpu_reasons_offset, cpu_log_offset, log_entries,
+}
+
+const _: () = assert!(size_of::<Limits>() == 136);
+
+const LINE_BYTES: usize = 64;
+
+/// Tags for each flow in the touched table: at half load few lines of four overflow.
+const TAGS_PER_FLOW: u32 = 2;
+/// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are needed.
+const VIP_ENTRIES_PER_SERVICE: u32 = 8;
+const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
+
+/// Lays one array after another.
+struct Cursor(usize);
+
+impl Cursor {
+    fn place<T>(&mut self, count: u32) -> u32 {
+        let at = self.0;
+        self.0 = (at + count as usize * size_of::<T>()).next_multiple_of(LINE_BYTES);
+        at as u32
+    }
+}
+
+impl Limits {
+    /// The layout for a capacity.
+    pub fn new(capacity: &Capacity) -> Limits {
+        let mut limits = Limits {
+            vips_max: (capacity.services * VIP_ENTRIES_PER_SERVICE).next_power_of_two(),
+            ranges_max: capacity.services,
+            reverse_max: (capacity.backends * REVERSE_ENTRIES_PER_BACKEND).next_power_of_two(),
+            services_max: capacity.services,
+            backends_max: capacity.backends,
+            rings_max: capacity.rings,
+            ring_entries: capacity.ring_entries,
+            touched_buckets: (capacity.flows * TAGS_PER_FLOW / 4).next_power_of_two(),
+            pending_buckets: (capacity.pending / PENDING_WAYS as u32).next_power_of_two().max(4096),
+            cpus_max: capacity.cpus,
+            log_entries: capacity.log_events.next_power_of_two(),
+            ..Limits::default()
+        };
+        limits.place_tables(capacity);
+        limits.place_state();
+        limits.place_cpu();
+        limits
+    }
+
+    fn place_tables(&mut self, capacity: &Capacity) {
+        // Two passes: the directory's length is needed for the sizes that give its offset.
+        let mut at = Cursor(0);
+        at.place::<Directory>(1);
+        let offsets = [
+            at.place::<Vip>(self.vips_max),
+            at.place::<Range>(self.ranges_max),
+            at.place::<Reverse>(self.reverse_max),
+            at.place::<Service>(self.services_max),
+            at.place::<Backend>(self.backends_max),
+            at.place::<u16>(self.rings_max * self.ring_entries),
+        ];
+        let sizes = SharedSizes::new(capacity.pins as usize, None).with_extra(at.0 as u32);
+        self.directory_offset = sizes.extra_offset::<PogCell>() as u32;
+        let [vips, ranges, reverse, services, backends, rings] =
+            offsets.map(|offset| self.directory_offset + offset);
+        (self.vips_offset, self.ranges_offset, self.reverse_offset) = (vips, ranges, reverse);
+        (self.services_offset, self.backends_offset, self.rings_offset) =
+            (services, backends, rings);
+        self.cells_max = sizes.cells_max();
+        self.a_offset = sizes.a_offset() as u32;
+        self.b_offset = sizes.b_offset::<PogCell>() as u32;
+        self.copy_bytes = sizes.copy_bytes::<PogCell>() as u32;
+        self.tables_bytes = sizes.bytes::<PogCell>() as u32;
+    }
+
+    fn place_state(&mut self) {
+        let mut at = Cursor(0);
+        at.place::<StateHeader>(1);
+        self.touched_offset = at.place::<u64>(self.touched_buckets);
+        self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
+        self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
+        self.cursors_offset = at.place::<u32>(self.services_max);
+        self.state_bytes = at.0 as u32;
+    }
+
+    fn place_cpu(&mut self) {
+        let mut at = Cursor(0);
+        at.place::<Cpu>(1);
+        self.cpu_services_offset = at.place::<Counter>(self.services_max);
+        self.cpu_backends_offset = at.place::<Counter>(self.backends_max);
+        self.cpu_hows_offset = at.place::<[u64; HOWS]>(self.services_max);
+        self.cpu_reasons_offset = at.place::<[u64; REASONS]>(self.services_max + 1);
+        self.cpu_log_offset = at.place::<Event>(self.log_entries);
+        self.cpu_bytes = at.0 as u32;
+    }
+
+    /// What `tables` is set up with.
+    pub fn shared_sizes(&self, capacity: &Capacity) -> SharedSizes {
+        SharedSizes::new(capacity.pins as usize, None)
+            .with_extra(self.copy_bytes - self.directory_offset)
+    }
+
+    /// Bytes of the directory and the tables behind it.
+    pub fn directory_bytes(&self) -> usize {
+        (self.copy_bytes - self.directory_offset) as usize
+    }
+}

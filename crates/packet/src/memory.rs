@@ -1,0 +1,290 @@
+//! The three mapped areas that the program and userspace share, with typed access.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use equipoise_pog::publish::Region;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use thiserror::Error;
+
+use crate::abi::{Event, EventKind, HOWS, PENDING_WAYS, REASONS};
+use crate::limits::Limits;
+
+/// Memory cannot be mapped.
+#[derive(Debug, Error)]
+#[error("cannot map {bytes} bytes of {what}: lower [flows] max, or raise the memory limit")]
+pub struct MapError {
+    /// Which area.
+    pub what: &'static str,
+    /// Its size.
+    pub bytes: usize,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A shared, writable mapping.
+#[derive(Debug)]
+pub struct Area {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory that belongs to no thread; all access is through atomics.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Zeroed memory of this process.
+    ///
+    /// # Errors
+    /// If the system has no such memory.
+    pub fn anonymous(len: usize) -> io::Result<Area> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in use.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::SHARED) }?;
+        Area::new(start, len)
+    }
+
+    /// The first `len` bytes of a file or BPF map.
+    ///
+    /// # Errors
+    /// If it cannot be mapped so.
+    pub fn map(file: impl AsFd, len: usize) -> io::Result<Area> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as above.
+        let start = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
+        Area::new(start, len)
+    }
+
+    fn new(start: *mut core::ffi::c_void, len: usize) -> io::Result<Area> {
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Area { start, len })
+    }
+
+    /// Where it begins: for a program compiled for the host.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a mapping has at least one byte")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    fn checked(&self, offset: usize, bytes: usize) -> *mut u8 {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.len), "the array ends inside the area");
+        self.start.as_ptr().wrapping_add(offset)
+    }
+
+    /// `count` words at `offset`.
+    ///
+    /// # Panics
+    /// If they do not lie inside the area, or not at a multiple of 8.
+    pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        let start = self.checked(offset, count * size_of::<AtomicU64>());
+        assert!(start.addr().is_multiple_of(align_of::<AtomicU64>()), "the words are aligned");
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned; atomics may be written by others.
+        unsafe { std::slice::from_raw_parts(start.cast(), count) }
+    }
+
+    /// `count` half words at `offset`.
+    ///
+    /// # Panics
+    /// If they do not lie inside the area, or not at a multiple of 4.
+    pub fn halves(&self, offset: usize, count: usize) -> &[AtomicU32] {
+        let start = self.checked(offset, count * size_of::<AtomicU32>());
+        assert!(start.addr().is_multiple_of(align_of::<AtomicU32>()), "the words are aligned");
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(start.cast(), count) }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made for this area, and whatever borrowed from it borrowed the area.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// What the program writes and userspace reads or takes away.
+#[derive(Clone, Debug)]
+pub struct StateMemory {
+    area: Arc<Area>,
+    limits: Limits,
+}
+
+impl StateMemory {
+    /// Over an area of `limits.state_bytes`.
+    pub fn new(area: Arc<Area>, limits: Limits) -> StateMemory {
+        StateMemory { area, limits }
+    }
+
+    /// The mapping.
+    pub fn area(&self) -> &Arc<Area> {
+        &self.area
+    }
+
+    /// Flows in pending: the program adds, userspace subtracts.
+    pub fn pending_count(&self) -> &AtomicU32 {
+        &self.area.halves(0, 2)[0]
+    }
+
+    /// Above it new flows are not recorded.
+    pub fn pending_mark(&self) -> &AtomicU32 {
+        &self.area.halves(0, 2)[1]
+    }
+
+    /// Odd; under another one, flows have other touched tags.
+    pub fn interval(&self) -> &AtomicU64 {
+        &self.area.words(8, 1)[0]
+    }
+
+    /// Words of four tags.
+    pub fn touched(&self) -> &[AtomicU64] {
+        let limits = &self.limits;
+        self.area.words(limits.touched_offset as usize, limits.touched_buckets as usize)
+    }
+
+    /// Lines of eight flows with their slots, one after another.
+    pub fn pending(&self) -> &[AtomicU64] {
+        let words = self.limits.pending_buckets as usize * PENDING_WAYS;
+        self.area.words(self.limits.pending_offset as usize, words)
+    }
+
+    /// Active and inactive connections of a backend index.
+    pub fn load(&self, backend: usize) -> [&AtomicU32; 2] {
+        let loads = self
+            .area
+            .halves(self.limits.loads_offset as usize, self.limits.backends_max as usize * 2);
+        [&loads[2 * backend], &loads[2 * backend + 1]]
+    }
+
+    /// The next turn of a service number.
+    pub fn cursor(&self, service: usize) -> &AtomicU32 {
+        let services = self.limits.services_max as usize;
+        &self.area.halves(self.limits.cursors_offset as usize, services)[service]
+    }
+}
+
+/// A CPU's counters and log.
+#[derive(Clone, Debug)]
+pub struct CpuMemory {
+    area: Arc<Area>,
+    start: usize,
+    limits: Limits,
+}
+
+impl CpuMemory {
+    /// Of CPU `cpu`, in an area of `limits.cpus_max` times `limits.cpu_bytes`.
+    pub fn new(area: Arc<Area>, cpu: usize, limits: Limits) -> CpuMemory {
+        CpuMemory { area, start: cpu * limits.cpu_bytes as usize, limits }
+    }
+
+    fn words(&self, offset: u32, row: usize, of: usize) -> &[AtomicU64] {
+        self.area.words(self.start + offset as usize + row * of * 8, of)
+    }
+
+    /// Packets and bytes forwarded, of a service number.
+    pub fn service(&self, number: usize) -> [u64; 2] {
+        let words = self.words(self.limits.cpu_services_offset, number, 2);
+        [words[0].load(Relaxed), words[1].load(Relaxed)]
+    }
+
+    /// Packets and bytes forwarded, of a backend number.
+    pub fn backend(&self, number: usize) -> [u64; 2] {
+        let words = self.words(self.limits.cpu_backends_offset, number, 2);
+        [words[0].load(Relaxed), words[1].load(Relaxed)]
+    }
+
+    /// Packets by [`How`](crate::abi::How), of a service number.
+    pub fn hows(&self, number: usize) -> &[AtomicU64] {
+        self.words(self.limits.cpu_hows_offset, number, HOWS)
+    }
+
+    /// Packets by [`Reason`](crate::Reason), of a service number; `None`: of no service.
+    pub fn reasons(&self, number: Option<usize>) -> &[AtomicU64] {
+        let row = number.unwrap_or(self.limits.services_max as usize);
+        self.words(self.limits.cpu_reasons_offset, row, REASONS)
+    }
+
+    /// Takes what the program has logged since the last time. An event that is not one (`kind` unknown) is skipped.
+    pub fn drain(&self, mut each: impl FnMut(Event)) -> usize {
+        let head = self.area.halves(self.start, 1)[0].load(Acquire);
+        let tail_word = &self.area.halves(self.start + 64, 1)[0];
+        let tail = tail_word.load(Relaxed);
+        let entries = self.limits.log_entries;
+        let count = head.wrapping_sub(tail).min(entries);
+        let log = self.words(self.limits.cpu_log_offset, 0, entries as usize * 2);
+        for position in 0..count {
+            let at = (tail.wrapping_add(position) & (entries - 1)) as usize;
+            let (digest, rest) = (log[2 * at].load(Relaxed), log[2 * at + 1].load(Relaxed));
+            let [s0, s1, v0, v1, kind, how, ..] = rest.to_ne_bytes();
+            if !(EventKind::Touch as u8..=EventKind::Rst as u8).contains(&kind) {
+                continue;
+            }
+            let (slot, service) = (u16::from_ne_bytes([s0, s1]), u16::from_ne_bytes([v0, v1]));
+            each(Event { digest, slot, service, kind, how, padding: 0 });
+        }
+        tail_word.store(tail.wrapping_add(count), Release);
+        count as usize
+    }
+}
+
+/// All that is shared with one loaded program.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// The published tables.
+    pub tables: Arc<Region>,
+    /// What the program writes and userspace takes away.
+    pub state: StateMemory,
+    /// Counters and logs.
+    pub cpus: Vec<CpuMemory>,
+    cpus_area: Arc<Area>,
+}
+
+impl Memory {
+    /// Memory of this process, for a program compiled for the host, the twin and tests.
+    ///
+    /// # Errors
+    /// [`MapError`]
+    pub fn anonymous(limits: &Limits) -> Result<Memory, MapError> {
+        let failed = |what, bytes: usize| move |source| MapError { what, bytes, source };
+        let tables_bytes = limits.tables_bytes as usize;
+        let state_bytes = limits.state_bytes as usize;
+        let cpus_bytes = limits.cpu_bytes as usize * limits.cpus_max as usize;
+        Ok(Memory::over(
+            Region::anonymous(tables_bytes).map_err(failed("tables", tables_bytes))?,
+            Area::anonymous(state_bytes).map_err(failed("state", state_bytes))?,
+            Area::anonymous(cpus_bytes).map_err(failed("cpus", cpus_bytes))?,
+            limits,
+        ))
+    }
+
+    /// Over mappings of the sizes that `limits` says.
+    ///
+    /// # Panics
+    /// If one is too small.
+    pub fn over(tables: Region, state: Area, cpus: Area, limits: &Limits) -> Memory {
+        assert!(tables.len() >= limits.tables_bytes as usize, "the tables have the layout's size");
+        assert!(state.len() >= limits.state_bytes as usize, "the state has the layout's size");
+        let cpus_area = Arc::new(cpus);
+        let cpus = (0..limits.cpus_max as usize)
+            .map(|cpu| CpuMemory::new(cpus_area.clone(), cpu, *limits))
+            .collect();
+        let state = StateMemory::new(Arc::new(state), *limits);
+        Memory { tables: Arc::new(tables), state, cpus, cpus_area }
+    }
+
+    /// The mapping of all CPUs.
+    pub fn cpus_area(&self) -> &Arc<Area> {
+        &self.cpus_area
+    }
+}

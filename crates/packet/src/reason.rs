@@ -1,0 +1,75 @@
+//! Why packets are dropped, and what else is counted: `enum eqp_reason`, by the names that operators see.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// Why a packet was dropped, or what was noted of one that went on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Reason { $($(#[$doc])* $name = $number,)* }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &[Reason] = &[$(Reason::$name),*];
+
+            /// The name in metrics, status and documentation.
+            pub fn name(self) -> &'static str {
+                match self { $(Reason::$name => $text,)* }
+            }
+        }
+    };
+}
+
+/// The first number that is a note and not a drop.
+pub(crate) const NOTES_FIRST: u8 = 16;
+
+reasons! {
+    /// The packet ends before its headers do.
+    HeaderShort = 0, "header-short";
+    /// Lengths in its headers contradict each other.
+    HeaderInvalid = 1, "header-invalid";
+    /// More IPv6 extension headers than are walked.
+    ExtensionHeaders = 2, "extension-headers";
+    /// A later fragment whose first was not seen.
+    FragmentUnknown = 3, "fragment-unknown";
+    /// The pool has no backend that takes flows.
+    NoBackend = 4, "no-backend";
+    /// The MAC address of the next hop is not known (yet).
+    NeighbourUnresolved = 5, "neighbour-unresolved";
+    /// The packet does not fit the tunnel; its sender is told, unless that is rate-limited.
+    TooBig = 6, "too-big";
+    /// nat: it would leave with a hop limit of 0.
+    TtlExpired = 7, "ttl-expired";
+    /// No room to grow the packet.
+    Headroom = 8, "headroom";
+    /// nat or direct routing between IPv4 and IPv6.
+    Family = 9, "family";
+    /// nat: the kernel has no route for a reply.
+    NoRoute = 10, "no-route";
+    /// The tables are not set up, or not as they must be.
+    Tables = 11, "tables";
+    /// An echo request above the rate limit.
+    IcmpRate = 12, "icmp-rate";
+    /// The log is full: the flow is logged with a later packet.
+    LogFull = 16, "log-full";
+    /// Too many flows open at once: placed by the ring, unrecorded.
+    PendingFull = 17, "pending-full";
+    /// An echo request answered.
+    EchoAnswered = 18, "echo-answered";
+    /// A sender told that its packet is too big.
+    TooBigSent = 19, "too-big-sent";
+    /// An ICMP error sent on to the flow's backend.
+    IcmpSteered = 20, "icmp-steered";
+    /// A later fragment sent after its first.
+    Fragment = 21, "fragment";
+    /// nat: a reply translated back.
+    Reply = 22, "reply";
+    /// nat: left to the kernel's routing after translation.
+    ToKernel = 23, "to-kernel";
+}
+
+impl Reason {
+    /// Whether the packet was dropped.
+    pub fn is_drop(self) -> bool {
+        (self as u8) < NOTES_FIRST
+    }
+}
