@@ -39,7 +39,7 @@ pub struct Pog<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     pub(crate) lineage: u64,
 }
 
-fn new_lineage() -> u64 {
+pub(crate) fn new_lineage() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
