@@ -31,7 +31,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// Takes `key` out of the set. Expected O(1).
     ///
     /// In plain form its cells stay, and with them its answer, which is now as arbitrary as that of any key outside
-    /// the set. In fingerprint form the key is unknown from now on.
+    /// the set. In fingerprint form its cells are changed so that it is unknown, and from then on it is as any key outside
+    /// the set: the next change, or the rebuild if this one shrinks the arrays, may make it match falsely.
     ///
     /// # Errors
     /// [`UpdateError::Unknown`]: nothing has changed.
