@@ -204,11 +204,10 @@ impl Twin {
 
     /// Goes where its first went.
     fn later_fragment(&self, packet: &Packet<'_>) -> Decision {
-        if !matches!(packet.parsed.tuple.protocol, protocol::TCP | protocol::UDP) {
-            return Decision::of(Verdict::Pass);
-        }
         let Some(first) = self.fragments.get(&FragmentKey::of(packet.parsed)) else {
-            return Decision::drop(Reason::FragmentUnknown, None);
+            let ours = matches!(packet.parsed.fragment_protocol, protocol::TCP | protocol::UDP);
+            let unknown = Decision::drop(Reason::FragmentUnknown, None);
+            return if ours { unknown } else { Decision::of(Verdict::Pass) };
         };
         let same = packet.tables.service(first.service);
         let Some(at) = same.filter(|at| at.service.number == first.number) else {
