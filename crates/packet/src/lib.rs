@@ -8,6 +8,7 @@ mod digest;
 mod limits;
 mod memory;
 pub mod packet;
+mod program;
 mod reason;
 mod tables;
 pub mod twin;
@@ -15,6 +16,7 @@ pub mod twin;
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
+pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
 pub use reason::Reason;
 pub use tables::{
     PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,
