@@ -30,6 +30,11 @@ void eqp_host_set_clock(struct eqp_host *host, __u64 now_ns)
 	host->clock_ns = now_ns;
 }
 
+void eqp_host_forget_routes(struct eqp_host *host)
+{
+	host->routes = 0;
+}
+
 /* 0: there is no room for more. */
 int eqp_host_add_route(struct eqp_host *host, const struct eqp_host_route *route)
 {
@@ -39,7 +44,7 @@ int eqp_host_add_route(struct eqp_host *host, const struct eqp_host_route *route
 	return 1;
 }
 
-enum eqp_host_program { EQP_HOST_BALANCE };
+enum eqp_host_program { EQP_HOST_BALANCE, EQP_HOST_REVERSE };
 
 /* Runs a program on the packet that begins at `begin` of the buffer and ends before `end`; both are moved. */
 __u32 eqp_host_run(struct eqp_host *host, enum eqp_host_program program, __u32 cpu, __u32 ifindex,
@@ -60,6 +65,9 @@ __u32 eqp_host_run(struct eqp_host *host, enum eqp_host_program program, __u32 c
 	switch (program) {
 	case EQP_HOST_BALANCE:
 		verdict = balance(&ctx);
+		break;
+	case EQP_HOST_REVERSE:
+		verdict = reverse(&ctx);
 		break;
 	}
 	*begin = ctx.data - buffer;

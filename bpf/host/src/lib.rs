@@ -34,6 +34,7 @@ unsafe extern "C" {
     ) -> *mut Host;
     fn eqp_host_free(host: *mut Host);
     fn eqp_host_set_clock(host: *mut Host, now_ns: u64);
+    fn eqp_host_forget_routes(host: *mut Host);
     fn eqp_host_add_route(host: *mut Host, route: *const RawRoute) -> c_int;
     fn eqp_host_run(
         host: *mut Host,
@@ -75,6 +76,8 @@ pub struct Route {
 pub enum HostEntry {
     /// `balance`
     Balance = 0,
+    /// `reverse`
+    Reverse = 1,
 }
 
 /// The programs over a [`Memory`], with a fragment table, a clock and routes of their own.
@@ -111,11 +114,17 @@ impl HostProgram {
         unsafe { eqp_host_set_clock(self.host.as_ptr(), now_ns) }
     }
 
-    /// What `bpf_fib_lookup` says; of all other destinations, that they are not forwarded.
+    /// What `bpf_fib_lookup` says from now on; of all other destinations, that they are not forwarded.
     ///
     /// # Panics
-    /// At the 65th.
-    pub fn add_route(&mut self, route: &Route) {
+    /// If there are more than 64.
+    pub fn set_routes(&mut self, routes: &[Route]) {
+        // SAFETY: `host` is live until `self` is dropped.
+        unsafe { eqp_host_forget_routes(self.host.as_ptr()) };
+        routes.iter().for_each(|route| self.add_route(route));
+    }
+
+    fn add_route(&mut self, route: &Route) {
         let mut destination = [0; 16];
         let family = match route.destination {
             IpAddr::V4(address) => {
