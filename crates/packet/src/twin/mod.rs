@@ -307,6 +307,7 @@ impl Packet<'_> {
         let ours = self.tables.translates()
             && parsed.fault.is_none()
             && parsed.place != Place::Later
+            && (parsed.icmp.is_none() || parsed.place == Place::Whole)
             && matches!(from.protocol, protocol::TCP | protocol::UDP);
         let Some(reverse) = ours.then(|| self.tables.reverse(&from)).flatten() else {
             return Decision::of(Verdict::Pass);
