@@ -114,7 +114,7 @@ impl HostProgram {
         unsafe { eqp_host_set_clock(self.host.as_ptr(), now_ns) }
     }
 
-    /// What `bpf_fib_lookup` says from now on; of all other destinations, that they are not forwarded.
+    /// What `bpf_fib_lookup` says from now on: of other destinations, that they are not forwarded.
     ///
     /// # Panics
     /// If there are more than 64.
@@ -124,7 +124,11 @@ impl HostProgram {
         routes.iter().for_each(|route| self.add_route(route));
     }
 
-    fn add_route(&mut self, route: &Route) {
+    /// One more of those.
+    ///
+    /// # Panics
+    /// At the 65th.
+    pub fn add_route(&mut self, route: &Route) {
         let mut destination = [0; 16];
         let family = match route.destination {
             IpAddr::V4(address) => {
