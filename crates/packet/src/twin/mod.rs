@@ -60,6 +60,8 @@ pub struct Surroundings {
     pub now_ns: u64,
     /// What the kernel's routing says of a translated reply.
     pub route: Route,
+    /// The interface has the program for replies (`reverse`): nothing is balanced.
+    pub replies_only: bool,
 }
 
 /// The kernel's answer for a translated reply.
@@ -183,7 +185,7 @@ impl Twin {
     fn run(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
         let parsed = packet.parsed;
         let Tuple { family, destination, .. } = &parsed.tuple;
-        if !packet.tables.is_vip(*family, destination) {
+        if packet.around.replies_only || !packet.tables.is_vip(*family, destination) {
             return (packet.reply(), None);
         }
         if let Some(reason) = parsed.fault {
