@@ -7,9 +7,11 @@ pub mod abi;
 mod digest;
 mod limits;
 mod memory;
+pub mod packet;
 mod program;
 mod reason;
 mod tables;
+pub mod twin;
 
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
@@ -18,4 +20,6 @@ pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
 };
 pub use reason::Reason;
-pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};
+pub use tables::{
+    PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,
+};
