@@ -6,10 +6,13 @@
 pub mod abi;
 pub mod control;
 mod digest;
+mod directory;
 mod limits;
 mod memory;
 mod reason;
 mod registry;
+mod ring;
+mod slots;
 mod snapshot;
 mod tables;
 
@@ -18,7 +21,7 @@ pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
 pub use reason::Reason;
-pub use registry::{Registry, RegistryError};
+pub use registry::{Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
 };
