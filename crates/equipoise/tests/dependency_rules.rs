@@ -10,7 +10,8 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise", &["equipoise-api", "equipoise-session", "equipoise-core"]),
     ("equipoise-api", &["equipoise-core"]),
-    ("equipoise-session", &["equipoise-core"]),
+    ("equipoise-session", &["equipoise-core", "equipoise-health"]),
+    ("equipoise-health", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.

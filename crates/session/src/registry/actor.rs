@@ -14,7 +14,7 @@ use super::notice::{Notice, What};
 use super::{Command, Publish, RegistryHandle, RegistryOptions, StatsView};
 use crate::BackendEvent;
 use crate::config::{ActiveHealth, SessionConfig};
-use crate::health::{CheckReport, Checker};
+use equipoise_health::{CheckReport, Checker};
 
 /// Wishes that may wait; who has another one waits with it.
 const COMMANDS_WAITING: usize = 64;
