@@ -4,14 +4,22 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+pub mod control;
 mod digest;
 mod limits;
 mod memory;
 mod reason;
+mod registry;
+mod snapshot;
 mod tables;
 
+pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
 pub use reason::Reason;
+pub use registry::{Registry, RegistryError};
+pub use snapshot::{
+    BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
+};
 pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};
