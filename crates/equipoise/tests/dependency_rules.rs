@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// A crate of the workspace and what it may use of the others. Levels stand side by side: none may use another, nor
 /// the API.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("equipoise", &["equipoise-api", "equipoise-session", "equipoise-core"]),
+    ("equipoise", &["equipoise-api", "equipoise-packet", "equipoise-session", "equipoise-core"]),
     ("equipoise-api", &["equipoise-core"]),
     ("equipoise-session", &["equipoise-core", "equipoise-health"]),
     ("equipoise-health", &["equipoise-core"]),

@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Choice(&'static (dyn Words + Sync)),
     /// A string of a certain form.
     Text(&'static Form),
+    /// One or more strings of a certain form.
+    Texts(&'static Form),
     /// A table.
     Table(&'static Table),
     /// A list of tables.
@@ -178,6 +180,7 @@ impl Kind {
                 text
             }
             Kind::Text(form) => form.accepted.into(),
+            Kind::Texts(form) => format!("{}; or a list of such", form.accepted),
             Kind::Table(table) => format!("a table, {}", table.title),
             Kind::Tables(table) => format!("tables: {} above each", table.title),
             Kind::Briefs(_, brief) => format!("a list of `{brief}` strings or of tables"),
