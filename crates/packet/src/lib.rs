@@ -9,6 +9,7 @@ pub mod control;
 mod digest;
 mod limits;
 mod memory;
+mod program;
 mod reason;
 mod registry;
 mod snapshot;
@@ -18,6 +19,7 @@ pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
+pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
 pub use reason::Reason;
 pub use registry::{Registry, RegistryError};
 pub use snapshot::{
