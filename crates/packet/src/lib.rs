@@ -9,11 +9,13 @@ pub mod control;
 mod digest;
 mod limits;
 mod memory;
+pub mod packet;
 mod program;
 mod reason;
 mod registry;
 mod snapshot;
 mod tables;
+pub mod twin;
 
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
@@ -25,4 +27,6 @@ pub use registry::{Registry, RegistryError};
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
 };
-pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};
+pub use tables::{
+    PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,
+};
