@@ -7,6 +7,7 @@ pub mod abi;
 pub mod config;
 pub mod control;
 mod digest;
+pub mod engine;
 mod limits;
 mod memory;
 pub mod packet;
