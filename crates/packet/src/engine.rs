@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -159,7 +159,7 @@ enum Input {
 #[derive(Debug)]
 pub struct Engine {
     inputs: Sender<Input>,
-    thread: JoinHandle<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Engine {
@@ -186,7 +186,7 @@ impl Engine {
         let thread = thread.map_err(EngineError::Thread)?;
         let gone = || EngineError::Thread(io::Error::other("it ended while it started"));
         started.recv().map_err(|_| gone())??;
-        Ok(Engine { inputs, thread })
+        Ok(Engine { inputs, thread: Mutex::new(Some(thread)) })
     }
 
     fn ask<R: Send + 'static>(
@@ -272,11 +272,14 @@ impl Engine {
         self.ask(move |worker| worker.steer(|control| control.unpin(&vip, &flow)))
     }
 
-    /// Ends the engine; returns when the program is detached, or left running.
-    pub fn stop(self, leave: Leave) {
+    /// Ends the engine; returns when the program is detached, or left running. Later questions get [`Stopped`].
+    pub fn stop(&self, leave: Leave) {
         // If the thread has ended, there is nothing left to stop.
         let _ = self.inputs.send(Input::Stop(leave));
-        let _ = self.thread.join();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
     }
 }
 

@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_core::SchedulerKind;
+use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::PacketConfig;
 use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
@@ -209,6 +211,21 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
         Some(config) if usable => Ok(Loaded { config, warnings: problems }),
         _ => Err(ConfigErrors { file: file.into(), problems }),
     }
+}
+
+/// `[[packet]] forward` as the file says it.
+pub(crate) fn forward_word(forward: Forward) -> &'static str {
+    tables::FORWARD.word(forward)
+}
+
+/// `[[packet]] key` as the file says it.
+pub(crate) fn key_word(key: FlowKey) -> &'static str {
+    tables::FLOW_KEY.word(key)
+}
+
+/// `[[packet]] scheduler` as the file says it.
+pub(crate) fn packet_scheduler_word(scheduler: SchedulerKind) -> &'static str {
+    tables::PACKET_SCHEDULER.word(scheduler)
 }
 
 impl Default for Config {

@@ -86,6 +86,13 @@ impl<T: std::fmt::Debug> Words for Choices<T> {
     }
 }
 
+impl<T: Copy + PartialEq> Choices<T> {
+    /// The word that stands for a value; each value has one.
+    pub(super) fn word(&self, value: T) -> &'static str {
+        self.0.iter().find(|(_, of, _)| *of == value).map_or("", |(word, ..)| word)
+    }
+}
+
 impl<T: Copy> Choices<T> {
     /// What a word stands for.
     pub(super) fn get(&self, word: &str) -> Option<T> {
