@@ -7,6 +7,7 @@ pub mod abi;
 pub mod config;
 pub mod control;
 mod digest;
+mod directory;
 pub mod engine;
 mod limits;
 mod memory;
@@ -14,6 +15,8 @@ pub mod packet;
 mod program;
 mod reason;
 mod registry;
+mod ring;
+mod slots;
 mod snapshot;
 mod tables;
 pub mod twin;
@@ -24,7 +27,7 @@ pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
 pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
 pub use reason::Reason;
-pub use registry::{Registry, RegistryError};
+pub use registry::{Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
 };
