@@ -25,7 +25,9 @@ pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
-pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
+pub use program::{
+    Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
+};
 pub use reason::Reason;
 pub use registry::{Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{
