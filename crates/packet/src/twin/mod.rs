@@ -204,11 +204,10 @@ impl Twin {
 
     /// Goes where its first went.
     fn later_fragment(&self, packet: &Packet<'_>) -> Decision {
-        if !matches!(packet.parsed.tuple.protocol, protocol::TCP | protocol::UDP) {
-            return Decision::of(Verdict::Pass);
-        }
         let Some(first) = self.fragments.get(&FragmentKey::of(packet.parsed)) else {
-            return Decision::drop(Reason::FragmentUnknown, None);
+            let ours = matches!(packet.parsed.fragment_protocol, protocol::TCP | protocol::UDP);
+            let unknown = Decision::drop(Reason::FragmentUnknown, None);
+            return if ours { unknown } else { Decision::of(Verdict::Pass) };
         };
         let same = packet.tables.service(first.service);
         let Some(at) = same.filter(|at| at.service.number == first.number) else {
@@ -308,6 +307,7 @@ impl Packet<'_> {
         let ours = self.tables.translates()
             && parsed.fault.is_none()
             && parsed.place != Place::Later
+            && (parsed.icmp.is_none() || parsed.place == Place::Whole)
             && matches!(from.protocol, protocol::TCP | protocol::UDP);
         let Some(reverse) = ours.then(|| self.tables.reverse(&from)).flatten() else {
             return Decision::of(Verdict::Pass);
