@@ -21,6 +21,11 @@ CARGO ?= cargo
 #   ca-certificates  cargo fetches crates over TLS
 PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt
 
+# For tests in network namespaces, which need root, and for the packet level's demo.
+#   iproute2         interfaces, addresses and routes of the namespaces
+#   curl, iperf3     real clients
+NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3
+
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
 #   wrk              makes the load
@@ -66,6 +71,7 @@ lint: setup
 
 .PHONY: test
 test: lint
+	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
 
 .PHONY: bench-session
