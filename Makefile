@@ -19,7 +19,12 @@ CARGO ?= cargo
 #   gcc              links what rustc compiles, and compiles the few C files of crates
 #   libc6-dev        the C library's headers and start files, which linking needs
 #   ca-certificates  cargo fetches crates over TLS
-PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt
+#   clang            compiles the packet programs for BPF (14 or newer)
+#   linux-libc-dev   the headers of the kernel that these include
+#   make, pkg-config, libelf-dev, zlib1g-dev    libbpf, which loads them, is built from source with its crate
+PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt \
+  clang:/usr/bin/clang linux-libc-dev:/usr/include/linux/bpf.h make:/usr/bin/make pkg-config:/usr/bin/pkg-config \
+  libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
 
 # For tests in network namespaces, which need root, and for the packet level's demo.
 #   iproute2         interfaces, addresses and routes of the namespaces

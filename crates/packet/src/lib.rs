@@ -7,11 +7,13 @@ pub mod abi;
 mod digest;
 mod limits;
 mod memory;
+mod program;
 mod reason;
 mod tables;
 
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
+pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
 pub use reason::Reason;
 pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};

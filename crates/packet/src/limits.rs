@@ -58,6 +58,14 @@ macro_rules! limits {
         impl Limits {
             /// The fields in order, for comparison with the program's types.
             pub const FIELDS: &[&str] = &[$(stringify!($field)),*];
+
+            /// As the program has them.
+            pub fn as_bytes(&self) -> &[u8] {
+                // SAFETY: nothing but `u32`, so without padding; the length is the struct's.
+                unsafe {
+                    std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Limits>())
+                }
+            }
         }
     };
 }

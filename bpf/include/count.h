@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/* Counters of this CPU. Only its program writes them, so nothing is atomic. */
+#ifndef EQP_COUNT_H
+#define EQP_COUNT_H
+
+#include "tables.h"
+
+/* A drop or a note, in the row of the packet's service, or in the last one if that is not known. */
+eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
+{
+	__u64 row = job->service ? job->service->number : limits.services_max;
+
+	eqp_opaque(row);
+	if (row > limits.services_max)
+		row = limits.services_max;
+	reason &= EQP_REASONS - 1;
+	((__u64 *)(job->cpu + limits.cpu_reasons_offset))[row * EQP_REASONS + reason]++;
+}
+
+eqp_inline void count_forwarded(const struct eqp_job *job)
+{
+	__u64 service = job->service->number, backend = job->backend->number;
+	struct eqp_counter *counter;
+
+	eqp_opaque(service);
+	eqp_opaque(backend);
+	if (service >= limits.services_max || backend >= limits.backends_max)
+		return;
+	counter = (struct eqp_counter *)(job->cpu + limits.cpu_services_offset) + service;
+	counter->packets++;
+	counter->bytes += job->packet.frame;
+	counter = (struct eqp_counter *)(job->cpu + limits.cpu_backends_offset) + backend;
+	counter->packets++;
+	counter->bytes += job->packet.frame;
+	((__u64 *)(job->cpu + limits.cpu_hows_offset))[service * EQP_HOWS + (job->how & (EQP_HOWS - 1))]++;
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/*
+ * Flows that are recorded before userspace could pin them: an exact set in mapped memory. A word is the flow's digest
+ * with its slot in the low bits; the low bits of the digest are those of the line, which has 4096 lines at least, so
+ * nothing of the digest is lost. 0: free.
+ */
+#ifndef EQP_PENDING_H
+#define EQP_PENDING_H
+
+#include "tables.h"
+
+#define EQP_SLOT_MASK (EQP_SLOTS_MAX - 1)
+/* Of what pending_put() gives: the flow was not there before. */
+#define EQP_RECORDED_NOW 0x10000
+
+eqp_inline __u64 *pending_line(const struct eqp_job *job)
+{
+	__u64 line = job->digest & (limits.pending_buckets - 1);
+
+	return (__u64 *)(job->state + limits.pending_offset) + line * EQP_PENDING_WAYS;
+}
+
+eqp_inline bool is_flow(__u64 word, __u64 digest)
+{
+	return word && !((word ^ digest) >> EQP_SLOT_BITS);
+}
+
+/* The flow's slot, or EQP_NO_SLOT. */
+eqp_inline __u32 pending_find(const struct eqp_job *job)
+{
+	const __u64 *line = pending_line(job);
+	int i;
+
+	for (i = 0; i < EQP_PENDING_WAYS; i++) {
+		__u64 word = eqp_read_once(line[i]);
+
+		if (is_flow(word, job->digest))
+			return word & EQP_SLOT_MASK;
+	}
+	return EQP_NO_SLOT;
+}
+
+/* So many flows are opening that no more are recorded. */
+eqp_inline bool pending_full(const struct eqp_job *job)
+{
+	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;
+
+	return eqp_read_once(header->pending_count) >= eqp_read_once(header->pending_mark);
+}
+
+/*
+ * Records the flow unless it is recorded. Gives the slot that counts, and EQP_RECORDED_NOW; EQP_NO_SLOT: its line is
+ * full.
+ */
+eqp_cold __u32 pending_put(const struct eqp_job *job, __u32 slot)
+{
+	struct eqp_state_header *header = (struct eqp_state_header *)job->state;
+	__u64 word = (job->digest & ~(__u64)EQP_SLOT_MASK) | (slot & EQP_SLOT_MASK);
+	__u64 *line = pending_line(job), found;
+	__u32 recorded = pending_find(job);
+	int i;
+
+	if (recorded != EQP_NO_SLOT)
+		return recorded;
+	if (!word)
+		return EQP_NO_SLOT;
+	for (i = 0; i < EQP_PENDING_WAYS; i++) {
+		if (eqp_read_once(line[i]))
+			continue;
+		found = __sync_val_compare_and_swap(&line[i], 0, word);
+		if (!found) {
+			__sync_fetch_and_add(&header->pending_count, 1);
+			return slot | EQP_RECORDED_NOW;
+		}
+		/* Another CPU was faster: perhaps with the same flow. */
+		if (is_flow(found, job->digest))
+			return found & EQP_SLOT_MASK;
+	}
+	return EQP_NO_SLOT;
+}
+
+#endif

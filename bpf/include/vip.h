@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/* From an address, port and protocol to a service; and whether an address is one of ours. */
+#ifndef EQP_VIP_H
+#define EQP_VIP_H
+
+#include "tables.h"
+
+/* Of the tables of VIPs and of replies. The words are as they lie in memory. */
+eqp_inline __u32 address_hash(const struct eqp_job *job, const __be32 *address, __be16 port, __u8 protocol)
+{
+	__u32 hash = directory(job)->vip_seed;
+
+	hash = (hash ^ address[0]) * 0x9e3779b1;
+	hash = (hash ^ address[1]) * 0x9e3779b1;
+	hash = (hash ^ address[2]) * 0x9e3779b1;
+	hash = (hash ^ address[3]) * 0x9e3779b1;
+	hash = (hash ^ ((__u32)port << 16 | protocol)) * 0x85ebca6b;
+	return hash ^ hash >> 15;
+}
+
+/* The entry of the flow's destination address with `port` and `protocol`, or NULL. */
+eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8 protocol)
+{
+	const struct eqp_packet *packet = &job->packet;
+	__u32 hash = address_hash(job, packet->destination, port, protocol);
+	/* Port, protocol and family as they lie in an entry. A free one has family 0 and is equal to nothing. */
+	__u32 rest = port | (__u32)protocol << 16 | (__u32)packet->family << 24;
+	__u32 mask = directory(job)->vip_mask;
+	int i;
+
+	for (i = 0; i < EQP_PROBES_MAX; i++) {
+		struct eqp_vip *vip = vip_at(job, (hash + i) & mask);
+		const __u64 *address = (const __u64 *)vip->address;
+
+		if (eqp_likely(*(__u32 *)&vip->port == rest && address[0] == packet->destination64[0] &&
+			       address[1] == packet->destination64[1]))
+			return vip;
+		if (vip->kind == EQP_VIP_FREE)
+			return NULL;
+	}
+	return NULL;
+}
+
+/* The service whose range has the port; EQP_NO_SERVICE: none. */
+#define EQP_NO_SERVICE 0xffff
+
+eqp_inline __u32 service_by_range(const struct eqp_job *job, const struct eqp_vip *vip)
+{
+	__u16 port = eqp_ntohs(job->packet.destination_port);
+	int i;
+
+	for (i = 0; i < EQP_RANGES_MAX && i < vip->ranges; i++) {
+		const struct eqp_range *range = range_at(job, (__u64)vip->ranges_first + i);
+
+		if (!range)
+			break;
+		if (range->first <= port && port <= range->last)
+			return range->service;
+	}
+	return EQP_NO_SERVICE;
+}
+
+/* The destination has no entry of its own: its port may be in a range. */
+eqp_cold __u32 service_of_range(const struct eqp_job *job, __u8 protocol)
+{
+	const struct eqp_vip *vip = vip_find(job, 0, protocol);
+
+	return vip && vip->kind == EQP_VIP_RANGES ? service_by_range(job, vip) : EQP_NO_SERVICE;
+}
+
+/*
+ * Finds the service of the flow's destination. false: there is none at this port. EQP_NO_SERVICE is no index of a
+ * service, so tables that lead astray end here as well.
+ */
+eqp_inline bool service_find(struct eqp_job *job)
+{
+	const struct eqp_packet *packet = &job->packet;
+	const struct eqp_vip *vip = vip_find(job, packet->destination_port, packet->protocol);
+	__u32 index;
+
+	if (eqp_likely(vip && vip->kind == EQP_VIP_EXACT))
+		index = vip->service;
+	else
+		index = service_of_range(job, packet->protocol);
+	job->service_index = index;
+	job->service = service_at(job, index);
+	return job->service != NULL;
+}
+
+/* Whether the flow's destination is the address of a VIP. */
+eqp_cold bool is_vip_address(const struct eqp_job *job)
+{
+	return vip_find(job, 0, 0) != NULL;
+}
+
+#endif

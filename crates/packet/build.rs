@@ -1,0 +1,45 @@
+//! Compiles the BPF programs with clang, against libbpf's own headers.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use libbpf_cargo::SkeletonBuilder;
+
+const PROGRAMS: &[&str] = &["balancer"];
+
+fn main() {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    // Cargo sets it for build scripts.
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo::rerun-if-changed={}", bpf.join("include").display());
+    println!("cargo::rerun-if-env-changed=EQUIPOISE_CLANG");
+    for program in PROGRAMS {
+        let source = bpf.join(format!("{program}.bpf.c"));
+        println!("cargo::rerun-if-changed={}", source.display());
+        let built = SkeletonBuilder::new()
+            .source(&source)
+            .obj(out.join(format!("{program}.bpf.o")))
+            .clang(env::var_os("EQUIPOISE_CLANG").unwrap_or_else(|| "clang".into()))
+            .clang_args(clang_arguments(&bpf))
+            .build();
+        if let Err(error) = built {
+            panic!(
+                "cannot compile {}: {error:#}\nclang 14 or newer and the kernel's headers are needed: make setup",
+                source.display()
+            );
+        }
+    }
+}
+
+/// `-mcpu=v3`: compare-and-exchange, and 32-bit arithmetic; every kernel from 5.12 on has it.
+fn clang_arguments(bpf: &Path) -> Vec<String> {
+    let mut arguments: Vec<String> =
+        ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
+            .map(String::from)
+            .to_vec();
+    arguments.extend(["-I".into(), bpf.join("include").display().to_string()]);
+    // Debian keeps asm/types.h of the kernel's headers in a folder by machine, which no BPF target searches.
+    let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    arguments.extend(["-idirafter".into(), format!("/usr/include/{machine}-linux-gnu")]);
+    arguments
+}

@@ -1,0 +1,331 @@
+//! The program in the kernel: loads it, maps its memory, runs it on a packet.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::Duration;
+
+use equipoise_pog::publish::{Access, Region};
+use libbpf_rs::{
+    ErrorKind, Map, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel, Program as BpfProgram,
+    ProgramInput, ProgramMut, set_print,
+};
+use thiserror::Error;
+
+use crate::limits::Limits;
+use crate::memory::{Area, MapError, Memory};
+
+/// The compiled programs, as an ELF object.
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+
+/// The maps that userspace shares with the program, as they are named in it and where they are pinned.
+pub const MAPS: [&str; 4] = ["tables", "state", "cpus", "fragments"];
+
+/// The programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// On every interface that clients' packets, and perhaps replies, come by.
+    Balance,
+}
+
+impl Entry {
+    /// All of them.
+    pub const ALL: &[Entry] = &[Entry::Balance];
+
+    /// As the object names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Entry::Balance => "balance",
+        }
+    }
+}
+
+/// The program cannot be loaded.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// The process may not.
+    #[error(
+        "loading the packet program is not permitted: run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN \
+         and CAP_PERFMON"
+    )]
+    Privilege(#[source] libbpf_rs::Error),
+    /// The kernel has no room.
+    #[error(
+        "the kernel has no memory for the packet program's maps ({bytes} bytes): lower [flows] max, or raise the \
+         memory limit"
+    )]
+    Room {
+        /// What all maps take.
+        bytes: usize,
+        /// What the kernel said.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// The verifier refuses it: a kernel older than 6.1, or a defect of the program.
+    #[error(
+        "the kernel refuses the packet program (Linux 6.1 or newer is needed; on one of those, report this):\n{log}"
+    )]
+    Refused {
+        /// The end of what libbpf and the verifier said.
+        log: String,
+        /// What the kernel said.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// A pinned map cannot be taken over.
+    #[error(
+        "cannot take over the pinned map {path}: another version or other limits made it; stop that process without \
+         --keep, or remove the pins"
+    )]
+    Pinned {
+        /// Where it is pinned.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// A map cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+/// A run on one packet failed.
+#[derive(Debug, Error)]
+#[error(
+    "the kernel did not run the program on a packet of {bytes} bytes (it takes 14 to a page less its headroom)"
+)]
+pub struct RunError {
+    /// The packet's length.
+    pub bytes: usize,
+    /// What the kernel said.
+    #[source]
+    pub source: libbpf_rs::Error,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// `XDP_*`
+    pub verdict: u32,
+    /// The packet after the last repetition.
+    pub packet: Vec<u8>,
+    /// The mean of all repetitions.
+    pub duration: Duration,
+}
+
+/// A loaded program and its memory. Dropped: detached from nothing, but gone unless it or its links are pinned.
+#[derive(Debug)]
+pub struct Program {
+    object: Object,
+    limits: Limits,
+    memory: Memory,
+}
+
+impl Program {
+    /// Loads the programs with maps of their own, all zero: packets pass until tables are published.
+    ///
+    /// # Errors
+    /// [`LoadError`]
+    pub fn load(limits: &Limits) -> Result<Program, LoadError> {
+        Program::load_object(limits, None)
+    }
+
+    /// Loads the programs over the maps that another process pinned in `folder` under the names of [`MAPS`].
+    ///
+    /// # Errors
+    /// [`LoadError`]
+    pub fn load_over(limits: &Limits, folder: &Path) -> Result<Program, LoadError> {
+        Program::load_object(limits, Some(folder))
+    }
+
+    fn load_object(limits: &Limits, pins: Option<&Path>) -> Result<Program, LoadError> {
+        let log = Log::begin();
+        let refused = |source| LoadError::Refused { log: log.end(), source };
+        let mut object = ObjectBuilder::default().open_memory(OBJECT).map_err(refused)?;
+        prepare(&mut object, limits).map_err(refused)?;
+        if let Some(folder) = pins {
+            for mut map in object.maps_mut() {
+                let path = folder.join(map.name());
+                if MAPS.iter().any(|name| map.name() == *name) {
+                    map.reuse_pinned_map(&path)
+                        .map_err(|source| LoadError::Pinned { path, source })?;
+                }
+            }
+        }
+        let object = object.load().map_err(|source| match source.kind() {
+            ErrorKind::PermissionDenied if !log.verified() => LoadError::Privilege(source),
+            ErrorKind::OutOfMemory => LoadError::Room { bytes: map_bytes(limits), source },
+            _ => refused(source),
+        })?;
+        let memory = map_memory(&object, limits)?;
+        Ok(Program { object, limits: *limits, memory })
+    }
+
+    /// The sizes it was loaded with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What it shares with userspace.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The loaded object: its programs to attach and pin, its maps to pin.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The same, for what changes it.
+    pub fn object_mut(&mut self) -> &mut Object {
+        &mut self.object
+    }
+
+    /// A program.
+    pub fn entry(&self, entry: Entry) -> BpfProgram<'_> {
+        let found = self.object.progs().find(|program| program.name() == entry.name());
+        found.unwrap_or_else(|| unreachable!("every entry is in the object; a test says so"))
+    }
+
+    /// The file descriptor of a program.
+    pub fn entry_fd(&self, entry: Entry) -> BorrowedFd<'_> {
+        let program = self.entry(entry);
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&program.as_fd());
+        // SAFETY: the object owns it and is borrowed for as long.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    /// A map by its name in [`MAPS`].
+    pub fn map(&self, name: &str) -> Option<Map<'_>> {
+        self.object.maps().find(|map| map.name() == name)
+    }
+
+    /// Runs `balance` `repeat` times on a packet that comes by the loopback interface (ifindex 1), each time on what
+    /// the last one left.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, RunError> {
+        self.run_entry(Entry::Balance, packet, repeat)
+    }
+
+    /// The same of any program.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn run_entry(&mut self, entry: Entry, packet: &[u8], repeat: u32) -> Result<Run, RunError> {
+        let found = self.object.progs_mut().find(|program| program.name() == entry.name());
+        let program = found.unwrap_or_else(|| unreachable!("as in `entry`"));
+        run(&program, packet, repeat)
+    }
+}
+
+/// What a packet may grow by.
+const GROWTH_BYTES: usize = 256;
+
+pub(crate) fn run(program: &ProgramMut<'_>, packet: &[u8], repeat: u32) -> Result<Run, RunError> {
+    let mut data_out = vec![0; packet.len() + GROWTH_BYTES];
+    let input = ProgramInput {
+        data_in: Some(packet),
+        data_out: Some(&mut data_out),
+        repeat,
+        ..ProgramInput::default()
+    };
+    let output =
+        program.test_run(input).map_err(|source| RunError { bytes: packet.len(), source })?;
+    let packet = output.data.map(|data| data.to_vec()).unwrap_or_default();
+    Ok(Run { verdict: output.return_value, packet, duration: output.duration })
+}
+
+fn prepare(object: &mut OpenObject, limits: &Limits) -> libbpf_rs::Result<()> {
+    for mut map in object.maps_mut() {
+        match map.name().to_str() {
+            Some("tables") => map.set_value_size(limits.tables_bytes)?,
+            Some("state") => map.set_value_size(limits.state_bytes)?,
+            Some("cpus") => {
+                map.set_value_size(limits.cpu_bytes)?;
+                map.set_max_entries(limits.cpus_max)?;
+            }
+            Some(name) if name.ends_with(".rodata") => {
+                let constants = map.initial_value_mut().unwrap_or_default();
+                // The only constant of the program; `the_limits_are_all_of_the_constants` sees to it.
+                constants[..size_of::<Limits>()].copy_from_slice(limits.as_bytes());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn map_bytes(limits: &Limits) -> usize {
+    limits.tables_bytes as usize
+        + limits.state_bytes as usize
+        + limits.cpu_bytes as usize * limits.cpus_max as usize
+}
+
+fn map_memory(object: &Object, limits: &Limits) -> Result<Memory, MapError> {
+    let named = |name: &'static str| object.maps().find(|map| map.name() == name);
+    let area = |what: &'static str, bytes: usize| {
+        let map = named(what).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        map.and_then(|map| Area::map(map.as_fd(), bytes)).map_err(|source| MapError {
+            what,
+            bytes,
+            source,
+        })
+    };
+    let bytes = limits.tables_bytes as usize;
+    let tables = named("tables").ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+    let tables = tables
+        .and_then(|map| Region::map_len(map.as_fd(), bytes, Access::Write))
+        .map_err(|source| MapError { what: "tables", bytes, source })?;
+    let state = area("state", limits.state_bytes as usize)?;
+    let cpus = area("cpus", limits.cpu_bytes as usize * limits.cpus_max as usize)?;
+    Ok(Memory::over(tables, state, cpus, limits))
+}
+
+/// What libbpf says while a program is loaded by this thread: the reason of a failure, and the verifier's log.
+struct Log;
+
+thread_local! {
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The end of the verifier's log says what is wrong; all of it may be megabytes.
+const LOG_EXCERPT_BYTES: usize = 4096;
+
+impl Log {
+    fn begin() -> Log {
+        static PRINT: Once = Once::new();
+        PRINT.call_once(|| {
+            set_print(Some((PrintLevel::Warn, |_, message| {
+                SAID.with_borrow_mut(|said| {
+                    if let Some(said) = said {
+                        said.push_str(&message);
+                    }
+                });
+            })));
+        });
+        SAID.set(Some(String::new()));
+        Log
+    }
+
+    /// Whether the verifier looked at the program, so that a lack of permission is the program's and not ours.
+    fn verified(&self) -> bool {
+        SAID.with_borrow(|said| said.as_ref().is_some_and(|said| said.contains("PROG LOAD LOG")))
+    }
+
+    fn end(&self) -> String {
+        let said = SAID.take().unwrap_or_default();
+        let from = said.len().saturating_sub(LOG_EXCERPT_BYTES);
+        let from = (from..said.len()).find(|&at| said.is_char_boundary(at)).unwrap_or(from);
+        said[from..].trim().to_string()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        SAID.set(None);
+    }
+}
