@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: &[&str] = &["balancer"];
+const PROGRAMS: &[&str] = &["balancer", "decap"];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand};
 use equipoise_api::client::{Client, Endpoint};
 
-use crate::commands::{change, check, reload, schema, status, weight};
+use crate::commands::{change, check, decap, reload, schema, status, weight};
 use crate::config::ConfigErrors;
 use crate::demo;
 
@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Weight(weight::Args),
     /// Have a running equipoise read its configuration file again
     Reload(reload::Args),
+    /// On a backend: unpack what the packet level's tunnels bring
+    Decap(decap::Args),
     /// One backend of the demo
     #[command(hide = true)]
     SampleBackend(demo::sample::Args),

@@ -8,7 +8,16 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// A crate of the workspace and what it may use of the others. Levels stand side by side: none may use another, nor
 /// the API.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("equipoise", &["equipoise-api", "equipoise-session", "equipoise-core", "equipoise-netns"]),
+    (
+        "equipoise",
+        &[
+            "equipoise-api",
+            "equipoise-session",
+            "equipoise-packet",
+            "equipoise-core",
+            "equipoise-netns",
+        ],
+    ),
     ("equipoise-api", &["equipoise-core"]),
     ("equipoise-session", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use crate::{Guest, NetnsError};
+use crate::{Guest, NetnsError, pass};
 
 /// A host of its own as far as the network goes: a namespace with its loopback up.
 ///
@@ -211,6 +211,14 @@ impl Host {
             source,
         };
         self.enter(|| fs::write(format!("/proc/sys/{key}"), value)).map_err(failed)
+    }
+
+    /// Attaches an XDP program to an interface that passes everything, for the life of the host.
+    ///
+    /// # Errors
+    /// The interface is not there, or has a program.
+    pub fn pass_everything(&self, interface: &str) -> Result<(), NetnsError> {
+        pass::attach(self, interface)
     }
 
     /// Keeps a descriptor open as long as the host lives.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::{Host, NetnsError, offload, pass};
+use crate::{Host, NetnsError, offload};
 
 /// Joins two hosts by a veth pair: an interface on each, up, with all offloads off.
 ///
@@ -60,7 +60,7 @@ impl<'a> Switch<'a> {
         let port = format!("{}-{interface}", host.name());
         veth((host, interface), (self.host, &port))?;
         // A veth takes what an XDP program on its peer sends back or redirects only if it has a program itself.
-        pass::attach(self.host, &port)?;
+        self.host.pass_everything(&port)?;
         self.host.ip(&format!("link set {port} master {}", self.bridge)).map(drop)
     }
 }

@@ -4,6 +4,7 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+pub mod decap;
 mod digest;
 mod limits;
 mod memory;

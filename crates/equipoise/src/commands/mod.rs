@@ -2,6 +2,7 @@
 
 pub(crate) mod change;
 pub mod check;
+pub(crate) mod decap;
 pub(crate) mod reload;
 pub mod schema;
 pub(crate) mod status;
