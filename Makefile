@@ -1,6 +1,8 @@
-# What can be done here. Nothing but `setup` needs root; it uses sudo when it has to.
+# What can be done here. `setup` uses sudo when it has to; `demo-packet` needs root, and so do tests of the packet level,
+# which are skipped without it. Nothing else does.
 #
 #   make run            install what is missing, build in release mode, start `equipoise demo`
+#   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make test           lint, then every test
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
@@ -66,6 +68,12 @@ setup:
 run: setup
 	$(CARGO) build --release --locked --package equipoise
 	exec target/release/equipoise demo
+
+.PHONY: demo-packet
+demo-packet: setup
+	@$(call install_missing,$(NETNS_PACKAGES))
+	$(CARGO) build --release --locked --package equipoise
+	target/release/equipoise demo packet
 
 .PHONY: lint
 lint: setup
