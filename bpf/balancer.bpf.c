@@ -3,19 +3,32 @@
 #include "compat.h"
 #include "count.h"
 #include "direct.h"
+#include "fragment.h"
+#include "icmp.h"
 #include "learn.h"
 #include "lookup.h"
+#include "nat.h"
 #include "parse.h"
+#include "tunnel.h"
 #include "vip.h"
 
-/* A packet that is no plain TCP or UDP, or not a VIP's. EQP_GO_ON: it is now a flow's packet. */
+/*
+ * Packets off the straight path: not for a VIP, later fragments, ICMP, faults, other protocols, ports without service.
+ * EQP_GO_ON: it is now a flow's packet, and a later fragment has its backend.
+ */
 eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
+	const struct eqp_packet *packet = &job->packet;
+
 	if (!is_vip_address(job))
-		return XDP_PASS;
+		return handle_reply(ctx, job, parsed);
 	if (parsed < 0)
 		return parsed;
-	return XDP_PASS;
+	if (parsed == EQP_GO_ON)
+		return XDP_PASS;
+	if (packet->flags & EQP_PACKET_LATER_FRAGMENT)
+		return follow_fragment(job);
+	return is_icmp(packet) ? handle_icmp(ctx, job) : XDP_PASS;
 }
 
 eqp_inline int forward(struct eqp_context *ctx, struct eqp_job *job)
@@ -25,8 +38,26 @@ eqp_inline int forward(struct eqp_context *ctx, struct eqp_job *job)
 	switch (job->service->forward) {
 	case EQP_DIRECT:
 		return forward_direct(ctx, job);
+	case EQP_TUNNEL:
+	case EQP_GUE:
+		return forward_tunnel(ctx, job);
+	case EQP_NAT:
+		return forward_nat(ctx, job);
 	}
 	return EQP_DROP(EQP_DROP_TABLES);
+}
+
+/* What is known of the flow beyond its place. */
+eqp_inline void note_rare(const struct eqp_job *job)
+{
+	__u8 flags = job->packet.flags;
+
+	if (eqp_likely(!flags))
+		return;
+	if (flags & EQP_PACKET_FIRST_FRAGMENT)
+		remember_fragment(job);
+	else
+		count_reason(job, flags & EQP_PACKET_ICMP_ERROR ? EQP_NOTE_ICMP_STEERED : EQP_NOTE_FRAGMENT);
 }
 
 eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
@@ -40,33 +71,55 @@ eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
 		if (action != EQP_GO_ON)
 			return action;
 	}
-	if (!service_find(job))
-		return handle_rare(ctx, job, EQP_RARE);
-	job->digest = flow_digest(ctx, job);
-	action = decide(job);
-	if (action != EQP_GO_ON)
-		return action;
-	learn(job);
+	if (eqp_likely(!job->backend)) {
+		if (eqp_unlikely(!service_find(job)))
+			return job->packet.flags & EQP_PACKET_ICMP_ERROR ? XDP_PASS : handle_rare(ctx, job, EQP_GO_ON);
+		job->digest = flow_digest(ctx, job);
+		action = decide(job);
+		if (action != EQP_GO_ON)
+			return action;
+		learn(job);
+	}
+	note_rare(job);
 	return forward(ctx, job);
 }
 
+/* Counts what became of the packet. */
+eqp_inline int finish(const struct eqp_job *job, int action)
+{
+	if (eqp_unlikely(action < 0)) {
+		count_reason(job, -(action + 1));
+		return XDP_DROP;
+	}
+	if (eqp_likely(action == XDP_TX || action == XDP_REDIRECT))
+		count_forwarded(job);
+	return action & ~EQP_ANSWER;
+}
+
+/* On every interface that clients' packets, and perhaps replies, come by. */
 SEC("xdp")
 int balance(struct eqp_context *ctx)
 {
 	struct eqp_job job;
-	int action;
 
 	if (!job_begin(&job))
 		return XDP_PASS;
-	action = handle(ctx, &job);
-	if (eqp_unlikely(action < 0)) {
-		count_reason(&job, -(action + 1));
-		return XDP_DROP;
-	}
-	if (action == XDP_PASS)
+	return finish(&job, handle(ctx, &job));
+}
+
+/* On interfaces that only replies come by: other packets pass. */
+SEC("xdp")
+int reverse(struct eqp_context *ctx)
+{
+	struct eqp_job job;
+	int parsed;
+
+	if (!job_begin(&job))
 		return XDP_PASS;
-	count_forwarded(&job);
-	return action;
+	parsed = parse(ctx, &job.packet);
+	if (parsed == XDP_PASS)
+		return XDP_PASS;
+	return finish(&job, handle_reply(ctx, &job, parsed));
 }
 
 /* What the kernel wants to read where bpf_fib_lookup() is used. */

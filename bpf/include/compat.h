@@ -25,6 +25,7 @@
 #define EQP_DROP(reason) (-(int)(reason) - 1)
 /* Added to XDP_TX: the frame now carries an answer, and the packet that came is not counted as forwarded. */
 #define EQP_ANSWER 0x100
+#define EQP_ANSWER_TTL 64
 
 #define eqp_htons(x) ((__be16)__builtin_bswap16((__u16)(x)))
 #define eqp_ntohs(x) __builtin_bswap16((__u16)(x))
@@ -89,6 +90,11 @@ eqp_inline int leave_by(__u32 ifindex)
 eqp_inline __u64 clock_ns(void)
 {
 	return bpf_ktime_get_ns();
+}
+
+eqp_inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)
+{
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
 eqp_inline void repeat(__u32 times, long (*step)(__u32, void *), void *argument)

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: &[&str] = &["balancer", "decap"];
+/// `layout` has types only, for a test.
+const PROGRAMS: &[&str] = &["balancer", "decap", "layout"];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");

@@ -8,13 +8,17 @@ pub mod decap;
 mod digest;
 mod limits;
 mod memory;
+pub mod packet;
 mod program;
 mod reason;
 mod tables;
+pub mod twin;
 
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
 pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
 pub use reason::Reason;
-pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};
+pub use tables::{
+    PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,
+};

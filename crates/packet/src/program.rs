@@ -28,16 +28,19 @@ pub const MAPS: [&str; 4] = ["tables", "state", "cpus", "fragments"];
 pub enum Entry {
     /// On every interface that clients' packets, and perhaps replies, come by.
     Balance,
+    /// On interfaces that only replies of `nat` backends come by.
+    Reverse,
 }
 
 impl Entry {
     /// All of them.
-    pub const ALL: &[Entry] = &[Entry::Balance];
+    pub const ALL: &[Entry] = &[Entry::Balance, Entry::Reverse];
 
     /// As the object names it.
     pub fn name(self) -> &'static str {
         match self {
             Entry::Balance => "balance",
+            Entry::Reverse => "reverse",
         }
     }
 }

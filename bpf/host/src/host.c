@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+/* The programs, and the functions by which lib.rs drives them. */
+#include <stdlib.h>
+
+#include "../../balancer.bpf.c"
+
+_Thread_local struct eqp_host *eqp_host;
+
+struct eqp_host *eqp_host_new(unsigned char *tables, unsigned char *state, unsigned char *cpus,
+			      const unsigned char *constants)
+{
+	struct eqp_host *host = calloc(1, sizeof(*host));
+
+	if (!host)
+		return NULL;
+	host->tables = tables;
+	host->state = state;
+	host->cpus = cpus;
+	memcpy(&host->constants, constants, sizeof(host->constants));
+	return host;
+}
+
+void eqp_host_free(struct eqp_host *host)
+{
+	free(host);
+}
+
+void eqp_host_set_clock(struct eqp_host *host, __u64 now_ns)
+{
+	host->clock_ns = now_ns;
+}
+
+void eqp_host_forget_routes(struct eqp_host *host)
+{
+	host->routes = 0;
+}
+
+/* 0: there is no room for more. */
+int eqp_host_add_route(struct eqp_host *host, const struct eqp_host_route *route)
+{
+	if (host->routes == EQP_HOST_ROUTES)
+		return 0;
+	host->route[host->routes++] = *route;
+	return 1;
+}
+
+enum eqp_host_program { EQP_HOST_BALANCE, EQP_HOST_REVERSE };
+
+/* Runs a program on the packet that begins at `begin` of the buffer and ends before `end`; both are moved. */
+__u32 eqp_host_run(struct eqp_host *host, enum eqp_host_program program, __u32 cpu, __u32 ifindex,
+		   unsigned char *buffer, size_t bytes, size_t *begin, size_t *end, __u32 *redirected_to)
+{
+	struct eqp_context ctx = {
+		.room = buffer,
+		.room_end = buffer + bytes,
+		.data = buffer + *begin,
+		.data_end = buffer + *end,
+		.ingress_ifindex = ifindex,
+	};
+	__u32 verdict = XDP_ABORTED;
+
+	eqp_host = host;
+	host->cpu = cpu;
+	host->redirected_to = 0;
+	switch (program) {
+	case EQP_HOST_BALANCE:
+		verdict = balance(&ctx);
+		break;
+	case EQP_HOST_REVERSE:
+		verdict = reverse(&ctx);
+		break;
+	}
+	*begin = ctx.data - buffer;
+	*end = ctx.data_end - buffer;
+	*redirected_to = host->redirected_to;
+	return verdict;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/*
+ * The kernel's side of compat.h, for a process: memory given by pointers, a packet in a buffer with room before and
+ * after it, a clock that stands still, routes from a table.
+ */
+#ifndef EQP_HOST_H
+#define EQP_HOST_H
+
+#include <string.h>
+
+#include "abi.h"
+
+#define SEC(name)
+
+#define EQP_HOST_FRAGMENTS 1024
+#define EQP_HOST_ROUTES 64
+
+struct eqp_context {
+	unsigned char *room; /* the beginning of the headroom */
+	unsigned char *room_end;
+	unsigned char *data;
+	unsigned char *data_end;
+	__u32 ingress_ifindex;
+};
+
+/* What the kernel's routing says of a destination. */
+struct eqp_host_route {
+	__be32 destination[4];
+	__u32 family; /* AF_* */
+	__u32 ifindex;
+	int result; /* BPF_FIB_LKUP_RET_* */
+	__u8 destination_mac[6];
+	__u8 source_mac[6];
+};
+
+struct eqp_host {
+	unsigned char *tables;
+	unsigned char *state;
+	unsigned char *cpus;
+	struct eqp_limits constants;
+	__u32 cpu;
+	__u32 redirected_to; /* 0: not */
+	__u64 clock_ns;
+	__u32 fragments_written;
+	__u32 routes;
+	struct eqp_fragment_key fragment_keys[EQP_HOST_FRAGMENTS];
+	struct eqp_fragment fragments[EQP_HOST_FRAGMENTS];
+	struct eqp_host_route route[EQP_HOST_ROUTES];
+};
+
+extern _Thread_local struct eqp_host *eqp_host;
+
+#define limits (eqp_host->constants)
+
+static inline unsigned char *packet_begin(const struct eqp_context *ctx)
+{
+	return ctx->data;
+}
+
+static inline unsigned char *packet_end(const struct eqp_context *ctx)
+{
+	return ctx->data_end;
+}
+
+static inline int grow_head(struct eqp_context *ctx, int bytes)
+{
+	if (ctx->data - ctx->room < bytes || ctx->data - bytes > ctx->data_end - 14)
+		return -22;
+	ctx->data -= bytes;
+	return 0;
+}
+
+static inline int cut_tail(struct eqp_context *ctx, int bytes)
+{
+	if (ctx->data_end - bytes < ctx->data + 14)
+		return -22;
+	ctx->data_end -= bytes;
+	return 0;
+}
+
+static inline int leave_by(__u32 ifindex)
+{
+	eqp_host->redirected_to = ifindex;
+	return XDP_REDIRECT;
+}
+
+static inline __u64 clock_ns(void)
+{
+	return eqp_host->clock_ns;
+}
+
+static inline void repeat(__u32 times, long (*step)(__u32, void *), void *argument)
+{
+	for (__u32 i = 0; i < times && !step(i, argument); i++)
+		;
+}
+
+static inline void store_release(__u32 *word, __u32 value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline unsigned char *tables_memory(void)
+{
+	return eqp_host->tables;
+}
+
+static inline unsigned char *state_memory(void)
+{
+	return eqp_host->state;
+}
+
+static inline unsigned char *cpu_memory(void)
+{
+	if (eqp_host->cpu >= limits.cpus_max)
+		return NULL;
+	return eqp_host->cpus + (size_t)eqp_host->cpu * limits.cpu_bytes;
+}
+
+static inline struct eqp_fragment *fragment_find(const struct eqp_fragment_key *key)
+{
+	for (int i = 0; i < EQP_HOST_FRAGMENTS; i++)
+		if (!memcmp(&eqp_host->fragment_keys[i], key, sizeof(*key)))
+			return &eqp_host->fragments[i];
+	return NULL;
+}
+
+/* The oldest goes when there is no room. */
+static inline void fragment_put(const struct eqp_fragment_key *key, const struct eqp_fragment *fragment)
+{
+	struct eqp_fragment *found = fragment_find(key);
+
+	if (!found) {
+		__u32 place = eqp_host->fragments_written++ % EQP_HOST_FRAGMENTS;
+
+		eqp_host->fragment_keys[place] = *key;
+		found = &eqp_host->fragments[place];
+	}
+	*found = *fragment;
+}
+
+static inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)
+{
+	for (__u32 i = 0; i < eqp_host->routes; i++) {
+		const struct eqp_host_route *route = &eqp_host->route[i];
+		size_t bytes = fib->family == 2 ? 4 : 16;
+
+		if (route->family != fib->family || memcmp(route->destination, fib->ipv6_dst, bytes))
+			continue;
+		fib->ifindex = route->ifindex;
+		memcpy(fib->dmac, route->destination_mac, sizeof(fib->dmac));
+		memcpy(fib->smac, route->source_mac, sizeof(fib->smac));
+		return route->result;
+	}
+	return BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/*
+ * Fragments: only a datagram's first has the ports. Where it went is remembered, and the later ones follow; those that
+ * come before it are lost.
+ */
+#ifndef EQP_FRAGMENT_H
+#define EQP_FRAGMENT_H
+
+#include "tables.h"
+
+eqp_inline void fragment_key(struct eqp_fragment_key *key, const struct eqp_packet *packet)
+{
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		key->source[i] = packet->source[i];
+		key->destination[i] = packet->destination[i];
+	}
+	key->identification = packet->fragment_id;
+	/* Of the first header behind the fragment header, which all fragments have alike (RFC 8200, section 4.5). */
+	key->protocol = packet->outer_protocol;
+	key->family = packet->family;
+	key->padding = 0;
+}
+
+eqp_cold void remember_fragment(const struct eqp_job *job)
+{
+	struct eqp_fragment fragment = {
+		.digest = job->digest,
+		.service = job->service_index,
+		.number = job->service->number,
+		.slot = job->slot,
+	};
+	struct eqp_fragment_key key;
+
+	fragment_key(&key, &job->packet);
+	fragment_put(&key, &fragment);
+}
+
+/* Finds all that the first fragment was given: EQP_GO_ON, or a drop; XDP_PASS: not of TCP or UDP. */
+eqp_cold int follow_fragment(struct eqp_job *job)
+{
+	const struct eqp_packet *packet = &job->packet;
+	const struct eqp_fragment *first;
+	struct eqp_fragment_key key;
+	struct eqp_service *service;
+
+	fragment_key(&key, packet);
+	first = fragment_find(&key);
+	if (!first) {
+		if (packet->outer_protocol != IPPROTO_TCP && packet->outer_protocol != IPPROTO_UDP)
+			return XDP_PASS;
+		return EQP_DROP(EQP_DROP_FRAGMENT_UNKNOWN);
+	}
+	service = service_at(job, first->service);
+	if (!service || service->number != first->number)
+		return EQP_DROP(EQP_DROP_FRAGMENT_UNKNOWN);
+	job->service = service;
+	job->service_index = first->service;
+	job->digest = first->digest;
+	job->slot = first->slot;
+	job->how = EQP_BY_FRAGMENT;
+	job->backend = live_backend(job, first->slot);
+	return job->backend ? EQP_GO_ON : EQP_DROP(EQP_DROP_FRAGMENT_UNKNOWN);
+}
+
+#endif

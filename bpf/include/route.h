@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/* Where a translated reply leaves: by the kernel's own routing and neighbour tables. */
+#ifndef EQP_ROUTE_H
+#define EQP_ROUTE_H
+
+#include "count.h"
+#include "direct.h"
+
+#define EQP_AF_INET 2
+#define EQP_AF_INET6 10
+
+/* The packet as it is now, as a question to the kernel. */
+eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *packet, struct bpf_fib_lookup *fib)
+{
+	__u32 *ip = packet_at(ctx, packet->l3, EQP_IPV4_BYTES);
+	int i;
+
+	if (!ip)
+		return false;
+	fib->l4_protocol = packet->outer_protocol;
+	fib->tot_len = packet->ip_bytes;
+	fib->ifindex = ctx->ingress_ifindex;
+	if (packet->family == 4) {
+		fib->family = EQP_AF_INET;
+		fib->tos = ip[0] >> 8;
+		fib->ipv4_src = ip[3];
+		fib->ipv4_dst = ip[4];
+		return true;
+	}
+	ip = packet_at(ctx, packet->l3, EQP_IPV6_BYTES);
+	if (!ip)
+		return false;
+	fib->family = EQP_AF_INET6;
+	fib->flowinfo = ip[0] & eqp_htonl(0x0fffffff);
+	for (i = 0; i < 4; i++) {
+		fib->ipv6_src[i] = ip[2 + i];
+		fib->ipv6_dst[i] = ip[6 + i];
+	}
+	return true;
+}
+
+/* No neighbour yet, a local destination, no forwarding: the kernel knows what to do, and does it with the packet. */
+eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job)
+{
+	struct bpf_fib_lookup fib = {};
+	unsigned char *ethernet;
+	int result, i;
+
+	if (!ask_route(ctx, &job->packet, &fib))
+		return EQP_DROP(EQP_DROP_HEADER_SHORT);
+	result = route_find(ctx, &fib);
+	if (result == BPF_FIB_LKUP_RET_BLACKHOLE || result == BPF_FIB_LKUP_RET_UNREACHABLE ||
+	    result == BPF_FIB_LKUP_RET_PROHIBIT)
+		return EQP_DROP(EQP_DROP_NO_ROUTE);
+	ethernet = packet_at(ctx, 0, ETH_HLEN);
+	if (result != BPF_FIB_LKUP_RET_SUCCESS || !ethernet) {
+		count_reason(job, EQP_NOTE_TO_KERNEL);
+		return XDP_PASS;
+	}
+	for (i = 0; i < ETH_ALEN; i++) {
+		ethernet[i] = fib.dmac[i];
+		ethernet[ETH_ALEN + i] = fib.smac[i];
+	}
+	return leave(ctx, fib.ifindex) | EQP_ANSWER;
+}
+
+#endif

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+/*
+ * No program and never loaded: the type information of this object has every struct of the layout, for the test that
+ * compares them with their Rust mirror (crates/packet/tests/layout.rs).
+ */
+#include "compat.h"
+
+struct {
+	struct eqp_tables_header tables_header;
+	struct eqp_copy_header copy_header;
+	struct eqp_directory directory;
+	struct eqp_vip vip;
+	struct eqp_range range;
+	struct eqp_reverse reverse;
+	struct eqp_service service;
+	struct eqp_backend backend;
+	struct eqp_state_header state_header;
+	struct eqp_load load;
+	struct eqp_counter counter;
+	struct eqp_event event;
+	struct eqp_cpu cpu;
+	struct eqp_fragment_key fragment_key;
+	struct eqp_fragment fragment;
+	enum eqp_vip_kind vip_kind;
+	enum eqp_forward forward;
+	enum eqp_key key;
+	enum eqp_pick pick;
+	enum eqp_event_kind event_kind;
+	enum eqp_how how;
+	enum eqp_reason reason;
+} layouts;
