@@ -1,248 +1,233 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /*
- * What a backend needs for the forwarding methods tunnel and gue where its kernel has no tunnel device: takes the outer
- * header off and passes the packet on, to the address that the backend has on its loopback.
- *
- *   outer IPv4 or IPv6 to an address in `addresses`, not a fragment, that carries
- *     IPv4 (protocol 4) or IPv6 (41): RFC 2003, RFC 2473, RFC 4213
- *     UDP to options.gue_port, in it GUE: variant 1 (the packet itself) or variant 0 without or with optional fields
- *                             (draft-ietf-intarea-gue-09, sections 3 and 4)
- *   everything else   XDP_PASS, untouched
- *
- * The outer UDP checksum is not looked at: it protects nothing that the inner one does not (RFC 6935, section 5, and
- * RFC 6936). Congestion marks go from the outer to the inner header, RFC 6040, section 4.2.
+ * For backends whose kernel has no tunnel device: takes the outer headers of tunnel and GUE off, and leaves the packet
+ * within to the kernel. Congestion that was marked on the way is marked within (RFC 6040, section 4.2).
  */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <stdbool.h>
+#include "checksum.h"
+#include "compat.h"
+#include "parse.h"
 
-#include <bpf/bpf_helpers.h>
+#define EQP_ECN_MASK 3
+#define EQP_ECN_CONGESTED 3
 
-#include "decap.h"
+#ifndef EQP_HOST
 
-#define swap16(x) ((__be16)__builtin_bswap16((__u16)(x)))
-
-#define IPV4_BYTES 20
-#define IPV6_BYTES 40
-#define UDP_BYTES 8
-#define GUE_BYTES 4
-#define HEADERS_MAX 0x3ff
-
-const volatile struct eqp_decap_options options = {};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, EQP_DECAP_ADDRESSES_MAX);
-	__type(key, struct eqp_decap_address);
-	__type(value, __u32);
-} addresses SEC(".maps");
+const volatile struct eqp_decapsulation decapsulation = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, EQP_DECAP_COUNTERS);
+	__uint(max_entries, EQP_DECAPSULATED_COUNTERS);
 	__type(key, __u32);
-	__type(value, struct eqp_decap_counter);
-} counters SEC(".maps");
+	__type(value, struct eqp_counter);
+} decapsulated SEC(".maps");
 
-struct job {
-	struct xdp_md *ctx;
-	__u32 l2;    /* bytes before the outer header */
-	__u32 inner; /* offset of the inner header */
-	__u32 bytes; /* of the frame */
-	__u8 outer_ecn;
-	__u8 inner_protocol; /* IPPROTO_IPIP, IPPROTO_IPV6 */
-	__u8 kind;           /* enum eqp_decap_counters */
-};
-
-static __always_inline unsigned char *at(const struct xdp_md *ctx, __u32 offset, __u32 bytes)
+eqp_inline struct eqp_counter *decapsulated_counter(__u32 which)
 {
-	unsigned char *begin = (unsigned char *)(long)ctx->data, *found;
-
-	__asm__ volatile("" : "+r"(offset));
-	if (offset > HEADERS_MAX)
-		return NULL;
-	found = begin + offset;
-	return found + bytes > (unsigned char *)(long)ctx->data_end ? NULL : found;
+	return bpf_map_lookup_elem(&decapsulated, &which);
 }
 
-static __always_inline void count(const struct job *job, __u32 which)
+/* Outer destinations that are ours; the value means nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct eqp_decapsulation_address);
+	__type(value, __u32);
+} addresses SEC(".maps");
+
+eqp_inline bool address_known(const struct eqp_decapsulation_address *address)
 {
-	struct eqp_decap_counter *counter = bpf_map_lookup_elem(&counters, &which);
+	return bpf_map_lookup_elem(&addresses, address) != NULL;
+}
+
+#endif
+
+/* A tunnel's headers. */
+struct eqp_around {
+	__u32 l3;
+	__u32 inner; /* offset of the packet within; 0: this is no tunnel of ours */
+	__u8 tos;
+	__u8 version; /* of the packet within; 0: its first bits tell */
+};
+
+eqp_inline void count(const struct eqp_context *ctx, enum eqp_decapsulated which)
+{
+	struct eqp_counter *counter = decapsulated_counter(which);
 
 	if (!counter)
 		return;
 	counter->packets++;
-	counter->bytes += job->bytes;
+	counter->bytes += packet_end(ctx) - packet_begin(ctx);
 }
 
-static __always_inline bool accepted(const unsigned char *address, __u32 words, __u32 family)
+/* Whether the outer destination, of `words` words, is one of ours. */
+eqp_inline bool sent_to_us(const __be32 *destination, __u32 words, __u32 family)
 {
-	struct eqp_decap_address key = { .family = family };
+	struct eqp_decapsulation_address address = { .family = family };
+	__u32 i;
 
-	for (__u32 i = 0; i < words; i++)
-		key.address[i] = ((const __be32 *)address)[i];
-	return bpf_map_lookup_elem(&addresses, &key) != NULL;
-}
-
-static __always_inline bool inner_is_ip(__u8 protocol)
-{
-	return protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6;
-}
-
-/* What a UDP datagram carries, if it is GUE. */
-static __always_inline bool open_gue(struct job *job, __u32 l4)
-{
-	const unsigned char *udp = at(job->ctx, l4, UDP_BYTES + GUE_BYTES), *gue;
-
-	if (!udp || *(__be16 *)(udp + 2) != options.gue_port)
-		return false;
-	gue = udp + UDP_BYTES;
-	job->inner = l4 + UDP_BYTES;
-	if (gue[0] >> 6 == 1) {
-		job->inner_protocol = gue[0] >> 4 == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
-	} else if (gue[0] >> 5 == 0) { /* variant 0, not a control message */
-		job->inner_protocol = gue[1];
-		job->inner += GUE_BYTES + (gue[0] & 0x1f) * 4;
-	} else {
-		return false;
-	}
-	return inner_is_ip(job->inner_protocol);
-}
-
-static __always_inline bool open_carried(struct job *job, __u8 protocol, __u32 l4, __u8 kind)
-{
-	if (inner_is_ip(protocol)) {
-		job->inner_protocol = protocol;
-		job->inner = l4;
-		job->kind = kind + (protocol == IPPROTO_IPV6);
+	if (!(decapsulation.flags & EQP_DECAPSULATION_ADDRESSES))
 		return true;
-	}
-	job->kind = EQP_DECAP_GUE;
-	return protocol == IPPROTO_UDP && open_gue(job, l4);
+	for (i = 0; i < words; i++)
+		address.address[i] = destination[i];
+	return address_known(&address);
 }
 
-static __always_inline bool open_ipv4(struct job *job)
+/* What a protocol number behind the outer IP header says is within. */
+eqp_inline void see_protocol(const struct eqp_context *ctx, struct eqp_around *around, __u8 protocol, __u32 l4)
 {
-	const unsigned char *ip = at(job->ctx, job->l2, IPV4_BYTES);
+	__u16 *udp;
+
+	switch (protocol) {
+	case IPPROTO_IPIP:
+		around->version = 4;
+		around->inner = l4;
+		break;
+	case IPPROTO_IPV6:
+		around->version = 6;
+		around->inner = l4;
+		break;
+	case IPPROTO_UDP:
+		udp = packet_at(ctx, l4, EQP_UDP_BYTES);
+		if (udp && decapsulation.gue_port && udp[1] == decapsulation.gue_port)
+			around->inner = l4 + EQP_UDP_BYTES;
+		break;
+	}
+}
+
+/* False: its source is not a balancer's. */
+eqp_inline bool see_ipv4(const struct eqp_context *ctx, struct eqp_around *around)
+{
+	unsigned char *ip = packet_at(ctx, around->l3, EQP_IPV4_BYTES);
 	__u32 header_bytes;
 
-	if (!ip || ip[0] >> 4 != 4 || *(__be16 *)(ip + 6) & swap16(0x3fff))
-		return false;
-	header_bytes = (ip[0] & 0xf) * 4;
-	if (header_bytes < IPV4_BYTES || !accepted(ip + 16, 1, 4))
-		return false;
-	job->outer_ecn = ip[1] & 3;
-	return open_carried(job, ip[9], job->l2 + header_bytes, EQP_DECAP_4_IN_4);
-}
-
-static __always_inline bool open_ipv6(struct job *job)
-{
-	const unsigned char *ip = at(job->ctx, job->l2, IPV6_BYTES);
-
-	if (!ip || ip[0] >> 4 != 6 || !accepted(ip + 24, 4, 6))
-		return false;
-	job->outer_ecn = (ip[1] >> 4) & 3;
-	return open_carried(job, ip[6], job->l2 + IPV6_BYTES, EQP_DECAP_4_IN_6);
-}
-
-/* One's-complement addition of a changed 16-bit word: RFC 1624, equation 3. */
-static __always_inline void update_checksum(unsigned char *ip, __u16 before, __u16 after)
-{
-	__u32 sum = (__u16)~*(__u16 *)(ip + 10) + (__u32)(__u16)~before + after;
-
-	sum = (sum & 0xffff) + (sum >> 16);
-	*(__u16 *)(ip + 10) = ~((sum & 0xffff) + (sum >> 16));
-}
-
-/* The inner header is whole; takes over a mark of congestion. false: the packet must be dropped. */
-static __always_inline bool mark_ipv4(struct job *job)
-{
-	unsigned char *ip = at(job->ctx, job->inner, IPV4_BYTES);
-	__u16 before;
-
-	if (!ip || ip[0] >> 4 != 4 || job->inner + swap16(*(__be16 *)(ip + 2)) > job->bytes)
-		return false;
-	if (job->outer_ecn != 3 || (ip[1] & 3) == 3)
+	if (!ip || ip[0] >> 4 != 4 || *(__u16 *)(ip + 6) & eqp_htons(0x3fff))
 		return true;
-	if (!(ip[1] & 3))
-		return false;
-	before = *(__u16 *)ip;
-	ip[1] |= 3;
-	update_checksum(ip, before, *(__u16 *)ip);
-	return true;
+	header_bytes = (ip[0] & 0xf) * 4;
+	if (header_bytes < EQP_IPV4_BYTES || !sent_to_us((__be32 *)(ip + 16), 1, 4))
+		return true;
+	around->tos = ip[1];
+	see_protocol(ctx, around, ip[9], around->l3 + header_bytes);
+	/* Read anew: the verifier has seen other bytes of the packet since. */
+	ip = packet_at(ctx, around->l3, EQP_IPV4_BYTES);
+	return ip && !((*(__u32 *)(ip + 12) ^ decapsulation.source4) & decapsulation.source4_mask);
 }
 
-static __always_inline bool mark_ipv6(struct job *job)
+eqp_inline bool see_ipv6(const struct eqp_context *ctx, struct eqp_around *around)
 {
-	unsigned char *ip = at(job->ctx, job->inner, IPV6_BYTES);
+	unsigned char *ip = packet_at(ctx, around->l3, EQP_IPV6_BYTES);
+	__u32 differs = 0;
+	int i;
 
-	if (!ip || ip[0] >> 4 != 6)
+	if (!ip || ip[0] >> 4 != 6 || !sent_to_us((__be32 *)(ip + 24), 4, 6))
+		return true;
+	around->tos = ip[0] << 4 | ip[1] >> 4;
+	for (i = 0; i < 4; i++)
+		differs |= (*(__u32 *)(ip + 8 + 4 * i) ^ decapsulation.source6[i]) & decapsulation.source6_mask[i];
+	see_protocol(ctx, around, ip[6], around->l3 + EQP_IPV6_BYTES);
+	return !differs;
+}
+
+/* Copies the mark of congestion inwards. False: the packet within cannot have it, and is to be dropped. */
+eqp_inline bool mark_congestion(const struct eqp_context *ctx, const struct eqp_around *around)
+{
+	__u16 *ip = packet_at(ctx, around->inner, EQP_IPV4_BYTES);
+	__u64 difference;
+
+	if ((around->tos & EQP_ECN_MASK) != EQP_ECN_CONGESTED)
+		return true;
+	if (!ip)
 		return false;
-	if (job->inner + IPV6_BYTES + swap16(*(__be16 *)(ip + 4)) > job->bytes)
-		return false;
-	if (job->outer_ecn == 3) {
-		if (!(ip[1] & 0x30))
+	if (around->version == 4) {
+		/* Version, length; then DSCP and ECN. */
+		if (!(ip[0] >> 8 & EQP_ECN_MASK))
 			return false;
-		ip[1] |= 0x30;
+		difference = replace16(&ip[0], ip[0] | EQP_ECN_CONGESTED << 8);
+		ip[5] = checksum_after(ip[5], difference);
+		return true;
+	}
+	if (!(ip[0] & eqp_htons(EQP_ECN_MASK << 4)))
+		return false;
+	ip[0] |= eqp_htons(EQP_ECN_CONGESTED << 4);
+	return true;
+}
+
+/* Ethernet and tag over what was the end of the outer headers. False: the kernel refuses. */
+eqp_inline bool take_off(struct eqp_context *ctx, const struct eqp_around *around)
+{
+	__u16 was[(ETH_HLEN + EQP_VLAN_BYTES) / sizeof(__u16)], type;
+	__u16 *ethernet = packet_at(ctx, 0, sizeof(was));
+	bool tagged = around->l3 != ETH_HLEN;
+	int i;
+
+	if (!ethernet)
+		return false;
+	for (i = 0; i < 9; i++)
+		was[i] = ethernet[i];
+	if (grow_head(ctx, -(int)(around->inner - around->l3)))
+		return false;
+	ethernet = packet_at(ctx, 0, sizeof(was));
+	if (!ethernet)
+		return false;
+	type = around->version == 4 ? eqp_htons(ETH_P_IP) : eqp_htons(ETH_P_IPV6);
+	for (i = 0; i < 6; i++)
+		ethernet[i] = was[i];
+	if (tagged) {
+		ethernet[6] = was[6];
+		ethernet[7] = was[7];
+		ethernet[8] = type;
+	} else {
+		ethernet[6] = type;
 	}
 	return true;
 }
 
-/* Takes what is between the Ethernet header and the inner packet out. */
-static __always_inline bool strip(struct job *job, bool v6)
+/* The packet's outer headers, by its Ethernet header. False: not a balancer's. */
+eqp_inline bool see(const struct eqp_context *ctx, struct eqp_around *around)
 {
-	__u8 ethernet[ETH_HLEN + EQP_DECAP_VLAN_BYTES];
-	__be16 protocol = swap16(v6 ? ETH_P_IPV6 : ETH_P_IP);
-	bool tagged = job->l2 != ETH_HLEN;
-	unsigned char *frame = at(job->ctx, 0, sizeof(ethernet));
+	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN + EQP_VLAN_BYTES);
+	__be16 type;
 
-	if (!frame)
-		return false;
-	__builtin_memcpy(ethernet, frame, sizeof(ethernet));
-	if (bpf_xdp_adjust_head(job->ctx, (int)(job->inner - job->l2)))
-		return false;
-	frame = at(job->ctx, 0, sizeof(ethernet));
-	if (!frame)
-		return false;
-	if (tagged) {
-		__builtin_memcpy(frame, ethernet, sizeof(ethernet));
-		*(__be16 *)(frame + 16) = protocol;
-	} else {
-		__builtin_memcpy(frame, ethernet, ETH_HLEN);
-		*(__be16 *)(frame + 12) = protocol;
+	if (!ethernet)
+		return true;
+	type = *(__be16 *)(ethernet + 12);
+	if (type == eqp_htons(ETH_P_8021Q)) {
+		type = *(__be16 *)(ethernet + 16);
+		around->l3 += EQP_VLAN_BYTES;
 	}
-	return true;
+	if (type == eqp_htons(ETH_P_IP))
+		return see_ipv4(ctx, around);
+	return type == eqp_htons(ETH_P_IPV6) ? see_ipv6(ctx, around) : true;
 }
 
 SEC("xdp")
-int decapsulate(struct xdp_md *ctx)
+int decapsulate(struct eqp_context *ctx)
 {
-	struct job job = { .ctx = ctx, .l2 = ETH_HLEN, .bytes = (__u32)(ctx->data_end - ctx->data) };
-	const unsigned char *ethernet = at(ctx, 0, ETH_HLEN + EQP_DECAP_VLAN_BYTES);
-	__be16 protocol;
-	bool v6;
+	struct eqp_around around = { .l3 = ETH_HLEN };
+	bool ours = see(ctx, &around);
+	unsigned char *inner;
+	__u8 version;
 
-	if (!ethernet)
+	if (!around.inner)
 		return XDP_PASS;
-	protocol = *(__be16 *)(ethernet + 12);
-	if (protocol == swap16(ETH_P_8021Q)) {
-		protocol = *(__be16 *)(ethernet + 16);
-		job.l2 += EQP_DECAP_VLAN_BYTES;
-	}
-	if (protocol == swap16(ETH_P_IP)) {
-		if (!open_ipv4(&job))
-			return XDP_PASS;
-	} else if (protocol != swap16(ETH_P_IPV6) || !open_ipv6(&job)) {
+	if (!ours) {
+		count(ctx, EQP_DECAPSULATED_FOREIGN);
 		return XDP_PASS;
 	}
-	v6 = job.inner_protocol == IPPROTO_IPV6;
-	if (!(v6 ? mark_ipv6(&job) : mark_ipv4(&job)) || !strip(&job, v6)) {
-		count(&job, EQP_DECAP_INVALID);
+	inner = packet_at(ctx, around.inner, EQP_IPV4_BYTES);
+	version = inner ? inner[0] >> 4 : 0;
+	if ((version != 4 && version != 6) || (around.version && around.version != version)) {
+		count(ctx, EQP_DECAPSULATED_INVALID);
 		return XDP_DROP;
 	}
-	count(&job, job.kind);
+	around.version = version;
+	if (!mark_congestion(ctx, &around) || !take_off(ctx, &around)) {
+		count(ctx, EQP_DECAPSULATED_INVALID);
+		return XDP_DROP;
+	}
+	count(ctx, EQP_DECAPSULATED_PACKETS);
 	return XDP_PASS;
 }
 
+#ifndef EQP_HOST
 char LICENSE[] SEC("license") = "GPL";
+#endif

@@ -30,12 +30,12 @@ enum eqp_packet_flags {
 
 enum eqp_tcp_flags { EQP_TCP_FIN = 1, EQP_TCP_SYN = 2, EQP_TCP_RST = 4, EQP_TCP_ACK = 16 };
 
-#define EQP_IPV4_BYTES 20
-#define EQP_IPV6_BYTES 40
-#define EQP_TCP_BYTES 20
-#define EQP_UDP_BYTES 8
-#define EQP_ICMP_BYTES 8
-#define EQP_VLAN_BYTES 4
+#define EQP_IPV4_BYTES 20u
+#define EQP_IPV6_BYTES 40u
+#define EQP_TCP_BYTES 20u
+#define EQP_UDP_BYTES 8u
+#define EQP_ICMP_BYTES 8u
+#define EQP_VLAN_BYTES 4u
 
 /* Offsets are from the frame's beginning. Addresses, ports, protocol: of the flow, client to VIP. */
 struct eqp_packet {

@@ -1,33 +1,26 @@
-//! Decapsulation on a backend: the program `decapsulate` (bpf/decap.bpf.c) on an interface.
+//! Decapsulation on a backend: the program `decapsulate` on an interface.
 
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 
-use libbpf_rs::{
-    ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder, Program, ProgramMut, Xdp, XdpFlags,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, Program, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decap.bpf.o"));
+use crate::abi::{DECAPSULATION_ADDRESSES, DecapsulationConstants};
+use crate::program::{Decapsulated, Decapsulator, LoadError};
 
 const NAME: &str = "decapsulate";
 
-/// `EQP_DECAP_ADDRESSES_MAX`
+/// The map of outer destinations that are ours.
+const ADDRESSES: &str = "addresses";
+/// As many as the map has room for.
 const ADDRESSES_MAX: usize = 1024;
 
 /// Why decapsulation cannot begin or go on.
 #[derive(Debug, Error)]
 pub enum DecapError {
-    /// The process may not.
-    #[error(
-        "loading the decapsulation program is not permitted: run as root, or with the capabilities CAP_BPF and \
-         CAP_NET_ADMIN"
-    )]
-    Privilege(#[source] libbpf_rs::Error),
-    /// The kernel refuses the program.
-    #[error("the kernel refuses the decapsulation program (Linux 6.1 or newer is needed)")]
-    Refused(#[source] libbpf_rs::Error),
+    /// The program cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The interface has a program that is not this one.
     #[error(
         "interface {interface} has another XDP program already; remove it first: ip link set dev {interface} xdp off"
@@ -49,14 +42,8 @@ pub enum DecapError {
     #[error("{0} addresses, but there is room for 1024; name fewer with --address")]
     Addresses(usize),
     /// A map cannot be read or written.
-    #[error("cannot use the decapsulation program's map `{map}`")]
-    Map {
-        /// Its name.
-        map: &'static str,
-        /// What the kernel said.
-        #[source]
-        source: libbpf_rs::Error,
-    },
+    #[error("cannot use a map of the decapsulation program")]
+    Map(#[source] libbpf_rs::Error),
 }
 
 /// How a program sees packets.
@@ -64,7 +51,7 @@ pub enum DecapError {
 pub enum XdpMode {
     /// In the driver.
     Native,
-    /// After the kernel has made its own structures: slower, but for every interface.
+    /// On the kernel's own packet buffers: on every interface, slower.
     Generic,
 }
 
@@ -78,20 +65,6 @@ impl XdpMode {
     }
 }
 
-/// What was unpacked so far. Bytes are of frames as received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DecapCount {
-    /// In words: `IPIP`, ...; `invalid` were dropped.
-    pub what: &'static str,
-    /// Frames.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-/// In the order of `enum eqp_decap_counters`.
-const COUNTERS: [&str; 6] = ["IPIP", "6in4", "4in6", "IP6IP6", "GUE", "invalid"];
-
 /// Who holds the program on the interface.
 #[derive(Debug)]
 enum Hold {
@@ -101,36 +74,26 @@ enum Hold {
     Interface { keep: bool },
 }
 
-/// The program on an interface. Dropped, it is detached, unless it was to be kept.
+/// The program on an interface. Dropped, it is taken off, unless it is to be kept.
 #[derive(Debug)]
-pub struct Decapsulator {
-    object: Object,
+pub struct Decapsulation {
+    decapsulator: Decapsulator,
     ifindex: i32,
     hold: Option<Hold>,
 }
 
-impl Decapsulator {
-    /// Loads the program. `gue_port`: UDP destination port of GUE; 0: none.
+impl Decapsulation {
+    /// Loads the program; [`Decapsulation::accept`] says which outer destinations are ours, none at first.
     ///
     /// # Errors
-    /// [`DecapError::Privilege`], [`DecapError::Refused`]
-    pub fn load(gue_port: u16) -> Result<Decapsulator, DecapError> {
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(DecapError::Refused)?;
-        for mut map in open.maps_mut() {
-            if map.name().to_string_lossy().ends_with(".rodata") {
-                // `options` is the only constant, and the port is its only field.
-                let constants = map.initial_value_mut().unwrap_or_default();
-                constants[..2].copy_from_slice(&gue_port.to_be_bytes());
-            }
-        }
-        let object = open.load().map_err(|error| match error.kind() {
-            ErrorKind::PermissionDenied => DecapError::Privilege(error),
-            _ => DecapError::Refused(error),
-        })?;
-        Ok(Decapsulator { object, ifindex: 0, hold: None })
+    /// [`DecapError::Load`]
+    pub fn load(constants: &DecapsulationConstants) -> Result<Decapsulation, DecapError> {
+        let flags = constants.flags | DECAPSULATION_ADDRESSES;
+        let decapsulator = Decapsulator::load(&DecapsulationConstants { flags, ..*constants })?;
+        Ok(Decapsulation { decapsulator, ifindex: 0, hold: None })
     }
 
-    /// Sets which outer destinations are ours; others pass.
+    /// Sets which outer destinations are ours; what is sent to others passes.
     ///
     /// # Errors
     /// [`DecapError::Addresses`], [`DecapError::Map`]
@@ -138,14 +101,14 @@ impl Decapsulator {
         if addresses.len() > ADDRESSES_MAX {
             return Err(DecapError::Addresses(addresses.len()));
         }
-        let failed = |source| DecapError::Map { map: "addresses", source };
-        let map = self.map("addresses")?;
+        let found = self.decapsulator.object().maps().find(|map| map.name() == ADDRESSES);
+        let map = found.unwrap_or_else(|| unreachable!("the object that was built in has it"));
         let wanted: Vec<_> = addresses.iter().map(|address| key(*address)).collect();
         for gone in map.keys().filter(|known| !wanted.iter().any(|key| known == key)) {
-            map.delete(&gone).map_err(failed)?;
+            map.delete(&gone).map_err(DecapError::Map)?;
         }
         for key in wanted {
-            map.update(&key, &1_u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+            map.update(&key, &1_u32.to_ne_bytes(), MapFlags::ANY).map_err(DecapError::Map)?;
         }
         Ok(())
     }
@@ -189,16 +152,14 @@ impl Decapsulator {
     fn attach_to_interface(&mut self, replace: bool) -> libbpf_rs::Result<()> {
         let ifindex = self.ifindex;
         let only_new = || if replace { XdpFlags::NONE } else { XdpFlags::UPDATE_IF_NOEXIST };
-        let program = self.program();
-        let xdp = Xdp::new(program.as_fd());
+        let xdp = Xdp::new(self.decapsulator.fd());
         xdp.attach(ifindex, only_new() | XdpFlags::DRV_MODE)
             .or_else(|_| xdp.attach(ifindex, only_new() | XdpFlags::SKB_MODE))
     }
 
     /// The name of the program that the interface has.
     fn attached(&self) -> Option<String> {
-        let id = self.xdp_query()?.prog_id;
-        let id = Some(id).filter(|id| *id != 0)?;
+        let id = Some(self.xdp_query()?.prog_id).filter(|id| *id != 0)?;
         let found = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
         // One that we may not look at is not ours.
         Some(found.map(|program| program.name.to_string_lossy().into_owned()).unwrap_or_default())
@@ -213,64 +174,37 @@ impl Decapsulator {
     }
 
     fn xdp_query(&self) -> Option<libbpf_rs::libbpf_sys::bpf_xdp_query_opts> {
-        let map = self.object.maps().next()?;
-        // Asking needs no program; the type does.
-        Xdp::new(map.as_fd()).query(self.ifindex, XdpFlags::NONE).ok()
+        Xdp::new(self.decapsulator.fd()).query(self.ifindex, XdpFlags::NONE).ok()
     }
 
-    /// What was unpacked since the program was loaded, by all CPUs.
+    /// What became of packets since the program was loaded.
     ///
     /// # Errors
     /// [`DecapError::Map`]
-    pub fn counts(&self) -> Result<Vec<DecapCount>, DecapError> {
-        let map = self.map("counters")?;
-        let mut counts = Vec::new();
-        for (index, what) in (0_u32..).zip(COUNTERS) {
-            let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
-            let values = values.map_err(|source| DecapError::Map { map: "counters", source })?;
-            let mut count = DecapCount { what, ..DecapCount::default() };
-            for value in values.unwrap_or_default() {
-                let word = |at: usize| {
-                    let bytes = value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-                    bytes.map_or(0, u64::from_ne_bytes)
-                };
-                count.packets += word(0);
-                count.bytes += word(8);
-            }
-            counts.push(count);
-        }
-        Ok(counts)
+    pub fn counts(&self) -> Result<Decapsulated, DecapError> {
+        self.decapsulator.counters().map_err(DecapError::Map)
     }
 
     fn program(&mut self) -> ProgramMut<'_> {
-        let found = self.object.progs_mut().find(|program| program.name() == NAME);
+        let mut programs = self.decapsulator.object_mut().progs_mut();
+        let found = programs.find(|program| program.name() == NAME);
         found.unwrap_or_else(|| unreachable!("the object that was built in has it"))
-    }
-
-    fn map(&self, name: &'static str) -> Result<libbpf_rs::Map<'_>, DecapError> {
-        let found = self.object.maps().find(|map| map.name() == name);
-        let missing = || DecapError::Map {
-            map: name,
-            source: io::Error::from(io::ErrorKind::NotFound).into(),
-        };
-        found.ok_or_else(missing)
     }
 }
 
-impl Drop for Decapsulator {
+impl Drop for Decapsulation {
     fn drop(&mut self) {
         if let Some(Hold::Interface { keep: false }) = self.hold {
-            // Not that of somebody who has taken over meanwhile.
-            let ours = Program::id_from_fd(self.program().as_fd()).ok();
+            // Not the program of somebody who has taken over meanwhile.
+            let ours = Program::id_from_fd(self.decapsulator.fd()).ok();
             if ours.is_some() && self.xdp_query().map(|attached| attached.prog_id) == ours {
-                let ifindex = self.ifindex;
-                let _ = Xdp::new(self.program().as_fd()).detach(ifindex, XdpFlags::NONE);
+                let _ = Xdp::new(self.decapsulator.fd()).detach(self.ifindex, XdpFlags::NONE);
             }
         }
     }
 }
 
-/// `struct eqp_decap_address`
+/// A key of the map: the address, IPv4 in the first four bytes; then the family.
 fn key(address: IpAddr) -> Vec<u8> {
     let mut key = vec![0; 20];
     match address {
@@ -283,4 +217,47 @@ fn key(address: IpAddr) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    /// IPIP to `to`, around a packet of 20 bytes.
+    fn tunnelled(to: Ipv4Addr) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0]);
+        let header = |bytes: u8, protocol: u8| {
+            [0x45, 0, 0, bytes, 0, 0, 0, 0, 64, protocol, 0, 0, 172, 16, 3, 4]
+        };
+        frame.extend(header(40, 4));
+        frame.extend(to.octets());
+        frame.extend(header(20, 17));
+        frame.extend([203, 0, 113, 10]);
+        frame
+    }
+
+    #[test]
+    fn only_what_is_sent_to_accepted_addresses_is_unpacked() {
+        let mut program = match Decapsulation::load(&DecapsulationConstants::default()) {
+            Err(DecapError::Load(error @ LoadError::Privilege(_))) => {
+                return println!("skipped: {error}");
+            }
+            outcome => outcome.unwrap(),
+        };
+        let (ours, other) = (Ipv4Addr::new(192, 0, 2, 11), Ipv4Addr::new(192, 0, 2, 12));
+        let mut unpacks = |accepted: &[IpAddr], to| {
+            program.accept(accepted).unwrap();
+            let sent = tunnelled(to);
+            let run = program.decapsulator.run(&sent, 1).unwrap();
+            assert_eq!(run.verdict, 2, "XDP_PASS");
+            run.packet != sent
+        };
+        let six: IpAddr = Ipv6Addr::LOCALHOST.into();
+        assert!(!unpacks(&[], ours));
+        assert!(unpacks(&[six, ours.into()], ours));
+        assert!(!unpacks(&[six, ours.into()], other));
+        assert!(!unpacks(&[six], ours));
+        assert!(!unpacks(&[ours.to_ipv6_mapped().into()], ours));
+        let many = vec![ours.into(); ADDRESSES_MAX + 1];
+        assert!(matches!(program.accept(&many), Err(DecapError::Addresses(1025))));
+    }
+}

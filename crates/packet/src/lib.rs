@@ -17,7 +17,9 @@ pub mod twin;
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
-pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
+pub use program::{
+    Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
+};
 pub use reason::Reason;
 pub use tables::{
     PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use equipoise_packet::decap::{DecapCount, Decapsulator};
+use equipoise_packet::Decapsulated;
+use equipoise_packet::abi::{Counter, DecapsulationConstants};
+use equipoise_packet::decap::Decapsulation;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -48,10 +50,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
     let ifindex = ifindex(&args.interface)?;
-    let mut decapsulator = Decapsulator::load(args.gue_port)?;
+    let constants = DecapsulationConstants {
+        gue_port: args.gue_port.to_be_bytes(),
+        ..DecapsulationConstants::default()
+    };
+    let mut decapsulation = Decapsulation::load(&constants)?;
     let mut accepted = wanted(&args)?;
-    decapsulator.accept(&accepted)?;
-    let mode = decapsulator.attach(&args.interface, ifindex, args.keep)?;
+    decapsulation.accept(&accepted)?;
+    let mode = decapsulation.attach(&args.interface, ifindex, args.keep)?;
     say(&format!(
         "decapsulating on {} ({}) for {}; ready",
         args.interface,
@@ -66,11 +72,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         let now = wanted(&args)?;
         if now != accepted {
-            decapsulator.accept(&now)?;
+            decapsulation.accept(&now)?;
             accepted = now;
         }
     }
-    say(&totals(&decapsulator.counts()?));
+    say(&totals(&decapsulation.counts()?));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,14 +96,22 @@ fn ifindex(name: &str) -> anyhow::Result<u32> {
     })
 }
 
-/// A line for each kind that there was.
-fn totals(counts: &[DecapCount]) -> String {
+/// A line for each thing that packets met.
+fn totals(counts: &Decapsulated) -> String {
+    let Decapsulated { taken, foreign, invalid } = counts;
+    let rows = [
+        ("unpacked", taken),
+        ("left alone, from somewhere else than the balancers", foreign),
+        ("dropped as invalid", invalid),
+    ];
     let mut text = String::new();
-    for count in counts.iter().filter(|count| count.packets > 0) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}: {} packets, {} bytes", count.what, count.packets, count.bytes);
+    for (what, Counter { packets, bytes }) in rows {
+        if *packets > 0 || what == "unpacked" {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{what}: {packets} packets, {bytes} bytes");
+        }
     }
-    if text.is_empty() { "no packets unpacked".to_owned() } else { text.trim_end().to_owned() }
+    text.trim_end().to_owned()
 }
 
 fn say(text: &str) {
@@ -111,13 +125,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_tell_only_what_there_was() {
-        let counts = [
-            DecapCount { what: "IPIP", packets: 2, bytes: 300 },
-            DecapCount { what: "GUE", packets: 0, bytes: 0 },
-        ];
-        assert_eq!(totals(&counts), "IPIP: 2 packets, 300 bytes");
-        assert_eq!(totals(&counts[1..]), "no packets unpacked");
+    fn totals_tell_what_went_wrong_only_if_something_did() {
+        let mut counts = Decapsulated::default();
+        assert_eq!(totals(&counts), "unpacked: 0 packets, 0 bytes");
+        counts.taken = Counter { packets: 2, bytes: 300 };
+        counts.invalid = Counter { packets: 1, bytes: 60 };
+        assert_eq!(
+            totals(&counts),
+            "unpacked: 2 packets, 300 bytes\ndropped as invalid: 1 packets, 60 bytes"
+        );
     }
 
     #[test]
