@@ -19,7 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-api", &["equipoise-core"]),
-    ("equipoise-session", &["equipoise-core"]),
+    ("equipoise-session", &["equipoise-core", "equipoise-health"]),
+    ("equipoise-health", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.

@@ -3,6 +3,8 @@
 pub(crate) mod change;
 pub mod check;
 pub(crate) mod decap;
+pub(crate) mod flow;
+pub(crate) mod pin;
 pub(crate) mod reload;
 pub mod schema;
 pub(crate) mod status;

@@ -17,6 +17,8 @@ use anyhow::Context;
 
 use crate::demo::files::{Folder, Listening};
 use crate::demo::supervise::{Sample, Spec, Supervisor};
+use equipoise_packet::engine::Leave;
+
 use crate::run::Running;
 
 /// Arguments.
@@ -54,7 +56,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let folder = Folder::create().context("cannot make a folder for the demo's files")?;
     let listening = Listening::choose(args.any_ports).context("no free port on 127.0.0.1")?;
     folder.write_config(&files::config(&samples, &listening, &folder.socket()))?;
-    let running = Running::start(&folder.config()).await?;
+    let running = Running::start(&folder.config(), Leave::Nothing).await?;
     let text = banner(&samples, &listening, &folder);
     let _supervisor = Supervisor::over(samples);
     // A closed standard output is no reason to stop balancing.
