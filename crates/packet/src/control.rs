@@ -2,32 +2,139 @@
 //!
 //! No thread, no clock, no file: `now` is an argument. What it reads and writes is the memory shared with the program.
 
+mod adopt;
+mod advance;
+mod apply;
+mod check;
 mod error;
+mod flows;
+mod learn;
+mod loads;
+mod output;
+mod pending;
+mod pins;
+mod publish;
 mod registered;
+mod service;
 mod settings;
 mod status;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use equipoise_core::Generation;
+use equipoise_pog::{KeyHash, Seed, SipHash13};
 
 pub use error::{ApplyError, ControlError, PinError};
 pub use registered::{FlowId, RegisteredPin};
 pub use settings::{Settings, Timeouts};
 pub use status::{BackendStatus, Phase, Status, Tick, VipStatus};
 
-use crate::limits::Capacity;
+use self::apply::Numbers;
+use self::flows::Flows;
+use self::loads::Opening;
+use self::output::Output;
+use self::pending::{Pending, Recorded};
+use self::pins::PinSet;
+use self::registered::Registrations;
+use self::service::Service;
+use crate::abi::Event;
+use crate::digest::Digest;
+use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::registry::Registry;
-use crate::snapshot::{BackendId, NextHop, Snapshot, VipId};
+use crate::snapshot::NextHop;
 
 /// The control side of one balancer, or of a fleet that shares its tables.
 #[derive(Debug)]
 pub struct Control {
-    next_tick: Instant,
+    memories: Vec<Memory>,
+    capacity: Capacity,
+    limits: Limits,
+    settings: Settings,
+    seeds: Seeds,
+    generation: Generation,
+    /// By number.
+    services: Vec<Option<Service>>,
+    numbers: Numbers,
+    flows: Flows,
+    pins: PinSet,
+    /// Of each memory.
+    pending: Vec<Pending>,
+    output: Output,
+    hops: HashMap<IpAddr, NextHop>,
+    registrations: Registrations,
+    opening: BTreeMap<(u16, u16), Opening>,
+    clocks: Clocks,
+    totals: Totals,
+    /// Number of the interval in which flows are now logged.
+    interval: u32,
+    /// Where the next part of the registry begins that is looked through for flows that are over.
+    sweep_at: usize,
+    /// Something other than pins is to be published.
+    is_dirty: bool,
+    /// By service number: its rings or its slots have changed since the last publication, so that each of its flows
+    /// must be looked at.
+    rearranged: Vec<bool>,
+    /// There are more slots than when false matches were last looked for.
+    slots_grew: bool,
+    /// No flow would be falsely taken for pinned, by the image as it is.
+    is_mended: bool,
+    /// Some backend found no slot.
+    is_unseated: bool,
+    /// To be logged again.
+    unlogged: Vec<Digest>,
+    events: Vec<Event>,
+    recorded: Vec<Recorded>,
 }
 
-#[expect(unused_variables, reason = "signatures first")]
+/// What all balancers of a fleet derive alike.
+#[derive(Clone, Copy, Debug)]
+struct Seeds {
+    digest: Seed,
+    vip: u32,
+    rings: SipHash13,
+    salts: SipHash13,
+}
+
+impl Seeds {
+    fn of(fleet: Seed) -> Seeds {
+        let hash = SipHash13::with_seed(fleet);
+        let seed =
+            |what: &str| Seed { k0: hash.hash(what), k1: hash.hash(&format!("{what}, 2")[..]) };
+        Seeds {
+            digest: seed("flows"),
+            vip: hash.hash("vips") as u32,
+            rings: SipHash13::with_seed(seed("rings")),
+            salts: SipHash13::with_seed(seed("salts")),
+        }
+    }
+}
+
+/// When things last happened.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    next_tick: Instant,
+    ticked_at: Instant,
+    interval_began: Instant,
+    expired_at: Instant,
+    published_at: Instant,
+    /// When pins were last brought up to date.
+    pinned_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    publications: u64,
+    moved: u64,
+    registry_full: u64,
+    pins_full: u64,
+}
+
+/// A log that is fuller than one part in this is drained sooner than the next tick would be.
+const LOG_BUSY: usize = 8;
+
 impl Control {
     /// Over memories that are set up (then it goes on with what is published there) or zeroed (then it publishes
     /// tables without VIPs). Of several memories, the tables of the first are taken over.
@@ -41,66 +148,60 @@ impl Control {
         settings: Settings,
         now: Instant,
     ) -> Result<Control, ControlError> {
-        Ok(Control { next_tick: now })
-    }
-
-    /// What is wanted from now on. Nothing is published before the next tick, which is due at once.
-    ///
-    /// # Errors
-    /// [`ApplyError`]: nothing has changed.
-    pub fn apply(&mut self, snapshot: &Snapshot, now: Instant) -> Result<(), ApplyError> {
-        Ok(())
+        Control::adopt(memories, capacity, registry, settings, now)
     }
 
     /// Where packets to backends leave. Addresses that are not in `hops` have no next hop. Published with the next tick.
-    pub fn next_hops(&mut self, hops: &HashMap<IpAddr, NextHop>) {}
+    pub fn next_hops(&mut self, hops: &HashMap<IpAddr, NextHop>) {
+        if self.hops != *hops {
+            self.hops.clone_from(hops);
+            self.is_dirty = true;
+        }
+    }
 
-    /// Takes what the program logged, forgets flows that are over, moves transitions on, publishes what changed.
+    /// Takes what the program logged, forgets flows that are over, moves changes of pools on, publishes what changed.
     pub fn tick(&mut self, now: Instant) -> Tick {
-        Tick::default()
+        let mut tick = Tick::default();
+        self.drain(&mut tick);
+        self.roll_interval(now);
+        self.expire(now, &mut tick);
+        self.absorb(now, &mut tick);
+        self.free_drained(now, &mut tick);
+        if self.is_unseated {
+            self.seat(now);
+        }
+        if now >= self.clocks.published_at + self.settings.grace {
+            self.advance(now, &mut tick);
+        }
+        self.publish_if_due(now, &mut tick);
+        self.clear_tags();
+        self.store_loads(now);
+        self.clocks.ticked_at = now;
+        self.clocks.next_tick = now + self.pause(&tick);
+        tick
+    }
+
+    /// Until the next tick.
+    fn pause(&self, tick: &Tick) -> Duration {
+        let is_changing =
+            self.is_dirty || self.services.iter().flatten().any(Service::is_absorbing);
+        let is_busy = tick.events > self.limits.log_entries as usize / LOG_BUSY;
+        if is_changing {
+            self.settings.grace.min(self.settings.tick)
+        } else if is_busy {
+            self.settings.tick / 10
+        } else {
+            self.settings.tick
+        }
     }
 
     /// When [`Self::tick`] has something to do.
     pub fn next_tick(&self) -> Instant {
-        self.next_tick
+        self.clocks.next_tick
     }
 
-    /// Pins a flow to a backend until it is unpinned, and replaces a pin of the flow.
-    ///
-    /// # Errors
-    /// [`PinError`]: nothing has changed.
-    pub fn pin(&mut self, vip: &VipId, flow: &FlowId, backend: &BackendId) -> Result<(), PinError> {
-        Ok(())
-    }
-
-    /// Pins a flow that is pinned to another backend.
-    ///
-    /// # Errors
-    /// [`PinError`]: nothing has changed.
-    pub fn move_pin(
-        &mut self,
-        vip: &VipId,
-        flow: &FlowId,
-        backend: &BackendId,
-    ) -> Result<(), PinError> {
-        Ok(())
-    }
-
-    /// Takes a pin away: the flow goes on where it is, and is forgotten as any other.
-    ///
-    /// # Errors
-    /// [`PinError`]: nothing has changed.
-    pub fn unpin(&mut self, vip: &VipId, flow: &FlowId) -> Result<(), PinError> {
-        Ok(())
-    }
-
-    /// All pins that were registered, by VIP and flow.
-    pub fn pins(&self) -> Vec<RegisteredPin> {
-        Vec::new()
-    }
-
-    /// Everything that can be counted.
-    pub fn status(&self) -> Status {
-        unimplemented!("comes with the state machine")
+    /// How long nothing may remind of a slot's holder before another gets it: longer than records of it live.
+    fn quarantine(&self) -> Duration {
+        2 * self.settings.interval + self.settings.opening_timeout + self.settings.transition
     }
 }

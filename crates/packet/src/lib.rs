@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod decap;
 mod digest;
+mod directory;
 pub mod engine;
 mod limits;
 mod memory;
@@ -15,6 +16,8 @@ pub mod packet;
 mod program;
 mod reason;
 mod registry;
+mod ring;
+mod slots;
 mod snapshot;
 mod tables;
 pub mod twin;
@@ -27,7 +30,7 @@ pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
 };
 pub use reason::Reason;
-pub use registry::{Registry, RegistryError};
+pub use registry::{Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
 };

@@ -249,6 +249,20 @@ impl CpuMemory {
         self.words(self.limits.cpu_reasons_offset, row, REASONS)
     }
 
+    /// Begins a service number's counters at 0. Only for numbers that no published table has.
+    pub fn clear_service(&self, number: usize) {
+        let clear = |words: &[AtomicU64]| words.iter().for_each(|word| word.store(0, Relaxed));
+        clear(self.words(self.limits.cpu_services_offset, number, 2));
+        clear(self.hows(number));
+        clear(self.reasons(Some(number)));
+    }
+
+    /// Begins a backend number's counters at 0. Only for numbers that no published table has.
+    pub fn clear_backend(&self, number: usize) {
+        let words = self.words(self.limits.cpu_backends_offset, number, 2);
+        words.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
     /// Takes what the program has logged since the last time. An event that is not one (`kind` unknown) is skipped.
     pub fn drain(&self, mut each: impl FnMut(Event)) -> usize {
         let head = self.area.halves(self.start, 1)[0].load(Acquire);

@@ -132,7 +132,7 @@ pub enum Standing {
 impl VipSpec {
     /// What the VIP is known by.
     pub fn id(&self) -> VipId {
-        VipId { address: self.address, ports: self.ports, protocol: self.protocol }
+        VipId { address: self.address, ports: self.ports, protocol: self.protocol }.normal()
     }
 }
 
@@ -154,6 +154,30 @@ impl BackendSpec {
                 OnDown::Keep => Standing::Draining,
             },
         }
+    }
+}
+
+impl VipId {
+    /// The same VIP, its ports said in the one way that is stored.
+    pub(crate) fn normal(self) -> VipId {
+        let ports = match self.ports.bounds() {
+            (0, u16::MAX) => Ports::Any,
+            (first, last) if first == last => Ports::One(first),
+            (first, last) => Ports::Range(first, last),
+        };
+        VipId { ports, ..self }
+    }
+
+    /// Whether a packet could be for both. One that has any port gets what no other has: it overlaps with none.
+    pub(crate) fn overlaps(&self, other: &VipId) -> bool {
+        let of_same = self.address == other.address && self.protocol == other.protocol;
+        let ((first, last), (other_first, other_last)) =
+            (self.ports.bounds(), other.ports.bounds());
+        let is_any = |ports| ports == Ports::Any;
+        of_same
+            && is_any(self.ports) == is_any(other.ports)
+            && first <= other_last
+            && other_first <= last
     }
 }
 

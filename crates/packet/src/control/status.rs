@@ -1,11 +1,15 @@
 //! What can be asked about the packet level.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use equipoise_core::Generation;
 
+use super::Control;
+use super::service::Service;
 use crate::abi::{HOWS, REASONS};
-use crate::snapshot::{BackendId, Standing, VipId};
+use crate::snapshot::{BackendId, BackendSpec, Standing, VipId};
 
 /// What one tick did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub struct Tick {
 pub struct Status {
     /// Of the snapshot in force.
     pub generation: Generation,
-    /// By VIP, in the order of the snapshot.
+    /// By VIP, in no particular order.
     pub vips: Vec<VipStatus>,
     /// Packets of no VIP, by [`Reason`](crate::Reason).
     pub reasons: [u64; REASONS],
@@ -121,4 +125,88 @@ pub struct BackendStatus {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+impl Control {
+    /// Everything that can be counted.
+    pub fn status(&self) -> Status {
+        let mut reasons = [0; REASONS];
+        for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
+            add(&mut reasons, cpu.reasons(None));
+        }
+        let services = (0..).zip(&self.services);
+        Status {
+            generation: self.generation,
+            vips: services.filter_map(|(it, s)| Some(self.vip_status(it, s.as_ref()?))).collect(),
+            reasons,
+            flows: self.flows.registry.len(),
+            flows_max: self.flows.registry.flows_max() as usize,
+            registry_bytes: self.flows.registry.bytes(),
+            registry_full: self.totals.registry_full,
+            pins: self.pins.len(),
+            pins_max: self.pins.room(),
+            pins_full: self.totals.pins_full,
+            moved: self.totals.moved,
+            pending: self.pending.iter().map(|pending| pending.len()).sum(),
+            publications: self.totals.publications,
+            published_at: (self.totals.publications > 0).then_some(self.clocks.published_at),
+        }
+    }
+
+    fn vip_status(&self, number: u16, service: &Service) -> VipStatus {
+        let (mut hows, mut reasons) = ([0; HOWS], [0; REASONS]);
+        let [mut packets, mut bytes] = [0; 2];
+        for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
+            let counted = cpu.service(usize::from(number));
+            packets += counted[0];
+            bytes += counted[1];
+            add(&mut hows, cpu.hows(usize::from(number)));
+            add(&mut reasons, cpu.reasons(Some(usize::from(number))));
+        }
+        let listed = service.listed.iter().map(BackendSpec::id);
+        let leaving = service.slots.held().map(|(_, it)| it.backend);
+        let leaving = leaving.filter(|it| !service.listed.iter().any(|listed| listed.id() == *it));
+        let backends = listed.chain(leaving).map(|it| self.backend_status(number, service, it));
+        VipStatus {
+            vip: service.id,
+            phase: service.phase(),
+            flows: self.flows.total(number),
+            packets,
+            bytes,
+            hows,
+            reasons,
+            backends: backends.collect(),
+        }
+    }
+
+    fn backend_status(&self, number: u16, service: &Service, backend: BackendId) -> BackendStatus {
+        let slot = service.slots.of(&backend);
+        let spec = service.listed.iter().find(|spec| spec.id() == backend);
+        let [active, inactive] = slot.map_or([0; 2], |slot| self.flows.tally(number, slot));
+        let counter = self.numbers.find(service.id, backend).map(usize::from);
+        let [mut packets, mut bytes] = [0; 2];
+        for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
+            let counted = counter.map_or([0; 2], |counter| cpu.backend(counter));
+            packets += counted[0];
+            bytes += counted[1];
+        }
+        let hop = self.hops.get(&backend.address);
+        BackendStatus {
+            backend,
+            slot,
+            standing: spec.map_or(Standing::Draining, BackendSpec::standing),
+            listed: spec.is_some(),
+            reachable: hop.is_some_and(|hop| hop.destination_mac.is_some()),
+            active,
+            inactive,
+            packets,
+            bytes,
+        }
+    }
+}
+
+fn add(sums: &mut [u64], counters: &[AtomicU64]) {
+    for (sum, counter) in sums.iter_mut().zip(counters) {
+        *sum += counter.load(Relaxed);
+    }
 }

@@ -208,6 +208,23 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         table: Option<&HostTable>,
         extra: &[u64],
     ) -> Result<u64, PublishError> {
+        self.stage(image, table, extra)?;
+        Ok(self.commit())
+    }
+
+    /// The first, long part of [`Self::publish_with`]: writes the copy that nobody reads. May be repeated, with an
+    /// image that has changed since (and whose deltas were noted), before [`Self::commit`] makes the last one visible.
+    ///
+    /// For users who look once more at what happened while the copy was written.
+    ///
+    /// # Errors
+    /// As [`Self::publish_with`].
+    pub fn stage(
+        &mut self,
+        image: &Pog<C, H, F>,
+        table: Option<&HostTable>,
+        extra: &[u64],
+    ) -> Result<(), PublishError> {
         self.refuse(image, table, extra)?;
         if let Some(ready_at) = self.ready_at() {
             std::thread::sleep(ready_at.saturating_duration_since(Instant::now()));
@@ -222,9 +239,16 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         for (shared, word) in self.copies.copy(shadow).extra.iter().zip(extra) {
             shared.store(*word, Relaxed);
         }
+        Ok(())
+    }
+
+    /// Makes what was staged visible, all at once: one store. Gives the new epoch.
+    ///
+    /// Without a stage since the last commit, readers see the copy from before that one.
+    pub fn commit(&mut self) -> u64 {
         let epoch = self.copies.header().epoch.flip();
         self.flipped = Some(Instant::now());
-        Ok(epoch)
+        epoch
     }
 
     fn refuse(

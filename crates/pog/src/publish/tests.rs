@@ -290,3 +290,26 @@ fn another_process_reads_what_is_published() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
+
+#[test]
+fn what_is_staged_is_seen_when_it_is_committed_and_may_change_until_then() {
+    let mut controller = controller(500);
+    let sizes = SharedSizes::new(1000, None).with_extra(8);
+    let shared = region(sizes);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    let mut published = controller.pog().clone();
+    for round in 0..20_u64 {
+        publisher.note(controller.alter(&round, 1).unwrap());
+        publisher.stage(controller.pog(), None, &[100 + round]).unwrap();
+        assert!(agrees(&reader, &published, 1000), "staged is not seen");
+        publisher.note(controller.alter(&(round + 100), 2).unwrap());
+        publisher.stage(controller.pog(), None, &[200 + round]).unwrap();
+        let epoch = publisher.commit();
+        published = controller.pog().clone();
+        assert!(agrees(&reader, &published, 1000));
+        let extra = reader.read(|view| view.extra()[0].load(Relaxed));
+        assert_eq!((extra, publisher.epoch()), (200 + round, epoch));
+    }
+}
