@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use equipoise_api::client::{Client, Endpoint};
 use equipoise_packet::engine::Leave;
 
-use crate::commands::{change, check, flow, pin, reload, schema, status, weight};
+use crate::commands::{change, check, decap, flow, pin, reload, schema, status, weight};
 use crate::config::ConfigErrors;
 use crate::demo;
 
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Weight(weight::Args),
     /// Have a running equipoise read its configuration file again
     Reload(reload::Args),
+    /// On a backend: unpack what the packet level's tunnels bring
+    Decap(decap::Args),
     /// Say where a flow of the packet level goes, and why
     Flow(flow::Args),
     /// List, add, move and remove flows that are pinned to a backend

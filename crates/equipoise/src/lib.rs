@@ -26,6 +26,7 @@ pub fn main() -> ExitCode {
         Command::Disable(args) => block_on(commands::change::run("disable", args)),
         Command::Weight(args) => block_on(commands::weight::run(args)),
         Command::Reload(args) => block_on(commands::reload::run(args)),
+        Command::Decap(args) => block_on(commands::decap::run(args)),
         Command::Flow(args) => block_on(commands::flow::run(args)),
         Command::Pin(args) => block_on(commands::pin::run(args)),
         Command::SampleBackend(args) => block_on(demo::sample::run(args)),

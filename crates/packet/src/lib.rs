@@ -6,6 +6,7 @@
 pub mod abi;
 pub mod config;
 pub mod control;
+pub mod decap;
 mod digest;
 mod directory;
 pub mod engine;

@@ -4,6 +4,7 @@
 //! children of this process.
 
 mod files;
+mod packet;
 mod ports;
 pub(crate) mod sample;
 mod supervise;
@@ -22,10 +23,20 @@ use crate::run::Running;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    level: Option<Level>,
     /// Listen on ports that happen to be free, not on 8080 and its neighbours
     #[arg(long)]
     any_ports: bool,
+}
+
+/// What else can be shown.
+#[derive(Clone, Copy, Debug, clap::Subcommand)]
+enum Level {
+    /// Balance at the packet level, between network namespaces; needs root, iproute2 and curl
+    Packet,
 }
 
 const SAMPLES: [Spec; 3] = [
@@ -35,6 +46,9 @@ const SAMPLES: [Spec; 3] = [
 ];
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Level::Packet) = args.level {
+        return packet::run();
+    }
     let mut samples = Vec::new();
     for spec in SAMPLES {
         samples.push(Sample::start(spec).await?);
