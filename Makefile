@@ -1,6 +1,8 @@
-# What can be done here. Nothing but `setup` needs root; it uses sudo when it has to.
+# What can be done here. `setup` uses sudo when it has to; `demo-packet` needs root, and so do tests of the packet level,
+# which are skipped without it. Nothing else does.
 #
 #   make run            install what is missing, build in release mode, start `equipoise demo`
+#   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make test           lint, then every test
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
@@ -25,6 +27,11 @@ CARGO ?= cargo
 PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt \
   clang:/usr/bin/clang linux-libc-dev:/usr/include/linux/bpf.h make:/usr/bin/make pkg-config:/usr/bin/pkg-config \
   libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
+
+# For tests in network namespaces, which need root, and for the packet level's demo.
+#   iproute2         interfaces, addresses and routes of the namespaces
+#   curl, iperf3     real clients
+NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
@@ -62,6 +69,12 @@ run: setup
 	$(CARGO) build --release --locked --package equipoise
 	exec target/release/equipoise demo
 
+.PHONY: demo-packet
+demo-packet: setup
+	@$(call install_missing,$(NETNS_PACKAGES))
+	$(CARGO) build --release --locked --package equipoise
+	target/release/equipoise demo packet
+
 .PHONY: lint
 lint: setup
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
@@ -71,6 +84,7 @@ lint: setup
 
 .PHONY: test
 test: lint
+	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
 
 .PHONY: bench-session

@@ -26,6 +26,19 @@ eqp_inline struct eqp_counter *decapsulated_counter(__u32 which)
 	return bpf_map_lookup_elem(&decapsulated, &which);
 }
 
+/* Outer destinations that are ours; the value means nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct eqp_decapsulation_address);
+	__type(value, __u32);
+} addresses SEC(".maps");
+
+eqp_inline bool address_known(const struct eqp_decapsulation_address *address)
+{
+	return bpf_map_lookup_elem(&addresses, address) != NULL;
+}
+
 #endif
 
 /* A tunnel's headers. */
@@ -44,6 +57,19 @@ eqp_inline void count(const struct eqp_context *ctx, enum eqp_decapsulated which
 		return;
 	counter->packets++;
 	counter->bytes += packet_end(ctx) - packet_begin(ctx);
+}
+
+/* Whether the outer destination, of `words` words, is one of ours. */
+eqp_inline bool sent_to_us(const __be32 *destination, __u32 words, __u32 family)
+{
+	struct eqp_decapsulation_address address = { .family = family };
+	__u32 i;
+
+	if (!(decapsulation.flags & EQP_DECAPSULATION_ADDRESSES))
+		return true;
+	for (i = 0; i < words; i++)
+		address.address[i] = destination[i];
+	return address_known(&address);
 }
 
 /* What a protocol number behind the outer IP header says is within. */
@@ -77,7 +103,7 @@ eqp_inline bool see_ipv4(const struct eqp_context *ctx, struct eqp_around *aroun
 	if (!ip || ip[0] >> 4 != 4 || *(__u16 *)(ip + 6) & eqp_htons(0x3fff))
 		return true;
 	header_bytes = (ip[0] & 0xf) * 4;
-	if (header_bytes < EQP_IPV4_BYTES)
+	if (header_bytes < EQP_IPV4_BYTES || !sent_to_us((__be32 *)(ip + 16), 1, 4))
 		return true;
 	around->tos = ip[1];
 	see_protocol(ctx, around, ip[9], around->l3 + header_bytes);
@@ -92,7 +118,7 @@ eqp_inline bool see_ipv6(const struct eqp_context *ctx, struct eqp_around *aroun
 	__u32 differs = 0;
 	int i;
 
-	if (!ip || ip[0] >> 4 != 6)
+	if (!ip || ip[0] >> 4 != 6 || !sent_to_us((__be32 *)(ip + 24), 4, 6))
 		return true;
 	around->tos = ip[0] << 4 | ip[1] >> 4;
 	for (i = 0; i < 4; i++)

@@ -345,7 +345,15 @@ struct eqp_decapsulation {
 	__be32 source6[4];
 	__be32 source6_mask[4];
 	__be16 gue_port; /* 0: no GUE */
-	__u16 padding;
+	__u16 flags;     /* EQP_DECAPSULATION_* */
+};
+
+#define EQP_DECAPSULATION_ADDRESSES 1u /* only what is sent to an outer destination in the map `addresses` */
+
+/* A key of that map. */
+struct eqp_decapsulation_address {
+	__be32 address[4]; /* IPv4: in [0], the rest zero */
+	__u32 family;      /* 4, 6 */
 };
 
 /* An eqp_counter for each, by CPU, in the map `decapsulated`. */
@@ -373,5 +381,6 @@ EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 16);
 EQP_ASSERT_SIZE(struct eqp_limits, 136);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
+EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 
 #endif

@@ -147,6 +147,12 @@ static inline struct eqp_counter *decapsulated_counter(__u32 which)
 	return &eqp_host->decapsulated[which];
 }
 
+/* Which addresses are ours is left to the kernel's program and its tests. */
+static inline bool address_known(const struct eqp_decapsulation_address *address)
+{
+	return address->family != 0;
+}
+
 static inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)
 {
 	for (__u32 i = 0; i < eqp_host->routes; i++) {

@@ -8,6 +8,7 @@ pub mod client;
 mod guard;
 pub mod listen;
 pub mod metrics;
+pub mod openapi;
 mod operator;
 mod problem;
 mod routes;

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 
 use crate::Problem;
 use crate::metrics::Reading;
+use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use crate::wire::{Admin, Changed, Phase, Reloaded, Status};
 
 /// What the API asks of the process. The binary implements it over its inventory.
@@ -36,6 +37,34 @@ pub trait Operator: Send + Sync + 'static {
 
     /// Reads the configuration file again; all of it takes effect, or nothing.
     fn reload(&self) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+
+    /// Where the next packet of a flow goes, and why.
+    fn explain_flow(
+        &self,
+        _question: FlowQuestion,
+    ) -> impl Future<Output = Result<FlowAnswer, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// The flows that were pinned.
+    fn pins(&self) -> impl Future<Output = Result<Pins, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Pins a flow to a backend; until it is removed, or the packet level is stopped.
+    fn add_pin(&self, _pin: Pin) -> impl Future<Output = Result<Pin, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Pins a pinned flow to another backend.
+    fn move_pin(&self, _pin: Pin) -> impl Future<Output = Result<Pin, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Removes a pin; the flow stays where it is until it ends.
+    fn remove_pin(&self, _pin: PinKey) -> impl Future<Output = Result<Pins, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
 }
 
 /// Why an [`Operator`] did not do what it was asked.
@@ -55,6 +84,14 @@ pub enum OperateError {
         /// Everything that is wrong with it, at least one.
         errors: Vec<String>,
     },
+    /// There are no flows or pins without it.
+    #[error(
+        "no [[packet]] table is configured, so there are no flows and pins; add one and reload"
+    )]
+    NoPacketLevel,
+    /// What was asked cannot be done; the text says what can.
+    #[error("{0}")]
+    Refused(String),
     /// The process stops.
     #[error("equipoise is stopping and takes no more changes; start it again first")]
     Stopping,
@@ -70,6 +107,8 @@ impl From<OperateError> for Problem {
             OperateError::ReloadFailed { .. } => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "configuration not loaded")
             }
+            OperateError::NoPacketLevel => (StatusCode::NOT_FOUND, "no packet level"),
+            OperateError::Refused(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not possible"),
             OperateError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };
         let mut problem = Problem::new(status, title, error.to_string());

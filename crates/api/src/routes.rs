@@ -2,16 +2,18 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router, middleware};
 
 use crate::listen::{ApiTcp, ApiUnix};
+use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use crate::wire::{Admin, Changed, Liveness, Phase, Reloaded, SetWeight, Status};
-use crate::{Operator, Problem, guard, metrics};
+use crate::{Operator, Problem, guard, metrics, openapi};
 
 /// Requests carry a weight at the most.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -23,6 +25,12 @@ pub fn router<O: Operator>(operator: Arc<O>) -> Router {
         .route("/v1/status", get(status::<O>))
         .route("/v1/health", get(health::<O>))
         .route("/v1/reload", post(reload::<O>))
+        .route("/v1/flow", get(flow::<O>))
+        .route(
+            "/v1/pins",
+            get(pins::<O>).post(add_pin::<O>).put(move_pin::<O>).delete(remove_pin::<O>),
+        )
+        .route("/v1/openapi.json", get(description))
         .route("/metrics", get(scrape::<O>))
         .route(&format!("{backend}/weight"), put(weight::<O>));
     for (action, admin) in ACTIONS {
@@ -140,6 +148,67 @@ async fn reload<O: Operator>(State(operator): State<Arc<O>>) -> Result<Json<Relo
     Ok(Json(operator.reload().await?))
 }
 
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+async fn flow<O: Operator>(
+    State(operator): State<Arc<O>>,
+    question: Asked<FlowQuestion>,
+) -> Result<Json<FlowAnswer>, Problem> {
+    let Query(question) = question.map_err(|rejection| {
+        let accepted = "?source=IP:PORT&vip=IP:PORT/PROTOCOL, and &mac=MAC for VIPs of that key";
+        bad_query(&rejection, accepted)
+    })?;
+    Ok(Json(operator.explain_flow(question).await?))
+}
+
+async fn pins<O: Operator>(State(operator): State<Arc<O>>) -> Result<Json<Pins>, Problem> {
+    Ok(Json(operator.pins().await?))
+}
+
+type PinBody = Result<Json<Pin>, JsonRejection>;
+
+async fn add_pin<O: Operator>(
+    State(operator): State<Arc<O>>,
+    body: PinBody,
+) -> Result<Json<Pin>, Problem> {
+    Ok(Json(operator.add_pin(pin_of(body)?).await?))
+}
+
+async fn move_pin<O: Operator>(
+    State(operator): State<Arc<O>>,
+    body: PinBody,
+) -> Result<Json<Pin>, Problem> {
+    Ok(Json(operator.move_pin(pin_of(body)?).await?))
+}
+
+async fn remove_pin<O: Operator>(
+    State(operator): State<Arc<O>>,
+    key: Asked<PinKey>,
+) -> Result<Json<Pins>, Problem> {
+    let Query(key) = key.map_err(|rejection| bad_query(&rejection, "?vip=VIP&flow=FLOW"))?;
+    Ok(Json(operator.remove_pin(key).await?))
+}
+
+fn pin_of(body: PinBody) -> Result<Pin, Problem> {
+    let Json(pin) = body.map_err(|rejection| {
+        let detail = format!(
+            "{}; send {{\"vip\": ..., \"flow\": ..., \"backend\": ...}} as application/json",
+            rejection.body_text()
+        );
+        Problem::new(rejection.status(), "not a pin", detail)
+    })?;
+    Ok(pin)
+}
+
+async fn description() -> Json<serde_json::Value> {
+    Json(openapi::document())
+}
+
+fn bad_query(rejection: &QueryRejection, accepted: &str) -> Problem {
+    let detail = format!("{}; accepted: {accepted}", rejection.body_text());
+    Problem::new(StatusCode::BAD_REQUEST, "query not readable", detail)
+}
+
 fn bad_path(rejection: PathRejection) -> Problem {
     Problem::new(
         StatusCode::BAD_REQUEST,
@@ -154,7 +223,8 @@ async fn no_such_path(uri: axum::http::Uri) -> Problem {
         "no such path",
         format!(
             "there is no `{}`; the API has /v1/status, /v1/health, /v1/reload, \
-             /v1/pools/POOL/backends/BACKEND/(drain|undrain|enable|disable|weight) and /metrics",
+             /v1/pools/POOL/backends/BACKEND/(drain|undrain|enable|disable|weight), /v1/flow, /v1/pins, \
+             /v1/openapi.json and /metrics",
             uri.path()
         ),
     )
@@ -165,8 +235,8 @@ async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> Probl
         StatusCode::METHOD_NOT_ALLOWED,
         "wrong method",
         format!(
-            "`{}` does not take {method}; status, health and metrics are read with GET, weights set with PUT, \
-             the rest is done with POST",
+            "`{}` does not take {method}; status, health, flow, pins and metrics are read with GET, weights \
+             set with PUT, pins made with POST, moved with PUT and removed with DELETE, the rest is done with POST",
             uri.path()
         ),
     )

@@ -3,6 +3,8 @@
 //! Totals count since the process (or that front door or backend) started; rates are per second over
 //! [`Status::rates_over_seconds`].
 
+pub mod packet;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -34,6 +36,9 @@ pub struct Status {
     pub front_doors: Vec<FrontDoorStatus>,
     /// In configured order.
     pub pools: Vec<PoolStatus>,
+    /// `None`: no `[[packet]]` table is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<packet::PacketStatus>,
 }
 
 /// Whether the process takes new work.
@@ -276,6 +281,9 @@ pub struct Reloaded {
     pub config_file: String,
     /// Front doors now open.
     pub front_doors: usize,
+    /// VIPs now served.
+    #[serde(default)]
+    pub vips: usize,
     /// Pools now known.
     pub pools: usize,
     /// Backends now known, over all pools.

@@ -74,6 +74,7 @@ impl Operator for Recorder {
             rates_over_seconds: 0.0,
             front_doors: Vec::new(),
             pools: Vec::new(),
+            packet: None,
         })
     }
 
@@ -111,6 +112,7 @@ impl Operator for Recorder {
             return Ok(Reloaded {
                 config_file,
                 front_doors: 1,
+                vips: 0,
                 pools: 1,
                 backends: 2,
                 need_restart: vec![],

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use equipoise_api::client::{Client, Endpoint};
+use equipoise_packet::engine::Leave;
 
-use crate::commands::{change, check, reload, schema, status, weight};
+use crate::commands::{change, check, decap, flow, pin, reload, schema, status, weight};
 use crate::config::ConfigErrors;
 use crate::demo;
 
@@ -42,6 +43,12 @@ pub(crate) enum Command {
     Weight(weight::Args),
     /// Have a running equipoise read its configuration file again
     Reload(reload::Args),
+    /// On a backend: unpack what the packet level's tunnels bring
+    Decap(decap::Args),
+    /// Say where a flow of the packet level goes, and why
+    Flow(flow::Args),
+    /// List, add, move and remove flows that are pinned to a backend
+    Pin(pin::Args),
     /// One backend of the demo
     #[command(hide = true)]
     SampleBackend(demo::sample::Args),
@@ -52,6 +59,16 @@ pub(crate) enum Command {
 pub(crate) struct RunArgs {
     /// The configuration, TOML
     pub(crate) file: PathBuf,
+    /// On stop, leave the packet level's program attached with the tables it has; the next `run` takes it over
+    #[arg(long)]
+    keep: bool,
+}
+
+impl RunArgs {
+    /// What becomes of the packet level's program on stop.
+    pub(crate) fn leave(&self) -> Leave {
+        if self.keep { Leave::Running } else { Leave::Nothing }
+    }
 }
 
 /// Where the running equipoise is.

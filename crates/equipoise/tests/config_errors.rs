@@ -16,8 +16,17 @@ fn read(text: &str) -> Result<Loaded, ConfigErrors> {
             _ => Err(io::Error::other("Name or service not known")),
         }
     };
-    let around =
-        Surroundings { host_name: "h".into(), api_socket: "/run/s".into(), resolve: &resolve };
+    let read = |file: &Path| match file.to_str() {
+        Some("/seed") => Ok("0123456789abcdef\n".to_string()),
+        Some("/short") => Ok("0123456789\n".to_string()),
+        _ => Err(io::Error::other("No such file or directory")),
+    };
+    let around = Surroundings {
+        host_name: "h".into(),
+        api_socket: "/run/s".into(),
+        resolve: &resolve,
+        read: &read,
+    };
     parse(text, Path::new("f"), &around)
 }
 
@@ -241,12 +250,12 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
     assert_said(
         &[
             (
-                "[[packet]]\nvip = 'x'",
-                "f:2:3: packet: unknown table in this version; known: instance, api, log, shutdown, pool, session",
+                "[[dns]]\nzone = 'x'",
+                "f:2:3: dns: unknown table in this version; known: instance, api, log, shutdown, pool, session, packet, flows",
             ),
             (
                 "[load]\nnet = 2.0",
-                "f:2:2: load: unknown table in this version; known: instance, api, log, shutdown, pool, session",
+                "f:2:2: load: unknown table in this version; known: instance, api, log, shutdown, pool, session, packet, flows",
             ),
             ("[pools]", "f:2:2: pools: unknown table in this version; did you mean `pool`?"),
             (
@@ -467,7 +476,7 @@ fn options_without_effect_are_warnings() {
     let cases = [
         (
             "".to_string(),
-            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]] table",
+            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]] or [[packet]] table",
         ),
         (
             "session = []\n[[pool]]\nname = 'p'".to_string(),

@@ -8,14 +8,26 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// A crate of the workspace and what it may use of the others. Levels stand side by side: none may use another, nor
 /// the API.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("equipoise", &["equipoise-api", "equipoise-session", "equipoise-core"]),
+    (
+        "equipoise",
+        &[
+            "equipoise-api",
+            "equipoise-session",
+            "equipoise-packet",
+            "equipoise-core",
+            "equipoise-netns",
+        ],
+    ),
     ("equipoise-api", &["equipoise-core"]),
-    ("equipoise-session", &["equipoise-core"]),
+    ("equipoise-session", &["equipoise-core", "equipoise-health"]),
+    ("equipoise-health", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
-    ("equipoise-testkit", &[]),
+    // Namespaces: the demo's and the tests'.
+    ("equipoise-netns", &[]),
+    ("equipoise-testkit", &["equipoise-netns"]),
     // The packet programs for the host, over the packet level's memory.
     ("equipoise-packet-host", &["equipoise-packet"]),
     // The lab drives the binary from outside, as a user does.

@@ -309,6 +309,9 @@ mirror! {
         source6: [u8; 16] = 8,
         source6_mask: [u8; 16] = 24,
         gue_port: [u8; 2] = 40,
-        padding: u16 = 42,
+        flags: u16 = 42,
     }
 }
+
+/// `EQP_DECAPSULATION_ADDRESSES`
+pub const DECAPSULATION_ADDRESSES: u16 = 1;

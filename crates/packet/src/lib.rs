@@ -4,9 +4,12 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+pub mod config;
 pub mod control;
+pub mod decap;
 mod digest;
 mod directory;
+pub mod engine;
 mod limits;
 mod memory;
 pub mod packet;

@@ -10,7 +10,6 @@ pub mod config;
 mod deadline;
 mod door;
 mod engine;
-pub mod health;
 mod http;
 mod lease;
 mod listener;

@@ -19,6 +19,9 @@ mod wire;
 
 use std::time::Duration;
 
+/// Network-namespace hosts: a crate of its own, because the demo builds them too.
+pub use equipoise_netns as netns;
+
 pub use acceptor::{Acceptor, Counts};
 pub use client::{Client, Ending, Response};
 pub use gate::Gate;

@@ -5,6 +5,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use super::packet as packet_level;
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
 use crate::wire::{Admin, BackendState, Health};
 
@@ -25,7 +26,8 @@ impl Collector for Collected {
         self.front_door_by_label(out)?;
         self.backend_states(out)?;
         self.backend_counters(out)?;
-        self.backend_by_label(out)
+        self.backend_by_label(out)?;
+        self.0.packet.as_ref().map_or(Ok(()), |packet| packet_level::encode(packet, out))
     }
 }
 
@@ -219,7 +221,7 @@ impl Collected {
     }
 }
 
-fn describe<'a>(
+pub(super) fn describe<'a>(
     out: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     help: &str,
@@ -242,11 +244,19 @@ fn with<'a>([a, b]: [(&'a str, &'a str); 2], c: (&'a str, &'a str)) -> [(&'a str
     [a, b, c]
 }
 
-fn counter(family: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+pub(super) fn counter(
+    family: &mut MetricEncoder<'_>,
+    labels: &Labels<'_>,
+    value: u64,
+) -> Result<(), Error> {
     family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
-fn gauge(family: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+pub(super) fn gauge(
+    family: &mut MetricEncoder<'_>,
+    labels: &Labels<'_>,
+    value: u64,
+) -> Result<(), Error> {
     family.encode_family(&labels)?.encode_gauge(&value)
 }
 

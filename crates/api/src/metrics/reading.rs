@@ -1,3 +1,4 @@
+use crate::wire::packet::PacketStatus;
 use crate::wire::{Admin, BackendState, Health};
 
 /// Every figure that is exported, summed over the data-plane threads.
@@ -15,6 +16,8 @@ pub struct Reading {
     pub front_doors: Vec<FrontDoorReading>,
     /// All pools.
     pub pools: Vec<PoolReading>,
+    /// The packet level, reasons that never happened too.
+    pub packet: Option<PacketStatus>,
 }
 
 /// Reads of the configuration file, that at the start included.

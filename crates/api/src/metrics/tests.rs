@@ -1,5 +1,81 @@
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::{Admin, BackendState, Health};
+
+fn packet() -> PacketStatus {
+    let count = |word: &str, count: u64| BTreeMap::from([(word.to_owned(), count)]);
+    let backend = VipBackendStatus {
+        name: "b1".into(),
+        address: "10.0.0.1".into(),
+        state: "up".into(),
+        listed: true,
+        reachable: true,
+        flows: 5,
+        flows_closing: 2,
+        packets_total: 100,
+        bytes_total: 2048,
+    };
+    PacketStatus {
+        interfaces: vec![InterfaceStatus {
+            name: "eth0".into(),
+            role: "clients".into(),
+            state: "generic".into(),
+            detail: None,
+        }],
+        vips: vec![VipStatus {
+            vip: "192.0.2.1:80/tcp".into(),
+            pool: "web".into(),
+            forward: "tunnel".into(),
+            scheduler: "maglev".into(),
+            key: "five-tuple".into(),
+            phase: "steady".into(),
+            flows: 7,
+            packets_total: 100,
+            bytes_total: 2048,
+            decisions: count("ring", 100),
+            drops: count("no-backend", 3),
+            notes: count("too-big-sent", 0),
+            backends: vec![backend],
+        }],
+        flows: 7,
+        flows_max: 1000,
+        flows_not_learnt_total: 1,
+        flows_moved_total: 2,
+        pins: 3,
+        pins_max: 500,
+        pins_full_total: 0,
+        pending: 4,
+        publications_total: 5,
+        published_seconds_ago: None,
+        registry_bytes: 16_000,
+        kernel_bytes: 3_000_000,
+        drops: count("tables", 1),
+        notes: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn the_packet_level_has_its_families() {
+    let text = render(reading()).unwrap();
+    for line in [
+        r#"equipoise_packet_packets_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 100"#,
+        r#"equipoise_packet_forwarded_bytes_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 2048"#,
+        r#"equipoise_packet_drops_total{vip="192.0.2.1:80/tcp",pool="web",reason="no-backend"} 3"#,
+        r#"equipoise_packet_drops_total{vip="",pool="",reason="tables"} 1"#,
+        r#"equipoise_packet_notes_total{vip="192.0.2.1:80/tcp",pool="web",note="too-big-sent"} 0"#,
+        r#"equipoise_packet_decisions_total{vip="192.0.2.1:80/tcp",pool="web",by="ring"} 100"#,
+        r#"equipoise_packet_flows{vip="192.0.2.1:80/tcp",pool="web",backend="b1",state="closing"} 2"#,
+        r#"equipoise_packet_interface_attached{interface="eth0",mode="generic"} 1"#,
+        r#"equipoise_packet_changing{vip="192.0.2.1:80/tcp",pool="web"} 0"#,
+        "equipoise_packet_flows_known 7",
+        "equipoise_packet_flows_moved_total 2",
+        "equipoise_packet_kernel_bytes 3000000",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
 
 fn reading() -> Reading {
     Reading {
@@ -32,6 +108,7 @@ fn reading() -> Reading {
                 ..FrontDoorReading::default()
             },
         ],
+        packet: Some(packet()),
         pools: vec![PoolReading {
             name: "web".into(),
             backends: vec![BackendReading {

@@ -2,6 +2,9 @@
 
 pub(crate) mod change;
 pub mod check;
+pub(crate) mod decap;
+pub(crate) mod flow;
+pub(crate) mod pin;
 pub(crate) mod reload;
 pub mod schema;
 pub(crate) mod status;

@@ -14,8 +14,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let now = args.api.client().reload().await?;
     println!(
-        "{} loaded; front doors: {}, pools: {}, backends: {}",
-        now.config_file, now.front_doors, now.pools, now.backends
+        "{} loaded; front doors: {}, VIPs: {}, pools: {}, backends: {}",
+        now.config_file, now.front_doors, now.vips, now.pools, now.backends
     );
     for option in now.need_restart {
         println!("`{option}` has changed and takes effect when equipoise is restarted");

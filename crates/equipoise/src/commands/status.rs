@@ -1,5 +1,7 @@
 //! `equipoise status`.
 
+mod packet;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -74,6 +76,9 @@ fn render(status: &Status, colour: bool, out: &mut String) {
     front_doors(&status.front_doors).render(colour, out);
     out.push('\n');
     backends(&status.pools).render(colour, out);
+    if let Some(packet) = &status.packet {
+        packet::render(packet, colour, out);
+    }
     details(status, out);
 }
 
@@ -179,6 +184,9 @@ fn details(status: &Status, out: &mut String) {
         if !door.drops.is_empty() {
             lines.push(format!("{}: dropped {}", door.name, reasons(&door.drops)));
         }
+    }
+    if let Some(packet) = &status.packet {
+        lines.extend(packet::details(packet));
     }
     for pool in &status.pools {
         if pool.backends_eligible == 0 {

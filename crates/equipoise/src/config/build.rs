@@ -15,7 +15,7 @@ use super::option::Choices;
 use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
-use super::{Config, Instance, Operations, Surroundings, tables};
+use super::{Config, Instance, Operations, Surroundings, packet, tables};
 
 /// The whole configuration; backends' host names are resolved here.
 pub(super) fn config(
@@ -25,6 +25,9 @@ pub(super) fn config(
 ) -> Config {
     let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
     let instance = of("instance");
+    let pools: Vec<_> =
+        file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect();
+    let packet = packet::config(file, &pools, around, findings);
     Config {
         instance: Instance {
             name: instance.text("name").unwrap_or(&around.host_name).into(),
@@ -32,14 +35,15 @@ pub(super) fn config(
         },
         operations: operations(of("api"), of("log"), of("shutdown"), around),
         session: SessionConfig {
-            pools: file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect(),
+            pools,
             front_doors: file.tables("session").iter().filter_map(front_door).collect(),
         },
+        packet,
     }
 }
 
 /// A choice that has a default.
-fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>) -> T {
+pub(super) fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>) -> T {
     values.choice(name, choices).expect("has a default: a test reads every one")
 }
 

@@ -6,6 +6,7 @@
 
 mod build;
 mod option;
+mod packet;
 mod problem;
 mod read;
 pub mod reference;
@@ -23,6 +24,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_core::SchedulerKind;
+use equipoise_packet::abi::{FlowKey, Forward};
+use equipoise_packet::config::PacketConfig;
 use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
 
@@ -40,6 +44,8 @@ pub struct Config {
     pub operations: Operations,
     /// `[[pool]]` and `[[session]]`.
     pub session: SessionConfig,
+    /// `[[packet]]` and `[flows]`.
+    pub packet: PacketConfig,
 }
 
 /// This process.
@@ -109,6 +115,8 @@ pub struct Surroundings<'r> {
     pub api_socket: PathBuf,
     /// Finds the addresses of `HOST:PORT`.
     pub resolve: &'r dyn Fn(&str) -> io::Result<Vec<SocketAddr>>,
+    /// Reads a file that the configuration names.
+    pub read: &'r dyn Fn(&Path) -> io::Result<String>,
 }
 
 impl Surroundings<'static> {
@@ -123,6 +131,7 @@ impl Surroundings<'static> {
             host_name,
             api_socket: default_api_socket(),
             resolve: &|host| host.to_socket_addrs().map(Iterator::collect),
+            read: &|file| std::fs::read_to_string(file),
         }
     }
 }
@@ -202,6 +211,21 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
         Some(config) if usable => Ok(Loaded { config, warnings: problems }),
         _ => Err(ConfigErrors { file: file.into(), problems }),
     }
+}
+
+/// `[[packet]] forward` as the file says it.
+pub(crate) fn forward_word(forward: Forward) -> &'static str {
+    tables::FORWARD.word(forward)
+}
+
+/// `[[packet]] key` as the file says it.
+pub(crate) fn key_word(key: FlowKey) -> &'static str {
+    tables::FLOW_KEY.word(key)
+}
+
+/// `[[packet]] scheduler` as the file says it.
+pub(crate) fn packet_scheduler_word(scheduler: SchedulerKind) -> &'static str {
+    tables::PACKET_SCHEDULER.word(scheduler)
 }
 
 impl Default for Config {

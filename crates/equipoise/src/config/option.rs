@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Choice(&'static (dyn Words + Sync)),
     /// A string of a certain form.
     Text(&'static Form),
+    /// One or more strings of a certain form.
+    Texts(&'static Form),
     /// A table.
     Table(&'static Table),
     /// A list of tables.
@@ -81,6 +83,13 @@ pub(super) trait Words: std::fmt::Debug {
 impl<T: std::fmt::Debug> Words for Choices<T> {
     fn words(&self) -> Vec<(&'static str, &'static str)> {
         self.0.iter().map(|(word, _, help)| (*word, *help)).collect()
+    }
+}
+
+impl<T: Copy + PartialEq> Choices<T> {
+    /// The word that stands for a value; each value has one.
+    pub(super) fn word(&self, value: T) -> &'static str {
+        self.0.iter().find(|(_, of, _)| *of == value).map_or("", |(word, ..)| word)
     }
 }
 
@@ -178,6 +187,7 @@ impl Kind {
                 text
             }
             Kind::Text(form) => form.accepted.into(),
+            Kind::Texts(form) => format!("{}; or a list of such", form.accepted),
             Kind::Table(table) => format!("a table, {}", table.title),
             Kind::Tables(table) => format!("tables: {} above each", table.title),
             Kind::Briefs(_, brief) => format!("a list of `{brief}` strings or of tables"),

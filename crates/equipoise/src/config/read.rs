@@ -98,6 +98,7 @@ impl Reader<'_, '_> {
             (Kind::Briefs(spec, brief), DeValue::Array(array)) => {
                 return Some(Value::Tables(self.tables(spec, Some(brief), array, &path)));
             }
+            (Kind::Texts(_), DeValue::Array(array)) => return self.texts(option, array, &path),
             (kind, scalar) => match read_scalar(kind, scalar) {
                 Ok(value) => return Some(value),
                 Err(wrong) => wrong,
@@ -105,6 +106,27 @@ impl Reader<'_, '_> {
         };
         self.refuse(value, &path, &wrong, &option.kind.accepted());
         None
+    }
+
+    /// A list where one string would do as well.
+    fn texts(
+        &mut self,
+        option: &'static Opt,
+        array: &[Spanned<DeValue<'_>>],
+        path: &str,
+    ) -> Option<Value> {
+        let mut texts = Vec::new();
+        for element in array {
+            match read_scalar(&option.kind, element.get_ref()) {
+                Ok(Value::Texts(text)) => texts.extend(text),
+                Ok(_) => return None,
+                Err(wrong) => {
+                    self.refuse(element, path, &wrong, &option.kind.accepted());
+                    return None;
+                }
+            }
+        }
+        Some(Value::Texts(texts))
     }
 
     /// An error about `value`, which "is wrong".
@@ -154,7 +176,7 @@ fn label(element: &DeValue<'_>, place: usize) -> String {
     let text = |key: &str| element.as_table()?.get(key)?.get_ref().as_str();
     match text("name") {
         Some(name) => format!(".{}", shortened(name)),
-        None => match text("listen").or(text("address")).or(element.as_str()) {
+        None => match text("listen").or(text("vip")).or(text("address")).or(element.as_str()) {
             Some(address) => format!("[{}]", shortened(address)),
             None => format!("[#{}]", place + 1),
         },
@@ -238,7 +260,12 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
         (Kind::Text(form), DeValue::String(text)) if (form.fits)(text) => {
             Ok(Value::Text(text.to_string()))
         }
-        (Kind::Text(form), DeValue::String(_)) => Err(format!("is not {}", form.noun)),
+        (Kind::Texts(form), DeValue::String(text)) if (form.fits)(text) => {
+            Ok(Value::Texts(vec![text.to_string()]))
+        }
+        (Kind::Text(form) | Kind::Texts(form), DeValue::String(_)) => {
+            Err(format!("is not {}", form.noun))
+        }
         (_, other) => Err(type_of(other).into()),
     }
 }

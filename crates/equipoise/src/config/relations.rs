@@ -15,8 +15,10 @@ use super::values::Values;
 /// Checks the whole file.
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let (pools, doors) = (file.tables("pool"), file.tables("session"));
-    if doors.is_empty() && !file.given("session") {
-        let text = "no front door, so nothing is served; add a [[session]] table".to_string();
+    let vips = file.tables("packet");
+    if doors.is_empty() && !file.given("session") && !file.given("packet") {
+        let text = "no front door, so nothing is served; add a [[session]] or [[packet]] table"
+            .to_string();
         findings.warning(0, "session", text);
     }
     api(file, findings);
@@ -24,13 +26,22 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     unique(doors, "name", findings);
     listen_addresses(file, findings);
     for door in doors {
-        front_door(door, pools, findings);
+        front_door(door, findings);
+        named_pool(door, pools, findings);
+    }
+    for vip in vips {
+        named_pool(vip, pools, findings);
     }
     for pool in pools {
         backends(pool, findings);
-        scheduling(pool, findings);
         health(pool, findings);
-        front_doors_of(pool, doors, findings);
+        match users_of(pool, doors, vips) {
+            Users::PacketOnly => without_sessions(pool, findings),
+            Users::Sessions { packet } => {
+                scheduling(pool, findings);
+                front_doors_of(pool, doors, packet, findings);
+            }
+        }
     }
 }
 
@@ -93,7 +104,7 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-fn front_door(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
+fn front_door(door: &Values, findings: &mut Findings<'_>) {
     if let Some(protocol) = door.choice("protocol", &tables::PROTOCOL) {
         if protocol != Protocol::Http {
             without_http(door, "this front door does not speak HTTP", findings);
@@ -104,6 +115,10 @@ fn front_door(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
             findings.error(door.at("accept-proxy"), &door.path_of("accept-proxy"), text.into());
         }
     }
+}
+
+/// The pool that a front door or VIP names has to be there.
+fn named_pool(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
     let names = pools.iter().filter_map(|pool| pool.text("name"));
     // A pool that could not be read may be the one that is named.
     let unread = names.clone().count() < pools.len() || findings.has_error_on("pool");
@@ -115,6 +130,40 @@ fn front_door(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
             if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
         let text = format!("no pool is named \"{name}\"{hint}");
         findings.error(door.at("pool"), &door.path_of("pool"), text);
+    }
+}
+
+/// Which levels a pool serves.
+enum Users {
+    PacketOnly,
+    /// The session level, or nobody; `packet`: the packet level too.
+    Sessions {
+        packet: bool,
+    },
+}
+
+fn users_of(pool: &Values, doors: &[Values], vips: &[Values]) -> Users {
+    let Some(name) = pool.text("name") else { return Users::Sessions { packet: true } };
+    let uses = |values: &&Values| values.text("pool") == Some(name);
+    match (doors.iter().any(|door| uses(&door)), vips.iter().any(|vip| uses(&vip))) {
+        (false, true) => Users::PacketOnly,
+        (_, packet) => Users::Sessions { packet },
+    }
+}
+
+/// Warns of what a pool says to front doors that it does not have.
+fn without_sessions(pool: &Values, findings: &mut Findings<'_>) {
+    let others = ["scheduler", "connect-timeout", "retries", "send-proxy", "passive", "slow-start"];
+    for option in pool.spec.options {
+        if (option.http_only || others.contains(&option.name)) && pool.given(option.name) {
+            let text = match option.name {
+                "scheduler" => {
+                    "has no effect: only [[packet]] tables use this pool, and each has a `scheduler` of its own"
+                }
+                _ => "has no effect: only [[packet]] tables use this pool",
+            };
+            findings.warning(pool.at(option.name), &pool.path_of(option.name), text.into());
+        }
     }
 }
 
@@ -217,7 +266,7 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
 }
 
 /// What a pool's options are worth to the front doors that it serves.
-fn front_doors_of(pool: &Values, doors: &[Values], findings: &mut Findings<'_>) {
+fn front_doors_of(pool: &Values, doors: &[Values], packet: bool, findings: &mut Findings<'_>) {
     let Some(name) = pool.text("name") else { return };
     let doors = doors.iter().filter(|door| door.text("pool") == Some(name));
     let protocols: Option<Vec<Protocol>> =
@@ -225,7 +274,7 @@ fn front_doors_of(pool: &Values, doors: &[Values], findings: &mut Findings<'_>) 
     // A front door that could not be read may speak anything.
     let Some(protocols) = protocols else { return };
     if protocols.is_empty() {
-        if !findings.has_error_below("session") {
+        if !findings.has_error_below("session") && !findings.has_error_below("packet") {
             findings.warning(pool.at, &pool.path, "no front door uses this pool".to_string());
         }
         return;
@@ -237,7 +286,8 @@ fn front_doors_of(pool: &Values, doors: &[Values], findings: &mut Findings<'_>) 
         let text = "has no effect: no front door of this pool is tcp".to_string();
         findings.warning(pool.at("send-proxy"), &pool.path_of("send-proxy"), text);
     }
-    if protocols.iter().all(|protocol| *protocol == Protocol::Udp)
+    if !packet
+        && protocols.iter().all(|protocol| *protocol == Protocol::Udp)
         && let Some(health) = pool.table("health")
         && health.given("http")
     {

@@ -34,7 +34,7 @@ fn table(table: &Table) -> Value {
 fn property(option: &Opt) -> Value {
     let mut property = kind(&option.kind);
     let accepted = match option.kind {
-        Kind::Duration(..) | Kind::Size(..) | Kind::Text(_) => {
+        Kind::Duration(..) | Kind::Size(..) | Kind::Text(_) | Kind::Texts(_) => {
             format!(" Accepted: {}.", option.kind.accepted())
         }
         _ => String::new(),
@@ -64,6 +64,10 @@ fn kind(kind: &Kind) -> Value {
             json!({ "type": "string", "oneOf": words.collect::<Vec<_>>() })
         }
         Kind::Text(_) => json!({ "type": "string", "minLength": 1 }),
+        Kind::Texts(_) => {
+            let text = json!({ "type": "string", "minLength": 1 });
+            json!({ "anyOf": [text, { "type": "array", "items": text }] })
+        }
         Kind::Table(spec) => table(spec),
         Kind::Tables(spec) => json!({ "type": "array", "items": table(spec) }),
         Kind::Briefs(spec, brief) => {

@@ -3,6 +3,8 @@
 //! The reader, the JSON Schema and docs/reference.md come from here. To add an option, add its line
 //! here and take its value in `build`; the tests show what else they want.
 
+mod packet;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,6 +14,9 @@ use equipoise_session::config::{Forwarded, HEADERS_MAX, Protocol, ProxyProtocol,
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::text::{AccessLog, ApiListen, BackendAddress, StatusRange};
 use super::{LogFormat, LogLevel};
+
+pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
+use packet::{FLOWS, PACKET};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -35,6 +40,8 @@ pub(super) static FILE: Table = Table {
         Opt::default("shutdown", Kind::Table(&SHUTDOWN), "{}", SHUTDOWN.help),
         Opt::default("pool", Kind::Tables(&POOL), "[]", POOL.help),
         Opt::default("session", Kind::Tables(&SESSION), "[]", SESSION.help),
+        Opt::default("packet", Kind::Tables(&PACKET), "[]", PACKET.help),
+        Opt::default("flows", Kind::Table(&FLOWS), "{}", FLOWS.help),
     ],
 };
 

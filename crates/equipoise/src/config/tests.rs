@@ -29,6 +29,12 @@ http = "/"
 listen = "0.0.0.0:80"
 protocol = "http"
 pool = "q"
+[[packet]]
+vip = "192.0.2.1:80/tcp"
+interface = "eth0"
+forward = "gue"
+pool = "q"
+[flows]
 [[pool]]
 name = "q"
 "#;
@@ -38,6 +44,7 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
         host_name: "host".into(),
         api_socket: "/run/api.sock".into(),
         resolve: &|_| Err(io::Error::other("no name is resolved here")),
+        read: &|_| Ok("the secret of this fleet".into()),
     };
     parse(text, Path::new("test.toml"), &around)
 }
@@ -97,6 +104,12 @@ fn sample(option: &Opt) -> String {
             let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
             quoted(other.expect("a choice has two words").0)
         }
+        ("vip", _) => quoted("192.0.2.9:80/tcp"),
+        ("interface" | "reply-interface", _) => quoted("eth9"),
+        ("seed", _) => quoted("another secret of the fleet"),
+        ("seed-file", _) => quoted("/x"),
+        ("tunnel-source", _) => quoted("10.1.0.0/16"),
+        ("tunnel-source6", _) => quoted("2001:db8::/64"),
         ("socket", _) => quoted("/x"),
         ("listen", _) => quoted("127.0.0.1:1"),
         ("access-log", _) => quoted("/x/y"),
@@ -147,7 +160,8 @@ fn a_file_cut_anywhere_is_judged() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_session_level() {
+fn the_defaults_are_those_of_the_levels() {
+    assert_eq!(parsed("").config.packet, PacketConfig::default());
     let config = parsed(
         "pool = [{ name = 'p', health = { http = '/' } }]\n\
          session = [{ listen = '0.0.0.0:80', protocol = 'http', pool = 'p' }]\n",

@@ -35,6 +35,7 @@ pub(super) enum Value {
     Share(f64),
     Duration(Duration),
     Text(String),
+    Texts(Vec<String>),
     Table(Values),
     Tables(Vec<Values>),
 }
@@ -119,6 +120,14 @@ impl Values {
         self.find(
             name,
             |value| if let Value::Text(text) = value { Some(text.as_str()) } else { None },
+        )
+    }
+
+    /// One or more strings, if it has a value.
+    pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
+        self.find(
+            name,
+            |value| if let Value::Texts(texts) = value { Some(&texts[..]) } else { None },
         )
     }
 

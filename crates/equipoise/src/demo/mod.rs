@@ -4,6 +4,7 @@
 //! children of this process.
 
 mod files;
+mod packet;
 mod ports;
 pub(crate) mod sample;
 mod supervise;
@@ -16,14 +17,26 @@ use anyhow::Context;
 
 use crate::demo::files::{Folder, Listening};
 use crate::demo::supervise::{Sample, Spec, Supervisor};
+use equipoise_packet::engine::Leave;
+
 use crate::run::Running;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    level: Option<Level>,
     /// Listen on ports that happen to be free, not on 8080 and its neighbours
     #[arg(long)]
     any_ports: bool,
+}
+
+/// What else can be shown.
+#[derive(Clone, Copy, Debug, clap::Subcommand)]
+enum Level {
+    /// Balance at the packet level, between network namespaces; needs root, iproute2 and curl
+    Packet,
 }
 
 const SAMPLES: [Spec; 3] = [
@@ -33,6 +46,9 @@ const SAMPLES: [Spec; 3] = [
 ];
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Level::Packet) = args.level {
+        return packet::run();
+    }
     let mut samples = Vec::new();
     for spec in SAMPLES {
         samples.push(Sample::start(spec).await?);
@@ -40,7 +56,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let folder = Folder::create().context("cannot make a folder for the demo's files")?;
     let listening = Listening::choose(args.any_ports).context("no free port on 127.0.0.1")?;
     folder.write_config(&files::config(&samples, &listening, &folder.socket()))?;
-    let running = Running::start(&folder.config()).await?;
+    let running = Running::start(&folder.config(), Leave::Nothing).await?;
     let text = banner(&samples, &listening, &folder);
     let _supervisor = Supervisor::over(samples);
     // A closed standard output is no reason to stop balancing.

@@ -4,24 +4,25 @@
 //! until it is killed:
 //!
 //! - HTTP: `GET /healthz` answers at once; `POST /echo` sends the body back; anything else is answered,
-//!   after the delay, with JSON that names the backend.
+//!   after the delay, with JSON that names the backend and the client's address.
 //! - TCP: each line comes back with the backend's name in front.
 //! - UDP: each datagram comes back with the backend's name in front.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
 
 /// Arguments. A port of 0 is chosen by the operating system.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     name: String,
     #[arg(long, value_parser = milliseconds, default_value = "0ms")]
     delay: Duration,
+    /// Several: for datagrams, whose answers leave with the address that their socket is bound to
+    #[arg(long, default_value = "127.0.0.1")]
+    listen: Vec<IpAddr>,
     #[arg(long, default_value_t = 0)]
     http: u16,
     #[arg(long, default_value_t = 0)]
@@ -53,39 +57,55 @@ struct Sample {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (http, tcp) = (listen(args.http).await?, listen(args.tcp).await?);
-    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, args.udp))
-        .await
-        .with_context(|| format!("cannot listen on UDP port {}", args.udp))?;
-    let ports = (http.local_addr()?.port(), tcp.local_addr()?.port(), udp.local_addr()?.port());
     let sample = Arc::new(Sample { name: args.name, delay: args.delay, served: AtomicU64::new(0) });
-
+    let mut ports = (args.http, args.tcp, args.udp);
+    let mut serving = JoinSet::new();
+    for address in args.listen {
+        let http = listen(address, ports.0).await?;
+        let tcp = listen(address, ports.1).await?;
+        let udp = UdpSocket::bind((address, ports.2))
+            .await
+            .with_context(|| format!("cannot listen on UDP port {} of {address}", ports.2))?;
+        ports = (http.local_addr()?.port(), tcp.local_addr()?.port(), udp.local_addr()?.port());
+        serving.spawn(serve_http(http, Arc::clone(&sample)));
+        serving.spawn(serve_tcp(tcp, Arc::clone(&sample)));
+        serving.spawn(serve_udp(udp, Arc::clone(&sample)));
+    }
     let mut stdout = std::io::stdout();
     writeln!(stdout, "ready http={} tcp={} udp={}", ports.0, ports.1, ports.2)?;
     stdout.flush()?;
+    while serving.join_next().await.is_some() {}
+    Ok(ExitCode::SUCCESS)
+}
 
-    tokio::spawn(serve_tcp(tcp, Arc::clone(&sample)));
-    tokio::spawn(serve_udp(udp, Arc::clone(&sample)));
+async fn listen(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((address, port))
+        .await
+        .with_context(|| format!("cannot listen on TCP port {port} of {address}"))
+}
+
+async fn serve_http(listener: TcpListener, sample: Arc<Sample>) {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/echo", post(echo))
         .fallback(any(answer))
-        .with_state(sample);
-    axum::serve(http, router).await?;
-    Ok(ExitCode::SUCCESS)
+        .with_state(sample)
+        .into_make_service_with_connect_info::<SocketAddr>();
+    if let Err(error) = axum::serve(listener, router).await {
+        eprintln!("sample backend: HTTP ended: {error}");
+    }
 }
 
-async fn listen(port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-        .await
-        .with_context(|| format!("cannot listen on TCP port {port}"))
-}
-
-async fn answer(State(sample): State<Arc<Sample>>, request: Request) -> Response {
+async fn answer(
+    State(sample): State<Arc<Sample>>,
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
     tokio::time::sleep(sample.delay).await;
     let served = sample.served.fetch_add(1, Relaxed) + 1;
     Json(serde_json::json!({
         "backend": sample.name,
+        "client": client.ip().to_canonical(),
         "method": request.method().as_str(),
         "path": request.uri().path(),
         "served": served,

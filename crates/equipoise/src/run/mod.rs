@@ -4,6 +4,9 @@ mod limits;
 mod logs;
 mod notify;
 mod operator;
+mod packet;
+mod packet_operator;
+mod packet_reading;
 mod plane;
 mod rates;
 mod reading;
@@ -17,6 +20,7 @@ use std::time::Duration;
 use anyhow::Context;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Operator, serve_tcp, serve_unix};
+use equipoise_packet::engine::Leave;
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -27,11 +31,12 @@ use crate::config::{self, Config, Loaded, Operations};
 use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
 use crate::run::operator::Control;
+use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 
 /// Runs as `file` says until it is told to stop.
-pub(crate) async fn run(file: &Path) -> anyhow::Result<ExitCode> {
-    Running::start(file).await?.until_stopped().await
+pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
+    Running::start(file, leave).await?.until_stopped().await
 }
 
 /// A process that balances.
@@ -48,7 +53,7 @@ const EVENTS_WAITING: usize = 1024;
 
 impl Running {
     /// Loads, opens everything, and is ready.
-    pub(crate) async fn start(file: &Path) -> anyhow::Result<Running> {
+    pub(crate) async fn start(file: &Path, leave: Leave) -> anyhow::Result<Running> {
         let Loaded { config, warnings } = config::load(file)?;
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let logs = Logs::start(config.operations.log_level, config.operations.log_format);
@@ -64,8 +69,15 @@ impl Running {
         let plane = Plane::start(&config, &logs)?;
         let applied = plane.registry.apply(config.session.clone()).await;
         applied.context("cannot open the front doors")?;
-        let control = Arc::new(Control::new(file, config, plane.registry, logs, plane.threads));
+        let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
+        let wish =
+            PacketWish { config: config.packet.clone(), pools: config.session.pools.clone() };
+        let seen = plane.registry.pools().borrow().clone();
+        packet.follow(wish, &seen).await?;
+        let control =
+            Arc::new(Control::new(file, config, plane.registry, packet, logs, plane.threads));
         tokio::spawn(Arc::clone(&control).sample_rates());
+        tokio::spawn(Arc::clone(&control).follow_pools());
         let api = listening.serve(&control);
         notify(Notice::Ready);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");
@@ -83,6 +95,7 @@ impl Running {
         }
         self.control.set_stopping();
         notify(Notice::Stopping);
+        self.control.stop_packet().await;
         let grace = self.control.grace().await;
         tracing::info!(?grace, "stopping: finishing what is in flight");
         let engine = self.plane.take().context("the data plane was stopped twice")?;
@@ -100,6 +113,13 @@ impl Running {
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Where the packet level keeps what outlives the process.
+fn run_folder() -> PathBuf {
+    // systemd's `RuntimeDirectory=equipoise`.
+    let given = std::env::var_os("RUNTIME_DIRECTORY").filter(|name| !name.is_empty());
+    given.map_or_else(|| "/run/equipoise".into(), PathBuf::from)
 }
 
 /// The data plane, with the registry that steers it.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::{Admin, Changed, LastReload, Phase, Reloaded, Status};
 use equipoise_api::{OperateError, Operator};
 use equipoise_core::Weight;
@@ -15,13 +16,15 @@ use crate::cli::with_causes;
 use crate::config::{self, Config, Loaded};
 use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
+use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::rates::{PERIOD, RateWindow};
-use crate::run::reading;
+use crate::run::{packet_reading, reading};
 
 /// The control side of a running process.
 pub(crate) struct Control {
     file: PathBuf,
     registry: RegistryHandle,
+    packet: PacketPlane,
     logs: Logs,
     threads: usize,
     started: Instant,
@@ -47,6 +50,7 @@ impl Control {
         file: PathBuf,
         config: Config,
         registry: RegistryHandle,
+        packet: PacketPlane,
         logs: Logs,
         threads: usize,
     ) -> Control {
@@ -59,6 +63,7 @@ impl Control {
         Control {
             file,
             registry,
+            packet,
             logs,
             threads,
             started: Instant::now(),
@@ -73,6 +78,29 @@ impl Control {
     /// Takes no more changes from now on.
     pub(crate) fn set_stopping(&self) {
         self.stopping.store(true, Relaxed);
+    }
+
+    /// The packet level.
+    pub(crate) fn packet(&self) -> &PacketPlane {
+        &self.packet
+    }
+
+    /// Ends the packet level, or leaves it running, as the command line says.
+    pub(crate) async fn stop_packet(&self) {
+        self.packet.stop().await;
+    }
+
+    /// Tells the packet level what checks and operators change, until the registry ends.
+    pub(crate) async fn follow_pools(self: Arc<Self>) {
+        let mut pools = self.registry.pools();
+        while pools.changed().await.is_ok() {
+            self.sync_packet().await;
+        }
+    }
+
+    async fn sync_packet(&self) {
+        let pools = self.registry.pools().borrow().clone();
+        self.packet.sync(&pools).await;
     }
 
     /// How long what is in flight may take when the process stops.
@@ -103,19 +131,39 @@ impl Control {
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }
-        let applied = self.registry.apply(config.session.clone()).await;
-        applied.map_err(|error: ApplyError| vec![with_causes(&error.into())])?;
+        self.apply(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();
         let reloaded = Reloaded {
             config_file: self.file.display().to_string(),
             front_doors: config.session.front_doors.len(),
+            vips: config.packet.vips.len(),
             pools: config.session.pools.len(),
             backends: config.session.pools.iter().map(|pool| pool.backends.len()).sum(),
             need_restart: need_restart(&self.fixed, &config),
         };
         *running = config;
         Ok(reloaded)
+    }
+
+    /// The packet level goes first: it can go back without losing a flow, and a front door that was closed cannot.
+    async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
+        let wish = |config: &Config| PacketWish {
+            config: config.packet.clone(),
+            pools: config.session.pools.clone(),
+        };
+        let pools = self.registry.pools().borrow().clone();
+        self.packet.follow(wish(after), &pools).await?;
+        if let Err(error) = self.registry.apply(after.session.clone()).await {
+            let back = self.packet.follow(wish(before), &pools).await;
+            if let Err(error) = back {
+                tracing::error!("the packet level could not go back: {error:#}");
+            }
+            let error: ApplyError = error;
+            return Err(error.into());
+        }
+        self.sync_packet().await;
+        Ok(())
     }
 
     fn note_reload(&self, outcome: &Result<Reloaded, Vec<String>>) {
@@ -175,6 +223,10 @@ impl Operator for Control {
 
     async fn status(&self) -> Result<Status, OperateError> {
         let status = self.registry.status().await.map_err(refused)?;
+        let packet = self.packet_status().await.map(|mut packet| {
+            packet_reading::without_zeros(&mut packet);
+            packet
+        });
         let view = self.registry.stats();
         let now = Instant::now();
         let rates = lock(&self.rates);
@@ -193,12 +245,14 @@ impl Operator for Control {
             rates_over_seconds: rates.span(now).as_secs_f64(),
             front_doors: doors.collect(),
             pools: status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect(),
+            packet,
         })
     }
 
     async fn metrics(&self) -> Result<Reading, OperateError> {
         let status = self.registry.status().await.map_err(refused)?;
         let view = self.registry.stats();
+        let packet = self.packet_status().await;
         Ok(Reading {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
@@ -206,6 +260,7 @@ impl Operator for Control {
             reload: lock(&self.reloads).figures,
             front_doors: view.front_doors.iter().map(reading::front_door_figures).collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
+            packet,
         })
     }
 
@@ -218,6 +273,7 @@ impl Operator for Control {
         self.accepts_changes()?;
         let admin = reading::admin_state(admin);
         self.registry.set_admin(pool, backend, admin).await.map_err(refused)?;
+        self.sync_packet().await;
         self.changed(pool, backend).await
     }
 
@@ -231,6 +287,7 @@ impl Operator for Control {
         let weight =
             Weight::new(weight).map_err(|error| OperateError::WeightOutOfRange(error.0))?;
         self.registry.set_weight(pool, backend, weight).await.map_err(refused)?;
+        self.sync_packet().await;
         self.changed(pool, backend).await
     }
 
@@ -245,6 +302,29 @@ impl Operator for Control {
             errors,
         })
     }
+
+    async fn explain_flow(&self, question: FlowQuestion) -> Result<FlowAnswer, OperateError> {
+        self.flow(&question).await
+    }
+
+    async fn pins(&self) -> Result<Pins, OperateError> {
+        self.all_pins().await
+    }
+
+    async fn add_pin(&self, pin: Pin) -> Result<Pin, OperateError> {
+        self.accepts_changes()?;
+        self.set_pin(&pin, false).await
+    }
+
+    async fn move_pin(&self, pin: Pin) -> Result<Pin, OperateError> {
+        self.accepts_changes()?;
+        self.set_pin(&pin, true).await
+    }
+
+    async fn remove_pin(&self, pin: PinKey) -> Result<Pins, OperateError> {
+        self.accepts_changes()?;
+        self.drop_pin(&pin).await
+    }
 }
 
 /// What differs and is only read at the start.
@@ -256,6 +336,7 @@ fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
         ("api.socket", before.api_socket == after.api_socket),
         ("api.listen", before.api_listen == after.api_listen),
         ("log.format", before.log_format == after.log_format),
+        ("flows", fixed.packet.flows == now.packet.flows),
         ("log.access-log", before.access_log == after.access_log),
     ]
     .into_iter()

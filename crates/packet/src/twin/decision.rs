@@ -51,6 +51,8 @@ pub enum Route {
     /// Not known to the program (no neighbour yet, forwarding off): left to the kernel.
     #[default]
     Kernel,
+    /// To this machine itself, which is no reply to a client of a VIP.
+    Local,
     /// Out of this interface.
     Out(u32),
     /// There is none.

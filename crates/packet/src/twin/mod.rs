@@ -240,6 +240,9 @@ impl Packet<'_> {
         let Some(at) = self.tables.service(reverse.service) else {
             return Decision::drop(Reason::Tables, None);
         };
+        if self.around.route == Route::Local {
+            return Decision::of(Verdict::Pass);
+        }
         let number = Some(at.service.number);
         if parsed.ttl <= 1 {
             return Decision::drop(Reason::TtlExpired, Some(at));
@@ -248,6 +251,7 @@ impl Packet<'_> {
         let verdict = match self.around.route {
             Route::Out(ifindex) => Verdict::out_of(ifindex, self.around),
             Route::None => Verdict::Drop(Reason::NoRoute),
+            Route::Local => Verdict::Pass,
             Route::Kernel => {
                 self.state.count(number, Reason::ToKernel);
                 Verdict::Pass

@@ -3,7 +3,7 @@ use std::future;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
 use super::build::{Published, build};
@@ -11,10 +11,10 @@ use super::changes::Changes;
 use super::error::{ApplyError, RegistryError};
 use super::inventory::Inventory;
 use super::notice::{Notice, What};
-use super::{Command, Publish, RegistryHandle, RegistryOptions, StatsView};
+use super::{Command, PoolState, Publish, RegistryHandle, RegistryOptions, StatsView};
 use crate::BackendEvent;
 use crate::config::{ActiveHealth, SessionConfig};
-use crate::health::{CheckReport, Checker};
+use equipoise_health::{CheckReport, Checker};
 
 /// Wishes that may wait; who has another one waits with it.
 const COMMANDS_WAITING: usize = 64;
@@ -29,6 +29,7 @@ pub struct Registry<P> {
     inventory: Inventory,
     published: Published,
     stats: Arc<RwLock<Arc<StatsView>>>,
+    pools: watch::Sender<Arc<Vec<PoolState>>>,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Receiver<BackendEvent>,
     reports: mpsc::Receiver<CheckReport>,
@@ -50,13 +51,15 @@ impl<P: Publish> Registry<P> {
         let (asking, commands) = mpsc::channel(COMMANDS_WAITING);
         let (reporting, reports) = mpsc::channel(REPORTS_WAITING);
         let stats = Arc::default();
-        let handle = RegistryHandle { commands: asking, stats: Arc::clone(&stats) };
+        let (pools, seen) = watch::channel(Arc::default());
+        let handle = RegistryHandle { commands: asking, stats: Arc::clone(&stats), pools: seen };
         let registry = Registry {
             options,
             publisher,
             inventory: Inventory::default(),
             published: Published::default(),
             stats,
+            pools,
             commands,
             events,
             reports,
@@ -122,6 +125,7 @@ impl<P: Publish> Registry<P> {
         let stats = Arc::new(self.inventory.stats());
         *self.stats.write().expect("whoever reads it cannot panic") = stats;
         self.wake = self.inventory.next_wake(now);
+        self.tell_pools();
         self.follow_checks();
         tracing::info!("configuration applied: {changes}");
         notices.iter().for_each(Notice::log);
@@ -169,6 +173,7 @@ impl<P: Publish> Registry<P> {
         let now = now();
         self.inventory.settle(now).iter().for_each(Notice::log);
         self.wake = self.inventory.next_wake(now);
+        self.tell_pools();
         let seed = self.options.scheduler_seed;
         let Some(built) = build(&self.inventory, &self.published, seed, now) else { return };
         match self.publisher.publish(Arc::clone(&built.snapshot)) {
@@ -177,6 +182,18 @@ impl<P: Publish> Registry<P> {
             // the next change tries again.
             Err(error) => tracing::error!("a change did not reach the data plane: {error}"),
         }
+    }
+
+    /// Tells other levels, if there is something new to tell.
+    fn tell_pools(&self) {
+        let states = self.inventory.pool_states();
+        self.pools.send_if_modified(|told| {
+            let new = **told != states;
+            if new {
+                *told = Arc::new(states);
+            }
+            new
+        });
     }
 
     /// Starts and stops checkers so that there is one for each backend that is to be checked.

@@ -12,7 +12,7 @@ use super::inventory::{BackendEntry, Inventory, PoolEntry};
 use super::notice::{Notice, What};
 use crate::BackendEvent;
 use crate::config::PoolConfig;
-use crate::health::{CheckReport, panic, ramp};
+use equipoise_health::{CheckReport, panic, ramp};
 
 /// Between two lines about one backend that fails and cannot be ejected.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);

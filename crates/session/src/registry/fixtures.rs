@@ -11,7 +11,7 @@ use crate::config::{
     ActiveHealth, BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol,
     SessionConfig,
 };
-use crate::health::{CheckError, CheckReport};
+use equipoise_health::{CheckError, CheckReport};
 
 pub(super) const THREADS: usize = 2;
 

@@ -6,9 +6,9 @@ use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
 use crate::config::{BackendConfig, FrontDoor, PoolConfig, Protocol, SessionConfig};
-use crate::health::{BackendHealth, CheckReport, ramp};
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
+use equipoise_health::{BackendHealth, CheckReport, ramp};
 
 /// Everything that is wanted and seen. A clone shares the live counters and nothing else.
 #[derive(Clone, Debug, Default)]

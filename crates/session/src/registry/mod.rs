@@ -2,7 +2,8 @@
 //!
 //! One task owns it ([`Registry::run`]); everybody else holds a [`RegistryHandle`]. What comes in:
 //! configurations, operators' wishes, results of health checks, the data plane's
-//! [`BackendEvent`](crate::BackendEvent)s. What goes out: [`Snapshot`]s, through [`Publish`]. How it fails: a wish or a
+//! [`BackendEvent`](crate::BackendEvent)s. What goes out: [`Snapshot`]s, through [`Publish`], and for other levels
+//! [`PoolState`]s, through a watch. How it fails: a wish or a
 //! configuration that cannot be followed changes nothing and comes back as an error.
 //!
 //! What is decided is pure (`inventory`, `decide`, `build`, with `now` as an argument); `actor` has the
@@ -17,16 +18,18 @@ mod error;
 mod fixtures;
 mod inventory;
 mod notice;
+mod pools;
 mod status;
 
 use std::sync::{Arc, RwLock};
 
 use equipoise_core::{AdminState, Weight};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use actor::Registry;
 pub use changes::{Changed, Changes};
 pub use error::{ApplyError, Known, RegistryError};
+pub use pools::{BackendState, PoolState};
 pub use status::{
     BackendSeries, BackendStatus, FrontDoorSeries, FrontDoorStatus, LastCheck, PoolSeries,
     PoolStatus, StatsView, Status,
@@ -90,6 +93,7 @@ struct Target {
 pub struct RegistryHandle {
     commands: mpsc::Sender<Command>,
     stats: Arc<RwLock<Arc<StatsView>>>,
+    pools: watch::Receiver<Arc<Vec<PoolState>>>,
 }
 
 impl RegistryHandle {
@@ -173,6 +177,12 @@ impl RegistryHandle {
     pub fn stats(&self) -> Arc<StatsView> {
         let stats = self.stats.read().expect("whoever writes it cannot panic");
         Arc::clone(&stats)
+    }
+
+    /// The pools as they are wanted and seen, and when that changes. What a method of this handle changes is in it when
+    /// the method returns.
+    pub fn pools(&self) -> watch::Receiver<Arc<Vec<PoolState>>> {
+        self.pools.clone()
     }
 
     /// Ends [`Registry::run`] and with it the health checks. The data plane is not touched.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use equipoise_core::{AdminState, Health, Weight};
 
-use crate::health::Verdict;
+use equipoise_health::Verdict;
 
 /// Something that an operator reads in the log; its text is the log line.
 #[derive(Clone, Debug, PartialEq)]

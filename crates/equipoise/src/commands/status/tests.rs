@@ -59,6 +59,7 @@ fn status() -> Status {
             backends_eligible: 1,
             backends: vec![backend("a", BackendState::Up), backend("bb", BackendState::Unhealthy)],
         }],
+        packet: None,
     }
 }
 

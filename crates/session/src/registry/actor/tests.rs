@@ -106,6 +106,41 @@ async fn a_wish_has_reached_the_data_plane_when_its_answer_comes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_levels_see_what_an_operator_set_when_the_call_returns_and_no_ejection() {
+    let mut run = start();
+    let mut pools = run.handle.pools();
+    run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
+    let seen = |pools: &mut watch::Receiver<Arc<Vec<PoolState>>>| {
+        assert!(pools.has_changed().unwrap());
+        let pools = pools.borrow_and_update();
+        let web = pools[0].backends.iter();
+        web.map(|b| (b.admin, b.weight.get(), b.health)).collect::<Vec<_>>()
+    };
+    let up = (AdminState::Up, 1, Health::Unknown);
+    assert_eq!(seen(&mut pools), [up, up]);
+    run.handle.set_admin("web", "b1", AdminState::Drain).await.unwrap();
+    assert_eq!(seen(&mut pools), [(AdminState::Drain, 1, Health::Unknown), up]);
+    // The session level's snapshot does not differ, and others are told all the same.
+    run.handle.set_admin("web", "b1", AdminState::Down).await.unwrap();
+    assert_eq!(seen(&mut pools), [(AdminState::Down, 1, Health::Unknown), up]);
+    run.handle.set_admin("web", "b1", AdminState::Up).await.unwrap();
+    run.handle.set_weight("web", "b2", Weight::new(0).unwrap()).await.unwrap();
+    assert_eq!(seen(&mut pools), [up, (AdminState::Up, 0, Health::Unknown)]);
+    run.handle.reset_weight("web", "b2").await.unwrap();
+    pools.mark_unchanged();
+
+    let mut snapshot = run.next().await;
+    while let Ok(newer) = run.published.try_recv() {
+        snapshot = newer;
+    }
+    run.live(0).failures_in_row.store(5, Relaxed);
+    let (pool, backend) = (snapshot.pools[0].id, snapshot.pools[0].backends[0].id);
+    run.events.send(BackendEvent::Failing { pool, backend }).await.unwrap();
+    assert_eq!(names(&run.next().await), ["b2"]);
+    assert!(!pools.has_changed().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_configuration_that_cannot_be_bound_changes_nothing() {
     let run = start();
     run.handle.apply(config(vec![pool("web", 1)])).await.unwrap();

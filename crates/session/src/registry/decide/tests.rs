@@ -5,7 +5,7 @@ use equipoise_core::AdminState::{Down, Drain, Up};
 use super::super::fixtures::*;
 use super::*;
 use crate::config::PassiveHealth;
-use crate::health::CheckError;
+use equipoise_health::CheckError;
 
 fn weight(weight: u16) -> Option<Weight> {
     Some(Weight::new(weight).unwrap())

@@ -9,12 +9,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use super::{CheckError, probe};
-use crate::config::ActiveHealth;
+use crate::ActiveHealth;
 
 /// What one check of one backend found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
-    /// [`BackendView::id`](crate::BackendView::id).
+    /// The number that it was started with.
     pub backend: u32,
     /// When the check began.
     pub when: Instant,

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use equipoise_core::Health;
 
-use crate::config::{ActiveHealth, PassiveHealth};
+use crate::{ActiveHealth, PassiveHealth};
 
 /// What is believed of one backend: the verdict of its active checks, and its passive ejections.
 ///

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
-use crate::config::HealthCheck;
+use crate::HealthCheck;
 
 /// Head and connection buffer; a body chunk is never larger either.
 const BUFFER_BYTES: usize = 16 << 10;

@@ -6,6 +6,7 @@
 
 mod check;
 mod checker;
+mod config;
 mod error;
 pub mod panic;
 pub mod ramp;
@@ -13,5 +14,6 @@ mod state;
 
 pub use check::probe;
 pub use checker::{CheckReport, Checker, Schedule};
+pub use config::{ActiveHealth, HealthCheck, PassiveHealth};
 pub use error::CheckError;
 pub use state::{BackendHealth, Verdict};

@@ -1,0 +1,177 @@
+//! The packet level's families.
+
+use std::collections::BTreeMap;
+use std::fmt::Error;
+
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::collector::{counter, describe, gauge};
+use crate::wire::packet::{PacketStatus, VipBackendStatus, VipStatus};
+
+pub(super) fn encode(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    totals(packet, out)?;
+    gauges(packet, out)?;
+    interfaces(packet, out)?;
+    by_vip(packet, out)?;
+    by_backend(packet, out)
+}
+
+fn totals(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    for (name, help, total) in [
+        (
+            "packet_flows_not_learnt",
+            "Flows that were not learnt for want of room",
+            packet.flows_not_learnt_total,
+        ),
+        (
+            "packet_flows_moved",
+            "Flows that lost their backend and went to another",
+            packet.flows_moved_total,
+        ),
+        ("packet_pins_full", "Flows that found no room among the pins", packet.pins_full_total),
+        ("packet_publications", "Times that tables were published", packet.publications_total),
+    ] {
+        let mut family = describe(out, name, help, None, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
+    }
+    Ok(())
+}
+
+fn gauges(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    for (name, help, unit, value) in [
+        ("packet_flows_known", "Flows that are known", None, packet.flows),
+        ("packet_flows_max", "Flows that there is room for", None, packet.flows_max),
+        ("packet_pins", "Flows whose backend is not what the table says", None, packet.pins),
+        ("packet_pins_max", "Pins that there is room for", None, packet.pins_max),
+        ("packet_pending", "Flows that the program has recorded itself", None, packet.pending),
+        (
+            "packet_registry",
+            "Memory of the flow registry",
+            Some(&Unit::Bytes),
+            packet.registry_bytes,
+        ),
+        (
+            "packet_kernel",
+            "Memory of the program's maps in the kernel",
+            Some(&Unit::Bytes),
+            packet.kernel_bytes,
+        ),
+    ] {
+        let mut family = describe(out, name, help, unit, MetricType::Gauge)?;
+        family.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+fn interfaces(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let help = "Whether the program runs on the interface";
+    let mut family = describe(out, "packet_interface_attached", help, None, MetricType::Gauge)?;
+    for interface in &packet.interfaces {
+        for mode in ["native", "generic"] {
+            let labels = [("interface", interface.name.as_str()), ("mode", mode)];
+            gauge(&mut family, &labels, u64::from(interface.state == mode))?;
+        }
+    }
+    Ok(())
+}
+
+fn by_vip(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let help = "Packets forwarded, by what named their backend";
+    let mut family = describe(out, "packet_decisions", help, None, MetricType::Counter)?;
+    for vip in &packet.vips {
+        for (by, count) in &vip.decisions {
+            counter(&mut family, &with(vip, ("by", by)), *count)?;
+        }
+    }
+    let help = "Packets dropped, by reason; without a VIP: packets of none";
+    let mut family = describe(out, "packet_drops", help, None, MetricType::Counter)?;
+    words(&mut family, packet, "reason", |vip| &vip.drops, &packet.drops)?;
+    let help = "Packets of which something was noted that did not drop them";
+    let mut family = describe(out, "packet_notes", help, None, MetricType::Counter)?;
+    words(&mut family, packet, "note", |vip| &vip.notes, &packet.notes)?;
+    let help = "1 while a change of the pool is under way";
+    let mut family = describe(out, "packet_changing", help, None, MetricType::Gauge)?;
+    for vip in &packet.vips {
+        gauge(&mut family, &of_vip(vip), u64::from(vip.phase != "steady"))?;
+    }
+    Ok(())
+}
+
+type Counts = BTreeMap<String, u64>;
+
+/// Counts by word: those of each VIP, and those of none.
+fn words(
+    family: &mut MetricEncoder<'_>,
+    packet: &PacketStatus,
+    label: &str,
+    of: fn(&VipStatus) -> &Counts,
+    others: &Counts,
+) -> Result<(), Error> {
+    for vip in &packet.vips {
+        for (word, count) in of(vip) {
+            counter(family, &with(vip, (label, word)), *count)?;
+        }
+    }
+    for (word, count) in others {
+        counter(family, &[("vip", ""), ("pool", ""), (label, word)], *count)?;
+    }
+    Ok(())
+}
+
+fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    type Of = fn(&VipBackendStatus) -> u64;
+    let counters: [(&str, &str, Option<&Unit>, Of); 2] = [
+        ("packet_packets", "Packets forwarded to the backend", None, |b| b.packets_total),
+        (
+            "packet_forwarded",
+            "Bytes of packets forwarded to the backend",
+            Some(&Unit::Bytes),
+            |b| b.bytes_total,
+        ),
+    ];
+    for (name, help, unit, of) in counters {
+        let mut family = describe(out, name, help, unit, MetricType::Counter)?;
+        for (vip, backend) in backends(packet) {
+            counter(&mut family, &with(vip, ("backend", &backend.name)), of(backend))?;
+        }
+    }
+    let help = "Flows of the backend that are known, by state";
+    let mut family = describe(out, "packet_flows", help, None, MetricType::Gauge)?;
+    for (vip, backend) in backends(packet) {
+        for (state, count) in [("open", backend.flows), ("closing", backend.flows_closing)] {
+            let [a, b] = of_vip(vip);
+            let labels = [a, b, ("backend", backend.name.as_str()), ("state", state)];
+            gauge(&mut family, &labels, count)?;
+        }
+    }
+    let gauges: [(&str, &str, Of); 2] = [
+        ("packet_backend_up", "Whether the backend takes new flows", |b| {
+            u64::from(b.state == "up")
+        }),
+        ("packet_backend_reachable", "Whether the next hop to the backend is resolved", |b| {
+            u64::from(b.reachable)
+        }),
+    ];
+    for (name, help, of) in gauges {
+        let mut family = describe(out, name, help, None, MetricType::Gauge)?;
+        for (vip, backend) in backends(packet) {
+            gauge(&mut family, &with(vip, ("backend", &backend.name)), of(backend))?;
+        }
+    }
+    Ok(())
+}
+
+fn backends(packet: &PacketStatus) -> impl Iterator<Item = (&VipStatus, &VipBackendStatus)> {
+    packet.vips.iter().flat_map(|vip| vip.backends.iter().map(move |backend| (vip, backend)))
+}
+
+fn of_vip(vip: &VipStatus) -> [(&str, &str); 2] {
+    [("vip", &vip.vip), ("pool", &vip.pool)]
+}
+
+fn with<'a>(vip: &'a VipStatus, label: (&'a str, &'a str)) -> [(&'a str, &'a str); 3] {
+    let [a, b] = of_vip(vip);
+    [a, b, label]
+}

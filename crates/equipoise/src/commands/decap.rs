@@ -1,0 +1,144 @@
+//! `equipoise decap`: unpacks what the balancer's `forward = "tunnel"` and `"gue"` pack, on a backend whose kernel does
+//! not.
+
+mod addresses;
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use equipoise_packet::Decapsulated;
+use equipoise_packet::abi::{Counter, DecapsulationConstants};
+use equipoise_packet::decap::Decapsulation;
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What a backend needs besides.
+const ALSO: &str = "Runs until Ctrl-C or SIGTERM, then prints what it has unpacked.
+
+The backend also needs the VIP on its loopback, without answering ARP for it:
+  ip addr add VIP/32 dev lo
+  sysctl net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.all.rp_filter=0
+Whoever reaches the backend can send it tunnelled packets from any source: let only the balancers' network in.";
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ALSO)]
+pub(crate) struct Args {
+    /// Where tunnelled packets arrive
+    #[arg(long)]
+    interface: String,
+    /// Unpack only what is sent to this address; several times for several [default: all of this host's]
+    #[arg(long, value_name = "IP")]
+    address: Vec<IpAddr>,
+    /// UDP destination port of GUE, as [flows] gue-port of the balancer has it; 0: none
+    #[arg(long, default_value_t = 6080)]
+    gue_port: u16,
+    /// Leave the program on the interface at the end; the next `equipoise decap` takes it over
+    #[arg(long)]
+    keep: bool,
+}
+
+/// How long a new address of the host may wait.
+const ADDRESSES_PERIOD: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // From here on a signal is noted, and obeyed when everything stands.
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
+    let ifindex = ifindex(&args.interface)?;
+    let constants = DecapsulationConstants {
+        gue_port: args.gue_port.to_be_bytes(),
+        ..DecapsulationConstants::default()
+    };
+    let mut decapsulation = Decapsulation::load(&constants)?;
+    let mut accepted = wanted(&args)?;
+    decapsulation.accept(&accepted)?;
+    let mode = decapsulation.attach(&args.interface, ifindex, args.keep)?;
+    say(&format!(
+        "decapsulating on {} ({}) for {}; ready",
+        args.interface,
+        mode.name(),
+        accepted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    ));
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            () = tokio::time::sleep(ADDRESSES_PERIOD) => {}
+        }
+        let now = wanted(&args)?;
+        if now != accepted {
+            decapsulation.accept(&now)?;
+            accepted = now;
+        }
+    }
+    say(&totals(&decapsulation.counts()?));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The outer destinations that are unpacked.
+fn wanted(args: &Args) -> anyhow::Result<Vec<IpAddr>> {
+    if args.address.is_empty() {
+        addresses::of_this_host().context("cannot read this host's addresses")
+    } else {
+        Ok(args.address.clone())
+    }
+}
+
+fn ifindex(name: &str) -> anyhow::Result<u32> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    netdevice::name_to_index(any, name).map_err(|error| {
+        anyhow!("no interface `{name}` ({error}); `ip link` lists those there are")
+    })
+}
+
+/// A line for each thing that packets met.
+fn totals(counts: &Decapsulated) -> String {
+    let Decapsulated { taken, foreign, invalid } = counts;
+    let rows = [
+        ("unpacked", taken),
+        ("left alone, from somewhere else than the balancers", foreign),
+        ("dropped as invalid", invalid),
+    ];
+    let mut text = String::new();
+    for (what, Counter { packets, bytes }) in rows {
+        if *packets > 0 || what == "unpacked" {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{what}: {packets} packets, {bytes} bytes");
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+fn say(text: &str) {
+    let mut stdout = io::stdout();
+    // A closed standard output is no reason to stop.
+    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_tell_what_went_wrong_only_if_something_did() {
+        let mut counts = Decapsulated::default();
+        assert_eq!(totals(&counts), "unpacked: 0 packets, 0 bytes");
+        counts.taken = Counter { packets: 2, bytes: 300 };
+        counts.invalid = Counter { packets: 1, bytes: 60 };
+        assert_eq!(
+            totals(&counts),
+            "unpacked: 2 packets, 300 bytes\ndropped as invalid: 1 packets, 60 bytes"
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        let error = ifindex("eqp-nowhere").unwrap_err().to_string();
+        assert!(error.contains("`eqp-nowhere`") && error.contains("ip link"), "{error}");
+    }
+}

@@ -1,0 +1,118 @@
+//! `equipoise pin list | add | move | remove`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use equipoise_api::wire::packet::{Pin, PinKey};
+
+use crate::cli::ApiArgs;
+use crate::commands::table::{Align, Table};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show all pins
+    List {
+        /// Print what the API answers, as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Send a flow to a backend, whatever the VIP's table says
+    Add(Set),
+    /// Send a pinned flow to another backend
+    Move(Set),
+    /// Remove a pin; the flow stays where it is until it ends
+    Remove {
+        #[command(flatten)]
+        flow: Flow,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Flow {
+    /// The VIP, as `equipoise status` names it
+    #[arg(value_name = "VIP")]
+    vip: String,
+    /// By the VIP's key: IP:PORT (with /PORT of a VIP that has several), IP, or a MAC address
+    #[arg(value_name = "FLOW")]
+    flow: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Set {
+    #[command(flatten)]
+    flow: Flow,
+    /// The backend's name or address
+    #[arg(value_name = "BACKEND")]
+    backend: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl Set {
+    fn pin(&self) -> Pin {
+        let Flow { vip, flow } = &self.flow;
+        Pin { vip: vip.clone(), flow: flow.clone(), backend: self.backend.clone(), in_force: true }
+    }
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::List { json, api } => {
+            let pins = api.client().pins().await?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&pins)?);
+            } else {
+                print!("{}", table(&pins.pins));
+            }
+        }
+        Action::Add(set) => {
+            let pin = set.pin();
+            say(&set.api.client().add_pin(&pin).await?);
+        }
+        Action::Move(set) => {
+            let pin = set.pin();
+            say(&set.api.client().move_pin(&pin).await?);
+        }
+        Action::Remove { flow: Flow { vip, flow }, api } => {
+            let key = PinKey { vip, flow };
+            api.client().remove_pin(&key).await?;
+            println!("{} {}: no longer pinned", key.vip, key.flow);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(pin: &Pin) {
+    let force = if pin.in_force { "" } else { ", not in force: the backend takes no packets now" };
+    println!("{} {}: pinned to {}{force}", pin.vip, pin.flow, pin.backend);
+}
+
+fn table(pins: &[Pin]) -> String {
+    if pins.is_empty() {
+        return "no pins\n".into();
+    }
+    let mut table = Table::new(&[
+        ("VIP", Align::Left),
+        ("FLOW", Align::Left),
+        ("BACKEND", Align::Left),
+        ("IN FORCE", Align::Left),
+    ]);
+    for pin in pins {
+        let force = if pin.in_force { "yes" } else { "no" };
+        table.row(vec![(&pin.vip).into(), (&pin.flow).into(), (&pin.backend).into(), force.into()]);
+    }
+    let mut out = String::new();
+    table.render(false, &mut out);
+    out
+}

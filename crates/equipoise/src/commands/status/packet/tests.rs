@@ -1,0 +1,102 @@
+use std::collections::BTreeMap;
+
+use equipoise_api::wire::packet::{InterfaceStatus, VipStatus};
+
+use super::*;
+
+fn counts(word: &str, count: u64) -> BTreeMap<String, u64> {
+    BTreeMap::from([(word.to_owned(), count)])
+}
+
+fn packet() -> PacketStatus {
+    let backend = VipBackendStatus {
+        name: "b1".into(),
+        address: "10.0.0.1:80".into(),
+        state: "draining".into(),
+        listed: false,
+        reachable: false,
+        flows: 5,
+        flows_closing: 2,
+        packets_total: 100,
+        bytes_total: 2048,
+    };
+    let vip = VipStatus {
+        vip: "192.0.2.1:80/tcp".into(),
+        pool: "web".into(),
+        forward: "nat".into(),
+        scheduler: "maglev".into(),
+        key: "five-tuple".into(),
+        phase: "transition".into(),
+        flows: 7,
+        packets_total: 100,
+        bytes_total: 2048,
+        decisions: counts("ring", 100),
+        drops: counts("no-backend", 3),
+        notes: counts("reply", 9),
+        backends: vec![backend],
+    };
+    PacketStatus {
+        interfaces: vec![InterfaceStatus {
+            name: "eth0".into(),
+            role: "clients".into(),
+            state: "failed".into(),
+            detail: Some("another program".into()),
+        }],
+        vips: vec![vip],
+        flows: 7,
+        flows_max: 1000,
+        flows_not_learnt_total: 1,
+        flows_moved_total: 2,
+        pins: 3,
+        pins_max: 500,
+        pins_full_total: 0,
+        pending: 0,
+        publications_total: 4,
+        published_seconds_ago: Some(1.0),
+        registry_bytes: 16 << 10,
+        kernel_bytes: 3 << 20,
+        drops: counts("tables", 1),
+        notes: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn vips_backends_and_interfaces_have_their_lines() {
+    let mut out = String::new();
+    render(&packet(), false, &mut out);
+    let words = |line: &str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let lines: Vec<Vec<String>> = out.lines().map(words).collect();
+    let vip =
+        ["192.0.2.1:80/tcp", "web", "nat", "maglev", "transition", "7", "100", "2.0 KiB", "3"];
+    assert!(lines.iter().any(|line| line == &vip), "{out}");
+    let backend = [
+        "192.0.2.1:80/tcp",
+        "b1",
+        "10.0.0.1:80",
+        "draining, removed",
+        "unresolved",
+        "5",
+        "2",
+        "100",
+        "2.0 KiB",
+    ];
+    assert!(lines.iter().any(|line| line == &backend), "{out}");
+    assert!(out.contains("interfaces: eth0 (failed) · flows: 7 of 1000 · pins: 3 of 500"), "{out}");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_words() {
+    assert_eq!(
+        details(&packet()),
+        [
+            "interface eth0: another program",
+            "192.0.2.1:80/tcp: dropped 3 no-backend",
+            "192.0.2.1:80/tcp: noted 9 reply",
+            "packets of no VIP: dropped 1 tables",
+            "2 flows lost their backend and went to another",
+            "1 flows were not learnt: raise [flows] max (registry-full)",
+        ]
+    );
+}

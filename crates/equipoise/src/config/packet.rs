@@ -1,0 +1,303 @@
+//! Makes the packet level's configuration, and checks what needs resolved backends: families, ports, sizes.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use equipoise_core::SchedulerKind;
+use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
+use equipoise_packet::config::{FleetSecret, FlowsConfig, PacketConfig, VipConfig};
+use equipoise_packet::control::Timeouts;
+use equipoise_packet::{Ports, Protocol};
+use equipoise_session::config::{BackendConfig, PoolConfig};
+
+use super::build::chosen;
+use super::problem::Findings;
+use super::values::Values;
+use super::{Surroundings, tables};
+
+/// `[[packet]]` and `[flows]`.
+pub(super) fn config(
+    file: &Values,
+    pools: &[PoolConfig],
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> PacketConfig {
+    let flows_table = file.table("flows").expect("has a default: a test reads every one");
+    let flows = flows(flows_table, around, findings);
+    let tables = file.tables("packet");
+    let mut vips: Vec<VipConfig> = Vec::new();
+    let mut checks = Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), findings };
+    for values in tables {
+        let Some(vip) = vip(values) else { continue };
+        checks.vip(values, &vip, &vips);
+        checks.lines.push(checks.findings.line(values.at("vip")));
+        vips.push(vip);
+    }
+    checks.sizes(flows_table, &flows, &vips);
+    PacketConfig { vips, flows }
+}
+
+fn vip(values: &Values) -> Option<VipConfig> {
+    let names = |option: &str| {
+        let mut names: Vec<Arc<str>> = Vec::new();
+        for name in values.texts(option).unwrap_or_default() {
+            if !names.iter().any(|known| **known == **name) {
+                names.push(name.as_str().into());
+            }
+        }
+        names
+    };
+    Some(VipConfig {
+        vip: values.parsed("vip")?,
+        interfaces: Some(names("interface")).filter(|_| values.given("interface"))?,
+        reply_interfaces: names("reply-interface"),
+        forward: values.choice("forward", &tables::FORWARD)?,
+        pool: values.text("pool")?.into(),
+        scheduler: chosen(values, "scheduler", &tables::PACKET_SCHEDULER),
+        key: chosen(values, "key", &tables::FLOW_KEY),
+        when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
+    })
+}
+
+fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> FlowsConfig {
+    let parsed = "has a default: a test reads every one";
+    FlowsConfig {
+        flows_max: flows.amount("max"),
+        pins_max: flows.amount("pins-max"),
+        pending_max: flows.amount("pending-max"),
+        vips_max: flows.amount("vips-max"),
+        backends_max: flows.amount("backends-max"),
+        timeouts: Timeouts {
+            open: flows.duration("tcp-timeout"),
+            closing: flows.duration("closing-timeout"),
+            reset: flows.duration("reset-timeout"),
+            udp: flows.duration("udp-timeout"),
+        },
+        opening_timeout: flows.duration("opening-timeout"),
+        transition: flows.duration("transition"),
+        seed: seed(flows, around, findings),
+        tunnel_source: flows.parsed("tunnel-source").expect(parsed),
+        tunnel_source6: flows.parsed("tunnel-source6").expect(parsed),
+        gue_port: flows.amount("gue-port"),
+        echo_per_second: flows.amount("echo-limit"),
+        too_big_per_second: flows.amount("too-big-limit"),
+    }
+}
+
+fn seed(
+    flows: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<FleetSecret> {
+    let (seed, file) = (flows.text("seed"), flows.text("seed-file"));
+    let (at, option) = (flows.at("seed-file"), flows.path_of("seed-file"));
+    let wrong = match (seed, file) {
+        (Some(_), Some(_)) => "`seed` is given too; accepted: one of the two".to_string(),
+        (Some(seed), None) => return FleetSecret::new(seed),
+        (None, None) => return None,
+        (None, Some(file)) => match (around.read)(Path::new(file)) {
+            Ok(text) => match FleetSecret::new(&text) {
+                Some(secret) => return Some(secret),
+                None => format!(
+                    "\"{file}\" holds {} characters; accepted: 16 or more (try: openssl rand -hex 16)",
+                    text.trim().len()
+                ),
+            },
+            Err(error) => {
+                format!(
+                    "\"{file}\" cannot be read: {error}; accepted: a file with the secret in it"
+                )
+            }
+        },
+    };
+    findings.error(at, &option, wrong);
+    None
+}
+
+/// What nat gives a reply's source back to, by backend and protocol: ports, first and last, and the VIP's place.
+type Translated = BTreeMap<(IpAddr, Protocol), Vec<(u16, u16, usize)>>;
+
+struct Checks<'c, 's> {
+    pools: &'c [PoolConfig],
+    /// Of the VIPs so far.
+    lines: Vec<usize>,
+    translated: Translated,
+    findings: &'c mut Findings<'s>,
+}
+
+impl Checks<'_, '_> {
+    fn error(&mut self, values: &Values, option: &str, text: String) {
+        self.findings.error(values.at(option), &values.path_of(option), text);
+    }
+
+    fn warning(&mut self, values: &Values, option: &str, text: String) {
+        self.findings.warning(values.at(option), &values.path_of(option), text);
+    }
+
+    fn vip(&mut self, values: &Values, vip: &VipConfig, before: &[VipConfig]) {
+        if let Some(place) = before.iter().position(|other| other.vip.overlaps(&vip.vip)) {
+            let text = format!(
+                "\"{}\" overlaps \"{}\", on line {}; accepted: VIPs of which no two share an address, port and protocol",
+                vip.vip, before[place].vip, self.lines[place]
+            );
+            self.error(values, "vip", text);
+        }
+        self.ranges(values, vip, before);
+        self.interfaces(values, vip);
+        let Some(pool) = self.pools.iter().find(|pool| pool.name == vip.pool) else { return };
+        if pool.backends.len() > SLOTS_MAX {
+            let text = format!(
+                "pool \"{}\" has {} backends; accepted here: at most {SLOTS_MAX}",
+                pool.name,
+                pool.backends.len()
+            );
+            self.error(values, "pool", text);
+        }
+        if let Some(wrong) = pool.backends.iter().find_map(|backend| unreachable(vip, backend)) {
+            self.error(values, "pool", wrong);
+        }
+        self.weights(values, vip, pool);
+        if vip.forward == Forward::Nat {
+            self.replies(values, vip, pool, before);
+        }
+    }
+
+    /// Ranges of one address and protocol are looked at one by one.
+    fn ranges(&mut self, values: &Values, vip: &VipConfig, before: &[VipConfig]) {
+        let ranged = |ports: Ports| !matches!(ports, Ports::One(_));
+        let alike = |other: &&VipConfig| {
+            let (one, other) = (&vip.vip, &other.vip);
+            (one.address, one.protocol) == (other.address, other.protocol) && ranged(other.ports)
+        };
+        if ranged(vip.vip.ports) && before.iter().filter(alike).count() == RANGES_MAX {
+            let text = format!(
+                "{RANGES_MAX} port ranges of this address and protocol are there already; accepted: no more"
+            );
+            self.error(values, "vip", text);
+        }
+    }
+
+    fn interfaces(&mut self, values: &Values, vip: &VipConfig) {
+        if vip.interfaces.is_empty() {
+            let text = "an empty list, so no packet arrives; accepted: at least one name".into();
+            self.error(values, "interface", text);
+        }
+        if vip.reply_interfaces.is_empty() {
+            return;
+        }
+        if vip.forward != Forward::Nat {
+            let text = "has no effect: only nat sees replies".into();
+            self.warning(values, "reply-interface", text);
+        }
+        if let Some(both) = vip.reply_interfaces.iter().find(|name| vip.interfaces.contains(name)) {
+            let text = format!("\"{both}\" has no effect here: `interface` names it");
+            self.warning(values, "reply-interface", text);
+        }
+    }
+
+    fn weights(&mut self, values: &Values, vip: &VipConfig, pool: &PoolConfig) {
+        let weighted = match vip.scheduler {
+            SchedulerKind::RoundRobin => "weighted-round-robin",
+            SchedulerKind::LeastConnection => "weighted-least-connection",
+            _ => return,
+        };
+        if let Some(backend) = pool.backends.iter().find(|backend| backend.weight.get() > 1) {
+            let text =
+                format!("ignores weights, and backend `{}` has one; use {weighted}", backend.name);
+            self.warning(values, "scheduler", text);
+        }
+    }
+
+    /// The source of a reply has to tell its VIP.
+    fn replies(
+        &mut self,
+        values: &Values,
+        vip: &VipConfig,
+        pool: &PoolConfig,
+        before: &[VipConfig],
+    ) {
+        for backend in &pool.backends {
+            let (first, last) = match vip.vip.ports {
+                Ports::One(_) => (backend.address.port(), backend.address.port()),
+                _ => vip.vip.ports.bounds(),
+            };
+            let known =
+                self.translated.entry((backend.address.ip(), vip.vip.protocol)).or_default();
+            let clash = known
+                .iter()
+                .find(|(a, z, place)| *a <= last && first <= *z && before.get(*place).is_some());
+            if let Some((.., place)) = clash.copied() {
+                let text = format!(
+                    "backend `{}` serves \"{}\", on line {}, by nat too, so its replies could be either's; accepted: \
+                     another port of it, or another `forward`",
+                    backend.name, before[place].vip, self.lines[place]
+                );
+                self.error(values, "pool", text);
+                return;
+            }
+            known.push((first, last, before.len()));
+        }
+    }
+
+    fn sizes(&mut self, table: &Values, flows: &FlowsConfig, vips: &[VipConfig]) {
+        let needed = vips.len();
+        if needed > flows.vips_max as usize {
+            let text = format!("{}, but there are {needed} [[packet]] tables", flows.vips_max);
+            self.error(table, "vips-max", text + "; accepted: as many or more");
+        }
+        let backends = |vip: &VipConfig| {
+            let pool = self.pools.iter().find(|pool| pool.name == vip.pool);
+            pool.map_or(0, |pool| pool.backends.len())
+        };
+        let needed: usize = vips.iter().map(backends).sum();
+        if needed > flows.backends_max as usize {
+            let text = format!(
+                "{}, but the pools of all [[packet]] tables have {needed} backends; accepted: as many or more",
+                flows.backends_max
+            );
+            self.error(table, "backends-max", text);
+        }
+        if flows.pins_max > flows.flows_max {
+            let option = if table.given("pins-max") { "pins-max" } else { "max" };
+            let text = format!(
+                "`pins-max` ({}) is above `max` ({}), and no more flows than that are known",
+                flows.pins_max, flows.flows_max
+            );
+            self.warning(table, option, text);
+        }
+    }
+}
+
+/// Why packets of a VIP would not arrive at a backend.
+fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
+    let BackendConfig { name, address, .. } = backend;
+    let by = match vip.forward {
+        Forward::Nat => "nat",
+        Forward::Tunnel => "tunnel",
+        Forward::Gue => "gue",
+        Forward::DirectRouting => "direct-routing",
+    };
+    let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
+    if rewrites_address && address.is_ipv4() != vip.vip.address.is_ipv4() {
+        return Some(format!(
+            "backend `{name}` is {} and the VIP {}, which {by} cannot join; accepted: backends of the VIP's family, or \
+             forward = \"tunnel\"",
+            family(*address),
+            family(SocketAddr::new(vip.vip.address, 0))
+        ));
+    }
+    match vip.vip.ports {
+        Ports::One(port) if vip.forward != Forward::Nat && address.port() != port => Some(format!(
+            "backend `{name}` has port {} and the VIP {port}, and {by} leaves ports as they are; accepted: the VIP's \
+             port, or forward = \"nat\"",
+            address.port()
+        )),
+        _ => None,
+    }
+}
+
+fn family(address: SocketAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}

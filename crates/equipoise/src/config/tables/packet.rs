@@ -1,0 +1,258 @@
+//! The packet level's options.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use equipoise_core::SchedulerKind;
+use equipoise_packet::abi::{FlowKey, Forward};
+use equipoise_packet::config::{FleetSecret, Prefix};
+use equipoise_packet::{OnDown, VipId};
+
+use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
+use super::{DAY, NAME, ms, secs};
+
+/// The longest name of an interface that the kernel takes: `IFNAMSIZ` less its closing NUL.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+pub(super) static PACKET: Table = Table {
+    title: "[[packet]]",
+    help: "A VIP of the packet level: an address whose packets are forwarded by an XDP program, flow by flow. One table for each. Needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON) and Linux 6.1.",
+    options: &[
+        Opt::required("vip", Kind::Text(&VIP), "What clients reach. No two may overlap."),
+        Opt::required(
+            "interface",
+            Kind::Texts(&INTERFACE),
+            "Where its packets arrive. An interface that is not there yet is awaited.",
+        ),
+        Opt::optional(
+            "reply-interface",
+            Kind::Texts(&INTERFACE),
+            "replies arrive on `interface`",
+            "nat: where replies of backends arrive, if not on `interface`.",
+        ),
+        Opt::required("forward", Kind::Choice(&FORWARD), "How packets reach the backends."),
+        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool that serves it."),
+        Opt::default(
+            "scheduler",
+            Kind::Choice(&PACKET_SCHEDULER),
+            "\"maglev\"",
+            "How a new flow's backend is picked. The pool's own `scheduler` is for front doors.",
+        ),
+        Opt::default("key", Kind::Choice(&FLOW_KEY), "\"five-tuple\"", "What identifies a flow."),
+        Opt::default(
+            "when-down",
+            Kind::Choice(&WHEN_DOWN),
+            "\"move\"",
+            "What becomes of the flows of a backend whose health checks fail.",
+        ),
+    ],
+};
+
+pub(super) static FLOWS: Table = Table {
+    title: "[flows]",
+    help: "The packet level's flows, and what holds for all its VIPs. Sizes are fixed while a program is loaded: changing one takes a restart.",
+    options: &[
+        Opt::default(
+            "max",
+            Kind::Count(1024, 1 << 26),
+            "1048576",
+            "Flows that are remembered, 16 bytes each. Beyond it new ones go by the tables alone, counted as `registry-full`.",
+        ),
+        Opt::default(
+            "pins-max",
+            Kind::Count(1024, 1 << 26),
+            "262144",
+            "Flows whose backend is not what their VIP's table says: those of a pool that changed, and those of schedulers that take turns. About 10 bytes each.",
+        ),
+        Opt::default(
+            "pending-max",
+            Kind::Count(1 << 15, 1 << 24),
+            "65536",
+            "Flows that the program records itself, while they open or while a pool changes.",
+        ),
+        Opt::default(
+            "vips-max",
+            Kind::Count(1, 1024),
+            "16",
+            "VIPs that a reload may grow to. About 800 KB each.",
+        ),
+        Opt::default(
+            "backends-max",
+            Kind::Count(1, 16_384),
+            "1024",
+            "Backends of all VIPs together that a reload may grow to, draining ones included.",
+        ),
+        Opt::default(
+            "tcp-timeout",
+            Kind::Duration(secs(20), DAY),
+            "\"15m\"",
+            "A TCP flow without packets is forgotten after this long.",
+        ),
+        Opt::default(
+            "closing-timeout",
+            Kind::Duration(secs(10), DAY),
+            "\"2m\"",
+            "The same after a FIN.",
+        ),
+        Opt::default(
+            "reset-timeout",
+            Kind::Duration(secs(1), DAY),
+            "\"10s\"",
+            "The same after an RST.",
+        ),
+        Opt::default(
+            "udp-timeout",
+            Kind::Duration(secs(20), DAY),
+            "\"5m\"",
+            "A UDP flow without packets is forgotten after this long.",
+        ),
+        Opt::default(
+            "opening-timeout",
+            Kind::Duration(secs(1), secs(600)),
+            "\"5s\"",
+            "A TCP flow of which only the SYN was seen is forgotten after this long.",
+        ),
+        Opt::default(
+            "transition",
+            Kind::Duration(ms(100), secs(60)),
+            "\"1s\"",
+            "A change of a pool takes this long: long enough for handshakes that began before it to end.",
+        ),
+        Opt::optional(
+            "seed",
+            Kind::Text(&SECRET),
+            "`seed-file`, or one of this machine's own",
+            "A secret that the balancers of a fleet share, so that each sends a flow to the same backend.",
+        ),
+        Opt::optional(
+            "seed-file",
+            Kind::Text(&FILE_PATH),
+            "`seed`, or one of this machine's own",
+            "A file with that secret in it.",
+        ),
+        Opt::default(
+            "tunnel-source",
+            Kind::Text(&PREFIX4),
+            "\"172.16.0.0/16\"",
+            "Source of outer IPv4 packets. The bits behind the length follow the flow, so that backends spread flows over their receive queues; with /32 there are none.",
+        ),
+        Opt::default(
+            "tunnel-source6",
+            Kind::Text(&PREFIX6),
+            "\"100::/64\"",
+            "Source of outer IPv6 packets: the first 64 bits. The last 32 follow the flow.",
+        ),
+        Opt::default(
+            "gue-port",
+            Kind::Count(1, 65_535),
+            "6080",
+            "UDP destination port of `forward = \"gue\"`.",
+        ),
+        Opt::default(
+            "echo-limit",
+            Kind::Count(0, 10_000_000),
+            "1000",
+            "ICMP echo requests to VIPs that each CPU answers a second.",
+        ),
+        Opt::default(
+            "too-big-limit",
+            Kind::Count(0, 10_000_000),
+            "1000",
+            "ICMP messages \"too big\" that each CPU sends a second.",
+        ),
+    ],
+};
+
+/// `[[packet]] forward`.
+pub(crate) static FORWARD: Choices<Forward> = Choices(&[
+    (
+        "nat",
+        Forward::Nat,
+        "the destination is rewritten; replies have to come back through this machine",
+    ),
+    (
+        "tunnel",
+        Forward::Tunnel,
+        "IP in IP (IPIP, IP6IP6, 6in4, 4in6); the backend has the VIP and answers clients itself",
+    ),
+    ("gue", Forward::Gue, "the same in UDP (Generic UDP Encapsulation)"),
+    (
+        "direct-routing",
+        Forward::DirectRouting,
+        "only the MAC address is rewritten: backends on the same link that have the VIP and answer clients themselves",
+    ),
+]);
+
+/// `[[packet]] scheduler`.
+pub(crate) static PACKET_SCHEDULER: Choices<SchedulerKind> = Choices(&[
+    (
+        "maglev",
+        SchedulerKind::Maglev,
+        "a hash of the flow by weight; every balancer of a fleet gives the same answer",
+    ),
+    ("weighted-random", SchedulerKind::WeightedRandom, "the same, in exact proportion to weight"),
+    ("round-robin", SchedulerKind::RoundRobin, "each in turn, whatever its weight"),
+    ("weighted-round-robin", SchedulerKind::WeightedRoundRobin, "turns in proportion to weight"),
+    ("least-connection", SchedulerKind::LeastConnection, "fewest flows, whatever its weight"),
+    (
+        "weighted-least-connection",
+        SchedulerKind::WeightedLeastConnection,
+        "fewest flows for its weight",
+    ),
+]);
+
+/// `[[packet]] key`.
+pub(crate) static FLOW_KEY: Choices<FlowKey> = Choices(&[
+    ("five-tuple", FlowKey::FiveTuple, "addresses, ports and protocol: a connection"),
+    (
+        "source-address",
+        FlowKey::SourceAddress,
+        "the client's address: all its connections have one backend",
+    ),
+    ("source-mac", FlowKey::SourceMac, "the sender's MAC address: a device on the same link"),
+]);
+
+/// `[[packet]] when-down`.
+pub(crate) static WHEN_DOWN: Choices<OnDown> = Choices(&[
+    ("move", OnDown::Move, "they go to another backend"),
+    ("keep", OnDown::Keep, "they stay until they end; it gets no new ones"),
+]);
+
+static VIP: Form = Form {
+    noun: "a VIP",
+    accepted: "IP:PORT/PROTOCOL with tcp or udp, such as \"192.0.2.10:443/tcp\" or \"[2001:db8::1]:53/udp\"; PORT may be a range (\"8000-8999\") or \"*\", and IP neither loopback nor multicast",
+    fits: reads_as::<VipId>,
+};
+
+static INTERFACE: Form = Form {
+    noun: "the name of an interface",
+    accepted: "1 to 15 characters without white space, `/` or `:`, such as \"eth0\"",
+    fits: |text| {
+        (1..=INTERFACE_BYTES_MAX).contains(&text.len())
+            && ![".", ".."].contains(&text)
+            && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':')
+    },
+};
+
+static SECRET: Form = Form {
+    noun: "a secret",
+    accepted: "16 characters or more, such as those of `openssl rand -hex 16`",
+    fits: |text| FleetSecret::new(text).is_some(),
+};
+
+static FILE_PATH: Form = Form {
+    noun: "a path of a file",
+    accepted: "an absolute path, such as \"/etc/equipoise/seed\"",
+    fits: |text| text.starts_with('/') && !text.ends_with('/'),
+};
+
+static PREFIX4: Form = Form {
+    noun: "an IPv4 prefix",
+    accepted: "ADDRESS/LENGTH with zero bits behind the length, such as \"172.16.0.0/16\"",
+    fits: reads_as::<Prefix<Ipv4Addr>>,
+};
+
+static PREFIX6: Form = Form {
+    noun: "an IPv6 prefix of 64 bits",
+    accepted: "ADDRESS/64 with zero bits behind the length, such as \"100::/64\"",
+    fits: |text| text.parse::<Prefix<Ipv6Addr>>().is_ok_and(|prefix| prefix.len == 64),
+};

@@ -1,0 +1,141 @@
+//! The hosts of the demo, and what runs on them.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use equipoise_netns::{Guest, Host, Site, SiteShape};
+use rustix::process::Signal;
+
+use crate::demo::files::Folder;
+use crate::demo::packet::method;
+
+/// Where sample backends serve.
+pub(crate) const HTTP_PORT: u16 = 80;
+pub(crate) const LINES_PORT: u16 = 7000;
+
+/// How long anything may take before it has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+const BACKENDS: usize = 3;
+
+/// A site in which everything runs. Dropped, it is gone.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    balancer: Guest,
+    decapsulators: Vec<Guest>,
+    _servers: Vec<Guest>,
+    site: Site,
+    folder: Folder,
+}
+
+/// This program again. Not by its name: that may be another build meanwhile.
+const SELF: &str = "/proc/self/exe";
+
+impl Stage {
+    pub(crate) fn build() -> anyhow::Result<Stage> {
+        let folder = Folder::create().context("cannot make a folder for the demo's files")?;
+        let site = Site::new(SiteShape { backends: BACKENDS, two_arms: false })?;
+        let (mut servers, mut decapsulators) = (Vec::new(), Vec::new());
+        for (index, host) in site.backends.iter().enumerate() {
+            for address in method::ALL.iter().filter_map(method::Method::hidden_address) {
+                // An address that two rows share is given once.
+                if !host.ip("addr show dev lo")?.contains(&format!(" {address}/")) {
+                    host.hidden_address(address)?;
+                }
+            }
+            let name = format!("backend-{}", index + 1);
+            let (http, lines) = (HTTP_PORT.to_string(), LINES_PORT.to_string());
+            let ports = ["--listen", "::", "--http", &http, "--tcp", &lines, "--delay", "5ms"];
+            let server = [&["sample-backend", "--name", &name], &ports[..]].concat();
+            servers.push(start(host, &server, "ready")?);
+            decapsulators.push(start(host, &["decap", "--interface", "eth0"], "ready")?);
+        }
+        folder.write_config(&config(&site, &folder))?;
+        let file = folder.config().display().to_string();
+        let balancer = start(&site.balancer, &["run", &file], " ready ")?;
+        Ok(Stage { balancer, decapsulators, _servers: servers, site, folder })
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Who is where.
+    pub(crate) fn map(&self) -> String {
+        let site = &self.site;
+        let mut text = format!(
+            "equipoise balances at the packet level, between hosts made of network namespaces:\n\n  \
+             client {} --- router ---+--- balancer  {}   (pid {})",
+            site.client_address(false),
+            site.balancer_address(false),
+            self.balancer.pid(),
+        );
+        let indent = format!("\n{:width$}", "", width = 30 + "198.51.100.2".len());
+        for index in 0..site.backends.len() {
+            let address = site.backend_address(index, false);
+            text += &format!("{indent}+--- backend-{} {address}", index + 1);
+        }
+        text + "\n\nEvery host has an IPv6 address too. The router sends all VIPs to the balancer."
+    }
+
+    /// `curl` on the client.
+    pub(crate) fn curl(&self, url: &str) -> anyhow::Result<String> {
+        let seconds = PATIENCE.as_secs().to_string();
+        let options = ["-q", "-sS", "--fail", "--noproxy", "*", "--max-time", &seconds, url];
+        Ok(self.site.client.run("curl", &options)?)
+    }
+
+    /// This program's command line against the balancer.
+    pub(crate) fn command(&self, words: &[&str]) -> anyhow::Result<String> {
+        let socket = self.folder.socket().display().to_string();
+        Ok(self.site.balancer.run(SELF, &[words, &["--api", &socket]].concat())?)
+    }
+
+    pub(crate) fn status(&self) -> anyhow::Result<String> {
+        self.command(&["status"])
+    }
+
+    /// Ends balancer and decapsulators as an operator does; gives what the latter have counted.
+    pub(crate) fn stop(mut self) -> anyhow::Result<String> {
+        let mut text = String::new();
+        for (index, guest) in self.decapsulators.iter_mut().enumerate() {
+            stop(guest).with_context(|| format!("decap of backend-{}", index + 1))?;
+            let printed = guest.printed();
+            let counted = printed.lines().skip_while(|line| !line.contains("ready")).skip(1);
+            text += &format!("backend-{}: {}\n", index + 1, counted.collect::<Vec<_>>().join("; "));
+        }
+        stop(&mut self.balancer).context("the balancer")?;
+        Ok(text)
+    }
+}
+
+fn config(site: &Site, folder: &Folder) -> String {
+    let mut text = format!(
+        "# The configuration of `equipoise demo packet`.\n\n[instance]\nname = \"demo\"\n\n\
+         [api]\nsocket = {:?}\n\n[flows]\nmax = 65536\npins-max = 16384\n",
+        folder.socket().display().to_string()
+    );
+    for method in &method::ALL {
+        text += &method.config(site);
+    }
+    text + &method::TUNNELLED.lines_config(site)
+}
+
+/// Starts this program on a host, and waits until it says that it is ready.
+fn start(host: &Host, arguments: &[&str], ready: &str) -> anyhow::Result<Guest> {
+    let guest = host.start(SELF, arguments)?;
+    let word = arguments.first().copied().unwrap_or_default();
+    let waited = guest.wait_for(PATIENCE, |printed| printed.contains(ready).then_some(()));
+    waited.map_err(|printed| {
+        anyhow!("`equipoise {word}` on {} is not ready; it printed:\n{printed}", host.name())
+    })?;
+    Ok(guest)
+}
+
+/// As an operator stops it; what it printed is whole afterwards.
+fn stop(guest: &mut Guest) -> anyhow::Result<()> {
+    guest.signal(Signal::TERM);
+    let status = guest.wait()?;
+    anyhow::ensure!(status.success(), "ended with {status}; it printed:\n{}", guest.printed());
+    Ok(())
+}

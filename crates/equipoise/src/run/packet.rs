@@ -1,0 +1,193 @@
+//! The packet level of a running process: an engine while there are VIPs, and what it is told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use equipoise_core::{AdminState, Generation, Health, Weight};
+use equipoise_packet::abi::Forward;
+use equipoise_packet::config::{PacketConfig, VipConfig};
+use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, Wanted, sweep};
+use equipoise_packet::{BackendId, BackendSpec, Ports, Snapshot, VipSpec};
+use equipoise_session::config::{BackendConfig, PoolConfig};
+use equipoise_session::registry::{BackendState, PoolState};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+/// What is wanted of the packet level: its tables of the file, and the pools that they name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PacketWish {
+    pub(crate) config: PacketConfig,
+    pub(crate) pools: Vec<PoolConfig>,
+}
+
+/// The packet level, if it runs.
+pub(crate) struct PacketPlane {
+    instance: Arc<str>,
+    run_folder: PathBuf,
+    leave: Leave,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    engine: Option<Arc<Engine>>,
+    wish: PacketWish,
+    generation: Generation,
+    /// The states of pools that the engine went by last.
+    told: Option<Wanted>,
+}
+
+impl PacketPlane {
+    /// Nothing runs yet. `leave`: what becomes of the program when the process stops.
+    pub(crate) fn new(instance: Arc<str>, run_folder: PathBuf, leave: Leave) -> PacketPlane {
+        PacketPlane { instance, run_folder, leave, state: Mutex::default() }
+    }
+
+    /// Goes over to another configuration, whole or not at all: starts the engine with the first VIP, stops it with
+    /// the last one.
+    pub(crate) async fn follow(&self, wish: PacketWish, pools: &[PoolState]) -> anyhow::Result<()> {
+        let mut state = self.state.lock().await;
+        if wish.config.vips.is_empty() {
+            state.wish = wish;
+            return self.end(&mut state).await;
+        }
+        let wanted = state.wanted(&wish, pools);
+        match &state.engine {
+            Some(engine) => tell(engine, wanted.clone()).await?,
+            None => {
+                let options = EngineOptions {
+                    instance: Arc::clone(&self.instance),
+                    flows: wish.config.flows.clone(),
+                    run_folder: self.run_folder.clone(),
+                };
+                let first = wanted.clone();
+                let started = spawn_blocking(move || Engine::start(options, first)).await?;
+                state.engine = Some(Arc::new(started.context("cannot start the packet level")?));
+            }
+        }
+        state.wish = wish;
+        state.told = Some(wanted);
+        Ok(())
+    }
+
+    /// Tells the engine how pools are now, if that is another way than before.
+    pub(crate) async fn sync(&self, pools: &[PoolState]) {
+        let mut state = self.state.lock().await;
+        let Some(engine) = state.engine.clone() else { return };
+        let wish = state.wish.clone();
+        let wanted = state.wanted(&wish, pools);
+        let same = state.told.as_ref().is_some_and(|told| {
+            told.snapshot.vips == wanted.snapshot.vips && told.interfaces == wanted.interfaces
+        });
+        if same {
+            return;
+        }
+        match tell(&engine, wanted.clone()).await {
+            Ok(()) => state.told = Some(wanted),
+            Err(error) => tracing::error!("a change did not reach the packet level: {error:#}"),
+        }
+    }
+
+    /// The engine, if one runs, and what it was told to do.
+    pub(crate) async fn running(&self) -> Option<(Arc<Engine>, PacketWish)> {
+        let state = self.state.lock().await;
+        state.engine.clone().map(|engine| (engine, state.wish.clone()))
+    }
+
+    /// Ends it as the command line says.
+    pub(crate) async fn stop(&self) {
+        let engine = self.state.lock().await.engine.take();
+        if let Some(engine) = engine {
+            stop(engine, self.leave).await;
+        }
+    }
+
+    /// There are no VIPs any more, or there never were.
+    async fn end(&self, state: &mut State) -> anyhow::Result<()> {
+        state.told = None;
+        if let Some(engine) = state.engine.take() {
+            stop(engine, Leave::Nothing).await;
+            return Ok(());
+        }
+        let (instance, run_folder) = (Arc::clone(&self.instance), self.run_folder.clone());
+        for interface in spawn_blocking(move || sweep(&instance, &run_folder)).await? {
+            tracing::info!("packet: interface {interface}: detached what an earlier process left");
+        }
+        Ok(())
+    }
+}
+
+async fn tell(engine: &Arc<Engine>, wanted: Wanted) -> anyhow::Result<()> {
+    let engine = Arc::clone(engine);
+    spawn_blocking(move || engine.apply(wanted)).await??.context("the packet level stays as it is")
+}
+
+async fn stop(engine: Arc<Engine>, leave: Leave) {
+    let stopped = spawn_blocking(move || engine.stop(leave)).await;
+    if let Err(error) = stopped {
+        tracing::error!("the packet level did not stop in order: {error}");
+    }
+}
+
+impl State {
+    fn wanted(&mut self, wish: &PacketWish, pools: &[PoolState]) -> Wanted {
+        self.generation = self.generation.next().max(unix_microseconds());
+        let vips = wish.config.vips.iter().map(|vip| spec(vip, &wish.pools, pools));
+        Wanted {
+            snapshot: Snapshot { generation: self.generation, vips: vips.collect() },
+            interfaces: interfaces(&wish.config.vips),
+        }
+    }
+}
+
+/// Generations rise from one process to the next: the later one takes over the tables of the earlier.
+fn unix_microseconds() -> Generation {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Generation(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn interfaces(vips: &[VipConfig]) -> BTreeMap<Arc<str>, Role> {
+    let replies = vips.iter().filter(|vip| vip.forward == Forward::Nat);
+    let replies = replies.flat_map(|vip| &vip.reply_interfaces).map(|name| (name, Role::Replies));
+    let clients = vips.iter().flat_map(|vip| &vip.interfaces).map(|name| (name, Role::Clients));
+    // The later of two entries holds: whoever sees clients sees replies too.
+    replies.chain(clients).map(|(name, role)| (Arc::clone(name), role)).collect()
+}
+
+fn spec(vip: &VipConfig, pools: &[PoolConfig], states: &[PoolState]) -> VipSpec {
+    let state = states.iter().find(|state| state.name == vip.pool);
+    let by_address: HashMap<SocketAddr, &BackendState> =
+        state.into_iter().flat_map(|pool| &pool.backends).map(|b| (b.address, b)).collect();
+    let pool = pools.iter().find(|pool| pool.name == vip.pool);
+    let backends = pool.into_iter().flat_map(|pool| &pool.backends);
+    VipSpec {
+        address: vip.vip.address,
+        ports: vip.vip.ports,
+        protocol: vip.vip.protocol,
+        forward: vip.forward,
+        key: vip.key,
+        scheduler: vip.scheduler,
+        backends: backends.map(|b| backend(vip, b, by_address.get(&b.address).copied())).collect(),
+    }
+}
+
+fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>) -> BackendSpec {
+    let unknown = (config.weight, AdminState::Up, Health::Unknown);
+    let (weight, admin, health): (Weight, _, _) =
+        state.map_or(unknown, |state| (state.weight, state.admin, state.health));
+    let BackendId { address, port } = id(vip, config);
+    BackendSpec { address, port, weight, admin, health, on_down: vip.when_down }
+}
+
+/// What the packet level calls a backend of a VIP's pool: only nat changes ports, and only of VIPs with one port.
+pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
+    let translated = vip.forward == Forward::Nat && matches!(vip.vip.ports, Ports::One(_));
+    BackendId { address: backend.address.ip(), port: translated.then(|| backend.address.port()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use std::path::Path;
+
+use super::*;
+use crate::config::{Surroundings, parse};
+
+fn wish(text: &str) -> PacketWish {
+    let around = Surroundings {
+        host_name: "h".into(),
+        api_socket: "/s".into(),
+        resolve: &|_| Err(std::io::Error::other("no name is resolved here")),
+        read: &|_| Err(std::io::Error::other("no file is read here")),
+    };
+    let loaded = parse(text, Path::new("f"), &around).unwrap();
+    PacketWish { config: loaded.config.packet, pools: loaded.config.session.pools }
+}
+
+const FILE: &str = r#"
+[[pool]]
+name = "web"
+backends = ["10.0.0.1:8080", { address = "10.0.0.2:8080", weight = 5 }]
+[[packet]]
+vip = "192.0.2.1:80/tcp"
+interface = ["eth0", "eth1"]
+reply-interface = ["eth1", "eth2"]
+forward = "nat"
+pool = "web"
+[[packet]]
+vip = "192.0.2.2:*/tcp"
+interface = "eth2"
+forward = "tunnel"
+pool = "web"
+when-down = "keep"
+"#;
+
+#[test]
+fn a_vip_has_the_backends_of_its_pool_as_they_are_seen() {
+    let mut state = State::default();
+    let seen = BackendState {
+        name: "b".into(),
+        address: "10.0.0.1:8080".parse().unwrap(),
+        weight: Weight::new(7).unwrap(),
+        admin: AdminState::Drain,
+        health: Health::Unhealthy,
+    };
+    let pools = [PoolState { name: "web".into(), backends: vec![seen] }];
+    let wanted = state.wanted(&wish(FILE), &pools);
+    let [nat, tunnel] = &wanted.snapshot.vips[..] else { panic!("{wanted:?}") };
+    let [first, second] = &nat.backends[..] else { panic!("{nat:?}") };
+    assert_eq!((first.port, first.weight.get()), (Some(8080), 7));
+    assert_eq!((first.admin, first.health), (AdminState::Drain, Health::Unhealthy));
+    assert_eq!((second.weight.get(), second.health), (5, Health::Unknown));
+    assert_eq!(tunnel.backends[0].port, None);
+    assert_eq!(tunnel.backends[0].on_down, equipoise_packet::OnDown::Keep);
+}
+
+#[test]
+fn an_interface_that_clients_come_by_sees_replies_too() {
+    let wanted = State::default().wanted(&wish(FILE), &[]);
+    let roles: Vec<_> = wanted.interfaces.iter().map(|(name, role)| (&**name, *role)).collect();
+    assert_eq!(roles, [("eth0", Role::Clients), ("eth1", Role::Clients), ("eth2", Role::Clients)]);
+    let only = FILE.replace("interface = \"eth2\"", "interface = \"eth0\"");
+    let wanted = State::default().wanted(&wish(&only), &[]);
+    assert_eq!(wanted.interfaces.get("eth2"), Some(&Role::Replies));
+}
+
+#[test]
+fn generations_rise() {
+    let (mut state, wish) = (State::default(), wish(FILE));
+    let first = state.wanted(&wish, &[]).snapshot.generation;
+    assert!(first > Generation(1 << 40));
+    assert!(state.wanted(&wish, &[]).snapshot.generation > first);
+}

@@ -1,0 +1,257 @@
+//! What the API asks of the packet level.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use equipoise_api::OperateError;
+use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins};
+use equipoise_packet::abi::FlowKey;
+use equipoise_packet::config::VipConfig;
+use equipoise_packet::control::{FlowId, PinError, RegisteredPin};
+use equipoise_packet::engine::{Engine, Stopped};
+use equipoise_packet::{BackendId, Ports, VipId};
+use tokio::task::spawn_blocking;
+
+use super::operator::Control;
+use super::packet::{PacketWish, id};
+use super::packet_reading;
+
+type Running = (Arc<Engine>, PacketWish);
+
+/// Asks the engine's thread, which may have something longer to do.
+async fn ask<R: Send + 'static>(
+    engine: &Arc<Engine>,
+    question: impl FnOnce(&Engine) -> Result<R, Stopped> + Send + 'static,
+) -> Result<R, OperateError> {
+    let engine = Arc::clone(engine);
+    let answer = spawn_blocking(move || question(&engine)).await;
+    answer.map_err(|_| OperateError::Stopping)?.map_err(|Stopped| OperateError::Stopping)
+}
+
+fn refused(text: String) -> OperateError {
+    OperateError::Refused(text)
+}
+
+impl Control {
+    async fn packet_level(&self) -> Result<Running, OperateError> {
+        self.packet().running().await.ok_or(OperateError::NoPacketLevel)
+    }
+
+    /// How the packet level is; `None` without one.
+    pub(crate) async fn packet_status(&self) -> Option<PacketStatus> {
+        let (engine, wish) = self.packet().running().await?;
+        let status = ask(&engine, Engine::status).await.ok()?;
+        Some(packet_reading::status(&status, &wish, Instant::now()))
+    }
+
+    pub(super) async fn flow(&self, question: &FlowQuestion) -> Result<FlowAnswer, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let source: SocketAddr = question.source.parse().map_err(|_| {
+            refused(format!(
+                "`{}` is not a client's address and port; accepted: IP:PORT, such as 198.51.100.7:40000",
+                question.source
+            ))
+        })?;
+        let to = vip_of(&question.vip)?;
+        let Ports::One(port) = to.ports else {
+            let text =
+                "a flow has one port; accepted: IP:PORT/PROTOCOL, such as 192.0.2.10:443/tcp";
+            return Err(refused(format!("`{}`: {text}", question.vip)));
+        };
+        if source.is_ipv4() != to.address.is_ipv4() {
+            let text = "are of two IP families";
+            return Err(refused(format!("`{source}` and `{}` {text}", question.vip)));
+        }
+        let mac = question.mac.as_deref().map(mac_of).transpose()?;
+        let destination = SocketAddr::new(to.address, port);
+        let explained =
+            ask(&engine, move |e| e.explain(source, destination, to.protocol, mac)).await?;
+        Ok(packet_reading::answer(&explained, &wish))
+    }
+
+    pub(super) async fn all_pins(&self) -> Result<Pins, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let mut pins = ask(&engine, Engine::pins).await?;
+        pins.sort_by_key(|pin| (pin.vip, pin.flow));
+        Ok(Pins { pins: pins.iter().map(|pin| shown(pin, &wish)).collect() })
+    }
+
+    /// Makes a pin, or moves one that is there.
+    pub(super) async fn set_pin(&self, pin: &Pin, there: bool) -> Result<Pin, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let vip = configured(&pin.vip, &wish)?;
+        let flow = flow_of(&pin.flow, vip)?;
+        let backend = backend_of(&pin.backend, vip, &wish)?;
+        let id = vip.vip;
+        let set = move |engine: &Engine| {
+            if there { engine.move_pin(id, flow, backend) } else { engine.pin(id, flow, backend) }
+        };
+        ask(&engine, set).await?.map_err(|error| pin_refused(&error))?;
+        let pins = ask(&engine, Engine::pins).await?;
+        let made = pins.iter().find(|pin| pin.vip == id && pin.flow == flow);
+        made.map(|pin| shown(pin, &wish)).ok_or(OperateError::Stopping)
+    }
+
+    pub(super) async fn drop_pin(&self, key: &PinKey) -> Result<Pins, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let vip = configured(&key.vip, &wish)?;
+        let flow = flow_of(&key.flow, vip)?;
+        let id = vip.vip;
+        let gone = ask(&engine, move |engine| engine.unpin(id, flow)).await?;
+        gone.map_err(|error| pin_refused(&error))?;
+        self.all_pins().await
+    }
+}
+
+fn pin_refused(error: &PinError) -> OperateError {
+    match error {
+        PinError::Vip(_) | PinError::Backend { .. } | PinError::Unknown(_) => {
+            OperateError::NotFound(error.to_string())
+        }
+        _ => refused(error.to_string()),
+    }
+}
+
+fn vip_of(text: &str) -> Result<VipId, OperateError> {
+    text.parse().map_err(|error| refused(format!("`{text}`: {error}")))
+}
+
+fn configured<'w>(text: &str, wish: &'w PacketWish) -> Result<&'w VipConfig, OperateError> {
+    let vip = vip_of(text)?;
+    wish.config.vips.iter().find(|config| config.vip == vip).ok_or_else(|| {
+        let known: Vec<_> = wish.config.vips.iter().map(|vip| format!("`{}`", vip.vip)).collect();
+        OperateError::NotFound(format!("there is no VIP `{vip}`; there are {}", known.join(", ")))
+    })
+}
+
+fn backend_of(text: &str, vip: &VipConfig, wish: &PacketWish) -> Result<BackendId, OperateError> {
+    let pool = wish.pools.iter().find(|pool| pool.name == vip.pool);
+    let backends = pool.map(|pool| &pool.backends[..]).unwrap_or_default();
+    let called = |text: &str, name: &str, address: SocketAddr, id: BackendId| {
+        name == text || address.to_string() == text || id.to_string() == text
+    };
+    let text = text.strip_prefix(&format!("{}/", vip.pool)).unwrap_or(text);
+    let found = backends.iter().find(|b| called(text, &b.name, b.address, id(vip, b)));
+    found.map(|backend| id(vip, backend)).ok_or_else(|| {
+        let known: Vec<_> = backends.iter().map(|backend| format!("`{}`", backend.name)).collect();
+        OperateError::NotFound(format!(
+            "pool `{}` has no backend `{text}`; there are {}",
+            vip.pool,
+            known.join(", ")
+        ))
+    })
+}
+
+/// A flow as its VIP knows flows.
+fn flow_of(text: &str, vip: &VipConfig) -> Result<FlowId, OperateError> {
+    let wrong = |accepted: &str| {
+        let key = crate::config::key_word(vip.key);
+        refused(format!(
+            "`{text}` is not a flow of {}, which knows flows by {key}; accepted: {accepted}",
+            vip.vip
+        ))
+    };
+    match (vip.key, vip.vip.ports) {
+        (FlowKey::SourceAddress, _) => {
+            let address = text.parse::<IpAddr>();
+            address.map(FlowId::SourceAddress).map_err(|_| wrong("IP, such as 198.51.100.7"))
+        }
+        (FlowKey::SourceMac, _) => mac_of(text).map(FlowId::SourceMac),
+        (FlowKey::FiveTuple, Ports::One(port)) => {
+            let client = text.parse().map_err(|_| wrong("IP:PORT, such as 198.51.100.7:40000"))?;
+            Ok(FlowId::FiveTuple(client, SocketAddr::new(vip.vip.address, port)))
+        }
+        (FlowKey::FiveTuple, _) => {
+            let accepted = "IP:PORT/PORT, the client's address and port and the VIP's port, such as \
+                            198.51.100.7:40000/8080";
+            let (client, port) = text.rsplit_once('/').ok_or_else(|| wrong(accepted))?;
+            let client = client.parse().map_err(|_| wrong(accepted))?;
+            let port = port.parse().map_err(|_| wrong(accepted))?;
+            Ok(FlowId::FiveTuple(client, SocketAddr::new(vip.vip.address, port)))
+        }
+    }
+}
+
+fn mac_of(text: &str) -> Result<[u8; 6], OperateError> {
+    let wrong =
+        || refused(format!("`{text}` is not a MAC address; accepted: such as 02:00:00:00:00:01"));
+    let bytes: Option<Vec<u8>> = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2))
+        .collect();
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)
+}
+
+fn shown(pin: &RegisteredPin, wish: &PacketWish) -> Pin {
+    let flow = match pin.flow {
+        FlowId::FiveTuple(client, to) => match pin.vip.ports {
+            Ports::One(_) => client.to_string(),
+            _ => format!("{client}/{}", to.port()),
+        },
+        FlowId::SourceAddress(address) => address.to_string(),
+        FlowId::SourceMac(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
+    };
+    Pin {
+        vip: pin.vip.to_string(),
+        flow,
+        backend: packet_reading::backend_name(&pin.backend, &pin.vip, wish),
+        in_force: pin.in_force,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equipoise_packet::OnDown;
+    use equipoise_packet::abi::Forward;
+
+    use super::*;
+
+    fn vip(text: &str, key: FlowKey) -> VipConfig {
+        VipConfig {
+            vip: text.parse().unwrap(),
+            interfaces: vec!["eth0".into()],
+            reply_interfaces: Vec::new(),
+            forward: Forward::Tunnel,
+            pool: "p".into(),
+            scheduler: equipoise_core::SchedulerKind::Maglev,
+            key,
+            when_down: OnDown::Move,
+        }
+    }
+
+    #[test]
+    fn a_flow_is_read_as_it_is_shown() {
+        for (to, key, text) in [
+            ("192.0.2.1:80/tcp", FlowKey::FiveTuple, "198.51.100.7:40000"),
+            ("192.0.2.1:*/tcp", FlowKey::FiveTuple, "198.51.100.7:40000/8080"),
+            ("[2001:db8::1]:80/tcp", FlowKey::FiveTuple, "[2001:db8::7]:40000"),
+            ("192.0.2.1:80/tcp", FlowKey::SourceAddress, "198.51.100.7"),
+            ("192.0.2.1:80/tcp", FlowKey::SourceMac, "02:00:00:00:00:0a"),
+        ] {
+            let vip = vip(to, key);
+            let flow = flow_of(text, &vip).unwrap();
+            let backend = BackendId { address: "10.0.0.1".parse().unwrap(), port: None };
+            let pin = RegisteredPin { vip: vip.vip, flow, backend, in_force: true };
+            assert_eq!(shown(&pin, &PacketWish::default()).flow, text);
+        }
+    }
+
+    #[test]
+    fn a_flow_of_another_kind_says_what_its_vip_knows_flows_by() {
+        let error = flow_of("198.51.100.7", &vip("192.0.2.1:80/tcp", FlowKey::FiveTuple));
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "`198.51.100.7` is not a flow of 192.0.2.1:80/tcp, which knows flows by five-tuple; accepted: IP:PORT, such \
+             as 198.51.100.7:40000"
+        );
+        for (text, key) in [
+            ("198.51.100.7:40000/80", FlowKey::FiveTuple),
+            ("198.51.100.7:40000", FlowKey::SourceAddress),
+            ("02:00:00:00:00", FlowKey::SourceMac),
+            ("2:0:0:0:0:a", FlowKey::SourceMac),
+        ] {
+            assert!(flow_of(text, &vip("192.0.2.1:80/tcp", key)).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The packet level's words in those of the API.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use equipoise_api::wire::packet as wire;
+use equipoise_packet::abi::{How, REASONS};
+use equipoise_packet::config::VipConfig;
+use equipoise_packet::control::{BackendStatus, Phase, VipStatus};
+use equipoise_packet::engine::{EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role};
+use equipoise_packet::twin::{Decision, Verdict};
+use equipoise_packet::{BackendId, Reason, Standing, VipId};
+
+use super::packet::{PacketWish, id};
+use crate::config::{forward_word, key_word, packet_scheduler_word};
+
+/// Every way to a backend, by the name that status and metrics give it.
+const HOWS: [(How, &str); 6] = [
+    (How::Ring, "ring"),
+    (How::Pin, "pin"),
+    (How::Pending, "pending"),
+    (How::Turn, "turn"),
+    (How::Fallback, "fallback"),
+    (How::Fragment, "fragment"),
+];
+
+fn how_word(how: How) -> &'static str {
+    HOWS.iter().find(|(of, _)| *of == how).map_or("", |(_, word)| word)
+}
+
+/// Everything, with the reasons that never happened.
+pub(crate) fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::PacketStatus {
+    let control = &status.control;
+    let count = |number: usize| number as u64;
+    let (drops, notes) = reasons(&control.reasons);
+    wire::PacketStatus {
+        interfaces: status.interfaces.iter().map(interface).collect(),
+        vips: control.vips.iter().map(|status| vip(status, wish)).collect(),
+        flows: count(control.flows),
+        flows_max: count(control.flows_max),
+        flows_not_learnt_total: control.registry_full,
+        flows_moved_total: control.moved,
+        pins: count(control.pins),
+        pins_max: count(control.pins_max),
+        pins_full_total: control.pins_full,
+        pending: count(control.pending),
+        publications_total: control.publications,
+        published_seconds_ago: control
+            .published_at
+            .map(|at| now.saturating_duration_since(at).as_secs_f64()),
+        registry_bytes: count(control.registry_bytes),
+        kernel_bytes: status.kernel_bytes,
+        drops,
+        notes,
+    }
+}
+
+/// Leaves out what never happened, for people.
+pub(crate) fn without_zeros(status: &mut wire::PacketStatus) {
+    let mut counts = vec![&mut status.drops, &mut status.notes];
+    for vip in &mut status.vips {
+        counts.extend([&mut vip.decisions, &mut vip.drops, &mut vip.notes]);
+    }
+    counts.into_iter().for_each(|counts| counts.retain(|_, count| *count > 0));
+}
+
+fn interface(status: &InterfaceStatus) -> wire::InterfaceStatus {
+    let (state, detail) = match &status.state {
+        InterfaceState::Attached(mode) => (mode.name(), None),
+        InterfaceState::Absent => ("absent", None),
+        InterfaceState::Failed(why) => ("failed", Some(why.clone())),
+    };
+    let role = match status.role {
+        Role::Clients => "clients",
+        Role::Replies => "replies",
+    };
+    wire::InterfaceStatus {
+        name: status.name.to_string(),
+        role: role.into(),
+        state: state.into(),
+        detail,
+    }
+}
+
+fn reasons(counts: &[u64; REASONS]) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+    let counted = Reason::ALL.iter().map(|reason| (*reason, counts[*reason as usize]));
+    let (drops, notes): (Vec<_>, Vec<_>) = counted.partition(|(reason, _)| reason.is_drop());
+    let named = |counted: Vec<(Reason, u64)>| {
+        counted.into_iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+    };
+    (named(drops), named(notes))
+}
+
+fn vip(status: &VipStatus, wish: &PacketWish) -> wire::VipStatus {
+    let config = wish.config.vips.iter().find(|vip| vip.vip == status.vip);
+    let (drops, notes) = reasons(&status.reasons);
+    let decisions = HOWS.iter().map(|(how, word)| ((*word).to_owned(), status.hows[*how as usize]));
+    let word = |of: fn(&VipConfig) -> &'static str| config.map_or("", of).to_owned();
+    wire::VipStatus {
+        vip: status.vip.to_string(),
+        pool: config.map_or_else(String::new, |vip| vip.pool.to_string()),
+        forward: word(|vip| forward_word(vip.forward)),
+        scheduler: word(|vip| packet_scheduler_word(vip.scheduler)),
+        key: word(|vip| key_word(vip.key)),
+        phase: phase(status.phase).into(),
+        flows: status.flows as u64,
+        packets_total: status.packets,
+        bytes_total: status.bytes,
+        decisions: decisions.collect(),
+        drops,
+        notes,
+        backends: status.backends.iter().map(|b| backend(b, &status.vip, wish)).collect(),
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Steady => "steady",
+        Phase::Waiting => "waiting",
+        Phase::Transition => "transition",
+        Phase::Absorbing => "absorbing",
+    }
+}
+
+fn backend(status: &BackendStatus, vip: &VipId, wish: &PacketWish) -> wire::VipBackendStatus {
+    let state = match status.standing {
+        Standing::Eligible => "up",
+        Standing::Draining => "draining",
+        Standing::Gone => "gone",
+    };
+    wire::VipBackendStatus {
+        name: backend_name(&status.backend, vip, wish),
+        address: status.backend.to_string(),
+        state: state.into(),
+        listed: status.listed,
+        reachable: status.reachable,
+        flows: status.active.into(),
+        flows_closing: status.inactive.into(),
+        packets_total: status.packets,
+        bytes_total: status.bytes,
+    }
+}
+
+/// As its pool names it, or its address if it is not there any more.
+pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) -> String {
+    let config = wish.config.vips.iter().find(|config| config.vip == *vip);
+    let named = config.and_then(|config| {
+        let pool = wish.pools.iter().find(|pool| pool.name == config.pool)?;
+        pool.backends.iter().find(|candidate| id(config, candidate) == *backend)
+    });
+    named.map_or_else(|| backend.to_string(), |backend| backend.name.to_string())
+}
+
+/// Where a flow goes, in words.
+pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
+    let Explanation { decision, vip, registered } = explanation;
+    let config = vip.and_then(|id| wish.config.vips.iter().find(|config| config.vip == id));
+    let backend = backend_of(decision, config);
+    let name = |backend: &BackendId| vip.map(|vip| backend_name(backend, &vip, wish));
+    let (verdict, reason) = match decision.verdict {
+        Verdict::Pass => ("passed", None),
+        Verdict::Drop(reason) => ("dropped", Some(reason)),
+        _ => ("forwarded", None),
+    };
+    let pinned_to = registered.as_ref().and_then(|pin| name(&pin.backend));
+    let why = match (decision.verdict, vip, decision.how) {
+        (Verdict::Pass, None, _) => {
+            "no [[packet]] table has this address, port and protocol: the kernel gets it".to_owned()
+        }
+        (Verdict::Pass, Some(_), _) => "the VIP's tables are not published yet".to_owned(),
+        (Verdict::Drop(reason), ..) => dropped(reason),
+        (_, _, Some(how)) => forwarded(how, pinned_to.is_some(), config),
+        (_, _, None) => "it is answered on the spot".to_owned(),
+    };
+    wire::FlowAnswer {
+        verdict: verdict.into(),
+        vip: vip.map(|vip| vip.to_string()),
+        pool: config.map(|config| config.pool.to_string()),
+        backend: backend.as_ref().and_then(name),
+        address: backend.map(|backend| backend.to_string()),
+        by: decision.how.map(|how| how_word(how).to_owned()),
+        reason: reason.map(|reason| reason.name().to_owned()),
+        digest: decision.digest.map(|digest| format!("{:016x}", digest.0)),
+        pinned_to,
+        why,
+    }
+}
+
+fn backend_of(decision: &Decision, config: Option<&VipConfig>) -> Option<BackendId> {
+    let (_, backend) = decision.backend?;
+    let address = match backend.family {
+        4 => std::net::IpAddr::from(*backend.address.first_chunk::<4>()?),
+        _ => backend.address.into(),
+    };
+    let port = u16::from_be_bytes(backend.port);
+    let translated = config.is_some_and(|vip| vip.forward == equipoise_packet::abi::Forward::Nat);
+    Some(BackendId { address, port: (translated && port > 0).then_some(port) })
+}
+
+fn forwarded(how: How, registered: bool, config: Option<&VipConfig>) -> String {
+    let scheduler = config.map_or("", |vip| packet_scheduler_word(vip.scheduler));
+    match how {
+        How::Pin if registered => "it is pinned there by an operator or application".to_owned(),
+        How::Pin => "it is pinned: it was established there before the VIP's table said otherwise, or its scheduler \
+                     chose that backend"
+            .to_owned(),
+        How::Pending => {
+            "it is recorded there: it opened, or its pool is changing, a moment ago".to_owned()
+        }
+        How::Ring => format!("the VIP's table ({scheduler}) says so, and the flow is not pinned"),
+        How::Fallback => format!(
+            "the VIP's table ({scheduler}) names a backend that takes no packets; this is the table's next answer"
+        ),
+        How::Turn => format!("it is new, and {scheduler} chose"),
+        How::Fragment => "as its datagram's first fragment".to_owned(),
+    }
+}
+
+fn dropped(reason: Reason) -> String {
+    let what = match reason {
+        Reason::NoBackend => "no backend of the pool takes packets; see `equipoise status`",
+        Reason::NeighbourUnresolved => {
+            "the MAC address of the next hop to its backend is not known; is the backend up, and the route right?"
+        }
+        Reason::Family => {
+            "VIP and backend are of two IP families, which this way of forwarding cannot join"
+        }
+        _ => "docs/operations.md says what the reason means",
+    };
+    format!("{}: {what}", reason.name())
+}

@@ -1,0 +1,71 @@
+//! What checks and ejection may be told: plain values, already validated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Active health checks of a pool's backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveHealth {
+    /// What a check does.
+    pub check: HealthCheck,
+    /// Between checks of one backend, jittered by a tenth.
+    pub interval: Duration,
+    /// For one check.
+    pub timeout: Duration,
+    /// Passed checks in a row that make a backend healthy.
+    pub rise: u32,
+    /// Failed checks in a row that make it unhealthy.
+    pub fall: u32,
+}
+
+impl Default for ActiveHealth {
+    fn default() -> Self {
+        ActiveHealth {
+            check: HealthCheck::Tcp,
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+/// What an active health check does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HealthCheck {
+    /// A TCP connection opens.
+    Tcp,
+    /// `GET path` is answered with a status in the range.
+    Http {
+        /// Origin-form target, `/healthz`.
+        path: Arc<str>,
+        /// `Host`; the backend's address if none.
+        host: Option<Arc<str>>,
+        /// First and last accepted status.
+        status: (u16, u16),
+    },
+}
+
+/// Passive health: what the traffic itself shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassiveHealth {
+    /// Failures in a row (no connection, reset, no response in time, 5xx from the gateway's view) that eject a backend; 0: never.
+    pub failures: u32,
+    /// First ejection lasts this long; each further one twice the last.
+    pub ejection: Duration,
+    /// The longest ejection.
+    pub ejection_max: Duration,
+    /// Passive ejection never leaves less than this share of the pool's backends, `0.0..=1.0` ("panic threshold").
+    pub panic_threshold: f64,
+}
+
+impl Default for PassiveHealth {
+    fn default() -> Self {
+        PassiveHealth {
+            failures: 5,
+            ejection: Duration::from_secs(10),
+            ejection_max: Duration::from_secs(300),
+            panic_threshold: 0.5,
+        }
+    }
+}

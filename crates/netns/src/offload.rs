@@ -1,0 +1,57 @@
+//! Interface offloads by the ethtool ioctl: six commands that need no program to be installed.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::{Host, NetnsError};
+
+/// linux/ethtool.h: receive and transmit checksums, TSO, GSO, GRO; transmit checksums before what depends on them.
+const COMMANDS: [u32; 5] = [0x15, 0x17, 0x1f, 0x24, 0x2c];
+
+/// linux/sockios.h.
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// Turns the offloads of an interface off.
+pub(crate) fn off(host: &Host, interface: &str) -> Result<(), NetnsError> {
+    let outcome =
+        host.enter(|| COMMANDS.iter().try_for_each(|command| set(interface, *command, 0)));
+    outcome.map_err(|source| NetnsError::Interface {
+        host: host.name().to_owned(),
+        interface: interface.to_owned(),
+        what: "turn offloads off",
+        source,
+    })
+}
+
+fn set(interface: &str, command: u32, data: u32) -> io::Result<()> {
+    // SAFETY: socket takes three numbers; the descriptor it gives is nobody else's.
+    let socket = unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(socket)
+    };
+    let mut value = EthtoolValue { command, data };
+    // SAFETY: all zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the request names an interface and points to the value, both of which outlive the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,167 @@
+//! What hosts, links and sites promise. Needs root; says so where it is not.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use equipoise_netns::{Host, Site, SiteShape, unavailable, veth};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether this test can run; prints why not.
+fn possible() -> bool {
+    let reason = unavailable();
+    if let Some(reason) = &reason {
+        println!("skipped: {reason}");
+    }
+    reason.is_none()
+}
+
+/// What a client hears from a server that sends `text` to whoever connects.
+fn hear(client: &Host, server: &Host, address: SocketAddr, text: &'static str) -> String {
+    let listener = server.enter(|| TcpListener::bind(address)).expect("the address is there");
+    let serving = server.spawn_thread(move || {
+        let (mut stream, _) = listener.accept()?;
+        stream.write_all(text.as_bytes())
+    });
+    let heard = client.enter(|| {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).map(|_| heard)
+    });
+    let heard = heard.expect("the server answers");
+    serving.join().expect("no panic").expect("it could send");
+    heard
+}
+
+#[test]
+fn two_hosts_on_a_veth_pair_talk_over_both_families() {
+    if !possible() {
+        return;
+    }
+    let (one, two) = (Host::new("one").unwrap(), Host::new("two").unwrap());
+    veth((&one, "eth0"), (&two, "eth0")).unwrap();
+    for (address, prefix) in [("192.0.2.", 24), ("2001:db8::", 64)] {
+        let of = |n| -> IpAddr { format!("{address}{n}").parse().unwrap() };
+        one.address("eth0", of(1), prefix).unwrap();
+        two.address("eth0", of(2), prefix).unwrap();
+        assert_eq!(hear(&one, &two, (of(2), 80).into(), "hello"), "hello");
+    }
+    let features = two.run("ip", &["-d", "link", "show", "eth0"]).unwrap();
+    assert!(features.contains("veth"), "{features}");
+}
+
+#[test]
+fn a_host_is_gone_when_it_is_dropped_also_by_a_panic() {
+    if !possible() {
+        return;
+    }
+    let outside = Host::new("outside").unwrap();
+    let veth_to = |inside: &Host| veth((&outside, "to-inside"), (inside, "eth0"));
+    let panicked = std::thread::scope(|scope| {
+        let doomed = scope.spawn(|| {
+            let inside = Host::new("inside").unwrap();
+            veth_to(&inside).unwrap();
+            panic!("a test that fails");
+        });
+        doomed.join()
+    });
+    assert!(panicked.is_err());
+    // The kernel takes a namespace apart in the background; then both ends of the pair are gone.
+    let gone = || outside.ip("-o link").unwrap().lines().count() == 1;
+    let end = std::time::Instant::now() + PATIENCE;
+    while !gone() && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert!(gone());
+}
+
+#[test]
+fn a_guest_lives_on_its_host_and_dies_with_its_owner() {
+    if !possible() {
+        return;
+    }
+    let host = Host::new("host").unwrap();
+    let guest = host.start("sh", &["-c", "readlink /proc/self/ns/net; exec sleep 1000"]).unwrap();
+    let link = guest
+        .wait_for(PATIENCE, |text| text.strip_suffix('\n').map(str::to_owned))
+        .expect("it prints a line");
+    let own = host.enter(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
+    assert_eq!(own.to_str(), Some(link.as_str()));
+    assert_ne!(std::fs::read_link("/proc/self/ns/net").unwrap(), own);
+    let pid = guest.pid();
+    drop(guest);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn what_a_program_complains_of_is_in_the_error() {
+    if !possible() {
+        return;
+    }
+    let host = Host::new("host").unwrap();
+    let error = host.ip("link set nowhere up").unwrap_err().to_string();
+    assert!(error.contains("nowhere") && error.contains("`host`"), "{error}");
+    let error = host.sysctl("net/ipv4/no_such", "1").unwrap_err().to_string();
+    assert!(error.contains("net/ipv4/no_such"), "{error}");
+}
+
+#[test]
+fn in_a_site_clients_and_backends_reach_each_other_and_vips_reach_the_balancer() {
+    if !possible() {
+        return;
+    }
+    for two_arms in [false, true] {
+        let site = Site::new(SiteShape { backends: 2, two_arms }).unwrap();
+        for v6 in [false, true] {
+            let backend = SocketAddr::new(site.backend_address(1, v6), 8080);
+            assert_eq!(hear(&site.client, &site.backends[1], backend, "direct"), "direct");
+            // Nobody has the VIP: the balancer is shown to get its packets by giving it the address.
+            let vip = Site::vip(7, v6);
+            site.balancer.hidden_address(vip).unwrap();
+            assert_eq!(hear(&site.client, &site.balancer, (vip, 80).into(), "vip"), "vip");
+        }
+    }
+}
+
+#[test]
+fn checksums_are_whole_on_the_wire() {
+    if !possible() {
+        return;
+    }
+    let (one, two) = (Host::new("one").unwrap(), Host::new("two").unwrap());
+    veth((&one, "eth0"), (&two, "eth0")).unwrap();
+    one.address("eth0", "192.0.2.1".parse().unwrap(), 24).unwrap();
+    two.address("eth0", "192.0.2.2".parse().unwrap(), 24).unwrap();
+    let raw = two.enter(packet_socket);
+    one.enter(|| {
+        let socket = UdpSocket::bind("192.0.2.1:1000").unwrap();
+        socket.send_to(b"abcdef", "192.0.2.2:2000").unwrap();
+    });
+    let mut frame = [0_u8; 2048];
+    loop {
+        let bytes = std::io::Read::read(&mut &raw, &mut frame).expect("a frame comes");
+        // IPv4, UDP, our port: not neighbour discovery nor ARP.
+        if bytes >= 42 && frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == [7, 208] {
+            let length = u32::from(frame[38]) << 8 | u32::from(frame[39]);
+            // RFC 768: the sum over pseudo-header and datagram is all ones.
+            let words = frame[26..34 + length as usize].chunks(2);
+            let sum = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum::<u32>();
+            let sum = sum + 17 + length;
+            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+            return;
+        }
+    }
+}
+
+/// Every frame that the host receives.
+fn packet_socket() -> std::fs::File {
+    use std::os::fd::FromRawFd;
+    let all = i32::from((libc::ETH_P_ALL as u16).to_be());
+    // SAFETY: socket takes three numbers, and the descriptor is nobody else's.
+    unsafe {
+        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, all);
+        assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+        std::fs::File::from_raw_fd(socket)
+    }
+}

@@ -1,0 +1,338 @@
+//! What the packet level may be told: plain values, already validated.
+//!
+//! The configuration file's option table (names, defaults, bounds, help) lives in the binary; the defaults here are
+//! those that it shows.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::SchedulerKind;
+use equipoise_pog::{KeyHash, Seed, SipHash13};
+
+use crate::abi::{FlowKey, Forward};
+use crate::control::{Settings, Timeouts};
+use crate::limits::Capacity;
+use crate::snapshot::{OnDown, Ports, Protocol, VipId};
+
+/// Everything the packet level is configured with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PacketConfig {
+    /// All VIPs; no two overlap.
+    pub vips: Vec<VipConfig>,
+    /// Flows, and what holds for all VIPs.
+    pub flows: FlowsConfig,
+}
+
+/// One VIP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VipConfig {
+    /// What clients reach.
+    pub vip: VipId,
+    /// Where its packets arrive; at least one.
+    pub interfaces: Vec<Arc<str>>,
+    /// nat: further interfaces on which only replies arrive.
+    pub reply_interfaces: Vec<Arc<str>>,
+    /// How packets reach the backends.
+    pub forward: Forward,
+    /// The name of its pool.
+    pub pool: Arc<str>,
+    /// How a flow's backend is picked.
+    pub scheduler: SchedulerKind,
+    /// What identifies a flow.
+    pub key: FlowKey,
+    /// What becomes of the flows of a backend whose health checks fail.
+    pub when_down: OnDown,
+}
+
+/// A text that is no [`VipId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a VIP is IP:PORT/PROTOCOL, such as 192.0.2.10:443/tcp or [2001:db8::1]:53/udp; PORT may be a range (8000-8999) or `*`"
+)]
+pub struct NotAVip;
+
+impl FromStr for VipId {
+    type Err = NotAVip;
+
+    fn from_str(text: &str) -> Result<VipId, NotAVip> {
+        let (place, protocol) = text.rsplit_once('/').ok_or(NotAVip)?;
+        let protocol = match protocol {
+            "tcp" => Protocol::Tcp,
+            "udp" => Protocol::Udp,
+            _ => return Err(NotAVip),
+        };
+        let (address, ports) = place.rsplit_once(':').ok_or(NotAVip)?;
+        let address = match address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(address) => IpAddr::V6(address.parse::<Ipv6Addr>().map_err(|_| NotAVip)?),
+            None => IpAddr::V4(address.parse::<Ipv4Addr>().map_err(|_| NotAVip)?),
+        };
+        if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+            return Err(NotAVip);
+        }
+        Ok(VipId { address, ports: read_ports(ports)?, protocol })
+    }
+}
+
+fn read_ports(text: &str) -> Result<Ports, NotAVip> {
+    let port = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let port = text.parse::<u16>().ok().filter(|port| digits && *port > 0);
+        port.ok_or(NotAVip)
+    };
+    match text.split_once('-') {
+        _ if text == "*" => Ok(Ports::Any),
+        None => port(text).map(Ports::One),
+        Some((first, last)) => match (port(first)?, port(last)?) {
+            (first, last) if first < last => Ok(Ports::Range(first, last)),
+            _ => Err(NotAVip),
+        },
+    }
+}
+
+/// Flows, and what holds for all VIPs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowsConfig {
+    /// Flows that are remembered.
+    pub flows_max: u32,
+    /// Flows whose backend is not what their VIP's table says.
+    pub pins_max: u32,
+    /// Flows recorded while they open or while a pool changes.
+    pub pending_max: u32,
+    /// VIPs that there is room for.
+    pub vips_max: u32,
+    /// Backends that there is room for, over all VIPs, draining ones included.
+    pub backends_max: u32,
+    /// How long flows are remembered.
+    pub timeouts: Timeouts,
+    /// How long a flow of which only the SYN was seen is remembered.
+    pub opening_timeout: Duration,
+    /// A change of a pool takes at least this long: an opening handshake.
+    pub transition: Duration,
+    /// The fleet's secret; `None`: one of this machine's own.
+    pub seed: Option<FleetSecret>,
+    /// Outer source of IPv4 tunnels; bits that it leaves free follow the flow.
+    pub tunnel_source: Prefix<Ipv4Addr>,
+    /// Outer source of IPv6 tunnels: the first 64 bits.
+    pub tunnel_source6: Prefix<Ipv6Addr>,
+    /// UDP destination port of GUE.
+    pub gue_port: u16,
+    /// Echo requests that a CPU answers, a second.
+    pub echo_per_second: u32,
+    /// "Too big" messages that a CPU sends, a second.
+    pub too_big_per_second: u32,
+}
+
+impl Default for FlowsConfig {
+    fn default() -> FlowsConfig {
+        FlowsConfig {
+            flows_max: 1 << 20,
+            pins_max: 1 << 18,
+            pending_max: 1 << 16,
+            vips_max: 16,
+            backends_max: 1024,
+            timeouts: Timeouts::default(),
+            opening_timeout: Duration::from_secs(5),
+            transition: Duration::from_secs(1),
+            seed: None,
+            tunnel_source: Prefix { address: Ipv4Addr::new(172, 16, 0, 0), len: 16 },
+            tunnel_source6: Prefix { address: Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), len: 64 },
+            gue_port: 6080,
+            echo_per_second: 1000,
+            too_big_per_second: 1000,
+        }
+    }
+}
+
+/// Rings that a VIP may need: its own, the one to come during a change, and the order of turns.
+const RINGS_PER_VIP: u32 = 3;
+
+impl FlowsConfig {
+    /// What a program is loaded for that runs on `cpus` CPUs.
+    pub fn capacity(&self, cpus: u32) -> Capacity {
+        Capacity {
+            flows: self.flows_max,
+            pins: self.pins_max,
+            pending: self.pending_max.next_power_of_two(),
+            services: self.vips_max,
+            backends: self.backends_max,
+            rings: self.vips_max * RINGS_PER_VIP,
+            cpus,
+            ..Capacity::default()
+        }
+    }
+
+    /// What the control side goes by, under `fleet_seed`.
+    pub fn settings(&self, fleet_seed: Seed) -> Settings {
+        let free = u32::MAX.checked_shr(self.tunnel_source.len.into()).unwrap_or(0);
+        Settings {
+            fleet_seed,
+            transition: self.transition,
+            opening_timeout: self.opening_timeout,
+            timeouts: self.timeouts,
+            tunnel_source4: (self.tunnel_source.address, Ipv4Addr::from_bits(free)),
+            tunnel_source6: self.tunnel_source6.address,
+            gue_port: self.gue_port,
+            echo_per_second: self.echo_per_second,
+            too_big_per_second: self.too_big_per_second,
+            ..Settings::default()
+        }
+    }
+}
+
+/// An address and how many of its bits are fixed; the others are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix<A> {
+    /// The fixed bits.
+    pub address: A,
+    /// How many.
+    pub len: u8,
+}
+
+/// A text that is no [`Prefix`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a prefix is ADDRESS/LENGTH with zero bits behind the length")]
+pub struct NotAPrefix;
+
+impl FromStr for Prefix<Ipv4Addr> {
+    type Err = NotAPrefix;
+
+    fn from_str(text: &str) -> Result<Self, NotAPrefix> {
+        let (address, len) = split_prefix::<Ipv4Addr>(text, 32)?;
+        let free = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+        if address.to_bits() & free == 0 { Ok(Prefix { address, len }) } else { Err(NotAPrefix) }
+    }
+}
+
+impl FromStr for Prefix<Ipv6Addr> {
+    type Err = NotAPrefix;
+
+    fn from_str(text: &str) -> Result<Self, NotAPrefix> {
+        let (address, len) = split_prefix::<Ipv6Addr>(text, 128)?;
+        let free = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+        if address.to_bits() & free == 0 { Ok(Prefix { address, len }) } else { Err(NotAPrefix) }
+    }
+}
+
+fn split_prefix<A: FromStr>(text: &str, len_max: u8) -> Result<(A, u8), NotAPrefix> {
+    let (address, len) = text.split_once('/').ok_or(NotAPrefix)?;
+    let address = address.parse().map_err(|_| NotAPrefix)?;
+    let len = len.parse().ok().filter(|len| *len <= len_max).ok_or(NotAPrefix)?;
+    Ok((address, len))
+}
+
+/// What the balancers of a fleet have in common and clients must not know. Its text is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FleetSecret(Arc<[u8]>);
+
+impl FleetSecret {
+    /// The shortest secret.
+    pub const BYTES_MIN: usize = 16;
+
+    /// A secret, without the white space around it; `None` if it is shorter than [`FleetSecret::BYTES_MIN`].
+    pub fn new(text: &str) -> Option<FleetSecret> {
+        let text = text.trim();
+        (text.len() >= FleetSecret::BYTES_MIN).then(|| FleetSecret(text.as_bytes().into()))
+    }
+
+    /// The seed that it gives, the same wherever the secret is.
+    pub fn seed(&self) -> Seed {
+        let word =
+            |number| SipHash13::with_seed(Seed { k0: SECRET_KEY, k1: number }).hash(&*self.0);
+        Seed { k0: word(0), k1: word(1) }
+    }
+}
+
+/// "eqpSeed1": tells this use of SipHash from others.
+const SECRET_KEY: u64 = u64::from_le_bytes(*b"eqpSeed1");
+
+impl fmt::Debug for FleetSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetSecret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vip_is_read_as_it_is_shown() {
+        for text in [
+            "192.0.2.10:443/tcp",
+            "[2001:db8::1]:53/udp",
+            "192.0.2.10:*/tcp",
+            "[2001:db8::1]:8000-8999/tcp",
+        ] {
+            assert_eq!(text.parse::<VipId>().map(|vip| vip.to_string()), Ok(text.into()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_vip_is_refused() {
+        for text in [
+            "",
+            "192.0.2.10",
+            "192.0.2.10:443",
+            "192.0.2.10/tcp",
+            "192.0.2.10:443/sctp",
+            "192.0.2.10:443/TCP",
+            "192.0.2.10:0/tcp",
+            "192.0.2.10:+1/tcp",
+            "192.0.2.10:65536/tcp",
+            "192.0.2.10:9-8/tcp",
+            "192.0.2.10:8-8/tcp",
+            "192.0.2.10:8-/tcp",
+            "2001:db8::1:53/udp",
+            "[192.0.2.10]:53/udp",
+            "web:80/tcp",
+            "0.0.0.0:80/tcp",
+            "127.0.0.1:80/tcp",
+            "224.0.0.1:80/udp",
+            "[::1]:80/tcp",
+        ] {
+            assert_eq!(text.parse::<VipId>(), Err(NotAVip), "{text}");
+        }
+    }
+
+    #[test]
+    fn vips_overlap_when_a_packet_could_be_for_both() {
+        let vip = |text: &str| text.parse::<VipId>().unwrap();
+        for (one, other, overlap) in [
+            ("192.0.2.1:80/tcp", "192.0.2.1:80/tcp", true),
+            ("192.0.2.1:80/tcp", "192.0.2.1:80/udp", false),
+            ("192.0.2.1:80/tcp", "192.0.2.2:80/tcp", false),
+            ("192.0.2.1:80/tcp", "192.0.2.1:*/tcp", true),
+            ("192.0.2.1:80-90/tcp", "192.0.2.1:90-99/tcp", true),
+            ("192.0.2.1:80-90/tcp", "192.0.2.1:91-99/tcp", false),
+        ] {
+            assert_eq!(vip(one).overlaps(&vip(other)), overlap, "{one} {other}");
+            assert_eq!(vip(other).overlaps(&vip(one)), overlap, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_has_no_bits_behind_its_length() {
+        assert_eq!("172.16.0.0/16".parse(), Ok(FlowsConfig::default().tunnel_source));
+        assert_eq!("100::/64".parse(), Ok(FlowsConfig::default().tunnel_source6));
+        for text in ["10.0.0.1/32", "0.0.0.0/0"] {
+            assert!(text.parse::<Prefix<Ipv4Addr>>().is_ok(), "{text}");
+        }
+        for text in ["", "10.0.0.0", "10.0.0.1/24", "10.0.0.0/33", "10.0.0.0/-1", "x/8"] {
+            assert_eq!(text.parse::<Prefix<Ipv4Addr>>(), Err(NotAPrefix), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_secret_gives_the_same_words_everywhere_and_is_not_shown() {
+        let secret = FleetSecret::new("correct horse battery staple\n").unwrap();
+        assert_eq!(FleetSecret::new("correct horse battery staple").unwrap(), secret);
+        assert_ne!(secret.seed().k0, secret.seed().k1);
+        let other = FleetSecret::new("correct horse battery stapler").unwrap();
+        assert_ne!(secret.seed().k0, other.seed().k0);
+        assert_eq!(format!("{secret:?}"), "FleetSecret");
+        assert_eq!(FleetSecret::new("fifteen letters"), None);
+    }
+}

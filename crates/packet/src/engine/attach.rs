@@ -1,0 +1,226 @@
+//! The programs on their interfaces: attached, swapped, awaited, detached.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::link::{Link, XdpMode, mode_of};
+use super::notice::Notice;
+use crate::program::Entry;
+
+/// What arrives on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Packets for VIPs, and perhaps replies.
+    Clients,
+    /// nat: replies of backends only.
+    Replies,
+}
+
+impl Role {
+    /// The program for it.
+    pub(super) fn entry(self) -> Entry {
+        match self {
+            Role::Clients => Entry::Balance,
+            Role::Replies => Entry::Reverse,
+        }
+    }
+}
+
+/// How an interface is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterfaceState {
+    /// The program runs on it.
+    Attached(XdpMode),
+    /// There is no such interface; it is awaited.
+    Absent,
+    /// The program cannot be attached; it is tried again when links change.
+    Failed(String),
+}
+
+/// An interface and how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What arrives on it.
+    pub role: Role,
+    /// How it is.
+    pub state: InterfaceState,
+}
+
+#[derive(Debug)]
+struct Attachment {
+    role: Role,
+    /// With the interface that it was made for.
+    link: Option<(u32, Link)>,
+    state: InterfaceState,
+}
+
+/// The programs' places, by interface.
+#[derive(Debug)]
+pub(super) struct Attachments {
+    pins: PathBuf,
+    by_name: BTreeMap<Arc<str>, Attachment>,
+}
+
+/// Links are pinned under this and the interface's name.
+const PIN_PREFIX: &str = "link-";
+
+impl Attachments {
+    /// None yet; links are to be pinned in `pins`.
+    pub(super) fn new(pins: &Path) -> Attachments {
+        Attachments { pins: pins.to_owned(), by_name: BTreeMap::new() }
+    }
+
+    fn pin_of(&self, name: &str) -> PathBuf {
+        self.pins.join(format!("{PIN_PREFIX}{name}"))
+    }
+
+    /// Makes the programs run on `wanted` and nowhere else. `index` gives an interface's number, `program` a program.
+    ///
+    /// A link that another process pinned gets the program that this one loaded.
+    pub(super) fn follow<'p>(
+        &mut self,
+        wanted: &BTreeMap<Arc<str>, Role>,
+        index: impl Fn(&str) -> Option<u32>,
+        program: impl Fn(Role) -> BorrowedFd<'p>,
+    ) -> Vec<Notice> {
+        let mut notices = self.release(wanted);
+        for (name, role) in wanted {
+            let pin = self.pin_of(name);
+            let attachment = self.by_name.entry(Arc::clone(name)).or_insert(Attachment {
+                role: *role,
+                link: None,
+                state: InterfaceState::Absent,
+            });
+            let before = attachment.state.clone();
+            let role_changed = std::mem::replace(&mut attachment.role, *role) != *role;
+            attachment.state = match index(name) {
+                None => {
+                    attachment.link = None;
+                    // Its link, if it had one, is of no use when it comes back.
+                    let _ = std::fs::remove_file(&pin);
+                    InterfaceState::Absent
+                }
+                Some(index) => attachment.attach(index, program(*role), role_changed, &pin),
+            };
+            if attachment.state != before || before == InterfaceState::Absent {
+                let state = attachment.state.clone();
+                notices.push(Notice::Interface { name: Arc::clone(name), state });
+            }
+        }
+        notices
+    }
+
+    /// Detaches from all interfaces that are not in `wanted`, those of pins that an earlier process left included.
+    fn release(&mut self, wanted: &BTreeMap<Arc<str>, Role>) -> Vec<Notice> {
+        self.by_name.retain(|name, _| wanted.contains_key(name));
+        let mut notices = Vec::new();
+        for (name, pin) in pinned(&self.pins) {
+            if !wanted.contains_key(&*name) {
+                detach(&pin);
+                notices.push(Notice::Detached { name });
+            }
+        }
+        notices
+    }
+
+    /// Detaches from all interfaces.
+    pub(super) fn clear(&mut self) -> Vec<Notice> {
+        self.release(&BTreeMap::new())
+    }
+
+    /// How each interface is.
+    pub(super) fn status(&self) -> Vec<InterfaceStatus> {
+        let status = |(name, attachment): (&Arc<str>, &Attachment)| InterfaceStatus {
+            name: Arc::clone(name),
+            role: attachment.role,
+            state: attachment.state.clone(),
+        };
+        self.by_name.iter().map(status).collect()
+    }
+}
+
+impl Attachment {
+    fn attach(
+        &mut self,
+        index: u32,
+        program: BorrowedFd<'_>,
+        role_changed: bool,
+        pin: &Path,
+    ) -> InterfaceState {
+        let of_now = |link: &Link| link.ifindex().is_ok_and(|of| of == index);
+        if !self.link.as_ref().is_some_and(|(at, link)| *at == index && of_now(link)) {
+            self.link = None;
+        }
+        let attached = match &self.link {
+            Some(_) if !role_changed => return self.state.clone(),
+            Some((_, link)) => link.update(program),
+            None => adopt_or_create(index, program, pin).map(|link| {
+                self.link = Some((index, link));
+            }),
+        };
+        match attached.and_then(|()| mode_of(index)) {
+            Ok(mode) => InterfaceState::Attached(mode.unwrap_or(XdpMode::Native)),
+            Err(error) => InterfaceState::Failed(reason(&error)),
+        }
+    }
+}
+
+/// The pinned link with another program, or a new one.
+fn adopt_or_create(index: u32, program: BorrowedFd<'_>, pin: &Path) -> io::Result<Link> {
+    if let Ok(link) = Link::open(pin)
+        && link.ifindex().is_ok_and(|of| of == index)
+    {
+        link.update(program)?;
+        return Ok(link);
+    }
+    let _ = std::fs::remove_file(pin);
+    let link = match Link::create(program, index, XdpMode::Native) {
+        // Another program is there, in whatever mode.
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
+        Err(_) => Link::create(program, index, XdpMode::Generic)?,
+        Ok(link) => link,
+    };
+    link.pin(pin)?;
+    Ok(link)
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => "another XDP program is attached there; see `ip link show` and `bpftool net`, and take it \
+                              off with `ip link set dev INTERFACE xdp off`"
+            .into(),
+        Some(libc::EPERM) => "not permitted: run as root, or with CAP_NET_ADMIN and CAP_BPF".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// The pinned links: interface and path.
+fn pinned(pins: &Path) -> Vec<(Arc<str>, PathBuf)> {
+    let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.strip_prefix(PIN_PREFIX)?.into();
+            Some((name, entry.path()))
+        })
+        .collect()
+}
+
+fn detach(pin: &Path) {
+    if let Ok(link) = Link::open(pin) {
+        // An interface that is gone has nothing to be detached from.
+        let _ = link.detach();
+    }
+    let _ = std::fs::remove_file(pin);
+}
+
+/// Takes off every program that an earlier process left pinned in `pins`; returns from which interfaces.
+pub(super) fn detach_all(pins: &Path) -> Vec<Arc<str>> {
+    let pinned = pinned(pins);
+    pinned.iter().for_each(|(_, pin)| detach(pin));
+    pinned.into_iter().map(|(name, _)| name).collect()
+}

@@ -1,0 +1,126 @@
+//! A BPF link: a program on an interface, for as long as someone holds or pins it.
+//!
+//! libbpf-rs has links of its own, but not generic mode, nor the swap of a pinned link's program.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys as sys;
+
+/// How the kernel runs the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver.
+    Native,
+    /// On the kernel's own packet buffers: on every interface, slower.
+    Generic,
+}
+
+impl XdpMode {
+    /// As logs and status call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            XdpMode::Native => "native",
+            XdpMode::Generic => "generic",
+        }
+    }
+
+    fn flag(self) -> u32 {
+        match self {
+            XdpMode::Native => sys::XDP_FLAGS_DRV_MODE,
+            XdpMode::Generic => sys::XDP_FLAGS_SKB_MODE,
+        }
+    }
+}
+
+/// Holds a link.
+#[derive(Debug)]
+pub(super) struct Link(OwnedFd);
+
+/// What libbpf returns: a descriptor or zero, or an error number below it.
+fn outcome(returned: i32) -> io::Result<i32> {
+    if returned < 0 { Err(io::Error::from_raw_os_error(-returned)) } else { Ok(returned) }
+}
+
+fn path_text(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+impl Link {
+    /// Attaches `program` to an interface.
+    pub(super) fn create(program: BorrowedFd<'_>, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+        let options = sys::bpf_link_create_opts {
+            sz: size_of::<sys::bpf_link_create_opts>() as sys::size_t,
+            flags: mode.flag(),
+            ..Default::default()
+        };
+        let target = ifindex.cast_signed();
+        // SAFETY: the descriptor is open, and the options are valid for as long as the call takes.
+        let returned = unsafe {
+            sys::bpf_link_create(program.as_raw_fd(), target, sys::BPF_XDP, &raw const options)
+        };
+        // SAFETY: a descriptor that was made for us.
+        outcome(returned).map(|fd| Link(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The link that is pinned there.
+    pub(super) fn open(path: &Path) -> io::Result<Link> {
+        let path = path_text(path)?;
+        // SAFETY: a text with its closing NUL.
+        let returned = unsafe { sys::bpf_obj_get(path.as_ptr()) };
+        // SAFETY: a descriptor that was made for us.
+        outcome(returned).map(|fd| Link(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Keeps it alive when nobody holds it.
+    pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
+        let path = path_text(path)?;
+        // SAFETY: an open descriptor, and a text with its closing NUL.
+        outcome(unsafe { sys::bpf_obj_pin(self.0.as_raw_fd(), path.as_ptr()) }).map(drop)
+    }
+
+    /// Swaps the program: no packet sees none.
+    pub(super) fn update(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let (link, program) = (self.0.as_raw_fd(), program.as_raw_fd());
+        // SAFETY: two open descriptors; no options.
+        outcome(unsafe { sys::bpf_link_update(link, program, std::ptr::null()) }).map(drop)
+    }
+
+    /// Takes the program off the interface, whoever else holds the link.
+    pub(super) fn detach(&self) -> io::Result<()> {
+        // SAFETY: an open descriptor.
+        outcome(unsafe { sys::bpf_link_detach(self.0.as_raw_fd()) }).map(drop)
+    }
+
+    /// The interface; 0 once that is gone.
+    pub(super) fn ifindex(&self) -> io::Result<u32> {
+        let mut found = sys::bpf_link_info::default();
+        let mut bytes = size_of::<sys::bpf_link_info>() as u32;
+        // SAFETY: an open descriptor, and room for as many bytes as it says.
+        let returned = unsafe {
+            sys::bpf_link_get_info_by_fd(self.0.as_raw_fd(), &raw mut found, &raw mut bytes)
+        };
+        outcome(returned)?;
+        // SAFETY: all of the union is integers that were zeroed or written by the kernel; an XDP link has this arm.
+        Ok(unsafe { found.__bindgen_anon_1.xdp.ifindex })
+    }
+}
+
+/// How a program runs on an interface; `None`: it has none.
+pub(super) fn mode_of(ifindex: u32) -> io::Result<Option<XdpMode>> {
+    let mut found = sys::bpf_xdp_query_opts {
+        sz: size_of::<sys::bpf_xdp_query_opts>() as sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: options that are valid for as long as the call takes, of the size that they say.
+    let returned = unsafe { sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut found) };
+    outcome(returned)?;
+    Ok(match u32::from(found.attach_mode) {
+        sys::XDP_ATTACHED_NONE => None,
+        sys::XDP_ATTACHED_SKB => Some(XdpMode::Generic),
+        _ => Some(XdpMode::Native),
+    })
+}

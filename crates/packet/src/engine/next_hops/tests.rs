@@ -1,0 +1,144 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+
+#[derive(Default)]
+struct Tables {
+    interfaces: Vec<Interface>,
+    neighbours: Vec<Neighbour>,
+    routes: HashMap<IpAddr, Route>,
+    kicked: Vec<(u32, IpAddr)>,
+}
+
+#[derive(Clone, Default)]
+struct Fake(Rc<RefCell<Tables>>);
+
+impl Network for Fake {
+    fn interfaces(&mut self) -> io::Result<Vec<Interface>> {
+        Ok(self.0.borrow().interfaces.clone())
+    }
+    fn neighbours(&mut self) -> io::Result<Vec<Neighbour>> {
+        Ok(self.0.borrow().neighbours.clone())
+    }
+    fn route(&mut self, to: IpAddr) -> io::Result<Option<Route>> {
+        Ok(self.0.borrow().routes.get(&to).copied())
+    }
+    fn kick(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+        self.0.borrow_mut().kicked.push((ifindex, address));
+        Ok(())
+    }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+/// Interface 2 with a backend on its link and another behind a gateway.
+fn network() -> Fake {
+    let fake = Fake::default();
+    let mut tables = fake.0.borrow_mut();
+    let eth0 =
+        Interface { index: 2, name: "eth0".into(), mac: [2, 0, 0, 0, 0, 1], mtu: 1500, up: true };
+    tables.interfaces.push(eth0);
+    let route = Route { ifindex: 2, gateway: None, mtu: None, local: false };
+    tables.routes.insert(ip("10.0.0.9"), route);
+    let far = Route { gateway: Some(ip("10.0.0.1")), mtu: Some(1400), ..route };
+    tables.routes.insert(ip("10.9.9.9"), far);
+    drop(tables);
+    fake
+}
+
+fn aimed(fake: &Fake, targets: &[&str], now: Instant) -> NextHops<Fake> {
+    let mut hops = NextHops::new(fake.clone()).unwrap();
+    hops.aim(targets.iter().map(|target| ip(target)).collect(), now).unwrap();
+    hops
+}
+
+fn resolved(address: &str, mac: Option<[u8; 6]>) -> Change {
+    Change::Neighbour(Neighbour { ifindex: 2, address: ip(address), mac })
+}
+
+#[test]
+fn a_hop_is_the_backend_or_its_gateway() {
+    let (fake, now) = (network(), Instant::now());
+    let mut hops = aimed(&fake, &["10.0.0.9", "10.9.9.9", "10.8.8.8"], now);
+    assert!(hops.change(resolved("10.0.0.1", Some(MAC)), now));
+    let found = hops.hops();
+    let hop =
+        NextHop { ifindex: 2, destination_mac: None, source_mac: [2, 0, 0, 0, 0, 1], mtu: 1500 };
+    assert_eq!(found[&ip("10.0.0.9")], hop);
+    assert_eq!(found[&ip("10.9.9.9")], NextHop { destination_mac: Some(MAC), mtu: 1400, ..hop });
+    assert!(!found.contains_key(&ip("10.8.8.8")));
+}
+
+#[test]
+fn the_kernel_is_asked_at_once_then_every_second_and_seldom_when_it_knows() {
+    let (fake, start) = (network(), Instant::now());
+    let mut hops = aimed(&fake, &["10.0.0.9"], start);
+    let kicks = |hops: &mut NextHops<Fake>, now| {
+        hops.tick(now).unwrap();
+        std::mem::take(&mut fake.0.borrow_mut().kicked).len()
+    };
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(kicks(&mut hops, at(0)), 1);
+    assert_eq!(kicks(&mut hops, at(0)), 0);
+    assert_eq!(kicks(&mut hops, at(1)), 1);
+    hops.change(resolved("10.0.0.9", Some(MAC)), at(1));
+    assert_eq!(kicks(&mut hops, at(2)), 1);
+    assert_eq!(hops.next_tick(), Some(at(17)));
+    assert_eq!(kicks(&mut hops, at(16)), 0);
+    assert_eq!(kicks(&mut hops, at(17)), 1);
+    // It is asked for soon when it is lost.
+    assert!(hops.change(resolved("10.0.0.9", None), at(18)));
+    assert_eq!(kicks(&mut hops, at(19)), 1);
+}
+
+#[test]
+fn only_what_leads_to_a_backend_is_a_change() {
+    let (fake, now) = (network(), Instant::now());
+    let mut hops = aimed(&fake, &["10.0.0.9"], now);
+    assert!(!hops.change(resolved("10.0.0.77", Some(MAC)), now));
+    assert!(hops.change(resolved("10.0.0.9", Some(MAC)), now));
+    assert!(!hops.change(resolved("10.0.0.9", Some(MAC)), now));
+}
+
+#[test]
+fn links_and_routes_are_read_anew_when_their_changes_pause() {
+    let (fake, now) = (network(), Instant::now());
+    let mut hops = aimed(&fake, &["10.0.0.9"], now);
+    hops.tick(now).unwrap();
+    fake.0.borrow_mut().interfaces[0].up = false;
+    fake.0.borrow_mut().neighbours.push(Neighbour {
+        ifindex: 2,
+        address: ip("10.0.0.9"),
+        mac: Some(MAC),
+    });
+    assert!(!hops.change(Change::Link, now));
+    assert!(!hops.tick(now).unwrap());
+    let later = now + SETTLE;
+    assert_eq!(hops.next_tick(), Some(later));
+    assert!(hops.tick(later).unwrap());
+    assert_eq!(hops.hops()[&ip("10.0.0.9")].destination_mac, None, "the link is down");
+    fake.0.borrow_mut().interfaces[0].up = true;
+    hops.change(Change::Link, later);
+    hops.tick(later + SETTLE).unwrap();
+    assert_eq!(hops.hops()[&ip("10.0.0.9")].destination_mac, Some(MAC));
+    fake.0.borrow_mut().routes.clear();
+    hops.change(Change::Route, later + SETTLE);
+    hops.tick(later + 2 * SETTLE).unwrap();
+    assert_eq!(hops.hops(), HashMap::new());
+}
+
+#[test]
+fn a_backend_that_is_this_machine_has_no_next_hop_to_ask_for() {
+    let (fake, now) = (network(), Instant::now());
+    let local = Route { ifindex: 2, gateway: None, mtu: None, local: true };
+    fake.0.borrow_mut().routes.insert(ip("10.0.0.2"), local);
+    let mut hops = aimed(&fake, &["10.0.0.2"], now);
+    hops.change(resolved("10.0.0.2", Some(MAC)), now);
+    assert_eq!(hops.next_tick(), None);
+    assert_eq!(hops.hops()[&ip("10.0.0.2")].destination_mac, None);
+}

@@ -1,0 +1,156 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::attach::InterfaceState;
+use super::link::XdpMode;
+
+/// Something that an operator reads in the log; its text is the log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An interface is another way than before.
+    Interface {
+        /// Which.
+        name: Arc<str>,
+        /// How it is.
+        state: InterfaceState,
+    },
+    /// The program was taken off.
+    Detached {
+        /// The interface.
+        name: Arc<str>,
+    },
+    /// Pinned maps of an earlier process are gone on with.
+    Adopted {
+        /// Flows that are known from it.
+        flows: usize,
+    },
+    /// Pinned maps of an earlier process cannot be gone on with.
+    NotAdopted {
+        /// Why not.
+        why: String,
+    },
+    /// There is no way to a backend.
+    NoRoute {
+        /// Its address.
+        backend: IpAddr,
+    },
+    /// A backend is this machine itself.
+    Local {
+        /// Its address.
+        backend: IpAddr,
+    },
+    /// direct-routing to a backend that is not on the link.
+    OffLink {
+        /// Its address.
+        backend: IpAddr,
+        /// The gateway that would get its packets.
+        gateway: IpAddr,
+    },
+    /// Flows went elsewhere.
+    Moved {
+        /// How many.
+        flows: usize,
+        /// For want of room among the pins; part of `flows`.
+        pins_full: usize,
+    },
+    /// Flows were not learnt.
+    RegistryFull {
+        /// How many, since the last such line.
+        flows: usize,
+    },
+    /// A backend has no flow left.
+    Drained {
+        /// The VIP.
+        vip: String,
+        /// The backend.
+        backend: String,
+    },
+    /// The kernel's tables cannot be read.
+    Network {
+        /// What it said.
+        error: String,
+    },
+}
+
+impl Notice {
+    /// Whether someone should look at it soon.
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Notice::Interface { state, .. } => {
+                !matches!(state, InterfaceState::Attached(XdpMode::Native))
+            }
+            Notice::Detached { .. } | Notice::Adopted { .. } | Notice::Drained { .. } => false,
+            _ => true,
+        }
+    }
+
+    pub(super) fn log(&self) {
+        if self.is_warning() {
+            tracing::warn!("{self}");
+        } else {
+            tracing::info!("{self}");
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("packet: ")?;
+        match self {
+            Notice::Interface { name, state } => {
+                write!(f, "interface {name}: ")?;
+                match state {
+                    InterfaceState::Attached(XdpMode::Native) => f.write_str("attached, native"),
+                    InterfaceState::Attached(XdpMode::Generic) => f.write_str(
+                        "attached, generic: its driver has no native XDP (or not at this MTU), so packets cost more",
+                    ),
+                    InterfaceState::Absent => f.write_str("not there; attached when it comes"),
+                    InterfaceState::Failed(why) => write!(f, "cannot be attached to: {why}"),
+                }
+            }
+            Notice::Detached { name } => write!(f, "interface {name}: detached"),
+            Notice::Adopted { flows } => {
+                write!(f, "went on with the tables of an earlier process and {flows} known flows")
+            }
+            Notice::NotAdopted { why } => write!(
+                f,
+                "began with new tables: those of an earlier process cannot be taken over, {why}"
+            ),
+            Notice::NoRoute { backend } => {
+                write!(
+                    f,
+                    "no route to backend {backend}; its packets are dropped (neighbour-unresolved)"
+                )
+            }
+            Notice::Local { backend } => write!(
+                f,
+                "backend {backend} is this machine itself, where no packet can be sent; its packets are dropped \
+                 (neighbour-unresolved)"
+            ),
+            Notice::OffLink { backend, gateway } => write!(
+                f,
+                "backend {backend} is behind gateway {gateway}, and direct-routing reaches only backends on the same \
+                 link; use forward = \"tunnel\""
+            ),
+            Notice::Moved { flows, pins_full: 0 } => {
+                write!(f, "{flows} flows lost their backend and go to others")
+            }
+            Notice::Moved { flows, pins_full } => write!(
+                f,
+                "{flows} flows go to other backends, {pins_full} of them for want of room among the pins: raise \
+                 [flows] pins-max and restart"
+            ),
+            Notice::RegistryFull { flows } => write!(
+                f,
+                "{flows} flows were not learnt, as many are known as there is room for: raise [flows] max and restart"
+            ),
+            Notice::Drained { vip, backend } => {
+                write!(f, "{vip}: backend {backend} has drained, its last flow is over")
+            }
+            Notice::Network { error } => {
+                write!(f, "the kernel's routes and neighbours cannot be read: {error}; tried again")
+            }
+        }
+    }
+}

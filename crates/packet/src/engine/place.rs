@@ -1,0 +1,166 @@
+//! Where things lie that outlive a process: maps and links on the BPF file system, the flow registry beside it.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use equipoise_pog::Seed;
+use libbpf_rs::MapCore;
+use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::mount::{MountFlags, mount};
+
+use super::EngineError;
+use crate::limits::Limits;
+use crate::program::{MAPS, Program};
+
+/// The BPF file system.
+const BPF_FOLDER: &str = "/sys/fs/bpf";
+/// `BPF_FS_MAGIC`
+const BPF_MAGIC: i64 = 0xcafe_4a11;
+
+/// The layout's version: [`abi.h`](crate::abi) and what else two processes must agree on.
+const ABI_VERSION: u32 = 1;
+
+/// The folders of an instance, held by one process at a time.
+#[derive(Debug)]
+pub(super) struct Place {
+    pins: PathBuf,
+    run: PathBuf,
+    _lock: File,
+}
+
+impl Place {
+    /// Opens the folders of `instance`, and makes them if need be; mounts the BPF file system if it is not.
+    pub(super) fn open(instance: &str, run_folder: &Path) -> Result<Place, EngineError> {
+        let failed = |what: &Path| {
+            let what = what.to_owned();
+            move |source: io::Error| EngineError::Folder { what, source }
+        };
+        let run = run_folder.join(instance);
+        fs::create_dir_all(&run).map_err(failed(&run))?;
+        let lock_file = run.join("lock");
+        let lock = File::create(&lock_file).map_err(failed(&lock_file))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(EngineError::Running { instance: instance.into() });
+            }
+            Err(error) => return Err(failed(&lock_file)(error.into())),
+        }
+        mount_bpf().map_err(failed(Path::new(BPF_FOLDER)))?;
+        let pins = pin_folder(instance);
+        fs::create_dir_all(&pins).map_err(failed(&pins))?;
+        Ok(Place { pins, run, _lock: lock })
+    }
+
+    /// Where maps and links are pinned.
+    pub(super) fn pins(&self) -> &Path {
+        &self.pins
+    }
+
+    /// The flow registry.
+    pub(super) fn registry(&self) -> PathBuf {
+        self.run.join("flows")
+    }
+
+    fn layout(&self) -> PathBuf {
+        self.run.join("layout")
+    }
+
+    /// Whether the pinned maps can be gone on with; if not and there are some, why not.
+    pub(super) fn adoptable(&self, limits: &Limits) -> Result<bool, &'static str> {
+        if !MAPS.iter().any(|map| self.pins.join(map).exists()) {
+            return Ok(false);
+        }
+        if !MAPS.iter().all(|map| self.pins.join(map).exists()) {
+            return Err("some of its maps are gone");
+        }
+        match fs::read_to_string(self.layout()) {
+            Ok(text) if text == layout_text(limits) => Ok(true),
+            Ok(text) if text.lines().next() != layout_text(limits).lines().next() => {
+                Err("another version of equipoise made them")
+            }
+            Ok(_) => Err("they have other sizes ([flows] max, pins-max and the like)"),
+            Err(_) => Err("it is not known what made them"),
+        }
+    }
+
+    /// Pins the maps of a program in place of those that are there.
+    pub(super) fn pin_maps(
+        &self,
+        program: &mut Program,
+        limits: &Limits,
+    ) -> Result<(), EngineError> {
+        // Without it nobody adopts half of the maps.
+        let _ = fs::remove_file(self.layout());
+        for mut map in program.object_mut().maps_mut() {
+            let Some(name) = MAPS.iter().find(|name| map.name() == **name) else { continue };
+            let path = self.pins.join(name);
+            let _ = fs::remove_file(&path);
+            map.pin(&path).map_err(|source| EngineError::Pin { path, source })?;
+        }
+        let layout = self.layout();
+        write_whole(&layout, layout_text(limits).as_bytes())
+            .map_err(|source| EngineError::Folder { what: layout, source })
+    }
+
+    /// Removes all that is left when the programs are detached.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_file(self.layout());
+        for map in MAPS {
+            let _ = fs::remove_file(self.pins.join(map));
+        }
+        let _ = fs::remove_dir(&self.pins);
+        let _ = fs::remove_file(self.registry());
+        let _ = fs::remove_file(self.run.join("lock"));
+        // Not if it holds the seed, or something of somebody else's.
+        let _ = fs::remove_dir(&self.run);
+    }
+
+    /// This machine's own seed: made once, so that a restart knows its flows.
+    pub(super) fn seed(&self) -> Result<Seed, EngineError> {
+        let file = self.run.join("seed");
+        let failed = |source| EngineError::Folder { what: file.clone(), source };
+        if let Some(seed) = fs::read(&file).ok().and_then(|bytes| seed_of(&bytes)) {
+            return Ok(seed);
+        }
+        let mut bytes = [0; 16];
+        let mut random = File::open("/dev/urandom").map_err(failed)?;
+        io::Read::read_exact(&mut random, &mut bytes).map_err(failed)?;
+        write_whole(&file, &bytes).map_err(failed)?;
+        Ok(seed_of(&bytes).unwrap_or_else(|| unreachable!("it has 16 bytes")))
+    }
+}
+
+/// Where an instance's maps and links are pinned.
+pub(super) fn pin_folder(instance: &str) -> PathBuf {
+    Path::new(BPF_FOLDER).join("equipoise").join(instance)
+}
+
+fn seed_of(bytes: &[u8]) -> Option<Seed> {
+    let (k0, k1) = bytes.split_first_chunk::<8>()?;
+    let k1: &[u8; 8] = k1.try_into().ok()?;
+    Some(Seed { k0: u64::from_le_bytes(*k0), k1: u64::from_le_bytes(*k1) })
+}
+
+fn layout_text(limits: &Limits) -> String {
+    format!("abi {ABI_VERSION}\n{limits:?}\n")
+}
+
+/// All of it or nothing, and for the owner's eyes only.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let next = path.with_extension("next");
+    let mut file = File::create(&next)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(bytes)?;
+    fs::rename(&next, path)
+}
+
+fn mount_bpf() -> io::Result<()> {
+    if statfs(BPF_FOLDER)?.f_type as i64 == BPF_MAGIC {
+        return Ok(());
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    Ok(mount("bpf", BPF_FOLDER, "bpf", flags, Some(c"mode=0700"))?)
+}

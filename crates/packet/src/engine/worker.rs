@@ -1,0 +1,366 @@
+//! What the engine's thread does.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::attach::Attachments;
+use super::netlink::Netlink;
+use super::next_hops::{Change, NextHops};
+use super::notice::Notice;
+use super::place::Place;
+use super::watch::Watch;
+use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
+use crate::abi::Forward;
+use crate::control::{ApplyError, Control, ControlError, FlowId, Settings, Tick};
+use crate::limits::{Capacity, Limits};
+use crate::packet::Parsed;
+use crate::program::Program;
+use crate::registry::Registry;
+use crate::snapshot::{Protocol, VipId};
+use crate::twin::{Surroundings, Twin};
+
+/// At the start, next hops may take this long to be resolved before the program is attached.
+const RESOLVE_WAIT: Duration = Duration::from_millis(300);
+/// Between two log lines about flows that were not learnt.
+const REGISTRY_FULL_LOG_EVERY: Duration = Duration::from_secs(60);
+/// After the kernel's tables could not be read.
+const NETWORK_RETRY: Duration = Duration::from_secs(1);
+
+/// A control side that has nothing left to publish pauses for longer.
+const PUBLISH_PAUSE_MAX: Duration = Duration::from_millis(20);
+/// What is not published after so many is published later.
+const PUBLICATIONS_MAX: usize = 3;
+
+/// Owns everything.
+pub(super) struct Worker {
+    place: Place,
+    program: Program,
+    limits: Limits,
+    control: Control,
+    hops: NextHops<Netlink>,
+    attachments: Attachments,
+    wanted: Wanted,
+    /// Backends that are known to have no proper way, with what was said of it.
+    said: BTreeSet<IpAddr>,
+    not_learnt: (usize, Option<Instant>),
+    network_retry: Option<Instant>,
+    _watch: Watch,
+}
+
+impl Worker {
+    /// Everything up to the attached program.
+    pub(super) fn start(
+        options: EngineOptions,
+        wanted: Wanted,
+        inputs: Sender<Input>,
+        receive: &Receiver<Input>,
+    ) -> Result<Worker, EngineError> {
+        let now = Instant::now();
+        let place = Place::open(&options.instance, &options.run_folder)?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(EngineError::Cpus)?;
+        let capacity = options.flows.capacity(u32::try_from(cpus).unwrap_or(u32::MAX));
+        let seed = match &options.flows.seed {
+            Some(secret) => secret.seed(),
+            None => place.seed()?,
+        };
+        let settings = options.flows.settings(seed);
+        let (program, control) = load(&place, &capacity, &settings, now)?;
+        // Heard before it is read: what changes in between is not missed.
+        let watch = Watch::start(move |changes| inputs.send(Input::Network(changes)).is_ok());
+        let watch = watch.map_err(EngineError::Network)?;
+        let network = Netlink::open().map_err(EngineError::Network)?;
+        let mut worker = Worker {
+            attachments: Attachments::new(place.pins()),
+            limits: *program.limits(),
+            hops: NextHops::new(network).map_err(EngineError::Network)?,
+            place,
+            program,
+            control,
+            wanted: Wanted::default(),
+            said: BTreeSet::new(),
+            not_learnt: (0, None),
+            network_retry: None,
+            _watch: watch,
+        };
+        worker.control.apply(&wanted.snapshot, now)?;
+        worker.wanted = wanted;
+        worker.aim(now);
+        worker.resolve(receive);
+        worker.publish_whole();
+        worker.follow_interfaces();
+        Ok(worker)
+    }
+
+    /// Waits a little for next hops, so that the first packets find them.
+    fn resolve(&mut self, receive: &Receiver<Input>) {
+        let until = Instant::now() + RESOLVE_WAIT;
+        loop {
+            let now = Instant::now();
+            self.follow_network(now);
+            let hops = self.hops.hops();
+            let all = hops.values().all(|hop| hop.destination_mac.is_some());
+            if all || now >= until {
+                self.control.next_hops(&hops);
+                return;
+            }
+            let due = self.hops.next_tick().map_or(until, |at| at.min(until));
+            if let Ok(Input::Network(changes)) = receive.recv_timeout(due - now) {
+                self.hear(changes);
+            }
+        }
+    }
+
+    /// Does what is due and what is asked until it is told to stop.
+    pub(super) fn run(mut self, inputs: &Receiver<Input>) {
+        loop {
+            let wait = self.next_due().saturating_duration_since(Instant::now());
+            match inputs.recv_timeout(wait) {
+                Ok(Input::Ask(question)) => question(&mut self),
+                Ok(Input::Network(changes)) => self.hear(changes),
+                Ok(Input::Stop(leave)) => return self.stop(leave),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            self.follow_network(now);
+            if self.control.next_tick() <= now {
+                self.publish(now);
+            }
+        }
+    }
+
+    fn next_due(&self) -> Instant {
+        let hops = self.network_retry.or(self.hops.next_tick());
+        hops.map_or(self.control.next_tick(), |at| at.min(self.control.next_tick()))
+    }
+
+    fn stop(mut self, leave: Leave) {
+        // What has been logged is learnt, for the next process.
+        self.publish(Instant::now());
+        if leave == Leave::Running {
+            tracing::info!(
+                "packet: left running; the next equipoise of this instance takes it over"
+            );
+            return;
+        }
+        self.attachments.clear().iter().for_each(Notice::log);
+        self.place.remove();
+    }
+
+    pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
+        self.control.apply(&wanted.snapshot, now)?;
+        self.wanted = wanted;
+        self.aim(now);
+        self.control.next_hops(&self.hops.hops());
+        self.publish_whole();
+        self.follow_interfaces();
+        Ok(())
+    }
+
+    pub(super) fn status(&self) -> EngineStatus {
+        let cpus = u64::from(self.limits.cpu_bytes) * u64::from(self.limits.cpus_max);
+        EngineStatus {
+            control: self.control.status(),
+            interfaces: self.attachments.status(),
+            kernel_bytes: u64::from(self.limits.tables_bytes)
+                + u64::from(self.limits.state_bytes)
+                + cpus,
+        }
+    }
+
+    pub(super) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Changes a pin, and publishes it.
+    pub(super) fn steer<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+        let result = change(&mut self.control);
+        self.publish_whole();
+        result
+    }
+
+    pub(super) fn explain(
+        &self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        protocol: Protocol,
+        source_mac: Option<[u8; 6]>,
+    ) -> Explanation {
+        let parsed = Parsed::of_flow(source, destination, protocol.number(), source_mac);
+        let twin = Twin::new(self.program.memory().clone(), self.limits);
+        let decision = twin.decide(&parsed, &Surroundings::default());
+        let serves = |vip: &VipId| {
+            let (first, last) = vip.ports.bounds();
+            vip.address == destination.ip()
+                && vip.protocol == protocol
+                && (first..=last).contains(&destination.port())
+        };
+        let vips = self.wanted.snapshot.vips.iter().map(|vip| vip.id());
+        let vip = vips.filter(serves).min_by_key(|vip| {
+            let (first, last) = vip.ports.bounds();
+            last - first
+        });
+        let of_flow = |flow: &FlowId| match flow {
+            FlowId::FiveTuple(from, to) => (*from, *to) == (source, destination),
+            FlowId::SourceAddress(address) => *address == source.ip(),
+            FlowId::SourceMac(mac) => Some(*mac) == source_mac,
+        };
+        let pins = self.control.pins();
+        let registered = pins.into_iter().find(|pin| Some(pin.vip) == vip && of_flow(&pin.flow));
+        Explanation { decision, vip, registered }
+    }
+
+    /// Until what was changed is published. The control side leaves a pause between publications, so this may take a few
+    /// milliseconds; what a transition makes of it later is not awaited.
+    fn publish_whole(&mut self) {
+        for _ in 0..PUBLICATIONS_MAX {
+            let now = Instant::now();
+            self.publish(now);
+            let pause = self.control.next_tick().saturating_duration_since(now);
+            if pause > PUBLISH_PAUSE_MAX {
+                return;
+            }
+            thread::sleep(pause);
+        }
+    }
+
+    fn publish(&mut self, now: Instant) {
+        let tick = self.control.tick(now);
+        self.tell(&tick, now);
+        if !tick.drained.is_empty() {
+            self.aim(now);
+        }
+    }
+
+    fn tell(&mut self, tick: &Tick, now: Instant) {
+        for (vip, backend) in &tick.drained {
+            let (vip, backend) = (vip.to_string(), backend.to_string());
+            Notice::Drained { vip, backend }.log();
+        }
+        if tick.moved > 0 {
+            Notice::Moved { flows: tick.moved, pins_full: tick.pins_full }.log();
+        }
+        let (flows, said_at) = &mut self.not_learnt;
+        *flows += tick.registry_full;
+        let quiet = said_at.is_none_or(|at| now - at >= REGISTRY_FULL_LOG_EVERY);
+        if *flows > 0 && quiet {
+            Notice::RegistryFull { flows: std::mem::take(flows) }.log();
+            *said_at = Some(now);
+        }
+    }
+
+    fn hear(&mut self, changes: Vec<Change>) {
+        let now = Instant::now();
+        let mut changed = false;
+        for change in changes {
+            changed |= self.hops.change(change, now);
+        }
+        if changed {
+            self.control.next_hops(&self.hops.hops());
+        }
+    }
+
+    fn follow_network(&mut self, now: Instant) {
+        if self.network_retry.is_some_and(|at| now < at) {
+            return;
+        }
+        self.network_retry = None;
+        match self.hops.tick(now) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.control.next_hops(&self.hops.hops());
+                self.judge_routes();
+                self.follow_interfaces();
+            }
+            Err(error) => self.network_failed(&error, now),
+        }
+    }
+
+    fn network_failed(&mut self, error: &std::io::Error, now: Instant) {
+        Notice::Network { error: error.to_string() }.log();
+        self.network_retry = Some(now + NETWORK_RETRY);
+        self.hops.change(Change::Lost, now);
+    }
+
+    /// Wants next hops for all backends, those included that still drain.
+    fn aim(&mut self, now: Instant) {
+        let wanted = self.wanted.snapshot.vips.iter().flat_map(|vip| &vip.backends);
+        let mut targets: BTreeSet<IpAddr> = wanted.map(|backend| backend.address).collect();
+        let vips = self.control.status().vips;
+        targets.extend(vips.iter().flat_map(|vip| &vip.backends).map(|b| b.backend.address));
+        if let Err(error) = self.hops.aim(targets, now) {
+            self.network_failed(&error, now);
+        }
+        self.judge_routes();
+    }
+
+    /// Says once of each backend what is wrong with the way to it.
+    fn judge_routes(&mut self) {
+        let mut wrong = BTreeSet::new();
+        for vip in &self.wanted.snapshot.vips {
+            for backend in vip.backends.iter().map(|backend| backend.address) {
+                let notice = match self.hops.route(backend) {
+                    None => Notice::NoRoute { backend },
+                    Some(route) if route.local => Notice::Local { backend },
+                    Some(route) => match route.gateway {
+                        Some(gateway) if vip.forward == Forward::DirectRouting => {
+                            Notice::OffLink { backend, gateway }
+                        }
+                        _ => continue,
+                    },
+                };
+                if wrong.insert(backend) && !self.said.contains(&backend) {
+                    notice.log();
+                }
+            }
+        }
+        self.said = wrong;
+    }
+
+    fn follow_interfaces(&mut self) {
+        let index = |name: &str| self.hops.interface(name).map(|interface| interface.index);
+        let program = |role: super::Role| self.program.entry_fd(role.entry());
+        let notices = self.attachments.follow(&self.wanted.interfaces, index, program);
+        notices.iter().for_each(Notice::log);
+    }
+}
+
+/// A program with its control side: over the maps of an earlier process if they fit.
+fn load(
+    place: &Place,
+    capacity: &Capacity,
+    settings: &Settings,
+    now: Instant,
+) -> Result<(Program, Control), EngineError> {
+    let limits = Limits::new(capacity);
+    let registry = || Registry::open(&place.registry(), capacity.flows, settings.fleet_seed);
+    let control = |program: &Program| -> Result<Result<Control, ControlError>, EngineError> {
+        let memories = vec![program.memory().clone()];
+        Ok(Control::new(memories, *capacity, registry()?, settings.clone(), now))
+    };
+    let why = match place.adoptable(&limits) {
+        Ok(false) => None,
+        Err(why) => Some(why.to_string()),
+        Ok(true) => match Program::load_over(&limits, place.pins()) {
+            Err(error) => Some(format!("for {error}")),
+            Ok(program) => match control(&program)? {
+                Ok(control) => {
+                    let flows = control.status().flows;
+                    Notice::Adopted { flows }.log();
+                    return Ok((program, control));
+                }
+                Err(error) => Some(format!("for {error}")),
+            },
+        },
+    };
+    if let Some(why) = why {
+        Notice::NotAdopted { why }.log();
+    }
+    let mut program = Program::load(&limits)?;
+    let control = control(&program)??;
+    place.pin_maps(&mut program, &limits)?;
+    Ok((program, control))
+}

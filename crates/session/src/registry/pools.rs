@@ -1,0 +1,47 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equipoise_core::{AdminState, Health, Weight};
+
+use super::inventory::{BackendEntry, Inventory, PoolEntry};
+
+/// A pool as it is wanted and seen, for levels that send to backends in their own way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolState {
+    /// Its name.
+    pub name: Arc<str>,
+    /// In configured order, eligible or not.
+    pub backends: Vec<BackendState>,
+}
+
+/// A backend as it is wanted and seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendState {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The operator's weight, or else the configured one.
+    pub weight: Weight,
+    /// What is wanted of it.
+    pub admin: AdminState,
+    /// What its checks show. Ejections are not in it: they come of the session level's own traffic.
+    pub health: Health,
+}
+
+impl Inventory {
+    pub(crate) fn pool_states(&self) -> Vec<PoolState> {
+        let backend = |backend: &BackendEntry| BackendState {
+            name: backend.config.name.clone(),
+            address: backend.config.address,
+            weight: backend.weight(),
+            admin: backend.admin,
+            health: backend.health.verdict(),
+        };
+        let pool = |pool: &PoolEntry| PoolState {
+            name: pool.settings.name.clone(),
+            backends: pool.backends.iter().map(backend).collect(),
+        };
+        self.pools.iter().map(pool).collect()
+    }
+}
