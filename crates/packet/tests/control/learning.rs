@@ -59,7 +59,9 @@ fn flows_are_forgotten_in_the_time_of_their_state() {
     world.send(udp(2, 99));
     let mut left = Vec::new();
     // Each is seen for the last time now, and forgotten an interval or two after its time-out.
-    for (after, flows) in [(1, 4), (9, 4), (40, 3), (119, 3), (150, 2), (299, 2), (330, 1), (899, 1), (930, 0)] {
+    for (after, flows) in
+        [(1, 4), (9, 4), (40, 3), (119, 3), (150, 2), (299, 2), (330, 1), (899, 1), (930, 0)]
+    {
         let passed: u64 = left.last().map_or(0, |(after, _): &(u64, usize)| *after);
         world.run(Duration::from_secs(after - passed));
         left.push((after, flows));

@@ -14,10 +14,10 @@ use equipoise_packet::{
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
 
-pub const SYN: u8 = 0x02;
-pub const ACK: u8 = 0x10;
-pub const FIN: u8 = 0x11;
-pub const RST: u8 = 0x04;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const ACK: u8 = 0x10;
+pub(crate) const FIN: u8 = 0x11;
+pub(crate) const RST: u8 = 0x04;
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
@@ -25,23 +25,23 @@ const INGRESS: u32 = 1;
 const PORT: u16 = 443;
 
 /// The number of a backend.
-pub type Backend = u16;
+pub(crate) type Backend = u16;
 
-pub struct World {
-    pub control: Option<Control>,
-    pub memories: Vec<Memory>,
+pub(crate) struct World {
+    pub(crate) control: Option<Control>,
+    pub(crate) memories: Vec<Memory>,
     programs: Vec<HostProgram>,
-    pub capacity: Capacity,
-    pub limits: Limits,
-    pub settings: Settings,
-    pub now: Instant,
-    pub snapshot: Snapshot,
+    pub(crate) capacity: Capacity,
+    pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
+    pub(crate) now: Instant,
+    pub(crate) snapshot: Snapshot,
     /// Sums of all ticks.
-    pub done: Tick,
+    pub(crate) done: Tick,
 }
 
 /// Small, so that limits are met.
-pub fn capacity() -> Capacity {
+pub(crate) fn capacity() -> Capacity {
     Capacity {
         flows: 20_000,
         pins: 10_000,
@@ -55,12 +55,12 @@ pub fn capacity() -> Capacity {
     }
 }
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let fleet_seed = Seed { k0: 0x1234, k1: 0x9876 };
     Settings { fleet_seed, random_seed: Some(7), ..Settings::default() }
 }
 
-pub fn backend(number: Backend) -> BackendSpec {
+pub(crate) fn backend(number: Backend) -> BackendSpec {
     BackendSpec {
         address: address_of(number),
         port: None,
@@ -71,13 +71,13 @@ pub fn backend(number: Backend) -> BackendSpec {
     }
 }
 
-pub fn address_of(number: Backend) -> IpAddr {
+pub(crate) fn address_of(number: Backend) -> IpAddr {
     let [high, low] = number.to_be_bytes();
     IpAddr::from([10, 200, high, low])
 }
 
 /// The VIP of index `vip`, with these backends.
-pub fn vip(vip: u8, scheduler: SchedulerKind, backends: &[Backend]) -> VipSpec {
+pub(crate) fn vip(vip: u8, scheduler: SchedulerKind, backends: &[Backend]) -> VipSpec {
     VipSpec {
         address: vip_address(vip),
         ports: Ports::One(PORT),
@@ -95,24 +95,24 @@ fn vip_address(vip: u8) -> IpAddr {
 
 /// A packet to a VIP's port: client number `client`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
-    pub vip: u8,
-    pub client: u32,
-    pub protocol: Protocol,
+pub(crate) struct Packet {
+    pub(crate) vip: u8,
+    pub(crate) client: u32,
+    pub(crate) protocol: Protocol,
     /// TCP's.
-    pub flags: u8,
+    pub(crate) flags: u8,
 }
 
-pub fn tcp(vip: u8, client: u32, flags: u8) -> Packet {
+pub(crate) fn tcp(vip: u8, client: u32, flags: u8) -> Packet {
     Packet { vip, client, protocol: Protocol::Tcp, flags }
 }
 
-pub fn udp(vip: u8, client: u32) -> Packet {
+pub(crate) fn udp(vip: u8, client: u32) -> Packet {
     Packet { vip, client, protocol: Protocol::Udp, flags: 0 }
 }
 
 /// The address of a client, 64 of whose flows have it; and the port.
-pub fn client_of(client: u32) -> (Ipv4Addr, u16) {
+pub(crate) fn client_of(client: u32) -> (Ipv4Addr, u16) {
     (Ipv4Addr::from(0x0b00_0000 + client / 64), 1024 + (client % 64) as u16)
 }
 
@@ -140,12 +140,12 @@ impl Packet {
 
 impl World {
     /// With `balancers` that share one control side.
-    pub fn new(balancers: usize, capacity: Capacity, settings: Settings) -> World {
+    pub(crate) fn new(balancers: usize, capacity: Capacity, settings: Settings) -> World {
         let registry = Registry::anonymous(capacity.flows).unwrap();
         World::with_registry(balancers, capacity, settings, registry)
     }
 
-    pub fn with_registry(
+    pub(crate) fn with_registry(
         balancers: usize,
         capacity: Capacity,
         settings: Settings,
@@ -171,7 +171,7 @@ impl World {
     }
 
     /// Starts the control side, as a new process would.
-    pub fn start(&mut self, registry: Registry) {
+    pub(crate) fn start(&mut self, registry: Registry) {
         let (memories, settings) = (self.memories.clone(), self.settings.clone());
         let control = Control::new(memories, self.capacity, registry, settings, self.now);
         let mut control = control.unwrap();
@@ -179,18 +179,21 @@ impl World {
             let [high, low] = number.to_be_bytes();
             let destination_mac = Some([2, 0, 0, 0, high, low]);
             let source_mac = [2, 0, 0, 0, 255, 1];
-            (address_of(number), NextHop { ifindex: INGRESS, destination_mac, source_mac, mtu: 1500 })
+            (
+                address_of(number),
+                NextHop { ifindex: INGRESS, destination_mac, source_mac, mtu: 1500 },
+            )
         };
         control.next_hops(&(0..200).map(hop).collect::<HashMap<_, _>>());
         self.control = Some(control);
     }
 
-    pub fn control(&mut self) -> &mut Control {
+    pub(crate) fn control(&mut self) -> &mut Control {
         self.control.as_mut().unwrap()
     }
 
     /// A VIP of a scheduler, settled.
-    pub fn one_vip(scheduler: SchedulerKind, backends: &[Backend]) -> World {
+    pub(crate) fn one_vip(scheduler: SchedulerKind, backends: &[Backend]) -> World {
         let mut world = World::new(1, capacity(), settings());
         world.apply(vec![vip(1, scheduler, backends)]);
         world.settle();
@@ -198,7 +201,7 @@ impl World {
     }
 
     /// Wants these VIPs. Nothing happens before time goes on.
-    pub fn apply(&mut self, vips: Vec<VipSpec>) {
+    pub(crate) fn apply(&mut self, vips: Vec<VipSpec>) {
         let generation = Generation(self.snapshot.generation.0 + 1);
         self.snapshot = Snapshot { generation, vips };
         let (snapshot, now) = (self.snapshot.clone(), self.now);
@@ -206,7 +209,7 @@ impl World {
     }
 
     /// Changes the backends of the VIP of an index.
-    pub fn change(&mut self, vip: u8, change: impl FnOnce(&mut Vec<BackendSpec>)) {
+    pub(crate) fn change(&mut self, vip: u8, change: impl FnOnce(&mut Vec<BackendSpec>)) {
         let mut vips = self.snapshot.vips.clone();
         let spec = vips.iter_mut().find(|spec| spec.address == vip_address(vip)).unwrap();
         change(&mut spec.backends);
@@ -214,7 +217,7 @@ impl World {
     }
 
     /// One packet at one balancer: the backend that gets it.
-    pub fn send_to(&mut self, balancer: usize, packet: Packet) -> Option<Backend> {
+    pub(crate) fn send_to(&mut self, balancer: usize, packet: Packet) -> Option<Backend> {
         let cpu = packet.client % self.limits.cpus_max;
         let (verdict, frame) = self.programs[balancer].run(cpu, INGRESS, &packet.frame());
         match verdict {
@@ -224,31 +227,31 @@ impl World {
         }
     }
 
-    pub fn send(&mut self, packet: Packet) -> Option<Backend> {
+    pub(crate) fn send(&mut self, packet: Packet) -> Option<Backend> {
         self.send_to(0, packet)
     }
 
     /// A SYN and the packet that completes the handshake.
-    pub fn open(&mut self, vip: u8, client: u32) -> Option<Backend> {
+    pub(crate) fn open(&mut self, vip: u8, client: u32) -> Option<Backend> {
         let backend = self.send(tcp(vip, client, SYN));
         assert_eq!(self.send(tcp(vip, client, ACK)), backend, "client {client}: handshake");
         backend
     }
 
     /// Opens flows of these clients.
-    pub fn open_all(&mut self, vip: u8, clients: std::ops::Range<u32>) -> Vec<Backend> {
+    pub(crate) fn open_all(&mut self, vip: u8, clients: std::ops::Range<u32>) -> Vec<Backend> {
         clients.map(|client| self.open(vip, client).unwrap()).collect()
     }
 
     /// Sends a packet of each flow, and insists that it goes where the flow is.
-    pub fn assert_at(&mut self, vip: u8, first: u32, homes: &[Backend]) {
+    pub(crate) fn assert_at(&mut self, vip: u8, first: u32, homes: &[Backend]) {
         for (client, home) in (first..).zip(homes) {
             assert_eq!(self.send(tcp(vip, client, ACK)), Some(*home), "client {client}");
         }
     }
 
     /// Lets time go on, with ticks when they are due.
-    pub fn run(&mut self, time: Duration) {
+    pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.control().next_tick() <= end {
             self.now = self.now.max(self.control().next_tick());
@@ -257,7 +260,7 @@ impl World {
         self.now = end;
     }
 
-    pub fn tick(&mut self) -> Tick {
+    pub(crate) fn tick(&mut self) -> Tick {
         let now = self.now;
         let tick = self.control().tick(now);
         let done = &mut self.done;
@@ -275,21 +278,21 @@ impl World {
     }
 
     /// Until changes of pools are over and flows are where they are to be.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.run(2 * self.settings.transition + Duration::from_secs(1));
     }
 
-    pub fn status(&mut self) -> Status {
+    pub(crate) fn status(&mut self) -> Status {
         self.control().status()
     }
 
-    pub fn vip_status(&mut self, vip: u8) -> VipStatus {
+    pub(crate) fn vip_status(&mut self, vip: u8) -> VipStatus {
         let status = self.status();
         status.vips.into_iter().find(|it| it.vip.address == vip_address(vip)).unwrap()
     }
 
     /// Flows in the registry.
-    pub fn flows(&mut self) -> usize {
+    pub(crate) fn flows(&mut self) -> usize {
         self.status().flows
     }
 }
