@@ -4,6 +4,7 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+mod address_hash;
 mod digest;
 mod limits;
 mod memory;
@@ -13,6 +14,7 @@ mod reason;
 mod tables;
 pub mod twin;
 
+pub use address_hash::address_hash;
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
