@@ -4,6 +4,7 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+mod address_hash;
 pub mod config;
 pub mod control;
 pub mod decap;
@@ -22,6 +23,7 @@ mod snapshot;
 mod tables;
 pub mod twin;
 
+pub use address_hash::address_hash;
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
