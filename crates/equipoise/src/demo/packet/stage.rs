@@ -111,8 +111,9 @@ impl Stage {
 
 fn config(site: &Site, folder: &Folder) -> String {
     let mut text = format!(
-        "# The configuration of `equipoise demo packet`.\n\n[instance]\nname = \"demo\"\n\n\
+        "# The configuration of `equipoise demo packet`.\n\n[instance]\nname = \"demo-{}\"\n\n\
          [api]\nsocket = {:?}\n\n[flows]\nmax = 65536\npins-max = 16384\n",
+        std::process::id(),
         folder.socket().display().to_string()
     );
     for method in &method::ALL {
