@@ -67,15 +67,24 @@ eqp_inline bool comes_from(const struct eqp_context *ctx, const struct eqp_packe
 	return ip && ip[2] == address[0] && ip[3] == address[1] && ip[4] == address[2] && ip[5] == address[3];
 }
 
-/* A reply of a flow that was translated: back to the VIP's address, and on its way to the client. */
+/*
+ * A reply of a flow that was translated: back to the VIP's address, and on its way to the client. What a backend sends
+ * to this machine itself answers a connection of its own (a health check, the session level), which no VIP was part of.
+ */
 eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, const struct eqp_reverse *reverse)
 {
 	struct eqp_rewrite rewrite = { .port = reverse->vip_port, .source = true };
-	int i;
+	struct bpf_fib_lookup fib = {};
+	int route, i;
 
 	job->service = service_at(job, reverse->service);
 	if (!job->service)
 		return EQP_DROP(EQP_DROP_TABLES);
+	if (!ask_route(ctx, &job->packet, reverse->vip, &fib))
+		return EQP_DROP(EQP_DROP_HEADER_SHORT);
+	route = route_find(ctx, &fib);
+	if (route == BPF_FIB_LKUP_RET_NOT_FWDED)
+		return XDP_PASS;
 	if (hop_limit(ctx, &job->packet) <= 1)
 		return EQP_DROP(EQP_DROP_TTL_EXPIRED);
 	rewrite.outside = comes_from(ctx, &job->packet, reverse->address);
@@ -84,7 +93,7 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, const
 	if (!rewrite_packet(ctx, &job->packet, &rewrite))
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);
 	count_reason(job, EQP_NOTE_REPLY);
-	return leave_by_route(ctx, job);
+	return leave_by_route(ctx, job, &fib, route);
 }
 
 /* A packet that is not for a VIP: perhaps a reply. `parsed`: of it. */

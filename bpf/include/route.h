@@ -9,8 +9,9 @@
 #define EQP_AF_INET 2
 #define EQP_AF_INET6 10
 
-/* The packet as it is now, as a question to the kernel. */
-eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *packet, struct bpf_fib_lookup *fib)
+/* The packet, from another source than it has now, as a question to the kernel. */
+eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *packet, const __be32 *source,
+			  struct bpf_fib_lookup *fib)
 {
 	__u32 *ip = packet_at(ctx, packet->l3, EQP_IPV4_BYTES);
 	int i;
@@ -23,7 +24,7 @@ eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *pack
 	if (packet->family == 4) {
 		fib->family = EQP_AF_INET;
 		fib->tos = ip[0] >> 8;
-		fib->ipv4_src = ip[3];
+		fib->ipv4_src = source[0];
 		fib->ipv4_dst = ip[4];
 		return true;
 	}
@@ -33,22 +34,19 @@ eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *pack
 	fib->family = EQP_AF_INET6;
 	fib->flowinfo = ip[0] & eqp_htonl(0x0fffffff);
 	for (i = 0; i < 4; i++) {
-		fib->ipv6_src[i] = ip[2 + i];
+		fib->ipv6_src[i] = source[i];
 		fib->ipv6_dst[i] = ip[6 + i];
 	}
 	return true;
 }
 
-/* No neighbour yet, a local destination, no forwarding: the kernel knows what to do, and does it with the packet. */
-eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job)
+/* No neighbour yet, no forwarding: the kernel knows what to do, and does it with the packet. `result`: of `fib`. */
+eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job, const struct bpf_fib_lookup *fib,
+			      int result)
 {
-	struct bpf_fib_lookup fib = {};
 	unsigned char *ethernet;
-	int result, i;
+	int i;
 
-	if (!ask_route(ctx, &job->packet, &fib))
-		return EQP_DROP(EQP_DROP_HEADER_SHORT);
-	result = route_find(ctx, &fib);
 	if (result == BPF_FIB_LKUP_RET_BLACKHOLE || result == BPF_FIB_LKUP_RET_UNREACHABLE ||
 	    result == BPF_FIB_LKUP_RET_PROHIBIT)
 		return EQP_DROP(EQP_DROP_NO_ROUTE);
@@ -58,10 +56,10 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 		return XDP_PASS;
 	}
 	for (i = 0; i < ETH_ALEN; i++) {
-		ethernet[i] = fib.dmac[i];
-		ethernet[ETH_ALEN + i] = fib.smac[i];
+		ethernet[i] = fib->dmac[i];
+		ethernet[ETH_ALEN + i] = fib->smac[i];
 	}
-	return leave(ctx, fib.ifindex) | EQP_ANSWER;
+	return leave(ctx, fib->ifindex) | EQP_ANSWER;
 }
 
 #endif

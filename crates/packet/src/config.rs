@@ -54,18 +54,6 @@ pub struct VipConfig {
 )]
 pub struct NotAVip;
 
-impl VipId {
-    /// Whether some packet would be for both.
-    pub fn overlaps(&self, other: &VipId) -> bool {
-        let ((first, last), (other_first, other_last)) =
-            (self.ports.bounds(), other.ports.bounds());
-        self.address == other.address
-            && self.protocol == other.protocol
-            && first <= other_last
-            && other_first <= last
-    }
-}
-
 impl FromStr for VipId {
     type Err = NotAVip;
 

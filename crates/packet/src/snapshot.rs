@@ -169,7 +169,7 @@ impl VipId {
     }
 
     /// Whether a packet could be for both. One that has any port gets what no other has: it overlaps with none.
-    pub(crate) fn overlaps(&self, other: &VipId) -> bool {
+    pub fn overlaps(&self, other: &VipId) -> bool {
         let of_same = self.address == other.address && self.protocol == other.protocol;
         let ((first, last), (other_first, other_last)) =
             (self.ports.bounds(), other.ports.bounds());

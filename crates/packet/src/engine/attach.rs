@@ -23,7 +23,8 @@ impl Role {
     /// The program for it.
     pub(super) fn entry(self) -> Entry {
         match self {
-            Role::Clients | Role::Replies => Entry::Balance,
+            Role::Clients => Entry::Balance,
+            Role::Replies => Entry::Reverse,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attach::Attachments;
@@ -27,6 +28,11 @@ const RESOLVE_WAIT: Duration = Duration::from_millis(300);
 const REGISTRY_FULL_LOG_EVERY: Duration = Duration::from_secs(60);
 /// After the kernel's tables could not be read.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
+
+/// A control side that has nothing left to publish pauses for longer.
+const PUBLISH_PAUSE_MAX: Duration = Duration::from_millis(20);
+/// What is not published after so many is published later.
+const PUBLICATIONS_MAX: usize = 3;
 
 /// Owns everything.
 pub(super) struct Worker {
@@ -83,7 +89,7 @@ impl Worker {
         worker.wanted = wanted;
         worker.aim(now);
         worker.resolve(receive);
-        worker.publish(Instant::now());
+        worker.publish_whole();
         worker.follow_interfaces();
         Ok(worker)
     }
@@ -149,7 +155,7 @@ impl Worker {
         self.wanted = wanted;
         self.aim(now);
         self.control.next_hops(&self.hops.hops());
-        self.publish(now);
+        self.publish_whole();
         self.follow_interfaces();
         Ok(())
     }
@@ -172,7 +178,7 @@ impl Worker {
     /// Changes a pin, and publishes it.
     pub(super) fn steer<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         let result = change(&mut self.control);
-        self.publish(Instant::now());
+        self.publish_whole();
         result
     }
 
@@ -205,6 +211,20 @@ impl Worker {
         let pins = self.control.pins();
         let registered = pins.into_iter().find(|pin| Some(pin.vip) == vip && of_flow(&pin.flow));
         Explanation { decision, vip, registered }
+    }
+
+    /// Until what was changed is published. The control side leaves a pause between publications, so this may take a few
+    /// milliseconds; what a transition makes of it later is not awaited.
+    fn publish_whole(&mut self) {
+        for _ in 0..PUBLICATIONS_MAX {
+            let now = Instant::now();
+            self.publish(now);
+            let pause = self.control.next_tick().saturating_duration_since(now);
+            if pause > PUBLISH_PAUSE_MAX {
+                return;
+            }
+            thread::sleep(pause);
+        }
     }
 
     fn publish(&mut self, now: Instant) {

@@ -68,6 +68,8 @@ pub enum Route {
     /// Not known to the program (no neighbour yet, forwarding off): left to the kernel.
     #[default]
     Kernel,
+    /// To this machine itself, which is no reply to a client of a VIP.
+    Local,
     /// Out of this interface.
     Out(u32),
     /// There is none.
@@ -315,6 +317,9 @@ impl Packet<'_> {
         let Some(at) = self.tables.service(reverse.service) else {
             return Decision::drop(Reason::Tables, None);
         };
+        if self.around.route == Route::Local {
+            return Decision::of(Verdict::Pass);
+        }
         let number = Some(at.service.number);
         if parsed.ttl <= 1 {
             return Decision::drop(Reason::TtlExpired, Some(at));
@@ -323,6 +328,7 @@ impl Packet<'_> {
         let verdict = match self.around.route {
             Route::Out(ifindex) => Verdict::out_of(ifindex, self.around),
             Route::None => Verdict::Drop(Reason::NoRoute),
+            Route::Local => Verdict::Pass,
             Route::Kernel => {
                 self.state.count(number, Reason::ToKernel);
                 Verdict::Pass
