@@ -95,11 +95,27 @@ fn decap_unpacks_counts_and_leaves_nothing_behind() {
     assert!(printed.contains("unpacked: 2 packets"), "{printed}");
     assert!(!pair.has_program());
 
-    let mut guest = pair.decapsulate(&["--address", "192.0.2.11"]);
+    let options = ["--address", "192.0.2.11", "--source", "192.0.2.0/30", "--source6", "100::/64"];
+    let mut guest = pair.decapsulate(&options);
     pair.carries("three");
     guest.signal(Signal::KILL);
     guest.wait().unwrap();
     assert!(soon(|| !pair.has_program()), "a killed process leaves its program behind");
+}
+
+#[test]
+fn decap_leaves_alone_what_is_not_from_the_balancers() {
+    let Some(pair) = Pair::new() else { return };
+    let guest = pair.decapsulate(&["--source", "172.16.0.0/16"]);
+    let kernel = pair.backend.enter(|| UdpSocket::bind((BACKEND, 6080))).unwrap();
+    kernel.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = pair.sender.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let sent = datagram(b"from somewhere else");
+    socket.send_to(&sent, (BACKEND, 6080)).unwrap();
+    let mut heard = [0; 128];
+    let (bytes, _) = kernel.recv_from(&mut heard).expect("the kernel gets it as it is");
+    assert_eq!(heard[..bytes], sent);
+    assert!(stop(guest).contains("not from --source: 1 packets"));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod common;
 mod bed;
 mod changes;
 mod decap;
+mod demo;
 mod forwarding;
 mod load;
 mod method;
