@@ -5,13 +5,14 @@ mod addresses;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use equipoise_packet::Decapsulated;
 use equipoise_packet::abi::{Counter, DecapsulationConstants};
+use equipoise_packet::config::Prefix;
 use equipoise_packet::decap::Decapsulation;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,7 +23,8 @@ const ALSO: &str = "Runs until Ctrl-C or SIGTERM, then prints what it has unpack
 The backend also needs the VIP on its loopback, without answering ARP for it:
   ip addr add VIP/32 dev lo
   sysctl net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.all.rp_filter=0
-Whoever reaches the backend can send it tunnelled packets from any source: let only the balancers' network in.";
+Whoever reaches the backend can send it tunnelled packets of any client, and --source is easily forged: let only the
+balancers' network in.";
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -34,6 +36,12 @@ pub(crate) struct Args {
     /// Unpack only what is sent to this address; several times for several [default: all of this host's]
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
+    /// Unpack only what comes from there over IPv4, as [flows] tunnel-source of the balancers has it [default: anywhere]
+    #[arg(long, value_name = "PREFIX")]
+    source: Option<Prefix<Ipv4Addr>>,
+    /// The same over IPv6, as tunnel-source6 has it [default: anywhere]
+    #[arg(long, value_name = "PREFIX")]
+    source6: Option<Prefix<Ipv6Addr>>,
     /// UDP destination port of GUE, as [flows] gue-port of the balancer has it; 0: none
     #[arg(long, default_value_t = 6080)]
     gue_port: u16,
@@ -50,11 +58,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
     let ifindex = ifindex(&args.interface)?;
-    let constants = DecapsulationConstants {
-        gue_port: args.gue_port.to_be_bytes(),
-        ..DecapsulationConstants::default()
-    };
-    let mut decapsulation = Decapsulation::load(&constants)?;
+    let mut decapsulation = Decapsulation::load(&constants(&args))?;
     let mut accepted = wanted(&args)?;
     decapsulation.accept(&accepted)?;
     let mode = decapsulation.attach(&args.interface, ifindex, args.keep)?;
@@ -80,6 +84,31 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the program is told when it is loaded.
+fn constants(args: &Args) -> DecapsulationConstants {
+    let mut constants = DecapsulationConstants {
+        gue_port: args.gue_port.to_be_bytes(),
+        ..DecapsulationConstants::default()
+    };
+    if let Some(Prefix { address, len }) = args.source {
+        constants.source4 = address.octets();
+        constants.source4_mask = mask::<4>(len);
+    }
+    if let Some(Prefix { address, len }) = args.source6 {
+        constants.source6 = address.octets();
+        constants.source6_mask = mask::<16>(len);
+    }
+    constants
+}
+
+/// The first `len` bits.
+fn mask<const BYTES: usize>(len: u8) -> [u8; BYTES] {
+    std::array::from_fn(|byte| {
+        let bits = usize::from(len).saturating_sub(byte * 8).min(8);
+        !(0xff_u16 >> bits) as u8
+    })
+}
+
 /// The outer destinations that are unpacked.
 fn wanted(args: &Args) -> anyhow::Result<Vec<IpAddr>> {
     if args.address.is_empty() {
@@ -101,7 +130,7 @@ fn totals(counts: &Decapsulated) -> String {
     let Decapsulated { taken, foreign, invalid } = counts;
     let rows = [
         ("unpacked", taken),
-        ("left alone, from somewhere else than the balancers", foreign),
+        ("left alone, not from --source", foreign),
         ("dropped as invalid", invalid),
     ];
     let mut text = String::new();
@@ -134,6 +163,15 @@ mod tests {
             totals(&counts),
             "unpacked: 2 packets, 300 bytes\ndropped as invalid: 1 packets, 60 bytes"
         );
+    }
+
+    #[test]
+    fn a_mask_has_the_first_bits() {
+        assert_eq!(mask::<4>(0), [0; 4]);
+        assert_eq!(mask::<4>(9), [255, 128, 0, 0]);
+        assert_eq!(mask::<4>(32), [255; 4]);
+        assert_eq!(mask::<16>(64)[7..9], [255, 0]);
+        assert_eq!(mask::<16>(128), [255; 16]);
     }
 
     #[test]

@@ -63,17 +63,16 @@ impl Stage {
     /// Who is where.
     pub(crate) fn map(&self) -> String {
         let site = &self.site;
+        let way = format!("  client {} --- router ---", site.client_address(false));
         let mut text = format!(
-            "equipoise balances at the packet level, between hosts made of network namespaces:\n\n  \
-             client {} --- router ---+--- balancer  {}   (pid {})",
-            site.client_address(false),
+            "equipoise balances at the packet level, between hosts made of network namespaces:\n\n\
+             {way}+--- balancer  {}   (pid {})",
             site.balancer_address(false),
             self.balancer.pid(),
         );
-        let indent = format!("\n{:width$}", "", width = 30 + "198.51.100.2".len());
         for index in 0..site.backends.len() {
-            let address = site.backend_address(index, false);
-            text += &format!("{indent}+--- backend-{} {address}", index + 1);
+            let (address, gap) = (site.backend_address(index, false), way.len());
+            text += &format!("\n{:gap$}+--- backend-{} {address}", "", index + 1);
         }
         text + "\n\nEvery host has an IPv6 address too. The router sends all VIPs to the balancer."
     }
@@ -91,8 +90,11 @@ impl Stage {
         Ok(self.site.balancer.run(SELF, &[words, &["--api", &socket]].concat())?)
     }
 
+    /// What `equipoise status` says of the packet level: from its first table on.
     pub(crate) fn status(&self) -> anyhow::Result<String> {
-        self.command(&["status"])
+        let all = self.command(&["status"])?;
+        let lines = all.lines().skip_while(|line| !line.starts_with("VIP "));
+        Ok(lines.collect::<Vec<_>>().join("\n"))
     }
 
     /// Ends balancer and decapsulators as an operator does; gives what the latter have counted.
@@ -111,8 +113,10 @@ impl Stage {
 
 fn config(site: &Site, folder: &Folder) -> String {
     let mut text = format!(
-        "# The configuration of `equipoise demo packet`.\n\n[instance]\nname = \"demo\"\n\n\
-         [api]\nsocket = {:?}\n\n[flows]\nmax = 65536\npins-max = 16384\n",
+        "# The configuration of `equipoise demo packet`.\n\n[instance]\nname = \"demo-{}\"\n\n\
+         [api]\nsocket = {:?}\n\n[flows]\nmax = 65536\npins-max = 16384\n\
+         seed = \"no secret: it is a demo\"\n",
+        std::process::id(),
         folder.socket().display().to_string()
     );
     for method in &method::ALL {

@@ -1,0 +1,172 @@
+//! A site with everything that runs on it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::netns::{Guest, Host, Site, SiteShape, unavailable};
+use rustix::process::Signal;
+
+use crate::common::{EQUIPOISE, Folder, text};
+use crate::method::Method;
+
+/// How long anything here may take before the test has failed. Handshakes that meet a change are sent again after a
+/// second, then three.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Hosts, backends' servers, and the balancer under test. All ends when it is dropped, the balancer first.
+pub(crate) struct Bed {
+    pub(crate) balancer: Option<Guest>,
+    /// The sample backend of each backend.
+    pub(crate) servers: Vec<Option<Guest>>,
+    others: Vec<Guest>,
+    pub(crate) site: Site,
+    folder: Folder,
+    /// What the program and its maps are pinned under.
+    instance: String,
+}
+
+/// Waits until `condition` holds; `false` if it does not in time. For what only asking again and again can show.
+pub(crate) fn soon(mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+impl Bed {
+    /// Builds the site and starts what backends run; `None`, said why, where namespaces cannot be made.
+    pub(crate) fn new(test: &str, shape: SiteShape) -> Option<Bed> {
+        if let Some(reason) = unavailable() {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let site = Site::new(shape).expect("a site can be built");
+        let servers = (0..shape.backends).map(|index| Some(serve(&site, index))).collect();
+        let folder = Folder::new(&format!("packet-{test}"));
+        let instance = format!("test-{test}-{}", std::process::id());
+        Some(Bed { balancer: None, servers, others: Vec::new(), site, folder, instance })
+    }
+
+    /// Prepares backends for these methods: VIPs on loopback, decapsulation.
+    pub(crate) fn prepare(&mut self, methods: &[Method]) {
+        for backend in &self.site.backends {
+            for method in methods.iter().filter(|method| !method.translates()) {
+                backend.hidden_address(method.vip_address()).expect("an address can be given");
+            }
+            if methods.iter().any(|method| method.encapsulates()) {
+                let guest = start(backend, &["decap", "--interface", "eth0"]);
+                wait_for_text(&guest, "ready");
+                self.others.push(guest);
+            }
+        }
+    }
+
+    /// Starts an iperf3 server on each backend.
+    pub(crate) fn serve_iperf(&mut self) {
+        for backend in &self.site.backends {
+            let guest = backend.start("iperf3", &["-s", "--forceflush"]).expect("iperf3 runs");
+            wait_for_text(&guest, "Server listening");
+            self.others.push(guest);
+        }
+    }
+
+    /// The server of a backend again, after its end.
+    pub(crate) fn serve_again(&mut self, index: usize) {
+        self.servers[index] = Some(serve(&self.site, index));
+    }
+
+    /// Writes the configuration: instance and flows, then `rest`.
+    pub(crate) fn configure(&self, rest: &str) -> PathBuf {
+        let socket = self.socket();
+        let head = format!(
+            "[instance]\nname = \"{}\"\n\n[api]\nsocket = \"{}\"\n\n\
+             [flows]\nmax = 65536\npins-max = 16384\nvips-max = 32\n\
+             seed = \"the same in every run\"\n{rest}",
+            self.instance,
+            socket.display()
+        );
+        self.folder.write("equipoise.toml", &head)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path("api.sock")
+    }
+
+    /// Starts the balancer on the configuration that was written, and waits until it is ready.
+    pub(crate) fn balance(&mut self) {
+        let file = self.folder.path("equipoise.toml");
+        let guest = start(&self.site.balancer, &["run", text(&file)]);
+        wait_for_text(&guest, " ready ");
+        self.balancer = Some(guest);
+    }
+
+    /// What the balancer has printed.
+    pub(crate) fn log(&self) -> String {
+        self.balancer.as_ref().map(Guest::printed).unwrap_or_default()
+    }
+
+    /// A command of the binary that asks the balancer: what it printed.
+    pub(crate) fn command(&self, arguments: &[&str]) -> String {
+        let socket = self.socket();
+        let output = crate::common::equipoise(&[arguments, &["--api", text(&socket)]].concat());
+        let printed = crate::common::stdout(&output) + &crate::common::stderr(&output);
+        assert!(output.status.success(), "equipoise {arguments:?}: {printed}\n{}", self.log());
+        printed
+    }
+
+    /// `curl` on the client: what it printed.
+    ///
+    /// # Errors
+    /// What it complained of.
+    pub(crate) fn curl(&self, arguments: &[&str]) -> Result<String, String> {
+        let seconds = PATIENCE.as_secs().to_string();
+        let always = ["-q", "-sS", "--fail", "--noproxy", "*", "--max-time", &seconds];
+        let outcome = self.site.client.run("curl", &[&always, arguments].concat());
+        outcome.map_err(|error| error.to_string())
+    }
+
+    /// A file with `bytes` bytes that differ from place to place.
+    pub(crate) fn large_file(&self, bytes: usize) -> PathBuf {
+        let mut pattern = equipoise_testkit::Pattern::new(7);
+        let path = self.folder.path("large");
+        std::fs::write(&path, pattern.next(bytes)).expect("the folder is ours");
+        path
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path(name)
+    }
+}
+
+impl Drop for Bed {
+    /// Stopped as an operator does it, the balancer removes what it has pinned; killed, it would not.
+    fn drop(&mut self) {
+        if let Some(balancer) = &mut self.balancer {
+            balancer.signal(Signal::TERM);
+            let _ = balancer.wait();
+        }
+    }
+}
+
+/// The sample backend number `index`, on all addresses that its host has.
+fn serve(site: &Site, index: usize) -> Guest {
+    let name = format!("backend-{}", index + 1);
+    let arguments = ["--listen", "::", "--http", "80", "--tcp", "7000", "--delay", "5ms"];
+    let arguments = [&["sample-backend", "--name", &name], &arguments[..]].concat();
+    let guest = start(&site.backends[index], &arguments);
+    wait_for_text(&guest, "ready");
+    guest
+}
+
+pub(crate) fn start(host: &Host, arguments: &[&str]) -> Guest {
+    host.start(EQUIPOISE, arguments).expect("the binary runs")
+}
+
+pub(crate) fn wait_for_text(guest: &Guest, text: &str) {
+    let found = guest.wait_for(PATIENCE, |printed| printed.contains(text).then_some(()));
+    found.unwrap_or_else(|printed| panic!("waited in vain for `{text}`; printed:\n{printed}"));
+}

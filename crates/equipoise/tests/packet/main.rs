@@ -1,0 +1,16 @@
+//! The packet level with real hosts: the real binary balances TCP of `curl` and `iperf3` between network namespaces.
+//!
+//! Needs root, iproute2, curl and iperf3 (`make test` installs them); says so where it cannot run.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod changes;
+mod decap;
+mod demo;
+mod forwarding;
+mod load;
+mod method;
