@@ -8,6 +8,7 @@
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
+#   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
 #   make soak           the whole-process tests, again and again, for SOAK_MINUTES (default 30)
 
@@ -114,6 +115,15 @@ test-pog-long: setup
 	  $(CARGO) test --release --locked --package equipoise-pog --lib
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
 	  $(CARGO) test --locked --package equipoise-pog --lib publish
+
+# Seconds of the model's time: some minutes, once with one balancer and once with two.
+PACKET_SOAK_FLOWS ?= 1000000
+PACKET_SOAK_SECONDS ?= 120
+PACKET_SOAK_SEED ?= 1
+.PHONY: packet-soak
+packet-soak: setup
+	INVARIANT_FLOWS=$(PACKET_SOAK_FLOWS) INVARIANT_SECONDS=$(PACKET_SOAK_SECONDS) INVARIANT_SEED=$(PACKET_SOAK_SEED) \
+	  $(CARGO) test --release --locked --package equipoise-packet --test invariant -- --ignored --nocapture --test-threads 1
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

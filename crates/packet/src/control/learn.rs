@@ -7,7 +7,7 @@ use equipoise_pog::{KeyHash, SipHash13};
 
 use super::service::{Change, Service};
 use super::{Control, Tick};
-use crate::abi::{Event, EventKind, Pick};
+use crate::abi::{Event, EventKind, How, Pick};
 use crate::digest::Digest;
 use crate::memory::StateMemory;
 use crate::registry::{Flow, FlowState, Full, Verdict};
@@ -50,8 +50,7 @@ impl Control {
         let after = match before {
             Some(before) => {
                 let state = state_after(&before, kind, before.idle(seen));
-                let slot =
-                    if before.pinned || before.registered { before.slot } else { event.slot };
+                let slot = if self.keeps_slot(&before, event) { before.slot } else { event.slot };
                 let service = event.service;
                 Flow { slot, service, state, seen, ..before }
             }
@@ -64,6 +63,16 @@ impl Control {
             }
         };
         self.put(after, before.as_ref(), tick);
+    }
+
+    /// Whether a flow is where it was learnt, though this packet of it went elsewhere; else it has opened anew.
+    fn keeps_slot(&self, before: &Flow, event: &Event) -> bool {
+        // In a fleet, another balancer may get a packet before the pin does, and go by its ring.
+        let is_stray = self.memories.len() > 1
+            && before.state == FlowState::Open
+            && before.seen == self.interval
+            && event.how != How::Pending as u8;
+        before.pinned || before.registered || is_stray
     }
 
     /// Brings the registry from `before` to `after`, and has the pins look at the flow if it went elsewhere.

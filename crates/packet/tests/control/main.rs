@@ -1,0 +1,11 @@
+//! The control side with the program itself, compiled for the host. No privilege, no sleeping: the clock is the test's.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod adoption;
+mod changes;
+mod learning;
+mod refusals;
+mod registered;
+mod turns;
+mod world;

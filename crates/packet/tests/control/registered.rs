@@ -1,0 +1,131 @@
+//! Registered state: flows that somebody pinned.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use equipoise_core::AdminState;
+use equipoise_core::SchedulerKind::{Maglev, RoundRobin};
+use equipoise_packet::abi::FlowKey;
+use equipoise_packet::control::{FlowId, PinError};
+use equipoise_packet::{BackendId, Capacity, VipId};
+
+use super::world::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn flow(client: u32) -> FlowId {
+    let (address, port) = client_of(client);
+    let to = SocketAddr::from(([198, 51, 100, 1], 443));
+    FlowId::FiveTuple(SocketAddr::from((address, port)), to)
+}
+
+fn id(world: &World) -> VipId {
+    world.snapshot.vips[0].id()
+}
+
+fn to(number: Backend) -> BackendId {
+    BackendId { address: address_of(number), port: None }
+}
+
+#[test]
+fn a_pinned_flow_goes_to_its_backend_and_back_to_the_ring_when_it_is_over() {
+    for scheduler in [Maglev, RoundRobin] {
+        let mut world = World::one_vip(scheduler, &[1, 2, 3]);
+        let vip = id(&world);
+        for client in 0..30 {
+            let backend = to(1 + client as u16 % 3);
+            world.control().pin(&vip, &flow(client), &backend).unwrap();
+        }
+        world.run(SECOND);
+        for client in 0..30 {
+            assert_eq!(world.open(1, client), Some(1 + client as u16 % 3));
+        }
+        // Without packets, for much longer than any flow is known.
+        world.run(3000 * SECOND);
+        world.change(1, |pool| pool.push(backend(4)));
+        world.settle();
+        for client in 0..30 {
+            assert_eq!(world.open(1, client), Some(1 + client as u16 % 3), "{scheduler}");
+        }
+        assert!(world.control().pins().iter().all(|pin| pin.in_force));
+        for client in 0..30 {
+            world.control().unpin(&vip, &flow(client)).unwrap();
+            assert_eq!(world.send(tcp(1, client, ACK)), Some(1 + client as u16 % 3), "it is open");
+        }
+        world.run(3000 * SECOND);
+        assert_eq!((world.control().pins().len(), world.flows()), (0, 0));
+        assert_eq!(world.status().pins, 0);
+    }
+}
+
+#[test]
+fn a_flow_is_moved_to_where_its_state_went() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let vip = id(&world);
+    let home = world.open(1, 5).unwrap();
+    world.run(SECOND);
+    let other = 1 + home % 3;
+    world.control().pin(&vip, &flow(5), &to(other)).unwrap();
+    world.run(SECOND);
+    assert_eq!(world.send(tcp(1, 5, ACK)), Some(other));
+    world.control().move_pin(&vip, &flow(5), &to(home)).unwrap();
+    world.run(SECOND);
+    assert_eq!(world.send(tcp(1, 5, ACK)), Some(home));
+    let pins = world.control().pins();
+    assert_eq!((pins.len(), pins[0].backend, pins[0].in_force), (1, to(home), true));
+}
+
+#[test]
+fn a_pin_waits_for_its_backend() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let vip = id(&world);
+    world.control().pin(&vip, &flow(5), &to(2)).unwrap();
+    world.run(SECOND);
+    world.change(1, |pool| pool[1].admin = AdminState::Down);
+    world.settle();
+    assert!(!world.control().pins()[0].in_force);
+    assert_ne!(world.open(1, 5), Some(2));
+    world.change(1, |pool| pool[1].admin = AdminState::Up);
+    world.settle();
+    assert!(world.control().pins()[0].in_force);
+    assert_eq!(world.send(tcp(1, 5, ACK)), Some(2));
+}
+
+#[test]
+fn what_a_pin_cannot_be_is_refused_with_the_reason() {
+    let capacity = Capacity { pins: 16, ..capacity() };
+    let mut world = World::new(1, capacity, settings());
+    let mut by_mac = vip(2, Maglev, &[1]);
+    by_mac.key = FlowKey::SourceMac;
+    world.apply(vec![vip(1, Maglev, &[1, 2]), by_mac]);
+    world.settle();
+    let (vip, mac_vip) = (id(&world), world.snapshot.vips[1].id());
+    let unknown = VipId { protocol: equipoise_packet::Protocol::Udp, ..vip };
+    let elsewhere = SocketAddr::from(([192, 0, 2, 9], 443));
+    let from = SocketAddr::from(([192, 0, 2, 1], 1000));
+    let six: IpAddr = "2001:db8::1".parse().unwrap();
+    let control = world.control();
+    let mut refused =
+        |vip: &VipId, flow: FlowId, backend| control.pin(vip, &flow, &backend).unwrap_err();
+    assert_eq!(refused(&unknown, flow(1), to(1)), PinError::Vip(unknown));
+    assert_eq!(refused(&vip, flow(1), to(9)), PinError::Backend { vip, backend: to(9) });
+    assert!(matches!(refused(&vip, FlowId::SourceMac([1; 6]), to(1)), PinError::Key { .. }));
+    assert!(matches!(refused(&mac_vip, flow(1), to(1)), PinError::Key { .. }));
+    let address = elsewhere.ip();
+    assert_eq!(
+        refused(&vip, FlowId::FiveTuple(from, elsewhere), to(1)),
+        PinError::Address { vip, address }
+    );
+    let SocketAddr::V4(_) = from else { unreachable!() };
+    let to_vip = SocketAddr::new(vip.address, 443);
+    let mixed = FlowId::FiveTuple(SocketAddr::new(six, 5), to_vip);
+    assert_eq!(refused(&vip, mixed, to(1)), PinError::Address { vip, address: six });
+    assert_eq!(control.unpin(&vip, &flow(1)), Err(PinError::Unknown(vip)));
+    assert_eq!(control.move_pin(&vip, &flow(1), &to(1)), Err(PinError::Unknown(vip)));
+    for client in 0..14 {
+        world.control().pin(&vip, &flow(client), &to(1)).unwrap();
+        world.run(SECOND);
+    }
+    assert_eq!(world.control().pin(&vip, &flow(99), &to(1)), Err(PinError::Full { pins: 14 }));
+    world.control().pin(&mac_vip, &FlowId::SourceMac([9; 6]), &to(1)).unwrap_err();
+}

@@ -1,0 +1,170 @@
+//! Schedulers that are no hash: picked on the first packet, recorded, pinned.
+
+use std::time::Duration;
+
+use equipoise_core::SchedulerKind::{
+    LeastConnection, RoundRobin, WeightedLeastConnection, WeightedRoundRobin,
+};
+use equipoise_core::{AdminState, Weight};
+use equipoise_packet::abi::{FlowKey, How};
+use equipoise_packet::{Capacity, Protocol, Reason};
+
+use super::world::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn counts(homes: &[Backend], of: &[Backend]) -> Vec<usize> {
+    of.iter().map(|number| homes.iter().filter(|home| *home == number).count()).collect()
+}
+
+#[test]
+fn turns_are_taken_by_weight() {
+    let mut world = World::one_vip(RoundRobin, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..300);
+    assert_eq!(counts(&homes, &[1, 2, 3]), [100, 100, 100]);
+    let mut spec = vip(1, WeightedRoundRobin, &[1, 2, 3]);
+    spec.backends[2].weight = Weight::new(4).unwrap();
+    world.apply(vec![spec]);
+    world.run(Duration::from_millis(20));
+    let homes = world.open_all(1, 300..900);
+    assert_eq!(counts(&homes, &[1, 2, 3]), [100, 100, 400], "from the next tick on");
+}
+
+#[test]
+fn flows_stay_where_their_turn_was_when_the_record_of_it_is_gone() {
+    for scheduler in [RoundRobin, WeightedRoundRobin, LeastConnection, WeightedLeastConnection] {
+        let mut world = World::one_vip(scheduler, &[1, 2, 3, 4]);
+        let mut homes = Vec::new();
+        for round in 0..40_u32 {
+            homes.extend(world.open_all(1, round * 50..round * 50 + 50));
+            world.run(Duration::from_millis(50));
+            match round {
+                10 => world.change(1, |pool| pool.push(backend(5))),
+                20 => world.change(1, |pool| pool.retain(|it| it.address != address_of(2))),
+                30 => world.change(1, |pool| pool[0].admin = AdminState::Drain),
+                _ => {}
+            }
+            world.assert_at(1, 0, &homes);
+        }
+        world.settle();
+        world.assert_at(1, 0, &homes);
+        let status = world.status();
+        assert_eq!((status.pending, status.moved), (0, 0), "{scheduler}");
+        assert!(status.pins > 1000, "{scheduler}: {} pins", status.pins);
+    }
+}
+
+#[test]
+fn the_least_loaded_backend_gets_the_next_flow() {
+    let mut world = World::one_vip(LeastConnection, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..300);
+    assert_eq!(counts(&homes, &[1, 2, 3]), [100, 100, 100], "by what the program counts itself");
+    world.run(SECOND);
+    for (client, _) in (0..).zip(&homes).filter(|(_, home)| **home == 2) {
+        world.send(tcp(1, client, RST));
+    }
+    world.run(SECOND);
+    // A closing flow weighs 1, an open one 256.
+    assert!(world.open_all(1, 1000..1050).iter().all(|&home| home == 2));
+    world.run(40 * SECOND);
+    let status = world.vip_status(1);
+    let active: Vec<_> = status.backends.iter().map(|it| (it.active, it.inactive)).collect();
+    assert_eq!(active, [(100, 0), (50, 0), (100, 0)]);
+}
+
+#[test]
+fn flows_that_never_open_stop_counting_as_load() {
+    let mut world = World::one_vip(LeastConnection, &[1, 2]);
+    for client in 0..300 {
+        world.send(tcp(1, client, SYN));
+    }
+    world.run(60 * SECOND);
+    let loads = [0, 1].map(|slot| {
+        world.memories[0]
+            .state
+            .load(slot)
+            .map(|load| load.load(std::sync::atomic::Ordering::Relaxed))
+    });
+    assert_eq!(loads, [[0, 0], [0, 0]]);
+    assert_eq!((world.status().pending, world.flows()), (0, 0));
+}
+
+#[test]
+fn a_flood_of_syns_makes_new_flows_go_by_the_ring_until_it_is_over() {
+    let mut world = World::new(1, Capacity { pending: 32_768, ..capacity() }, settings());
+    world.apply(vec![vip(1, RoundRobin, &[1, 2, 3])]);
+    world.settle();
+    let mut homes = world.open_all(1, 0..500);
+    world.run(SECOND);
+    let by_turn = |world: &mut World| world.vip_status(1).hows[How::Turn as usize];
+    for client in 0..60_000 {
+        world.send(tcp(1, 100_000 + client, SYN));
+    }
+    let turns = by_turn(&mut world);
+    assert!(turns <= 500 + 24_576, "{turns}: three quarters of pending");
+    let full = world.vip_status(1).reasons[Reason::PendingFull as usize];
+    assert_eq!(full, 60_000 - (turns - 500), "counted");
+    homes.extend(world.open_all(1, 500..1000));
+    assert_eq!(by_turn(&mut world), turns, "by the ring");
+    assert_eq!(world.flows(), 500);
+    world.run(SECOND);
+    assert_eq!(world.flows(), 1000);
+    // Those that nothing followed are forgotten.
+    for _ in 0..10 {
+        world.run(SECOND);
+        world.assert_at(1, 0, &homes);
+    }
+    homes.extend(world.open_all(1, 1000..1300));
+    assert_eq!(by_turn(&mut world), turns + 300, "turns again");
+    world.settle();
+    world.assert_at(1, 0, &homes);
+}
+
+/// Each packet of UDP may be a flow's first.
+#[test]
+fn flows_of_udp_have_one_turn() {
+    let mut world = World::new(1, capacity(), settings());
+    let mut spec = vip(1, RoundRobin, &[1, 2, 3, 4]);
+    spec.protocol = Protocol::Udp;
+    world.apply(vec![spec]);
+    world.settle();
+    let homes: Vec<_> = (0..1000).map(|client| world.send(udp(1, client))).collect();
+    for round in 0..60 {
+        world.run(Duration::from_millis(333));
+        if round == 20 {
+            world.change(1, |pool| pool.push(backend(5)));
+        }
+        for (client, home) in (0..).zip(&homes) {
+            assert_eq!(world.send(udp(1, client)), *home, "client {client}");
+        }
+    }
+    assert_eq!(world.status().pins, 1000);
+}
+
+/// A client's later connections open with a SYN, and belong where its first one is.
+#[test]
+fn a_client_is_one_flow_if_it_is_known_by_its_address() {
+    for scheduler in [RoundRobin, equipoise_core::SchedulerKind::Maglev] {
+        let mut world = World::new(1, capacity(), settings());
+        let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
+        spec.key = FlowKey::SourceAddress;
+        world.apply(vec![spec]);
+        world.settle();
+        // 64 clients share an address.
+        let homes: Vec<_> = (0..100).map(|address| world.open(1, address * 64)).collect();
+        for round in 1..50 {
+            world.run(Duration::from_millis(100));
+            if round % 16 == 10 {
+                world.change(1, |pool| pool.push(backend(5 + round as u16)));
+            }
+            for (address, home) in (0..).zip(&homes) {
+                assert_eq!(
+                    world.open(1, address * 64 + round),
+                    *home,
+                    "{scheduler} {address} {round}"
+                );
+            }
+        }
+        assert_eq!(world.flows(), 100);
+    }
+}

@@ -1,0 +1,415 @@
+//! Invariant 5: not one packet of an established flow on a live backend goes elsewhere, while backends join, leave,
+//! drain, change weight, fail and come back, the control side is killed, and flows open and close.
+//!
+//! The program is the C itself, compiled for the host. The short run is part of every test; the long one is
+//! `make packet-soak`, by `INVARIANT_FLOWS`, `INVARIANT_SECONDS` (of the model's time), `INVARIANT_SEED`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#[path = "control/world.rs"]
+#[allow(dead_code, reason = "shared with the tests of the control side")]
+mod world;
+
+use std::fmt;
+use std::time::Duration;
+
+use equipoise_core::SchedulerKind::{self, LeastConnection, Maglev, RoundRobin, WeightedRandom};
+use equipoise_core::{AdminState, Health, Weight};
+use equipoise_packet::{BackendSpec, Capacity, OnDown, Protocol, Registry, Standing, VipSpec};
+
+use world::{ACK, Backend, FIN, Packet, SYN, World, address_of, backend, settings, tcp, vip};
+
+/// One step of the model's time.
+const STEP: Duration = Duration::from_millis(10);
+const BACKENDS: Backend = 40;
+/// How long a flow is new: with several balancers, one that has just opened is not yet known to all.
+const YOUNG: Duration = Duration::from_millis(300);
+
+const VIPS: [(SchedulerKind, Protocol); 5] = [
+    (Maglev, Protocol::Tcp),
+    (WeightedRandom, Protocol::Tcp),
+    (RoundRobin, Protocol::Tcp),
+    (LeastConnection, Protocol::Tcp),
+    (Maglev, Protocol::Udp),
+];
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Flow {
+    client: u32,
+    vip: u8,
+    home: Backend,
+    /// How often the home had been gone when the flow came there.
+    gone_before: u32,
+    opened_ms: u32,
+}
+
+/// What a backend of a VIP has been through.
+#[derive(Clone, Copy, Default)]
+struct Past {
+    gone: u32,
+    is_gone: bool,
+}
+
+#[derive(Default)]
+struct Found {
+    packets: u64,
+    violations: u64,
+    /// Of flows that were opened just before, at another balancer.
+    young: u64,
+    /// Handshakes whose second packet went elsewhere.
+    handshakes: u64,
+    dropped: u64,
+    opened: u64,
+    changes: u64,
+    restarts: u64,
+    first: Option<String>,
+    first_handshake: Option<String>,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Found {
+            packets,
+            violations,
+            young,
+            handshakes,
+            dropped,
+            opened,
+            changes,
+            restarts,
+            ..
+        } = self;
+        write!(
+            f,
+            "{packets} packets of established flows checked, {violations} violations; {opened} flows opened, {changes} \
+             changes of pools, {restarts} restarts; handshakes broken {handshakes}, young flows that changed balancer \
+             and backend {young}, packets dropped {dropped}"
+        )
+    }
+}
+
+struct Model {
+    world: World,
+    random: Random,
+    balancers: usize,
+    /// Changes where ECMP sends flows.
+    split: u64,
+    flows: Vec<Flow>,
+    opening: Vec<(Flow, u32)>,
+    past: Vec<[Past; BACKENDS as usize]>,
+    next_client: u32,
+    ms: u32,
+    file: Option<std::path::PathBuf>,
+    found: Found,
+}
+
+impl Model {
+    fn new(balancers: usize, flows: usize, seed: u64) -> Model {
+        let capacity = Capacity {
+            flows: (flows * 3 / 2) as u32,
+            pins: flows as u32,
+            pending: 1 << 17,
+            services: 8,
+            backends: 512,
+            rings: 16,
+            ring_entries: 65_537,
+            cpus: 2,
+            log_events: 1 << 18,
+        };
+        let name = format!("equipoise-invariant-{balancers}-{flows}-{}", std::process::id());
+        let file = std::path::Path::new("/dev/shm").join(name);
+        let registry = Registry::open(&file, capacity.flows, settings().fleet_seed).unwrap();
+        let world = World::with_registry(balancers, capacity, settings(), registry);
+        let mut model = Model {
+            world,
+            random: Random(seed),
+            balancers,
+            split: seed,
+            flows: Vec::with_capacity(flows),
+            opening: Vec::new(),
+            past: vec![[Past::default(); BACKENDS as usize]; VIPS.len() + 1],
+            next_client: 0,
+            ms: 0,
+            file: Some(file),
+            found: Found::default(),
+        };
+        let vips = (1..).zip(VIPS).map(|(number, (scheduler, protocol))| {
+            let pool: Vec<Backend> = (0..8).collect();
+            VipSpec { protocol, ..vip(number, scheduler, &pool) }
+        });
+        model.world.apply(vips.collect());
+        model.world.settle();
+        model
+    }
+
+    fn balancer(&self, client: u32) -> usize {
+        let mixed = Random(self.split ^ u64::from(client)).next();
+        (mixed >> 32) as usize % self.balancers
+    }
+
+    fn send(&mut self, flow: &Flow, flags: u8) -> Option<Backend> {
+        let protocol = VIPS[usize::from(flow.vip) - 1].1;
+        let packet = Packet { protocol, ..tcp(flow.vip, flow.client, flags) };
+        self.world.send_to(self.balancer(flow.client), packet)
+    }
+
+    /// Begins a flow; its handshake is completed some steps later.
+    fn open(&mut self) {
+        let vip = 1 + self.random.below(VIPS.len()) as u8;
+        self.next_client += 1;
+        let (client, opened_ms) = (self.next_client, self.ms);
+        let mut flow = Flow { client, vip, home: 0, gone_before: 0, opened_ms };
+        let Some(home) = self.send(&flow, SYN) else { return };
+        (flow.home, flow.gone_before) = (home, self.past(vip, home).gone);
+        let completed_ms = self.ms + 10 * (1 + self.random.below(8) as u32);
+        self.opening.push((flow, completed_ms));
+    }
+
+    fn complete(&mut self) {
+        let mut opening = std::mem::take(&mut self.opening);
+        opening.retain(|&(mut flow, completed_ms)| {
+            if completed_ms > self.ms {
+                return true;
+            }
+            let home = self.send(&flow, ACK);
+            let was_gone = self.past(flow.vip, flow.home).gone != flow.gone_before;
+            if home == Some(flow.home) {
+                flow.opened_ms = self.ms;
+                self.found.opened += 1;
+                self.flows.push(flow);
+            } else if !was_gone {
+                self.found.handshakes += 1;
+                let what = format!(
+                    "handshake {} of VIP {}: {} to {home:?} at {} ms",
+                    flow.client, flow.vip, flow.home, self.ms
+                );
+                self.found.first_handshake.get_or_insert(what);
+            }
+            false
+        });
+        self.opening.append(&mut opening);
+    }
+
+    fn past(&self, vip: u8, home: Backend) -> Past {
+        self.past[usize::from(vip)][usize::from(home)]
+    }
+
+    /// A packet of a flow that is open: it must go to its home, if that has lived since it was there.
+    fn check(&mut self, at: usize, flags: u8) {
+        let flow = self.flows[at];
+        let answer = self.send(&flow, flags);
+        self.found.packets += 1;
+        let lived = self.past(flow.vip, flow.home).gone == flow.gone_before;
+        match answer {
+            Some(home) if home == flow.home && lived => {}
+            Some(home) if lived => self.violation(at, home),
+            None if lived => self.violation(at, Backend::MAX),
+            None => self.found.dropped += 1,
+            Some(home) => {
+                let past = self.past(flow.vip, home);
+                // The change has been wanted, and is published within the grace period.
+                if !past.is_gone {
+                    (self.flows[at].home, self.flows[at].gone_before) = (home, past.gone);
+                }
+            }
+        }
+    }
+
+    fn violation(&mut self, at: usize, answer: Backend) {
+        let flow = &mut self.flows[at];
+        let age = Duration::from_millis(u64::from(self.ms - flow.opened_ms));
+        let what = format!(
+            "flow {} of VIP {}, {age:?} old, went from {} to {answer} at {} ms",
+            flow.client, flow.vip, flow.home, self.ms
+        );
+        if self.balancers > 1 && age < YOUNG {
+            // It is where it was, and will be found there when all know it.
+            self.found.young += 1;
+            return;
+        }
+        self.found.violations += 1;
+        self.found.first.get_or_insert(what);
+        flow.home = answer;
+    }
+
+    /// Something happens to one backend of one VIP.
+    fn change(&mut self) {
+        let number = 1 + self.random.below(VIPS.len()) as u8;
+        let (what, weight) = (self.random.below(9), 1 + self.random.below(20) as u16);
+        let (which, joining) =
+            (self.random.next() as usize, self.random.below(usize::from(BACKENDS)) as Backend);
+        let mut pool = self.world.snapshot.vips[usize::from(number) - 1].backends.clone();
+        let at = which % pool.len().max(1);
+        match what {
+            0 | 1 if !pool.iter().any(|it| it.address == address_of(joining)) => {
+                let on_down = if which.is_multiple_of(2) { OnDown::Move } else { OnDown::Keep };
+                pool.push(BackendSpec { on_down, ..backend(joining) });
+            }
+            2 if pool.len() > 3 => {
+                pool.remove(at);
+            }
+            3 | 4 if !pool.is_empty() => pool[at].weight = Weight::new(weight).unwrap(),
+            5 if !pool.is_empty() => pool[at].admin = AdminState::Drain,
+            6 if pool.len() > 3 && self.random.one_in(3) => pool[at].admin = AdminState::Down,
+            7 if pool.len() > 3 => pool[at].health = Health::Unhealthy,
+            _ => pool
+                .iter_mut()
+                .for_each(|it| (it.admin, it.health) = (AdminState::Up, Health::Healthy)),
+        }
+        for backend in 0..BACKENDS {
+            let spec = pool.iter().find(|it| it.address == address_of(backend));
+            let is_gone = spec.is_some_and(|it| it.standing() == Standing::Gone);
+            let past = &mut self.past[usize::from(number)][usize::from(backend)];
+            past.gone += u32::from(is_gone && !past.is_gone);
+            past.is_gone = is_gone;
+        }
+        self.found.changes += 1;
+        self.world.change(number, |backends| *backends = pool);
+    }
+
+    fn restart(&mut self) {
+        drop(self.world.control.take());
+        let (file, flows) = (self.file.clone().unwrap(), self.world.capacity.flows);
+        self.world.start(Registry::open(&file, flows, settings().fleet_seed).unwrap());
+        let vips = self.world.snapshot.vips.clone();
+        self.world.apply(vips);
+        self.found.restarts += 1;
+    }
+
+    fn step(&mut self, opens: usize, packets: usize, flows_max: usize) {
+        for _ in 0..opens {
+            self.open();
+        }
+        self.complete();
+        for _ in 0..packets.min(self.flows.len() * 4) {
+            let at = self.random.below(self.flows.len());
+            self.check(at, ACK);
+        }
+        while self.flows.len() > flows_max {
+            let at = self.random.below(self.flows.len());
+            self.check(at, FIN);
+            self.flows.swap_remove(at);
+        }
+        self.world.run(STEP);
+        self.ms += STEP.as_millis() as u32;
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn run(balancers: usize, flows_max: usize, seconds: u64, seed: u64) -> Found {
+    let mut model = Model::new(balancers, flows_max, seed);
+    // All of them within three seconds, then one in a hundred anew each second.
+    let steps = seconds * 100;
+    let filling = (flows_max / 300).max(1);
+    let mut next_change = 400;
+    let mut next_split = 0;
+    for step in 0..steps {
+        let opens =
+            if model.flows.len() < flows_max { filling } else { (flows_max / 10_000).max(1) };
+        model.step(opens, (flows_max / 100).max(1), flows_max);
+        if step >= next_change {
+            model.change();
+            next_change = step + 5 + model.random.below(250) as u64;
+        }
+        if balancers > 1 && step >= next_split {
+            model.split = model.random.next();
+            next_split = step + 20 + model.random.below(200) as u64;
+        }
+        if model.random.one_in(1500) {
+            model.restart();
+        }
+        if step % 1000 == 999 && steps > 3000 {
+            println!("{:>4} s: {}", (step + 1) / 100, model.found);
+        }
+    }
+    // Once more, every flow.
+    model.world.settle();
+    for at in 0..model.flows.len() {
+        model.check(at, ACK);
+    }
+    println!(
+        "{balancers} balancer(s), {} flows, seed {seed}: {}, first: {:?}",
+        model.flows.len(),
+        model.found,
+        model.found.first
+    );
+    let status = model.world.status();
+    println!(
+        "  {} in the registry, {} pinned, {} publications since the last restart, registry-full {}, pins-full {}",
+        status.flows, status.pins, status.publications, status.registry_full, status.pins_full
+    );
+    std::mem::take(&mut model.found)
+}
+
+fn long(balancers: usize) {
+    let flows = setting("INVARIANT_FLOWS", 1_000_000) as usize;
+    let seconds = setting("INVARIANT_SECONDS", 120);
+    let found = run(balancers, flows, seconds, setting("INVARIANT_SEED", 1));
+    assert_eq!((found.violations, &found.first), (0, &None));
+}
+
+#[test]
+fn no_packet_of_an_established_flow_goes_elsewhere() {
+    for seed in [1, 2] {
+        let found = run(1, 5_000, 25, seed);
+        assert!(found.packets > 100_000 && found.changes > 10);
+        assert_eq!(
+            (found.violations, found.handshakes),
+            (0, 0),
+            "{:?} {:?}",
+            found.first,
+            found.first_handshake
+        );
+    }
+}
+
+#[test]
+fn nor_when_flows_change_balancers() {
+    for seed in [3, 4] {
+        let found = run(2, 5_000, 25, seed);
+        assert_eq!(found.violations, 0, "{:?}", found.first);
+    }
+}
+
+#[test]
+#[ignore = "minutes: make packet-soak"]
+fn soak_one_balancer() {
+    long(1);
+}
+
+#[test]
+#[ignore = "minutes: make packet-soak"]
+fn soak_two_balancers() {
+    long(2);
+}
