@@ -47,6 +47,13 @@ pub enum Notice {
         /// The gateway that would get its packets.
         gateway: IpAddr,
     },
+    /// nat without the kernel's forwarding.
+    NotForwarding {
+        /// Where it is off.
+        interface: Arc<str>,
+        /// Of which family.
+        v6: bool,
+    },
     /// Flows went elsewhere.
     Moved {
         /// How many.
@@ -133,6 +140,14 @@ impl fmt::Display for Notice {
                 "backend {backend} is behind gateway {gateway}, and direct-routing reaches only backends on the same \
                  link; use forward = \"tunnel\""
             ),
+            Notice::NotForwarding { interface, v6 } => {
+                let all = if *v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+                write!(
+                    f,
+                    "the kernel does not forward what comes by {interface}, so replies under nat do not reach clients: \
+                     sysctl {all}=1"
+                )
+            }
             Notice::Moved { flows, pins_full: 0 } => {
                 write!(f, "{flows} flows lost their backend and go to others")
             }

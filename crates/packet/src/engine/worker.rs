@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
 use crate::program::Program;
 use crate::registry::Registry;
-use crate::snapshot::{Protocol, VipId};
+use crate::snapshot::{Protocol, VipId, VipSpec};
 use crate::twin::{Surroundings, Twin};
 
 /// At the start, next hops may take this long to be resolved before the program is attached.
@@ -28,6 +29,13 @@ const RESOLVE_WAIT: Duration = Duration::from_millis(300);
 const REGISTRY_FULL_LOG_EVERY: Duration = Duration::from_secs(60);
 /// After the kernel's tables could not be read.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
+
+/// Whether the kernel forwards what comes by an interface; an interface that is not there may come to.
+fn forwards(interface: &str, v6: bool) -> bool {
+    let family = if v6 { "ipv6" } else { "ipv4" };
+    let setting = format!("/proc/sys/net/{family}/conf/{interface}/forwarding");
+    std::fs::read_to_string(setting).map_or(true, |text| text.trim() != "0")
+}
 
 /// A control side that has nothing left to publish pauses for longer.
 const PUBLISH_PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -67,7 +75,7 @@ impl Worker {
             None => place.seed()?,
         };
         let settings = options.flows.settings(seed);
-        let (program, control) = load(&place, &capacity, &settings, now)?;
+        let Loaded { program, control, is_new } = load(&place, &capacity, &settings, now)?;
         // Heard before it is read: what changes in between is not missed.
         let watch = Watch::start(move |changes| inputs.send(Input::Network(changes)).is_ok());
         let watch = watch.map_err(EngineError::Network)?;
@@ -87,6 +95,11 @@ impl Worker {
         };
         worker.control.apply(&wanted.snapshot, now)?;
         worker.wanted = wanted;
+        // Not before the snapshot is accepted: what is refused leaves nothing behind.
+        if is_new {
+            worker.place.pin_maps(&mut worker.program, &worker.limits)?;
+        }
+        worker.judge_forwarding();
         worker.aim(now);
         worker.resolve(receive);
         worker.publish_whole();
@@ -153,6 +166,7 @@ impl Worker {
     pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
         self.control.apply(&wanted.snapshot, now)?;
         self.wanted = wanted;
+        self.judge_forwarding();
         self.aim(now);
         self.control.next_hops(&self.hops.hops());
         self.publish_whole();
@@ -297,6 +311,21 @@ impl Worker {
         self.judge_routes();
     }
 
+    /// Replies under nat are routed by the kernel's tables, which it lets nobody use while it does not forward itself.
+    fn judge_forwarding(&self) {
+        for v6 in [false, true] {
+            let translates =
+                |vip: &VipSpec| vip.forward == Forward::Nat && vip.address.is_ipv6() == v6;
+            if !self.wanted.snapshot.vips.iter().any(translates) {
+                continue;
+            }
+            let off = self.wanted.interfaces.keys().find(|name| !forwards(name, v6));
+            if let Some(interface) = off {
+                Notice::NotForwarding { interface: Arc::clone(interface), v6 }.log();
+            }
+        }
+    }
+
     /// Says once of each backend what is wrong with the way to it.
     fn judge_routes(&mut self) {
         let mut wrong = BTreeSet::new();
@@ -328,13 +357,20 @@ impl Worker {
     }
 }
 
+struct Loaded {
+    program: Program,
+    control: Control,
+    /// Its maps are not pinned yet.
+    is_new: bool,
+}
+
 /// A program with its control side: over the maps of an earlier process if they fit.
 fn load(
     place: &Place,
     capacity: &Capacity,
     settings: &Settings,
     now: Instant,
-) -> Result<(Program, Control), EngineError> {
+) -> Result<Loaded, EngineError> {
     let limits = Limits::new(capacity);
     let registry = || Registry::open(&place.registry(), capacity.flows, settings.fleet_seed);
     let control = |program: &Program| -> Result<Result<Control, ControlError>, EngineError> {
@@ -350,7 +386,7 @@ fn load(
                 Ok(control) => {
                     let flows = control.status().flows;
                     Notice::Adopted { flows }.log();
-                    return Ok((program, control));
+                    return Ok(Loaded { program, control, is_new: false });
                 }
                 Err(error) => Some(format!("for {error}")),
             },
@@ -359,8 +395,7 @@ fn load(
     if let Some(why) = why {
         Notice::NotAdopted { why }.log();
     }
-    let mut program = Program::load(&limits)?;
+    let program = Program::load(&limits)?;
     let control = control(&program)??;
-    place.pin_maps(&mut program, &limits)?;
-    Ok((program, control))
+    Ok(Loaded { program, control, is_new: true })
 }

@@ -17,7 +17,11 @@ pub(super) static PACKET: Table = Table {
     title: "[[packet]]",
     help: "A VIP of the packet level: an address whose packets are forwarded by an XDP program, flow by flow. One table for each. Needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON) and Linux 6.1.",
     options: &[
-        Opt::required("vip", Kind::Text(&VIP), "What clients reach. No two may overlap."),
+        Opt::required(
+            "vip",
+            Kind::Text(&VIP),
+            "What clients reach. No two may overlap; port `*` is every port that no other has.",
+        ),
         Opt::required(
             "interface",
             Kind::Texts(&INTERFACE),

@@ -1,0 +1,413 @@
+//! The packet level of the real binary: started, taken over after a kill, left running, reloaded, refused.
+//!
+//! In network namespaces, so as root; without it the tests say why they do nothing.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use equipoise_netns::{Guest, Site, SiteShape, unavailable};
+use equipoise_testkit::eventually;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const EQUIPOISE: &str = env!("CARGO_BIN_EXE_equipoise");
+/// A debug build's program is loaded in about a second; a machine under load takes its time.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PORT: u16 = 8080;
+
+/// Client, router, balancer with two arms, two backends that say their names.
+struct Bed {
+    site: Site,
+    instance: String,
+    folder: PathBuf,
+}
+
+impl Bed {
+    fn new(test: &str) -> Option<Bed> {
+        if let Some(why) = unavailable() {
+            println!("skipped: {why}");
+            return None;
+        }
+        let site = Site::new(SiteShape { backends: 2, two_arms: true }).unwrap();
+        for (number, backend) in site.backends.iter().enumerate() {
+            let listener = backend.enter(|| TcpListener::bind(("0.0.0.0", PORT))).unwrap();
+            std::thread::spawn(move || serve(&listener, number));
+        }
+        let instance = format!("{test}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(format!("equipoise-{instance}"));
+        fs::create_dir_all(&folder).unwrap();
+        let bed = Bed { site, instance, folder };
+        bed.configure(&bed.vips(1), "");
+        Some(bed)
+    }
+
+    fn vip(number: u8) -> IpAddr {
+        Site::vip(number, false)
+    }
+
+    /// `[[packet]]` tables of that many VIPs, with ports of their own behind nat.
+    fn vips(&self, count: u8) -> String {
+        let vip = |number: u8| {
+            let backend = |index| {
+                SocketAddr::new(
+                    self.site.backend_address(index, false),
+                    PORT + u16::from(number) - 1,
+                )
+            };
+            format!(
+                "[[pool]]\nname = \"web{number}\"\nbackends = [{{ address = \"{}\", name = \"b1\" }}, {{ address = \
+                 \"{}\", name = \"b2\" }}]\n\
+                 [[packet]]\nvip = \"{}:80/tcp\"\ninterface = \"eth0\"\nreply-interface = \"eth1\"\nforward = \"nat\"\n\
+                 pool = \"web{number}\"\n",
+                backend(0),
+                backend(1),
+                Bed::vip(number)
+            )
+        };
+        (1..=count).map(vip).collect()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("equipoise.toml")
+    }
+
+    fn socket(&self) -> String {
+        self.folder.join("api.sock").display().to_string()
+    }
+
+    fn configure(&self, tables: &str, flows: &str) {
+        let text = format!(
+            "[instance]\nname = \"{}\"\n[api]\nsocket = \"{}\"\nlisten = \"off\"\n[flows]\nmax = 4096\npins-max = 2048\n\
+             {flows}\n{tables}",
+            self.instance,
+            self.socket()
+        );
+        fs::write(self.file(), text).unwrap();
+    }
+
+    fn start(&self, more: &[&str]) -> Guest {
+        let file = self.file();
+        let mut arguments = vec!["run", file.to_str().unwrap()];
+        arguments.extend(more);
+        let process = self.site.balancer.start(EQUIPOISE, &arguments).unwrap();
+        says(&process, " ready ");
+        process
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        Command::new(EQUIPOISE).args(words).args(["--api", &self.socket()]).output().unwrap()
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.done(&["status", "--json"])).unwrap()
+    }
+
+    fn connect(&self, vip: u8) -> Session {
+        let to = SocketAddr::new(Bed::vip(vip), 80);
+        let stream = self.site.client.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
+        let mut session =
+            Session { stream: BufReader::new(stream.unwrap()), backend: String::new() };
+        session.stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+        session.backend = session.asked();
+        session
+    }
+
+    fn pins(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf/equipoise").join(&self.instance)
+    }
+
+    fn has_program(&self, interface: &str) -> bool {
+        let shown = self.site.balancer.ip(&format!("link show {interface}"));
+        shown.unwrap().contains("prog/xdp")
+    }
+}
+
+impl Drop for Bed {
+    /// What a killed process left.
+    fn drop(&mut self) {
+        for left in [self.pins(), Path::new("/run/equipoise").join(&self.instance)] {
+            for entry in fs::read_dir(&left).into_iter().flatten().flatten() {
+                let _ = fs::remove_file(entry.path());
+            }
+            let _ = fs::remove_dir(&left);
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A backend: answers each line with its number.
+fn serve(listener: &TcpListener, number: usize) {
+    for stream in listener.incoming().flatten() {
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stream);
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                if writeln!(reader.get_mut(), "backend-{}", number + 1).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+    }
+}
+
+/// A connection of the client's.
+struct Session {
+    stream: BufReader<TcpStream>,
+    /// Who answered first.
+    backend: String,
+}
+
+impl Session {
+    fn asked(&mut self) -> String {
+        self.stream.get_mut().write_all(b"who\n").unwrap();
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+}
+
+fn says(process: &Guest, text: &str) {
+    let found = process.wait_for(PATIENCE, |printed| printed.contains(text).then_some(()));
+    found.unwrap_or_else(|printed| panic!("waited in vain for `{text}`; printed:\n{printed}"));
+}
+
+fn stop(mut process: Guest) {
+    process.signal(Signal::TERM);
+    assert!(process.wait().unwrap().success(), "{}", process.printed());
+}
+
+/// All still have the backend that they had.
+fn assert_kept(sessions: &mut [Session]) {
+    for session in sessions {
+        assert_eq!(session.asked(), session.backend);
+    }
+}
+
+fn sessions(bed: &Bed, count: usize) -> Vec<Session> {
+    let sessions: Vec<_> = (0..count).map(|_| bed.connect(1)).collect();
+    let first = |name: &str| sessions.iter().filter(|session| session.backend == name).count();
+    let (one, two) = (first("backend-1"), first("backend-2"));
+    assert!(one > 0 && two > 0, "{one} and {two} of {count}");
+    sessions
+}
+
+#[test]
+fn a_vip_is_served_shown_explained_and_at_the_end_nothing_is_left() {
+    let Some(bed) = Bed::new("served") else { return };
+    let process = bed.start(&[]);
+    assert!(bed.has_program("eth0") && bed.has_program("eth1"));
+    let mut sessions = sessions(&bed, 20);
+    let learnt = eventually(|| bed.status()["packet"]["flows"].as_u64() >= Some(20));
+    let status = bed.status();
+    assert!(learnt, "{status:#}");
+    let vip = &status["packet"]["vips"][0];
+    assert_eq!(vip["vip"], format!("{}:80/tcp", Bed::vip(1)));
+    assert_eq!((&vip["forward"], &vip["scheduler"]), (&"nat".into(), &"maglev".into()));
+    assert_eq!(vip["drops"], serde_json::json!({}), "{status:#}");
+    let open: u64 =
+        vip["backends"].as_array().unwrap().iter().filter_map(|b| b["flows"].as_u64()).sum();
+    assert_eq!(open, 20, "{status:#}");
+    assert!(vip["packets_total"].as_u64() >= Some(60), "{status:#}");
+    assert!(vip["notes"]["reply"].as_u64() >= Some(40), "{status:#}");
+    let table = bed.done(&["status"]);
+    assert!(table.contains("eth0 (native), eth1 (native, replies)"), "{table}");
+
+    let (client, to) = (sessions[0].stream.get_ref().local_addr().unwrap(), Bed::vip(1));
+    let told = bed.done(&["flow", &client.to_string(), &format!("{to}:80/tcp")]);
+    let name = sessions[0].backend.replace("backend-", "b");
+    assert!(
+        told.contains(&format!("backend web1/{name} (")) && told.contains("by: ring"),
+        "{told}"
+    );
+
+    assert_kept(&mut sessions);
+    stop(process);
+    assert!(!bed.has_program("eth0") && !bed.has_program("eth1"));
+    assert!(!bed.pins().exists());
+}
+
+#[test]
+fn a_pinned_flow_goes_where_it_is_pinned_until_the_pin_is_gone() {
+    let Some(bed) = Bed::new("pinned") else { return };
+    let process = bed.start(&[]);
+    let vip = format!("{}:80/tcp", Bed::vip(1));
+    let goes = |flow: &str| bed.done(&["flow", flow, &vip]);
+    let flow = "198.51.100.2:40000";
+    let (here, there) = if goes(flow).contains("web1/b1") { ("b1", "b2") } else { ("b2", "b1") };
+    assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
+    bed.done(&["pin", "add", &vip, flow, there]);
+    assert!(bed.done(&["pin", "list"]).contains(flow));
+    let told = goes(flow);
+    assert!(told.contains(&format!("web1/{there}")) && told.contains("by: pin"), "{told}");
+    bed.done(&["pin", "move", &vip, flow, here]);
+    assert!(goes(flow).contains(&format!("web1/{here}")));
+    bed.done(&["pin", "remove", &vip, flow]);
+    assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
+    let refused = bed.ask(&["pin", "add", &vip, flow, "b3"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("pool `web1` has no backend `b3`; there are `b1`, `b2`"), "{error}");
+    stop(process);
+}
+
+#[test]
+fn a_killed_process_is_taken_over_and_no_flow_moves() {
+    let Some(bed) = Bed::new("killed") else { return };
+    let mut process = bed.start(&[]);
+    let mut sessions = sessions(&bed, 20);
+    assert!(eventually(|| bed.status()["packet"]["flows"].as_u64() >= Some(20)));
+    process.signal(Signal::KILL);
+    process.wait().unwrap();
+    // Nobody is there, and packets go on.
+    assert_kept(&mut sessions);
+    bed.connect(1);
+
+    let process = bed.start(&[]);
+    says(&process, "went on with the tables of an earlier process");
+    assert_kept(&mut sessions);
+    bed.done(&["drain", "web1/b1"]);
+    for _ in 0..10 {
+        assert_eq!(bed.connect(1).backend, "backend-2");
+    }
+    assert!(eventually(|| bed.status()["packet"]["vips"][0]["phase"] == "steady"));
+    assert_kept(&mut sessions);
+    stop(process);
+}
+
+#[test]
+fn other_sizes_take_new_tables_and_no_flow_moves() {
+    let Some(bed) = Bed::new("sizes") else { return };
+    let mut process = bed.start(&[]);
+    let mut sessions = sessions(&bed, 20);
+    assert!(eventually(|| bed.status()["packet"]["flows"].as_u64() >= Some(20)));
+    process.signal(Signal::KILL);
+    process.wait().unwrap();
+    bed.configure(&bed.vips(1), "vips-max = 32");
+    let process = bed.start(&[]);
+    says(
+        &process,
+        "began with new tables: those of an earlier process cannot be taken over, they have other sizes",
+    );
+    assert_kept(&mut sessions);
+    stop(process);
+}
+
+#[test]
+fn what_is_to_be_kept_goes_on_until_a_file_without_vips() {
+    let Some(bed) = Bed::new("kept") else { return };
+    stop(bed.start(&["--keep"]));
+    assert!(bed.has_program("eth0") && bed.pins().join("tables").exists());
+    let mut sessions = sessions(&bed, 10);
+    let process = bed.start(&["--keep"]);
+    says(&process, "went on with the tables of an earlier process");
+    assert_kept(&mut sessions);
+    stop(process);
+    assert_kept(&mut sessions);
+    bed.configure("session = []", "");
+    fs::write(
+        bed.file(),
+        format!(
+            "session = []\n[instance]\nname = \"{}\"\n[api]\nsocket = \"{}\"\nlisten = \"off\"\n",
+            bed.instance,
+            bed.socket()
+        ),
+    )
+    .unwrap();
+    let process = bed.start(&[]);
+    says(&process, "interface eth0: detached what an earlier process left");
+    assert!(!bed.has_program("eth0") && !bed.pins().exists());
+    stop(process);
+}
+
+#[test]
+fn a_reload_follows_the_file_without_moving_a_flow_or_is_refused() {
+    let Some(bed) = Bed::new("reload") else { return };
+    bed.configure(&bed.vips(1), "vips-max = 2");
+    for (number, backend) in bed.site.backends.iter().enumerate() {
+        let listener = backend.enter(|| TcpListener::bind(("0.0.0.0", PORT + 1))).unwrap();
+        std::thread::spawn(move || serve(&listener, number));
+    }
+    let process = bed.start(&[]);
+    let mut sessions = sessions(&bed, 20);
+    bed.configure(&bed.vips(2), "vips-max = 2");
+    let told = bed.done(&["reload"]);
+    assert!(told.contains("VIPs: 2"), "{told}");
+    bed.connect(2);
+    assert_kept(&mut sessions);
+
+    // The file has room for three, the loaded program has not.
+    bed.configure(&bed.vips(3), "vips-max = 3");
+    let refused = bed.ask(&["reload"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success());
+    assert!(
+        error.contains("3 ") && error.contains("room for 2") && error.contains("restart"),
+        "{error}"
+    );
+    bed.connect(2);
+
+    bed.configure(&bed.vips(1).replace("scheduler = \"maglev\"\n", ""), "vips-max = 2");
+    bed.done(&["reload"]);
+    assert_kept(&mut sessions);
+    assert_eq!(bed.status()["packet"]["vips"].as_array().map(Vec::len), Some(1));
+
+    bed.configure("", "vips-max = 2");
+    bed.done(&["reload"]);
+    assert!(!bed.has_program("eth0"));
+    assert_eq!(bed.status().get("packet"), None);
+    stop(process);
+}
+
+#[test]
+fn an_interface_that_goes_is_awaited_and_attached_again() {
+    let Some(bed) = Bed::new("interface") else { return };
+    let process = bed.start(&[]);
+    bed.site.balancer.ip("link del eth0").unwrap();
+    says(&process, "interface eth0: not there; attached when it comes");
+    let state = || bed.status()["packet"]["interfaces"][0]["state"].clone();
+    assert!(eventually(|| state() == "absent"));
+    bed.site.balancer.ip("link add eth0 type veth peer name elsewhere").unwrap();
+    bed.site.balancer.ip("link set eth0 up").unwrap();
+    assert!(eventually(|| state() == "native" && bed.has_program("eth0")), "{}", process.printed());
+    stop(process);
+}
+
+#[test]
+fn a_second_process_of_an_instance_is_refused() {
+    let Some(bed) = Bed::new("second") else { return };
+    let process = bed.start(&[]);
+    let other = bed.folder.join("other.toml");
+    let text = fs::read_to_string(bed.file()).unwrap();
+    fs::write(&other, text.replace("api.sock", "other.sock")).unwrap();
+    let refused = bed.site.balancer.run(EQUIPOISE, &["run", other.to_str().unwrap()]);
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("has a packet level already, in another process"), "{error}");
+    bed.connect(1);
+    stop(process);
+}
+
+#[test]
+fn without_privilege_the_error_says_what_is_needed() {
+    use std::os::unix::process::CommandExt;
+    let Some(bed) = Bed::new("nobody") else { return };
+    let output = Command::new("chmod").args(["0777", bed.folder.to_str().unwrap()]).status();
+    assert!(output.unwrap().success());
+    const NOBODY: u32 = 65_534;
+    let mut command = Command::new(EQUIPOISE);
+    command.arg("run").arg(bed.file()).uid(NOBODY).gid(NOBODY);
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(error.contains("the packet level needs root"), "{error}");
+}
