@@ -1,10 +1,11 @@
-# What can be done here. Nothing but `setup` needs root; it uses sudo when it has to.
+# What can be done here. Only `setup` and `bench-packet` need root; they use sudo when they have to.
 #
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make test           lint, then every test
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
+#   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
 #   make soak           the whole-process tests, again and again, for SOAK_MINUTES (default 30)
@@ -90,6 +91,14 @@ lab-sdlb: setup
 bench-pog: setup
 	$(CARGO) build --release --locked --package equipoise-lab-pog
 	target/release/equipoise-lab-pog $(LAB_FLAGS)
+
+# The Katran-style program is compiled as ours is; `ip` and `chrt` make and arrange the namespaces.
+.PHONY: bench-packet
+bench-packet: setup
+	@$(call install_missing,iproute2:/sbin/ip util-linux:/usr/bin/chrt)
+	$(CARGO) build --release --locked --package equipoise-lab-packet
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" target/release/equipoise-lab-packet $(LAB_FLAGS)
 
 # Random programs, and steps of one long one. Loom's build has a folder of its own: its flag changes every crate.
 POG_CASES ?= 3000
