@@ -12,26 +12,31 @@
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
-#include <linux/tcp.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#ifndef NULL
+#define NULL ((void *)0)
+#endif
 #define FRAME_WORDS_MAX 12
 #define V4_BYTES 64
 #define V6_BYTES 88
 
 /* What is sent, and to whom. Userspace writes it between runs. */
 struct traffic {
-	__u64 frame[FRAME_WORDS_MAX]; /* headers and payload; the flow's source is written over it */
+	__u64 frame[FRAME_WORDS_MAX]; /* headers and payload; what follows is written over them */
+	__u64 source[2];              /* of no flow: its bits are zero; IPv4: the lower half of [1] */
+	__u64 destination[2];         /* of the first VIP */
 	__u64 random;                 /* state of the generator; never 0 */
 	__u64 runs;
+	__u32 ports; /* as they lie in the packet; the source is zero */
 	__u32 flows;
 	__u32 in_order; /* not at random: next, next + 1, ... */
 	__u32 next;
 	__u32 vip_mask; /* VIPs less one */
 	__u32 ifindex;  /* send: where to */
-	__u32 apart;
+	__u32 apart;    /* see arrived() */
 };
 
 struct traffic traffic;
@@ -80,44 +85,52 @@ static __always_inline int reset(struct xdp_md *ctx, int bytes)
 	return length != bytes ? bpf_xdp_adjust_head(ctx, length - bytes) : 0;
 }
 
+/*
+ * The frame, then the fields that programs load, each by a store of the field's own width: a packet from a network card
+ * has been in memory for long, but this one is still in the store buffer, and a load that needs two of its entries waits.
+ */
+static __always_inline void *restore(struct xdp_md *ctx, int bytes)
+{
+	if (reset(ctx, bytes))
+		return NULL;
+	__u64 *words = (void *)(long)ctx->data;
+	if ((void *)words + bytes > (void *)(long)ctx->data_end)
+		return NULL;
+#pragma unroll
+	for (int at = 0; at < bytes / 8; at++)
+		words[at] = traffic.frame[at];
+	return words;
+}
+
 static __always_inline int restore4(struct xdp_md *ctx)
 {
-	if (reset(ctx, V4_BYTES))
+	void *frame = restore(ctx, V4_BYTES);
+
+	if (!frame)
 		return -1;
-	__u64 *words = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	if ((void *)words + V4_BYTES > end)
-		return -1;
-#pragma unroll
-	for (int at = 0; at < V4_BYTES / 8; at++)
-		words[at] = traffic.frame[at];
-	struct iphdr *ip = (void *)words + sizeof(struct ethhdr);
-	struct tcphdr *tcp = (void *)(ip + 1);
+	struct iphdr *ip = frame + sizeof(struct ethhdr);
 	__u32 flow = next_flow(), source = scattered(flow);
-	ip->saddr |= source & 0xffff0000; /* of 11.0.0.0/16 */
-	ip->daddr |= bpf_htonl(flow & traffic.vip_mask);
-	tcp->source = (__u16)source;
+	ip->saddr = (__u32)traffic.source[1] | (source & 0xffff0000);
+	ip->daddr = (__u32)traffic.destination[1] | bpf_htonl(flow & traffic.vip_mask);
+	*(__u32 *)(ip + 1) = traffic.ports | (source & 0xffff);
 	arrived();
 	return 0;
 }
 
 static __always_inline int restore6(struct xdp_md *ctx)
 {
-	if (reset(ctx, V6_BYTES))
+	void *frame = restore(ctx, V6_BYTES);
+
+	if (!frame)
 		return -1;
-	__u64 *words = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	if ((void *)words + V6_BYTES > end)
-		return -1;
-#pragma unroll
-	for (int at = 0; at < V6_BYTES / 8; at++)
-		words[at] = traffic.frame[at];
-	struct ipv6hdr *ip = (void *)words + sizeof(struct ethhdr);
-	struct tcphdr *tcp = (void *)(ip + 1);
+	struct ipv6hdr *ip = frame + sizeof(struct ethhdr);
+	__u64 *addresses = (void *)&ip->saddr;
 	__u32 flow = next_flow(), source = scattered(flow);
-	ip->saddr.s6_addr32[3] |= source >> 16;
-	ip->daddr.s6_addr32[3] |= bpf_htonl(flow & traffic.vip_mask);
-	tcp->source = (__u16)source;
+	addresses[0] = traffic.source[0];
+	addresses[1] = traffic.source[1] | (__u64)(source >> 16) << 32;
+	addresses[2] = traffic.destination[0];
+	addresses[3] = traffic.destination[1] | (__u64)bpf_htonl(flow & traffic.vip_mask) << 32;
+	*(__u32 *)(ip + 1) = traffic.ports | (source & 0xffff);
 	arrived();
 	return 0;
 }

@@ -5,12 +5,10 @@ use equipoise_lab_runner::measure::median;
 
 use crate::contender::Contender;
 use crate::driver::{Driver, FORWARDED, Order};
-use crate::traffic::Traffic;
+use crate::traffic::{LINK_BYTES, Traffic};
 
 /// Flows that are looked at one by one before anything is timed.
 const FLOWS_CHECKED: u32 = 64;
-/// Ethernet.
-const LINK_BYTES: usize = 14;
 
 /// Nanoseconds a packet of each repetition, net of the program that does nothing.
 #[derive(Clone, Debug, Default)]

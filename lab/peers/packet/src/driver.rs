@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramInput};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::contender::Contender;
-use crate::traffic::{Family, Traffic};
+use crate::traffic::{Family, LINK_BYTES, Traffic};
 
 mod skeleton {
     #![allow(warnings, clippy::all, reason = "generated")]
@@ -49,16 +49,23 @@ impl Driver {
 
     fn set_up(&mut self) -> Result<()> {
         let traffic = self.traffic;
-        // Of no flow: the driver adds the flow's bits to zeros.
-        let mut frame = traffic.frame(0);
-        let port_at = 14 + traffic.family.header_bytes();
-        frame[port_at..port_at + 2].fill(0);
+        // Flow 0 is the one whose bits are all zero.
+        let frame = traffic.frame(0);
+        let address_bytes = traffic.family.address_bytes();
+        let ports_at = LINK_BYTES + traffic.family.header_bytes();
+        let destination_at = ports_at - address_bytes;
+        let source_at = destination_at - address_bytes;
         let shared = self.shared()?;
         for (word, bytes) in shared.frame.iter_mut().zip(frame.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(padded);
+            *word = word_of(bytes);
         }
+        let words = |at: usize| match traffic.family {
+            Family::V4 => [0, word_of(&frame[at..at + 4])],
+            Family::V6 => [word_of(&frame[at..at + 8]), word_of(&frame[at + 8..at + 16])],
+        };
+        shared.source = words(source_at);
+        shared.destination = words(destination_at);
+        shared.ports = word_of(&frame[ports_at..ports_at + 4]) as u32;
         shared.flows = traffic.flows;
         shared.vip_mask = traffic.vips - 1;
         Ok(())
@@ -177,6 +184,13 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// Up to eight bytes as they lie in memory, the rest zero.
+fn word_of(bytes: &[u8]) -> u64 {
+    let mut padded = [0; 8];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(padded)
 }
 
 fn cpu_time_ns() -> u64 {

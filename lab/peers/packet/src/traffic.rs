@@ -15,7 +15,8 @@ pub(crate) const BALANCER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 const TCP_ACK: u8 = 0x10;
-const ETHERNET_BYTES: usize = 14;
+/// Ethernet.
+pub(crate) const LINK_BYTES: usize = 14;
 const TCP_BYTES: usize = 20;
 
 /// Family of the flows.
@@ -56,6 +57,14 @@ impl Family {
         match self {
             Family::V4 => 64,
             Family::V6 => 88,
+        }
+    }
+
+    /// Bytes of an address.
+    pub(crate) fn address_bytes(self) -> usize {
+        match self {
+            Family::V4 => 4,
+            Family::V6 => 16,
         }
     }
 
@@ -107,7 +116,7 @@ impl Traffic {
         let mut frame = Vec::with_capacity(self.family.frame_bytes());
         frame.extend(BALANCER_MAC);
         frame.extend(ROUTER_MAC);
-        let after_ip = self.family.frame_bytes() - ETHERNET_BYTES - self.family.header_bytes();
+        let after_ip = self.family.frame_bytes() - LINK_BYTES - self.family.header_bytes();
         match (source, self.family.vip(vip)) {
             (IpAddr::V4(source), IpAddr::V4(vip)) => {
                 frame.extend([0x08, 0x00, 0x45, 0]);
