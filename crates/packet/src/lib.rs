@@ -4,13 +4,22 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+pub mod control;
 mod digest;
+mod directory;
 mod limits;
 mod memory;
+pub mod packet;
 mod program;
 mod reason;
+mod registry;
+mod ring;
+mod slots;
+mod snapshot;
 mod tables;
+pub mod twin;
 
+pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
@@ -18,4 +27,10 @@ pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
 };
 pub use reason::Reason;
-pub use tables::{PinController, Pins, PogCell, TablesPublisher, TablesReader, pin_form};
+pub use registry::{Flow, FlowState, Registry, RegistryError};
+pub use snapshot::{
+    BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
+};
+pub use tables::{
+    PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,
+};

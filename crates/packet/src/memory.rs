@@ -1,6 +1,7 @@
 //! The three mapped areas that the program and userspace share, with typed access.
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
-use crate::abi::{Event, EventKind, HOWS, PENDING_WAYS, REASONS};
+use crate::abi::{Cpu, Event, EventKind, HOWS, PENDING_WAYS, REASONS};
 use crate::limits::Limits;
 
 /// Memory cannot be mapped.
@@ -194,14 +195,47 @@ impl CpuMemory {
 
     /// Packets and bytes forwarded, of a service number.
     pub fn service(&self, number: usize) -> [u64; 2] {
-        let words = self.words(self.limits.cpu_services_offset, number, 2);
+        let words = self.service_counter(number);
         [words[0].load(Relaxed), words[1].load(Relaxed)]
     }
 
     /// Packets and bytes forwarded, of a backend number.
     pub fn backend(&self, number: usize) -> [u64; 2] {
-        let words = self.words(self.limits.cpu_backends_offset, number, 2);
+        let words = self.backend_counter(number);
         [words[0].load(Relaxed), words[1].load(Relaxed)]
+    }
+
+    pub(crate) fn service_counter(&self, number: usize) -> &[AtomicU64] {
+        self.words(self.limits.cpu_services_offset, number, 2)
+    }
+
+    pub(crate) fn backend_counter(&self, number: usize) -> &[AtomicU64] {
+        self.words(self.limits.cpu_backends_offset, number, 2)
+    }
+
+    /// The next times of the rate limits: of echoes, and of packet-too-big answers.
+    pub(crate) fn tokens_at_ns(&self) -> &[AtomicU64] {
+        self.words(offset_of!(Cpu, echo_tokens_at_ns) as u32, 0, 2)
+    }
+
+    /// Logs an event, as the program does; `false` if the log is full.
+    pub(crate) fn push(&self, event: Event) -> bool {
+        let head_word = &self.area.halves(self.start, 1)[0];
+        let head = head_word.load(Relaxed);
+        let tail = self.area.halves(self.start + 64, 1)[0].load(Acquire);
+        let entries = self.limits.log_entries;
+        if head.wrapping_sub(tail) >= entries {
+            return false;
+        }
+        let log = self.words(self.limits.cpu_log_offset, 0, entries as usize * 2);
+        let at = (head & (entries - 1)) as usize;
+        let [s0, s1] = event.slot.to_ne_bytes();
+        let [v0, v1] = event.service.to_ne_bytes();
+        let rest = u64::from_ne_bytes([s0, s1, v0, v1, event.kind, event.how, 0, 0]);
+        log[2 * at].store(event.digest, Relaxed);
+        log[2 * at + 1].store(rest, Relaxed);
+        head_word.store(head.wrapping_add(1), Release);
+        true
     }
 
     /// Packets by [`How`](crate::abi::How), of a service number.
@@ -213,6 +247,20 @@ impl CpuMemory {
     pub fn reasons(&self, number: Option<usize>) -> &[AtomicU64] {
         let row = number.unwrap_or(self.limits.services_max as usize);
         self.words(self.limits.cpu_reasons_offset, row, REASONS)
+    }
+
+    /// Begins a service number's counters at 0. Only for numbers that no published table has.
+    pub fn clear_service(&self, number: usize) {
+        let clear = |words: &[AtomicU64]| words.iter().for_each(|word| word.store(0, Relaxed));
+        clear(self.words(self.limits.cpu_services_offset, number, 2));
+        clear(self.hows(number));
+        clear(self.reasons(Some(number)));
+    }
+
+    /// Begins a backend number's counters at 0. Only for numbers that no published table has.
+    pub fn clear_backend(&self, number: usize) {
+        let words = self.words(self.limits.cpu_backends_offset, number, 2);
+        words.iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Takes what the program has logged since the last time. An event that is not one (`kind` unknown) is skipped.

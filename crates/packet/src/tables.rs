@@ -1,6 +1,6 @@
 //! The types of the published tables: a POG in fingerprint form over digests.
 
-use equipoise_pog::publish::{Publisher, Reader};
+use equipoise_pog::publish::{Publisher, Reader, View};
 use equipoise_pog::{Fingerprint, Pog, PogController};
 
 use crate::abi::SLOT_BITS;
@@ -16,6 +16,8 @@ pub type PinController = PogController<Digest, PogCell, DigestHash, Fingerprint>
 pub type TablesPublisher = Publisher<PogCell, DigestHash, Fingerprint>;
 /// Reads them.
 pub type TablesReader = Reader<PogCell, DigestHash, Fingerprint>;
+/// The copy in force.
+pub type TablesView<'a> = View<'a, PogCell, DigestHash, Fingerprint>;
 
 /// The form of the pins: slots below a fingerprint.
 ///

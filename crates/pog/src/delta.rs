@@ -27,6 +27,8 @@ pub enum Scope {
 /// All of a delta must become visible at once: between two writes, keys of one component disagree.
 #[derive(Clone, Debug)]
 pub struct Delta<C> {
+    /// Of the image that it changes.
+    pub(crate) lineage: u64,
     pub(crate) generation_before: u64,
     pub(crate) generation: u64,
     pub(crate) scope: Scope,
@@ -35,11 +37,18 @@ pub struct Delta<C> {
 
 impl<C: Cell> Delta<C> {
     pub(crate) fn new() -> Delta<C> {
-        Delta { generation_before: 0, generation: 0, scope: Scope::Cells, writes: Vec::new() }
+        Delta {
+            lineage: u64::MAX,
+            generation_before: 0,
+            generation: 0,
+            scope: Scope::Cells,
+            writes: Vec::new(),
+        }
     }
 
-    /// Starts an empty delta that leads on from `generation`.
-    pub(crate) fn restart(&mut self, generation: u64) {
+    /// Starts an empty delta that leads on from `generation` of the images of `lineage`.
+    pub(crate) fn restart(&mut self, lineage: u64, generation: u64) {
+        self.lineage = lineage;
         self.generation_before = generation;
         self.generation = generation;
         self.scope = Scope::Cells;

@@ -188,6 +188,8 @@ impl Walk {
             return Step::Going;
         }
         let other = end.other().of(ends(edge));
+        // Looked at when this vertex's edges are done, which the other walk's step puts off too.
+        forest.prefetch_vertex(other);
         self.reached.push((other, edge));
         Step::Reached(other)
     }

@@ -65,7 +65,7 @@ impl Form for Fingerprint {
 
     /// The key's fingerprint above zeros: with it, the value of a key in the set is just tau.
     ///
-    /// The indices come from the high bits of the hash's halves, the fingerprint from all of its bits.
+    /// The indices come from the high bits of the hash's halves, the fingerprint from the lower ones mixed.
     #[inline(always)]
     fn salt<C: Cell>(&self, hash: u64) -> C {
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -66,3 +66,13 @@ pub(crate) fn prefetch<T>(array: &[T], index: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (array, index);
 }
+
+/// Starts to fetch all of `array` into the cache.
+#[inline(always)]
+pub(crate) fn prefetch_all<T>(array: &[T]) {
+    /// Of a cache line; where lines are longer, some are asked for twice.
+    const LINE_BYTES: usize = 64;
+    for index in (0..array.len()).step_by((LINE_BYTES / size_of::<T>().max(1)).max(1)) {
+        prefetch(array, index);
+    }
+}

@@ -12,9 +12,11 @@ use crate::key::Key;
 use crate::memory;
 use crate::sizes::Sizes;
 
-/// Arrays up to this size are not fetched ahead: out-of-order execution hides a near cache, and the second and third
-/// level are near enough. Measured on a Zen 4 with 1 MiB and 32 MiB, ns a key without and with: 0.2 M keys (1 MB) 3.0
-/// and 4.1, 1 M (5.6 MB) 3.5 and 5.2, 3 M (17 MB) 6.0 and 6.0, 5 M (28 MB) 10.7 and 7.7, 10 M (56 MB) 14.8 and 13.6.
+/// Cells of arrays up to this size are not fetched ahead: a block's accesses are independent of each other, and
+/// execution out of order overlaps them as well as fetching would. Measured on a Zen 4 with 1 MiB and 32 MiB of cache,
+/// ns a key without and with: 0.2 M keys (1 MB) 3.0 and 4.1, 1 M (5.6 MB) 3.5 and 5.2, 3 M (17 MB) 6.0 and 6.0, 5 M (28
+/// MB) 10.7 and 7.7, 10 M (56 MB) 14.8 and 13.6. On a Cascade Lake with 1 MiB and a crowded third level: 0.2 M 7.1 and
+/// 8.7, 0.6 M (3.4 MB) 8.8 and 10.6, 2 M (11 MB) 17.7 and 18.1, 10 M 27.8 and 28.0.
 const FETCH_BYTES_MIN: usize = 16 << 20;
 
 /// The data plane of Othello hashing: `tau(k) = A[ha(k)] xor B[hb(k)]`, with no keys stored.
@@ -37,7 +39,7 @@ pub struct Pog<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     pub(crate) lineage: u64,
 }
 
-fn new_lineage() -> u64 {
+pub(crate) fn new_lineage() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -9,6 +9,7 @@ mod acceptor;
 mod client;
 mod gate;
 mod http;
+pub mod packet;
 mod pattern;
 mod port;
 mod process;

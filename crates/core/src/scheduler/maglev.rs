@@ -47,15 +47,9 @@ const EMPTY: u32 = u32::MAX;
 
 impl Table {
     pub(super) fn new(candidates: &[Candidate], seed: u64) -> Table {
-        let mut turns = turns(candidates);
-        if turns.is_empty() {
-            return Table { entries: Box::default() };
-        }
+        let turns = turns(candidates);
         let size = if turns.len() * ENTRIES_PER_CANDIDATE_MIN <= SIZE { SIZE } else { SIZE_LARGE };
-        for turn in &mut turns {
-            turn.permute(size, seed);
-        }
-        Table { entries: fill(&mut turns, size) }
+        Table { entries: entries(turns, size, seed) }
     }
 
     pub(super) fn lookup(&self, hash: u64, avoid: Option<usize>) -> Option<usize> {
@@ -73,6 +67,28 @@ impl Table {
     pub(super) fn entries(&self) -> &[u32] {
         &self.entries
     }
+}
+
+/// The entries of the Maglev table of `size` for these candidates: hash to slot. `size` is prime. Empty if no
+/// candidate has a weight above zero. For levels that look it up themselves.
+///
+/// # Source
+/// As the `maglev` scheduler, of which this is the table.
+///
+/// # Panics
+/// If a permutation of `size` entries misses some, as it may if `size` is not prime.
+pub fn maglev_table(candidates: &[Candidate], size: usize, seed: u64) -> Box<[u32]> {
+    entries(turns(candidates), size, seed)
+}
+
+fn entries(mut turns: Vec<Turn>, size: usize, seed: u64) -> Box<[u32]> {
+    if turns.is_empty() {
+        return Box::default();
+    }
+    for turn in &mut turns {
+        turn.permute(size, seed);
+    }
+    fill(&mut turns, size)
 }
 
 /// A candidate's place in its permutation of the table.

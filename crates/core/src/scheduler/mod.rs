@@ -31,6 +31,7 @@ pub use kind::{SchedulerKind, UnknownScheduler};
 use least_connection::LeastConnection;
 use least_time::LeastTime;
 use maglev::Maglev;
+pub use maglev::maglev_table;
 use power_of_two::PowerOfTwo;
 use roster::Roster;
 use round_robin::RoundRobin;
@@ -38,6 +39,7 @@ use source_hash::SourceHash;
 use weighted_least_connection::WeightedLeastConnection;
 use weighted_random::WeightedRandom;
 use weighted_round_robin::WeightedRoundRobin;
+pub use weighted_round_robin::cycle_of_turns;
 
 /// What a recent failure weighs, in requests in flight, for the schedulers that count failures as load.
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rand::Rng;
 
 use super::roster::Roster;
-use super::{Ask, Scheduler};
+use super::{Ask, Candidate, Scheduler};
 
 /// Turns in proportion to weight, evenly interleaved: after any number of picks each candidate has had its
 /// exact share to within less than one turn. O(log n), integers only.
@@ -48,6 +48,10 @@ struct Turn {
 impl WeightedRoundRobin {
     pub(super) fn new(roster: Arc<Roster>, rng: &mut dyn Rng) -> WeightedRoundRobin {
         let start = roster.random_start(rng);
+        WeightedRoundRobin::starting_at(roster, start)
+    }
+
+    fn starting_at(roster: Arc<Roster>, start: usize) -> WeightedRoundRobin {
         // Every turn is in one of the two, so with this capacity neither ever grows.
         let mut ready = BinaryHeap::with_capacity(roster.len());
         let waiting = BinaryHeap::with_capacity(roster.len());
@@ -81,6 +85,41 @@ impl WeightedRoundRobin {
         self.waiting.push(Reverse(ByRelease(turn)));
         Some(turn.position)
     }
+}
+
+/// The slots of one cycle, in the order of [`WeightedRoundRobin`]'s turns: for levels that take turns themselves.
+/// Every candidate of a weight above zero has one; weights whose sum without common factors is above `turns_max`
+/// are rounded to shares of it.
+///
+/// # Panics
+/// If there are more candidates than `turns_max`.
+pub fn cycle_of_turns(candidates: &[Candidate], turns_max: usize) -> Vec<usize> {
+    let reduced = reduced(candidates, turns_max);
+    let mut scheduler = WeightedRoundRobin::starting_at(Arc::new(Roster::new(&reduced)), 0);
+    let turns = scheduler.roster.weights_total() as usize;
+    let positions = (0..turns).map_while(|_| scheduler.take_turn()).collect::<Vec<_>>();
+    positions.into_iter().map(|position| scheduler.roster.entries()[position].slot).collect()
+}
+
+/// The candidates with weights in the smallest whole numbers that keep their ratio, or nearly do: their sum is at most
+/// `sum_max`.
+fn reduced(candidates: &[Candidate], sum_max: usize) -> Vec<Candidate> {
+    let factor =
+        candidates.iter().fold(0, |factor, candidate| gcd(factor, candidate.weight)).max(1);
+    let total: u64 = candidates.iter().map(|it| u64::from(it.weight / factor)).sum();
+    let listed = candidates.iter().filter(|candidate| candidate.weight > 0).count();
+    let shared = (sum_max as u64).checked_sub(listed as u64);
+    let shared = shared.expect("there is a turn for each candidate");
+    let weight = |candidate: &Candidate| match candidate.weight / factor {
+        0 => 0,
+        weight if total <= sum_max as u64 => weight,
+        weight => 1 + (u64::from(weight) * shared / total) as u32,
+    };
+    candidates.iter().map(|it| Candidate { weight: weight(it), ..*it }).collect()
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The last number of picks at which the share of `weight` is not above `turns` yet. At most `cycle`.

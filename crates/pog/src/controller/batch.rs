@@ -78,7 +78,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
 
     /// Fetches the first edge at each end, and its key.
     #[inline(always)]
-    fn prefetch_edges(&self, hash: u64) {
+    pub(super) fn prefetch_edges(&self, hash: u64) {
         let (a, b) = self.pog.sizes.cells_of(hash);
         for vertex in [a, b] {
             let edge = self.forest.first(vertex);

@@ -245,6 +245,12 @@ fn a_value_beyond_tau_is_refused() {
     assert_eq!(controller.get(&1), Some(15));
 }
 
+#[test]
+#[should_panic(expected = "leaves none of 8 for a fingerprint")]
+fn a_form_made_for_larger_cells_is_refused() {
+    let _ = PogBuilder::<u8>::new().fingerprint(Fingerprint::new::<u16>(10).unwrap());
+}
+
 /// Gives different keys the same value, whatever the seed.
 #[derive(Clone, Copy, Debug)]
 struct Halving(Seed);

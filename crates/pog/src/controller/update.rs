@@ -31,7 +31,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     /// Takes `key` out of the set. Expected O(1).
     ///
     /// In plain form its cells stay, and with them its answer, which is now as arbitrary as that of any key outside
-    /// the set. In fingerprint form the key is unknown from now on.
+    /// the set. In fingerprint form its cells are changed so that it is unknown, and from then on it is as any key outside
+    /// the set: the next change, or the rebuild if this one shrinks the arrays, may make it match falsely.
     ///
     /// # Errors
     /// [`UpdateError::Unknown`]: nothing has changed.
@@ -147,7 +148,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         K: Borrow<Q>,
     {
         self.refuse_value(tau)?;
-        let hash = hash.unwrap_or_else(|| self.pog.hash.hash(key));
+        let hash = hash.unwrap_or_else(|| self.fetched_hash(key));
         let edge = self.find(key, hash).ok_or(UpdateError::Unknown)?;
         let by = self.pog.value(hash) ^ tau;
         if by != C::default() {
@@ -159,12 +160,13 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(())
     }
 
-    /// Hashes `key` and fetches both its vertices and cells: one after the other, as they turn out to be needed,
-    /// would be a miss after the other.
+    /// Hashes `key` and fetches both its vertices and cells, and then the first edge at each: one after the other, as
+    /// they turn out to be needed, would be a miss after the other.
     #[inline(always)]
     fn fetched_hash<Q: Key + ?Sized>(&self, key: &Q) -> u64 {
         let hash = self.pog.hash.hash(key);
         self.prefetch_cells(hash);
+        self.prefetch_edges(hash);
         hash
     }
 

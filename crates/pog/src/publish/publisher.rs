@@ -1,5 +1,6 @@
 //! The writer's side.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -113,19 +114,21 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         let header = region.start().cast::<Header>();
         // SAFETY: the region is writable and holds more than a header, which its alignment suits (mappings begin at
         // pages; `borrow` asserts it). No reader looks beyond `magic` before that says that the rest is set up, and
-        // a publisher is alone, so this is the only access.
+        // a publisher is alone, so this is the only access to the rest; `magic`, which others may be reading, is only
+        // written as an atomic.
         unsafe {
-            (*header.as_ptr()).magic.store(0, Release);
-            header.write_bytes(0, 1);
-            let header = &mut *header.as_ptr();
-            header.cell_bytes = size_of::<C>() as u32;
-            header.hash_id = H::ID;
-            header.tau_bits = image.form.tau_bits::<C>();
-            header.cells_max = sizes.cells_max;
-            header.entries_max = sizes.entries_max;
-            header.first_copy = size_of::<Header>() as u64;
-            header.copy_bytes = sizes.copy_bytes::<C>() as u64;
-            header.extra_bytes = sizes.extra_bytes;
+            let header = header.as_ptr();
+            (*header).magic.store(0, Release);
+            let after_magic = offset_of!(Header, cell_bytes);
+            header.cast::<u8>().add(after_magic).write_bytes(0, size_of::<Header>() - after_magic);
+            (*header).cell_bytes = size_of::<C>() as u32;
+            (*header).hash_id = H::ID;
+            (*header).tau_bits = image.form.tau_bits::<C>();
+            (*header).cells_max = sizes.cells_max;
+            (*header).entries_max = sizes.entries_max;
+            (*header).first_copy = size_of::<Header>() as u64;
+            (*header).copy_bytes = sizes.copy_bytes::<C>() as u64;
+            (*header).extra_bytes = sizes.extra_bytes;
         }
         let copies = Copies::new(region, sizes, image.form);
         let mut publisher = Publisher::of(copies, grace);
@@ -168,15 +171,25 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
     /// Notes the cells of a change, so that the next publications write only what changed. To be called for every
     /// delta in order; where one is left out, publishing notices and writes everything.
     pub fn note(&mut self, delta: &Delta<C>) {
-        let whole = delta.scope() == Scope::Whole || delta.generation_before() != self.noted;
+        let follows = (delta.lineage, delta.generation_before()) == (self.lineage, self.noted);
+        let whole = delta.scope() == Scope::Whole || !follows;
+        // Beyond this many, writing everything costs no more, and the notes of one who never publishes stay bounded.
+        let notes_max = self.copies.sizes().cells_max as usize;
         for stale in &mut self.stale {
             match &mut stale.cells {
-                Some(_) if whole => stale.cells = None,
+                Some(cells) if whole || cells.len() + delta.writes().len() > notes_max => {
+                    stale.cells = None;
+                }
                 Some(cells) => cells.extend(delta.writes().iter().map(|write| write.index)),
                 None => {}
             }
         }
         self.noted = delta.generation();
+    }
+
+    #[cfg(test)]
+    pub(super) fn notes(&self) -> usize {
+        self.stale.iter().filter_map(|stale| stale.cells.as_ref()).map(Vec::len).sum()
     }
 
     /// When [`Self::publish`] will not have to wait.
@@ -208,6 +221,23 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         table: Option<&HostTable>,
         extra: &[u64],
     ) -> Result<u64, PublishError> {
+        self.stage(image, table, extra)?;
+        Ok(self.commit())
+    }
+
+    /// The first, long part of [`Self::publish_with`]: writes the copy that nobody reads. May be repeated, with an
+    /// image that has changed since (and whose deltas were noted), before [`Self::commit`] makes the last one visible.
+    ///
+    /// For users who look once more at what happened while the copy was written.
+    ///
+    /// # Errors
+    /// As [`Self::publish_with`].
+    pub fn stage(
+        &mut self,
+        image: &Pog<C, H, F>,
+        table: Option<&HostTable>,
+        extra: &[u64],
+    ) -> Result<(), PublishError> {
         self.refuse(image, table, extra)?;
         if let Some(ready_at) = self.ready_at() {
             std::thread::sleep(ready_at.saturating_duration_since(Instant::now()));
@@ -222,9 +252,16 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         for (shared, word) in self.copies.copy(shadow).extra.iter().zip(extra) {
             shared.store(*word, Relaxed);
         }
+        Ok(())
+    }
+
+    /// Makes what was staged visible, all at once: one store. Gives the new epoch.
+    ///
+    /// Without a stage since the last commit, readers see the copy from before that one.
+    pub fn commit(&mut self) -> u64 {
         let epoch = self.copies.header().epoch.flip();
         self.flipped = Some(Instant::now());
-        Ok(epoch)
+        epoch
     }
 
     fn refuse(

@@ -227,7 +227,8 @@ impl<C: Cell, H: KeyHash, F: Form> View<'_, C, H, F> {
     #[inline(always)]
     pub fn host_of(&self, tau: C) -> HostId {
         let entry = tau.widen() as u32 & self.entries.wrapping_sub(1);
-        let shared = self.copy.entries.get(entry as usize);
+        // Without a table the mask keeps all of tau, and the room for one may hold what was there before.
+        let shared = self.copy.entries.get(entry as usize).filter(|_| entry < self.entries);
         shared.map_or(NO_HOST, |shared| shared.load(Relaxed))
     }
 

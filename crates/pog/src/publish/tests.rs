@@ -156,6 +156,80 @@ fn what_does_not_fit_is_refused_and_readers_see_what_they_saw() {
 }
 
 #[test]
+fn without_a_host_table_there_are_no_hosts_even_after_one() {
+    let controller = controller(500);
+    let sizes = SharedSizes::new(500, Some(10));
+    let shared = region(sizes);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    let no_hosts = || (0..500_u64).all(|key| reader.host(&key) == NO_HOST);
+    assert!(no_hosts(), "never published");
+    let mut table = HostTable::new(10);
+    table.share_out(&[(5, 1)], |_| false, &mut Vec::new()).unwrap();
+    for _ in 0..2 {
+        publisher.publish(controller.pog(), Some(&table)).unwrap();
+        assert!((0..500_u64).all(|key| reader.host(&key) == 5));
+    }
+    publisher.publish(controller.pog(), None).unwrap();
+    assert!(no_hosts(), "no longer published");
+}
+
+#[test]
+fn a_cloned_controller_is_another_one() {
+    let sizes = SharedSizes::new(500, None);
+    let shared = region(sizes);
+    let (mut one, mut other) = (controller(500), controller(500));
+    other.clone_from(&one);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, one.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    for round in 0..20_u64 {
+        // The same generations, different cells.
+        publisher.note(one.alter(&round, 1000).unwrap());
+        publisher.publish(one.pog(), None).unwrap();
+        assert!(agrees(&reader, one.pog(), 500));
+        other.alter(&(round + 100), 2000).unwrap();
+        publisher.publish(other.pog(), None).unwrap();
+        assert!(agrees(&reader, other.pog(), 500));
+    }
+}
+
+#[test]
+fn the_deltas_of_another_controller_spoil_no_publication() {
+    let sizes = SharedSizes::new(500, None);
+    let shared = region(sizes);
+    let (mut one, mut other) = (controller(500), controller(300));
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, one.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    publisher.publish(one.pog(), None).unwrap();
+    for round in 0..20_u64 {
+        one.alter(&round, 1000).unwrap();
+        publisher.note(other.alter(&(round + 100), 2000).unwrap());
+        publisher.publish(one.pog(), None).unwrap();
+        assert!(agrees(&reader, one.pog(), 500), "round {round}");
+    }
+}
+
+#[test]
+fn more_notes_than_cells_are_not_kept_and_not_needed() {
+    let mut controller = controller(500);
+    let sizes = SharedSizes::new(500, None);
+    let shared = region(sizes);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    publisher.publish(controller.pog(), None).unwrap();
+    for step in 0..20_000_u64 {
+        publisher.note(controller.alter(&(step % 500), step as u16).unwrap());
+        assert!(publisher.notes() <= 2 * 1000);
+    }
+    publisher.publish(controller.pog(), None).unwrap();
+    assert!(agrees(&reader, controller.pog(), 500));
+}
+
+#[test]
 fn memory_that_nobody_set_up_is_not_read() {
     let shared = region(SharedSizes::new(100, None));
     let refused = Reader::<u16>::open(shared, Plain).unwrap_err();
@@ -289,4 +363,27 @@ fn another_process_reads_what_is_published() {
     let output = child.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}
+
+#[test]
+fn what_is_staged_is_seen_when_it_is_committed_and_may_change_until_then() {
+    let mut controller = controller(500);
+    let sizes = SharedSizes::new(1000, None).with_extra(8);
+    let shared = region(sizes);
+    let mut publisher =
+        Publisher::create(shared.clone(), sizes, NO_GRACE, controller.pog(), None).unwrap();
+    let reader = Reader::<u16>::open(shared, Plain).unwrap();
+    let mut published = controller.pog().clone();
+    for round in 0..20_u64 {
+        publisher.note(controller.alter(&round, 1).unwrap());
+        publisher.stage(controller.pog(), None, &[100 + round]).unwrap();
+        assert!(agrees(&reader, &published, 1000), "staged is not seen");
+        publisher.note(controller.alter(&(round + 100), 2).unwrap());
+        publisher.stage(controller.pog(), None, &[200 + round]).unwrap();
+        let epoch = publisher.commit();
+        published = controller.pog().clone();
+        assert!(agrees(&reader, &published, 1000));
+        let extra = reader.read(|view| view.extra()[0].load(Relaxed));
+        assert_eq!((extra, publisher.epoch()), (200 + round, epoch));
+    }
 }

@@ -1,6 +1,6 @@
 //! `maglev`, its table, and `source-hash`.
 
-use super::super::maglev::Table;
+use super::super::maglev::{Table, maglev_table};
 use super::*;
 
 const SIZE: usize = 65_537;
@@ -185,4 +185,13 @@ fn each_goes_by_its_own_hash_and_by_nothing_else() {
             assert_eq!(bench.scheduler.pick(&mut ask), table.lookup(key, None), "{kind}");
         }
     }
+}
+
+#[test]
+fn a_level_that_looks_it_up_itself_gets_the_schedulers_table() {
+    let candidates = candidates(&[3, 0, 4]);
+    assert_eq!(*maglev_table(&candidates, SIZE, 9), *Table::new(&candidates, 9).entries());
+    let small = maglev_table(&candidates, 251, 9);
+    assert_eq!((small.len(), small.contains(&1)), (251, false));
+    assert!(maglev_table(&candidates[1..2], 251, 9).is_empty());
 }

@@ -183,3 +183,31 @@ fn a_thousand_backends_keep_the_bound() {
     let mut bench = Bench::new(SchedulerKind::WeightedRoundRobin, &weights, 5);
     assert!(worst_distance(&weights, 3000, || bench.pick_idle().unwrap()) < total);
 }
+
+#[test]
+fn a_cycle_has_each_in_proportion_and_evenly_spread() {
+    use super::super::cycle_of_turns;
+    let cycle = cycle_of_turns(&candidates(&[40, 0, 20, 20]), 100);
+    assert_eq!(cycle.len(), 4, "without common factors");
+    assert!((0..4).all(|at| cycle[at] != 0 || cycle[(at + 1) % 4] != 0), "{cycle:?}");
+    let count = |slot| cycle.iter().filter(|&&it| it == slot).count();
+    assert_eq!([0, 1, 2, 3].map(count), [2, 0, 1, 1]);
+    assert!(cycle_of_turns(&candidates(&[0, 0]), 100).is_empty());
+}
+
+#[test]
+fn a_cycle_that_would_be_too_long_is_rounded_and_leaves_nobody_out() {
+    use super::super::cycle_of_turns;
+    let weights = [999, 1, 500, 0, 998];
+    let cycle = cycle_of_turns(&candidates(&weights), 50);
+    assert!(cycle.len() <= 50 && cycle.len() >= 46, "{}", cycle.len());
+    let counts = weights
+        .iter()
+        .enumerate()
+        .map(|(slot, &weight)| (weight, cycle.iter().filter(|&&it| it == slot).count()));
+    for (weight, count) in counts {
+        let exact = f64::from(weight) * 50.0 / 2498.0;
+        assert!((count as f64 - exact).abs() <= 1.5, "weight {weight}: {count}");
+        assert_eq!(count > 0, weight > 0);
+    }
+}

@@ -1,0 +1,233 @@
+//! Beginning: over empty memory, or over what a process before published.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use equipoise_core::Generation;
+use equipoise_pog::KeyHash;
+
+use super::apply::Numbers;
+use super::flows::Flows;
+use super::output::Output;
+use super::pending::Pending;
+use super::pins::PinSet;
+use super::registered::Registrations;
+use super::service::{Change, Rings, Service};
+use super::{Clocks, Control, ControlError, Seeds, Settings, Totals};
+use crate::abi::{
+    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, FlowKey, Forward, Pick, SERVICE_PENDING,
+    SERVICE_TRANSITION,
+};
+use crate::directory::{Published, PublishedService, address_of};
+use crate::limits::{Capacity, Limits};
+use crate::memory::Memory;
+use crate::registry::{Flow, Registry, Verdict};
+use crate::slots::{Holder, Slots};
+use crate::snapshot::{BackendId, Standing, VipId};
+
+impl Seeds {
+    /// Of the digests of a VIP's flows, and of its rings.
+    pub(super) fn of_vip(&self, vip: &VipId) -> (u64, u64) {
+        let text = vip.to_string();
+        (self.salts.hash(&text[..]), self.rings.hash(&text[..]))
+    }
+}
+
+impl Control {
+    pub(super) fn adopt(
+        memories: Vec<Memory>,
+        capacity: Capacity,
+        registry: Registry,
+        settings: Settings,
+        now: Instant,
+    ) -> Result<Control, ControlError> {
+        let limits = Limits::new(&capacity);
+        let seeds = Seeds::of(settings.fleet_seed);
+        let interval = registry.interval().load(Relaxed) as u32;
+        let flows = Flows::new(registry, limits.services_max as usize);
+        let pins = PinSet::empty(capacity.pins as usize, settings.random_seed)
+            .map_err(ControlError::Pins)?;
+        let (output, published) = Output::open(&memories, &capacity, limits, &pins)?;
+        let pending = memories.iter().map(|it| Pending::new(it.state.clone(), now)).collect();
+        let clocks = Clocks {
+            next_tick: now,
+            ticked_at: now,
+            interval_began: now,
+            expired_at: now,
+            // When the last publication of another process was is not known.
+            published_at: now,
+            pinned_at: now,
+        };
+        let services = limits.services_max as usize;
+        let mut control = Control {
+            memories,
+            capacity,
+            limits,
+            settings,
+            seeds,
+            generation: Generation::default(),
+            services: vec![None; services],
+            numbers: Numbers::new(limits.backends_max),
+            flows,
+            pins,
+            pending,
+            output,
+            hops: Default::default(),
+            registrations: Registrations::default(),
+            opening: Default::default(),
+            clocks,
+            totals: Totals::default(),
+            interval,
+            sweep_at: 0,
+            is_dirty: true,
+            rearranged: vec![false; services],
+            slots_grew: false,
+            is_mended: false,
+            is_unseated: false,
+            unlogged: Vec::new(),
+            events: Vec::new(),
+            recorded: Vec::new(),
+        };
+        match published {
+            Some(published) => control.take_over(published, now)?,
+            None => control.begin_empty(),
+        }
+        Ok(control)
+    }
+
+    /// Over memory in which nothing has been published: the program does not look at it before that.
+    fn begin_empty(&mut self) {
+        // What it knows are slots of tables that are gone.
+        self.flows.sweep_all(|_| Verdict::Remove);
+        for memory in &self.memories {
+            memory.state.interval().store(self.interval_multiplier(), Relaxed);
+        }
+    }
+
+    /// Goes on with what is published, and with what the registry knows.
+    fn take_over(&mut self, published: Published, now: Instant) -> Result<(), ControlError> {
+        let digest = self.seeds.digest;
+        if published.services.is_empty() && published.head.digest_k0 == 0 {
+            // A process before set the memory up and got no further.
+            self.begin_empty();
+            return Ok(());
+        }
+        if (published.head.digest_k0, published.head.digest_k1) != (digest.k0, digest.k1) {
+            return Err(ControlError::Foreign { what: "another fleet seed" });
+        }
+        for memory in &self.memories {
+            // Odd once it has been set up.
+            if memory.state.interval().load(Relaxed) & 1 == 0 {
+                memory.state.interval().store(self.interval_multiplier(), Relaxed);
+            }
+        }
+        for service in published.services {
+            let number = usize::from(service.service.number);
+            let taken =
+                self.service_of(service, now).ok_or(ControlError::Foreign { what: "damaged" })?;
+            self.services[number] = Some(taken);
+        }
+        self.is_dirty = false;
+        self.take_over_flows()
+    }
+
+    fn service_of(&mut self, published: PublishedService, now: Instant) -> Option<Service> {
+        let PublishedService { vip, service, backends, ring, next, sequence } = published;
+        let (salt, ring_seed) = self.seeds.of_vip(&vip);
+        let is_between = service.flags & SERVICE_TRANSITION != 0;
+        let pick = [Pick::Ring, Pick::Sequence, Pick::Least, Pick::LeastWeighted]
+            .into_iter()
+            .find(|pick| *pick as u8 == service.pick)?;
+        let change = match service.flags {
+            _ if is_between => Change::Transition(now + self.settings.transition),
+            flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => {
+                Change::Absorbing(now + self.settings.grace)
+            }
+            _ => Change::None,
+        };
+        let rings = Rings {
+            current: Arc::new(ring),
+            next: is_between.then(|| Arc::new(next)),
+            before: None,
+            turns: Arc::new(sequence),
+        };
+        self.output.adopt_ring(service.ring, &rings.current);
+        self.output.adopt_ring(service.sequence, &rings.turns);
+        if let Some(next) = &rings.next {
+            self.output.adopt_ring(service.ring_next, next);
+        }
+        let holders = backends.iter().map(|backend| holder_of(backend, &mut self.numbers, vip));
+        Some(Service {
+            id: vip,
+            forward: forward_of(service.forward)?,
+            key: key_of(service.key)?,
+            pick,
+            scheduler: None,
+            salt,
+            ring_seed,
+            listed: Vec::new(),
+            slots: Slots::adopted(holders.collect(), now),
+            rings,
+            change,
+            is_stale: false,
+        })
+        .filter(|taken| taken.salt == service.salt)
+    }
+
+    /// Forgets flows of what is not published any more, and pins anew those that the rings would move.
+    fn take_over_flows(&mut self) -> Result<(), ControlError> {
+        let services = &self.services;
+        let mut room = self.pins.room();
+        let mut suspects = Vec::new();
+        self.flows.sweep_all(|flow| {
+            let service = services.get(usize::from(flow.service)).and_then(Option::as_ref);
+            let Some(service) = service.filter(|service| service.slots.live(flow.slot)) else {
+                return Verdict::Remove;
+            };
+            let mut pinned = flow.registered || !service.rings_agree(flow.digest, flow.slot);
+            if pinned && room == 0 {
+                suspects.push(flow.digest);
+                pinned = false;
+            }
+            room -= usize::from(pinned);
+            Verdict::Set(Flow { pinned, ..flow })
+        });
+        let (most, seed) = (self.capacity.pins as usize, self.settings.random_seed);
+        self.pins = PinSet::build(&self.flows, most, seed).map_err(ControlError::Pins)?;
+        self.pins.suspects = suspects;
+        Ok(())
+    }
+}
+
+fn holder_of(backend: &Backend, numbers: &mut Numbers, vip: VipId) -> Option<Holder> {
+    if backend.flags & BACKEND_LIVE == 0 {
+        return None;
+    }
+    let address = address_of(&backend.address, backend.family)?;
+    let port = Some(u16::from_be_bytes(backend.port)).filter(|port| *port != 0);
+    let id = BackendId { address, port };
+    numbers.adopt(backend.number, vip, id);
+    let is_eligible = backend.flags & BACKEND_ELIGIBLE != 0;
+    Some(Holder {
+        backend: id,
+        number: backend.number,
+        weight: backend.weight,
+        standing: if is_eligible { Standing::Eligible } else { Standing::Draining },
+        // Until a snapshot says otherwise.
+        listed: true,
+        idle_since: None,
+    })
+}
+
+fn forward_of(number: u8) -> Option<Forward> {
+    [Forward::Nat, Forward::Tunnel, Forward::Gue, Forward::DirectRouting]
+        .into_iter()
+        .find(|forward| *forward as u8 == number)
+}
+
+fn key_of(number: u8) -> Option<FlowKey> {
+    [FlowKey::FiveTuple, FlowKey::SourceAddress, FlowKey::SourceMac]
+        .into_iter()
+        .find(|key| *key as u8 == number)
+}

@@ -1,0 +1,116 @@
+//! Changes of pools: announced, made, absorbed.
+//!
+//! A ring in force is never exchanged for another at once. First the new one is announced beside it, with the known
+//! flows pinned that it would move; meanwhile the program records the flows that it meets of which the two rings think
+//! differently. Then the new one counts, and at last what was recorded is pinned and the records are taken away.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::service::Change;
+use super::{Control, Tick};
+use crate::snapshot::Standing;
+
+impl Control {
+    /// Moves every change on whose time has come. To be called when a publication may follow at once.
+    pub(super) fn advance(&mut self, now: Instant, tick: &mut Tick) {
+        for number in 0..self.services.len() {
+            match self.services[number].as_ref().map(|service| service.change) {
+                Some(Change::None) => self.begin(number, now, tick),
+                Some(Change::Transition(until)) if now >= until => self.cut(number, now),
+                Some(Change::Absorbing(until)) if now >= until => self.end(number, tick),
+                _ => {}
+            }
+        }
+    }
+
+    /// Announces the ring that the pool wants, if it is another.
+    fn begin(&mut self, number: usize, now: Instant, tick: &mut Tick) {
+        let used: usize =
+            self.services.iter().flatten().map(|it| it.rings.published().count()).sum();
+        let Some(service) = self.services[number].as_mut() else { return };
+        if !service.is_stale {
+            return;
+        }
+        let (ring, turns) = service.wanted(self.limits.ring_entries as usize);
+        let needed = usize::from(ring != *service.rings.current)
+            + usize::from(service.rings.turns.entries().is_empty() && !turns.entries().is_empty());
+        if used + needed > self.limits.rings_max as usize {
+            // Another change has the room: this one waits.
+            return;
+        }
+        service.is_stale = false;
+        if turns != *service.rings.turns {
+            // New flows only: what they replace, nobody goes by.
+            service.rings.turns = Arc::new(turns);
+            self.is_dirty = true;
+        }
+        if ring == *service.rings.current {
+            return;
+        }
+        self.is_dirty = true;
+        self.rearranged[number] = true;
+        let ring = Arc::new(ring);
+        if service.rings.current.entries().is_empty() {
+            // No flow goes by it.
+            service.rings.current = ring;
+            return;
+        }
+        service.rings.next = Some(ring);
+        service.change = Change::Transition(now + self.settings.transition);
+        tick.began.push(service.id);
+    }
+
+    /// Makes the announced ring count.
+    fn cut(&mut self, number: usize, now: Instant) {
+        let Some(service) = self.services[number].as_mut() else { return };
+        let next = service.rings.next.take().unwrap_or_default();
+        service.rings.before = Some(std::mem::replace(&mut service.rings.current, next));
+        service.change = Change::Absorbing(now + self.settings.grace);
+        self.rearranged[number] = true;
+        self.is_dirty = true;
+    }
+
+    /// The program records no more by the old ring, and what it recorded has been read: with the publication that
+    /// follows it is pinned.
+    fn end(&mut self, number: usize, tick: &mut Tick) {
+        let Some(service) = self.services[number].as_mut() else { return };
+        service.rings.before = None;
+        service.change = Change::None;
+        tick.settled.push(service.id);
+        self.is_dirty = true;
+    }
+
+    /// Frees the slots of backends that have left and have no flows any more.
+    pub(super) fn free_drained(&mut self, now: Instant, tick: &mut Tick) {
+        let quarantine = self.quarantine();
+        for (number, service) in (0..).zip(&mut self.services) {
+            let Some(service) = service else { continue };
+            let leaving: Vec<u16> = service
+                .slots
+                .held()
+                .filter(|(_, it)| !it.listed && it.standing == Standing::Draining)
+                .map(|(slot, _)| slot)
+                .collect();
+            for slot in leaving {
+                let is_idle = self.flows.tally(number, slot) == [0; 2] && !service.rings.have(slot);
+                let Some(holder) = service.slots.holder_mut(slot) else { continue };
+                if !is_idle {
+                    holder.idle_since = None;
+                    continue;
+                }
+                let since = *holder.idle_since.get_or_insert(now);
+                if now < since + quarantine {
+                    continue;
+                }
+                tick.drained.push((service.id, holder.backend));
+                service.slots.vacate(slot, now);
+                self.is_dirty = true;
+            }
+            let slots_before = service.slots.len();
+            let rings = &service.rings;
+            service.slots.trim(quarantine, now, |slot| rings.have(slot));
+            self.is_dirty |= service.slots.len() != slots_before;
+        }
+    }
+}

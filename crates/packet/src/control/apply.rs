@@ -1,0 +1,198 @@
+//! A snapshot becomes what is wanted.
+
+use std::time::Instant;
+
+use super::Control;
+use super::check::checked;
+use super::error::ApplyError;
+use super::service::{Service, pick_of};
+use crate::abi::Pick;
+use crate::registry::Verdict;
+use crate::snapshot::{BackendId, Snapshot, VipId, VipSpec};
+
+/// Numbers of counters: a backend of a VIP keeps its number while either knows of the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Numbers {
+    backends: Vec<Option<(VipId, BackendId)>>,
+}
+
+impl Numbers {
+    pub(super) fn new(room: u32) -> Numbers {
+        Numbers { backends: vec![None; room as usize] }
+    }
+
+    /// As it is published.
+    pub(super) fn adopt(&mut self, number: u16, vip: VipId, backend: BackendId) {
+        if let Some(holder) = self.backends.get_mut(usize::from(number)) {
+            *holder = Some((vip, backend));
+        }
+    }
+
+    /// That of a backend, a new one if it has none; and whether it is new.
+    fn of(&mut self, vip: VipId, backend: BackendId) -> Option<(u16, bool)> {
+        let known = self.find(vip, backend);
+        let free = || self.backends.iter().position(Option::is_none);
+        let number = known.map(usize::from).or_else(free)?;
+        self.backends[number] = Some((vip, backend));
+        Some((number as u16, known.is_none()))
+    }
+
+    pub(super) fn find(&self, vip: VipId, backend: BackendId) -> Option<u16> {
+        let is_it = |holder: &Option<_>| *holder == Some((vip, backend));
+        self.backends.iter().position(is_it).map(|number| number as u16)
+    }
+
+    fn retain(&mut self, keep: impl Fn(&VipId, &BackendId) -> bool) {
+        for holder in &mut self.backends {
+            if holder.as_ref().is_some_and(|(vip, backend)| !keep(vip, backend)) {
+                *holder = None;
+            }
+        }
+    }
+}
+
+impl Control {
+    /// What is wanted from now on. Nothing is published before the next tick, which is due at once.
+    ///
+    /// # Errors
+    /// [`ApplyError`]: nothing has changed.
+    pub fn apply(&mut self, snapshot: &Snapshot, now: Instant) -> Result<(), ApplyError> {
+        if snapshot.generation < self.generation {
+            let (given, running) = (snapshot.generation, self.generation);
+            return Err(ApplyError::Stale { given, running });
+        }
+        checked(snapshot, &self.limits, self)?;
+        self.generation = snapshot.generation;
+        self.remove_vips(snapshot);
+        for spec in &snapshot.vips {
+            let number = self.number_of(&spec.id()).or_else(|| self.add_vip(spec));
+            if let Some(number) = number {
+                self.list(number, spec, now);
+            }
+        }
+        self.free_numbers();
+        self.reinstate();
+        self.is_dirty = true;
+        self.clocks.next_tick = now;
+        Ok(())
+    }
+
+    pub(super) fn number_of(&self, vip: &VipId) -> Option<u16> {
+        let is_it = |service: &Option<Service>| service.as_ref().is_some_and(|it| it.id == *vip);
+        self.services.iter().position(is_it).map(|number| number as u16)
+    }
+
+    /// Takes away what the snapshot does not have. A VIP whose flows are known by something else is another one.
+    fn remove_vips(&mut self, snapshot: &Snapshot) {
+        for number in 0..self.services.len() {
+            let Some(service) = &self.services[number] else { continue };
+            let stays = |spec: &VipSpec| spec.id() == service.id && spec.key == service.key;
+            if !snapshot.vips.iter().any(stays) {
+                self.services[number] = None;
+                self.rearranged[number] = true;
+            }
+        }
+    }
+
+    /// With a number that no flow of a VIP that is gone has, if there is one.
+    fn add_vip(&mut self, spec: &VipSpec) -> Option<u16> {
+        let pick = pick_of(spec.scheduler)?;
+        let is_free = |number: &usize| self.services[*number].is_none();
+        let free: Vec<usize> = (0..self.services.len()).filter(is_free).collect();
+        let is_unknown = |number: &&usize| self.flows.total(**number as u16) == 0;
+        let number = *free.iter().find(is_unknown).or(free.first())?;
+        if self.flows.total(number as u16) > 0 {
+            self.forget_service(number as u16);
+        }
+        let (salt, ring_seed) = self.seeds.of_vip(&spec.id());
+        self.services[number] = Some(Service::new(spec, pick, salt, ring_seed));
+        for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
+            cpu.clear_service(number);
+        }
+        Some(number as u16)
+    }
+
+    fn forget_service(&mut self, number: u16) {
+        let forgotten = &mut self.pins.forgotten;
+        self.flows.sweep_all(|flow| {
+            if flow.service != number {
+                return Verdict::Keep;
+            }
+            if flow.pinned {
+                forgotten.push(flow.digest);
+            }
+            Verdict::Remove
+        });
+    }
+
+    fn list(&mut self, number: u16, spec: &VipSpec, now: Instant) {
+        let quarantine = self.quarantine();
+        let backends_max = self.limits.backends_max as usize;
+        let held: usize = self.services.iter().flatten().map(|it| it.slots.len()).sum();
+        let Some(service) = self.services[usize::from(number)].as_mut() else { return };
+        let slots_before = service.slots.len();
+        let was_live: Vec<u16> = service.slots.held().map(|(slot, _)| slot).collect();
+        let len_max = slots_before + backends_max.saturating_sub(held);
+        let pick = pick_of(spec.scheduler).unwrap_or(Pick::Ring);
+        if pick != service.pick {
+            // Flows that had to be pinned need not be any more, or the other way round.
+            self.rearranged[usize::from(number)] = true;
+        }
+        (service.forward, service.pick) = (spec.forward, pick);
+        service.scheduler = Some(spec.scheduler);
+        let (numbers, memories) = (&mut self.numbers, &self.memories);
+        let all = service.list(&spec.backends, len_max, quarantine, now, |backend| {
+            let (number, is_new) = numbers.of(spec.id(), *backend)?;
+            if is_new {
+                for cpu in memories.iter().flat_map(|memory| &memory.cpus) {
+                    cpu.clear_backend(usize::from(number));
+                }
+            }
+            Some(number)
+        });
+        self.is_unseated |= !all;
+        self.slots_grew |= service.slots.len() > slots_before;
+        if was_live.into_iter().any(|slot| !service.slots.live(slot)) {
+            self.rearranged[usize::from(number)] = true;
+        }
+    }
+
+    /// Tries again to give slots to backends that found none.
+    pub(super) fn seat(&mut self, now: Instant) {
+        self.is_unseated = false;
+        for number in 0..self.services.len() {
+            let Some(service) = &self.services[number] else { continue };
+            let Some(scheduler) = service.scheduler else { continue };
+            let spec = VipSpec {
+                address: service.id.address,
+                ports: service.id.ports,
+                protocol: service.id.protocol,
+                forward: service.forward,
+                key: service.key,
+                scheduler,
+                backends: service.listed.clone(),
+            };
+            let held_before = service.slots.held().count();
+            let was_stale = service.is_stale;
+            self.list(number as u16, &spec, now);
+            if let Some(service) = self.services[number].as_mut() {
+                let is_seated = service.slots.held().count() != held_before;
+                service.is_stale = was_stale || is_seated;
+                self.is_dirty |= is_seated;
+            }
+        }
+        self.reinstate();
+    }
+
+    /// Gives back the numbers of backends that no VIP knows any more.
+    fn free_numbers(&mut self) {
+        let services = &self.services;
+        self.numbers.retain(|vip, backend| {
+            let service = services.iter().flatten().find(|service| service.id == *vip);
+            service.is_some_and(|service| {
+                service.listed.iter().any(|it| it.id() == *backend)
+                    || service.slots.of(backend).is_some()
+            })
+        });
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether a snapshot can be had: checked whole before anything changes.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Control;
+use super::error::ApplyError;
+use super::service::pick_of;
+use crate::abi::{Forward, Pick, RANGES_MAX, SLOTS_MAX};
+use crate::directory;
+use crate::limits::Limits;
+use crate::snapshot::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
+
+pub(super) fn checked(
+    snapshot: &Snapshot,
+    limits: &Limits,
+    control: &Control,
+) -> Result<(), ApplyError> {
+    for vip in &snapshot.vips {
+        check_vip(vip)?;
+    }
+    check_overlaps(snapshot)?;
+    check_replies(snapshot)?;
+    check_room(snapshot, limits, control)
+}
+
+fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
+    let vip = spec.id();
+    if pick_of(spec.scheduler).is_none() {
+        return Err(ApplyError::Scheduler { vip, scheduler: spec.scheduler });
+    }
+    let (first, last) = spec.ports.bounds();
+    if last < first {
+        return Err(ApplyError::Range { vip });
+    }
+    let mut ids = HashSet::new();
+    for backend in &spec.backends {
+        let backend = backend.id();
+        if !ids.insert(backend) {
+            return Err(ApplyError::Twice { vip, backend });
+        }
+        let is_tunnel = matches!(spec.forward, Forward::Tunnel | Forward::Gue);
+        if !is_tunnel && backend.address.is_ipv4() != spec.address.is_ipv4() {
+            return Err(ApplyError::Family { vip, backend });
+        }
+        // The replies' port could not be turned back into one of many.
+        let may_have_port = spec.forward == Forward::Nat && matches!(vip.ports, Ports::One(_));
+        if backend.port.is_some() && !may_have_port {
+            return Err(ApplyError::Port { vip, backend });
+        }
+    }
+    Ok(())
+}
+
+fn check_overlaps(snapshot: &Snapshot) -> Result<(), ApplyError> {
+    let ids: Vec<VipId> = snapshot.vips.iter().map(VipSpec::id).collect();
+    for (at, first) in ids.iter().enumerate() {
+        if let Some(second) = ids[at + 1..].iter().find(|second| first.overlaps(second)) {
+            return Err(ApplyError::Overlap { first: *first, second: *second });
+        }
+        let is_beside = |it: &&VipId| {
+            (it.address, it.protocol) == (first.address, first.protocol)
+                && !matches!(it.ports, Ports::One(1..))
+        };
+        if ids.iter().filter(is_beside).count() > RANGES_MAX {
+            return Err(ApplyError::Ranges { vip: *first });
+        }
+    }
+    Ok(())
+}
+
+/// nat: replies are told apart by the backend's address, port and protocol.
+fn check_replies(snapshot: &Snapshot) -> Result<(), ApplyError> {
+    let mut owners: HashMap<(BackendId, Protocol), VipId> = HashMap::new();
+    for spec in snapshot.vips.iter().filter(|spec| spec.forward == Forward::Nat) {
+        let second = spec.id();
+        for backend in spec.backends.iter().map(BackendSpec::id) {
+            let vip_port = match second.ports {
+                Ports::One(port) => Some(port),
+                _ => None,
+            };
+            let from = BackendId { port: backend.port.or(vip_port), ..backend };
+            if let Some(first) = owners.insert((from, second.protocol), second) {
+                return Err(ApplyError::Reverse { first, second, backend });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result<(), ApplyError> {
+    let room = |what, wanted, room: u32, option| {
+        let room = room as usize;
+        if wanted > room { Err(ApplyError::Room { what, wanted, room, option }) } else { Ok(()) }
+    };
+    room("VIPs", snapshot.vips.len(), limits.services_max, "[flows] vips")?;
+    let mut backends = 0;
+    let mut rings = 0;
+    for spec in &snapshot.vips {
+        let listed: HashSet<BackendId> = spec.backends.iter().map(BackendSpec::id).collect();
+        let number = control.number_of(&spec.id());
+        let service = number.and_then(|it| control.services[usize::from(it)].as_ref());
+        let draining = service.map_or(0, |service| {
+            service.slots.held().filter(|(_, it)| !listed.contains(&it.backend)).count()
+        });
+        if listed.len() + draining > SLOTS_MAX {
+            return Err(ApplyError::Slots { vip: spec.id() });
+        }
+        backends += listed.len() + draining;
+        rings += 1 + usize::from(pick_of(spec.scheduler) == Some(Pick::Sequence));
+    }
+    room("backends, draining ones included,", backends, limits.backends_max, "[flows] backends")?;
+    // One more, for a pool that changes: others wait for it.
+    room("rings", rings + usize::from(rings > 0), limits.rings_max, "[flows] rings")?;
+    if !directory::fits(limits, control.seeds.vip, snapshot) {
+        let (what, wanted) = ("VIPs of similar addresses", snapshot.vips.len());
+        let room = limits.vips_max as usize / 8;
+        return Err(ApplyError::Room { what, wanted, room, option: "[flows] vips" });
+    }
+    Ok(())
+}

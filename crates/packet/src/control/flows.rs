@@ -1,0 +1,98 @@
+//! The registry with the flows of each backend counted.
+
+use crate::digest::Digest;
+use crate::registry::{Flow, Full, Registry, Verdict};
+
+/// The flows known, and how many each slot has.
+#[derive(Debug)]
+pub(super) struct Flows {
+    pub(super) registry: Registry,
+    /// By service number and slot: active, inactive.
+    tallies: Vec<Vec<[u32; 2]>>,
+}
+
+impl Flows {
+    pub(super) fn new(registry: Registry, services: usize) -> Flows {
+        let mut flows = Flows { registry, tallies: vec![Vec::new(); services] };
+        for flow in flows.registry.iter() {
+            add(&mut flows.tallies, &flow);
+        }
+        flows
+    }
+
+    pub(super) fn get(&self, digest: Digest) -> Option<Flow> {
+        self.registry.get(digest)
+    }
+
+    /// Active and inactive flows of a slot.
+    pub(super) fn tally(&self, service: u16, slot: u16) -> [u32; 2] {
+        let slots = self.tallies.get(usize::from(service));
+        slots.and_then(|slots| slots.get(usize::from(slot))).copied().unwrap_or_default()
+    }
+
+    /// Flows of a service.
+    pub(super) fn total(&self, service: u16) -> usize {
+        let slots = self.tallies.get(usize::from(service));
+        slots.map_or(0, |slots| slots.iter().flatten().map(|&count| count as usize).sum())
+    }
+
+    /// Adds a flow, or replaces `before`, which is what the registry has of it.
+    pub(super) fn set(&mut self, flow: Flow, before: Option<&Flow>) -> Result<(), Full> {
+        self.registry.set(flow)?;
+        if let Some(before) = before {
+            take(&mut self.tallies, before);
+        }
+        add(&mut self.tallies, &flow);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, digest: Digest) -> Option<Flow> {
+        let flow = self.registry.remove(digest)?;
+        take(&mut self.tallies, &flow);
+        Some(flow)
+    }
+
+    /// As [`Registry::sweep`].
+    pub(super) fn sweep(
+        &mut self,
+        from: usize,
+        count: usize,
+        mut each: impl FnMut(Flow) -> Verdict,
+    ) -> usize {
+        let tallies = &mut self.tallies;
+        self.registry.sweep(from, count, |flow| {
+            let verdict = each(flow);
+            match &verdict {
+                Verdict::Keep => {}
+                Verdict::Remove => take(tallies, &flow),
+                Verdict::Set(after) if (after.slot, after.state) == (flow.slot, flow.state) => {}
+                Verdict::Set(after) => {
+                    take(tallies, &flow);
+                    add(tallies, after);
+                }
+            }
+            verdict
+        })
+    }
+
+    /// As [`Self::sweep`], all flows.
+    pub(super) fn sweep_all(&mut self, each: impl FnMut(Flow) -> Verdict) {
+        self.sweep(0, usize::MAX, each);
+    }
+}
+
+fn add(tallies: &mut [Vec<[u32; 2]>], flow: &Flow) {
+    let Some(slots) = tallies.get_mut(usize::from(flow.service)) else { return };
+    let slot = usize::from(flow.slot);
+    if slots.len() <= slot {
+        slots.resize(slot + 1, [0; 2]);
+    }
+    slots[slot][usize::from(!flow.is_active())] += 1;
+}
+
+fn take(tallies: &mut [Vec<[u32; 2]>], flow: &Flow) {
+    let slots = tallies.get_mut(usize::from(flow.service));
+    if let Some(tally) = slots.and_then(|slots| slots.get_mut(usize::from(flow.slot))) {
+        tally[usize::from(!flow.is_active())] -= 1;
+    }
+}

@@ -1,0 +1,272 @@
+//! From the program's logs and from pending to the registry; and out of it again when flows are over.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::time::{Duration, Instant};
+
+use equipoise_pog::{KeyHash, SipHash13};
+
+use super::service::{Change, Service};
+use super::{Control, Tick};
+use crate::abi::{Event, EventKind, Pick};
+use crate::digest::Digest;
+use crate::memory::StateMemory;
+use crate::registry::{Flow, FlowState, Full, Verdict};
+use crate::snapshot::Protocol;
+
+/// Events ahead of which the registry is fetched.
+const AHEAD: usize = 12;
+/// Intervals for which a flow is kept that was found in pending and never logged.
+const RECORDED_INTERVALS: u32 = 2;
+
+impl Control {
+    /// Takes everything from the logs.
+    pub(super) fn drain(&mut self, tick: &mut Tick) {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
+            cpu.drain(|event| events.push(event));
+        }
+        tick.events += events.len();
+        for (at, event) in events.iter().enumerate() {
+            if let Some(later) = events.get(at + AHEAD) {
+                self.flows.registry.prefetch(Digest(later.digest));
+            }
+            self.learn(event, tick);
+        }
+        self.events = events;
+    }
+
+    fn learn(&mut self, event: &Event, tick: &mut Tick) {
+        let digest = Digest(event.digest);
+        let Some(Some(service)) = self.services.get(usize::from(event.service)) else { return };
+        if !service.slots.live(event.slot) {
+            // It went to a backend that is gone: it is to be logged again where it goes next.
+            self.unlogged.push(digest);
+            return;
+        }
+        let before = self.flows.get(digest);
+        let seen = self.interval;
+        let kind = event.kind;
+        let after = match before {
+            Some(before) => {
+                let state = state_after(&before, kind, before.idle(seen));
+                let slot =
+                    if before.pinned || before.registered { before.slot } else { event.slot };
+                let service = event.service;
+                Flow { slot, service, state, seen, ..before }
+            }
+            None if kind == EventKind::Rst as u8 => return,
+            None => {
+                let is_fin = kind == EventKind::Fin as u8;
+                let state = if is_fin { FlowState::Closing } else { FlowState::Open };
+                let (service, slot) = (event.service, event.slot);
+                Flow { digest, service, slot, state, pinned: false, registered: false, seen }
+            }
+        };
+        self.put(after, before.as_ref(), tick);
+    }
+
+    /// Brings the registry from `before` to `after`, and has the pins look at the flow if it went elsewhere.
+    fn put(&mut self, after: Flow, before: Option<&Flow>, tick: &mut Tick) {
+        match self.flows.set(after, before) {
+            Err(Full) => {
+                tick.registry_full += 1;
+                self.totals.registry_full += 1;
+                return;
+            }
+            Ok(()) if before.is_none() => tick.learnt += 1,
+            Ok(()) => {}
+        }
+        let is_where_it_was =
+            before.is_some_and(|it| (it.slot, it.service) == (after.slot, after.service));
+        if !is_where_it_was {
+            self.suspect(&after);
+        }
+    }
+
+    fn suspect(&mut self, flow: &Flow) {
+        let Some(Some(service)) = self.services.get(usize::from(flow.service)) else { return };
+        if !self.pins.agrees(flow, service) {
+            self.pins.suspects.push(flow.digest);
+        }
+    }
+
+    /// Begins an interval when it is time: flows get other tags.
+    pub(super) fn roll_interval(&mut self, now: Instant) {
+        if now < self.clocks.interval_began + self.settings.interval {
+            return;
+        }
+        self.clocks.interval_began = now;
+        self.interval = self.interval.wrapping_add(1);
+        self.flows.registry.interval().store(u64::from(self.interval), Relaxed);
+        let multiplier = self.interval_multiplier();
+        for memory in &self.memories {
+            memory.state.interval().store(multiplier, Relaxed);
+            memory.state.touched().iter().for_each(|word| word.store(0, Relaxed));
+        }
+    }
+
+    /// Odd, and another one for each interval.
+    pub(super) fn interval_multiplier(&self) -> u64 {
+        SipHash13::with_seed(self.settings.fleet_seed).hash(&u64::from(self.interval)) | 1
+    }
+
+    /// Forgets flows that are over, a part of the registry at a time: all of it in an interval.
+    pub(super) fn expire(&mut self, now: Instant, tick: &mut Tick) {
+        let interval = self.settings.interval;
+        let elapsed = now.saturating_duration_since(self.clocks.expired_at).min(interval);
+        let entries = self.flows.registry.entries();
+        let share = elapsed.as_micros() as usize * entries / interval.as_micros().max(1) as usize;
+        if share == 0 {
+            return;
+        }
+        self.clocks.expired_at = now;
+        let limits = self.limits_of_idleness();
+        let (seen, services, forgotten) = (self.interval, &self.services, &mut self.pins.forgotten);
+        let mut expired = 0;
+        self.sweep_at = self.flows.sweep(self.sweep_at, share + 1, |flow| {
+            let service = services.get(usize::from(flow.service)).and_then(Option::as_ref);
+            let is_udp = service.is_some_and(|it| it.id.protocol == Protocol::Udp);
+            let most = match flow.state {
+                FlowState::Open if is_udp => limits[1],
+                FlowState::Open => limits[0],
+                FlowState::Closing => limits[2],
+                FlowState::Reset => limits[3],
+                FlowState::Recorded => RECORDED_INTERVALS,
+            };
+            if flow.registered || flow.idle(seen) <= most {
+                return Verdict::Keep;
+            }
+            expired += 1;
+            if flow.pinned {
+                forgotten.push(flow.digest);
+            }
+            Verdict::Remove
+        });
+        tick.expired += expired;
+    }
+
+    /// Intervals for which an open, UDP, closing, reset flow may be idle.
+    fn limits_of_idleness(&self) -> [u32; 4] {
+        let interval = self.settings.interval.as_micros().max(1);
+        let timeouts = self.settings.timeouts;
+        [timeouts.open, timeouts.udp, timeouts.closing, timeouts.reset]
+            .map(|timeout| timeout.as_micros().div_ceil(interval).min(1 << 27) as u32)
+    }
+
+    /// Goes through what the program recorded: what is known and goes the same way by the tables is taken away, what
+    /// is known and does not becomes a suspect, what only opened grows old.
+    pub(super) fn absorb(&mut self, now: Instant, tick: &mut Tick) {
+        let mut recorded = std::mem::take(&mut self.recorded);
+        let is_safe = self.is_mended && now >= self.clocks.published_at + self.settings.grace;
+        for which in 0..self.pending.len() {
+            self.pending[which].read(now, &mut recorded);
+            let is_pressed = self.pending[which].is_pressed();
+            for flow in &recorded {
+                let is_over = match self.flows.get(flow.digest) {
+                    Some(known) => self.absorb_known(known, flow.slot, tick),
+                    None => self.absorb_unknown(flow, is_pressed, tick),
+                };
+                // Until a grace period after a publication, a packet may be on its way by the tables before it.
+                if is_over && is_safe {
+                    self.pending[which].delete(flow);
+                }
+            }
+        }
+        self.recorded = recorded;
+    }
+
+    /// Whether the record is no longer needed.
+    fn absorb_known(&mut self, known: Flow, slot: u16, tick: &mut Tick) -> bool {
+        let Some(Some(service)) = self.services.get(usize::from(known.service)) else {
+            return true;
+        };
+        let mut flow = known;
+        if slot != known.slot {
+            // A flow of the same key that opened anew. A pinned flow cannot: it goes by its pin.
+            if known.pinned || known.registered || !service.slots.live(slot) {
+                return true;
+            }
+            flow = Flow { slot, ..known };
+            self.put(flow, Some(&known), tick);
+        }
+        let Some(Some(service)) = self.services.get(usize::from(flow.service)) else {
+            return true;
+        };
+        let agrees = self.pins.agrees(&flow, service);
+        if !agrees {
+            self.pins.suspects.push(flow.digest);
+        }
+        agrees
+    }
+
+    /// Of a flow that was never logged: mostly a SYN that nothing followed. Which service's is not known.
+    fn absorb_unknown(
+        &mut self,
+        recorded: &super::pending::Recorded,
+        is_pressed: bool,
+        tick: &mut Tick,
+    ) -> bool {
+        let (digest, slot) = (recorded.digest, recorded.slot);
+        let mut services =
+            (0..).zip(&self.services).filter_map(|(at, it)| Some((at, it.as_ref()?)));
+        let by_old_ring = services.find(|(_, it)| it.went_by_old_ring(digest, slot));
+        if let Some((service, _)) = by_old_ring {
+            // A packet within the transition that was no SYN, of a flow that is not logged in this interval.
+            let (state, seen) = (FlowState::Recorded, self.interval);
+            let (pinned, registered) = (false, false);
+            let flow = Flow { digest, service, slot, state, pinned, registered, seen };
+            self.put(flow, None, tick);
+            return false;
+        }
+        let is_needed = |it: &Service| it.pick != Pick::Ring || it.change != Change::None;
+        let opening = self.settings.opening_timeout;
+        let patience = match is_pressed {
+            true => opening,
+            // Long enough to be logged under two seeds: under one, the tag of another flow may hide it.
+            false => opening.max(2 * self.settings.interval + 2 * self.settings.tick),
+        };
+        let patience = patience.max(self.settings.transition + Duration::from_secs(1));
+        !self.services.iter().flatten().any(is_needed) || recorded.age >= patience
+    }
+
+    /// Makes the next packet of flows be logged, which went to a backend that is gone.
+    pub(super) fn clear_tags(&mut self) {
+        for memory in &self.memories {
+            let multiplier = memory.state.interval().load(Relaxed);
+            for digest in &self.unlogged {
+                clear_tag(&memory.state, multiplier, *digest);
+            }
+        }
+        self.unlogged.clear();
+    }
+}
+
+/// A FIN begins the end, but a flow that is still seen intervals later is open (half-closed, or the FIN was not its
+/// own); a RST that anything follows was not the flow's own.
+fn state_after(before: &Flow, kind: u8, idle: u32) -> FlowState {
+    if kind == EventKind::Fin as u8 {
+        return FlowState::Closing;
+    }
+    if kind == EventKind::Rst as u8 {
+        return FlowState::Reset;
+    }
+    match before.state {
+        FlowState::Closing if idle == 0 => FlowState::Closing,
+        _ => FlowState::Open,
+    }
+}
+
+/// Takes a flow's tag out of the touched table, as learn.h does at a FIN.
+fn clear_tag(state: &StateMemory, multiplier: u64, digest: Digest) {
+    let t = digest.0.wrapping_mul(multiplier);
+    let tag = ((t >> 48) as u16).max(1);
+    let touched = state.touched();
+    let word = &touched[(t >> 16) as usize & (touched.len() - 1)];
+    let _ = word.fetch_update(AcqRel, Relaxed, |ways| {
+        let cleared = (0..64).step_by(16).fold(ways, |ways, shift| {
+            if (ways >> shift) as u16 == tag { ways & !(0xffff << shift) } else { ways }
+        });
+        (cleared != ways).then_some(cleared)
+    });
+}

@@ -1,0 +1,177 @@
+//! What is published: one directory and one image, to every memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use equipoise_pog::publish::PublishError;
+
+use super::error::ControlError;
+use super::pins::PinSet;
+use crate::abi::Directory;
+use crate::directory::{self, NoSeed, Published, ServiceRecord, write_ring};
+use crate::limits::{Capacity, Limits};
+use crate::memory::Memory;
+use crate::ring::Ring;
+use crate::tables::{TablesPublisher, TablesReader, pin_form};
+
+/// The program's tables in every memory, and what stands in them.
+#[derive(Debug)]
+pub(super) struct Output {
+    limits: Limits,
+    publishers: Vec<Target>,
+    /// The directory and the rings, as they are published next.
+    words: Vec<u64>,
+    /// The ring at each index; `None`: free.
+    rings: Vec<Option<Arc<Ring>>>,
+    /// Counts the changes of rings.
+    version: u64,
+    /// What counts now: the directory without rings, and their version.
+    published: (Vec<u64>, u64),
+}
+
+#[derive(Debug)]
+struct Target {
+    publisher: TablesPublisher,
+    /// Of the rings in each copy.
+    versions: [u64; 2],
+}
+
+impl Output {
+    /// Takes over the memories that are set up and sets up the others. Gives also what is published in the first, if it
+    /// is.
+    pub(super) fn open(
+        memories: &[Memory],
+        capacity: &Capacity,
+        limits: Limits,
+        pins: &PinSet,
+    ) -> Result<(Output, Option<Published>), ControlError> {
+        let published = match memories.first() {
+            None => return Err(ControlError::NoMemory),
+            Some(first) if first.tables.is_set_up() => Some(published(first, &limits)?),
+            Some(_) => None,
+        };
+        // The control side keeps to the grace period itself, by its own clock.
+        let grace = Duration::ZERO;
+        let target = |memory: &Memory| -> Result<Target, ControlError> {
+            let tables = memory.tables.clone();
+            let publisher = if tables.is_set_up() {
+                TablesPublisher::attach(tables, grace, pin_form()).map_err(ControlError::Adopt)?
+            } else {
+                let sizes = limits.shared_sizes(capacity);
+                TablesPublisher::create(tables, sizes, grace, pins.controller.pog(), None)
+                    .map_err(ControlError::Publish)?
+            };
+            Ok(Target { publisher, versions: [u64::MAX; 2] })
+        };
+        let publishers = memories.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        let mut output = Output {
+            limits,
+            publishers,
+            words: vec![0; limits.directory_bytes() / size_of::<u64>()],
+            rings: vec![None; limits.rings_max as usize],
+            version: 0,
+            published: (Vec::new(), u64::MAX),
+        };
+        // Where some have nothing yet, or each something else, everything is to be published.
+        if let Some((words, _)) = &published
+            && memories.iter().all(|memory| words_of(memory).is_some_and(|it| it == *words))
+        {
+            output.published = (words[..output.rings_at()].to_vec(), 0);
+        }
+        Ok((output, published.map(|(_, published)| published)))
+    }
+
+    /// Puts exactly these rings into the directory; each keeps its index while it is there. `None` if they are too many.
+    pub(super) fn place(&mut self, rings: &[Arc<Ring>]) -> Option<()> {
+        for held in &mut self.rings {
+            if held.as_ref().is_some_and(|held| !rings.iter().any(|it| Arc::ptr_eq(it, held))) {
+                *held = None;
+            }
+        }
+        for ring in rings {
+            if self.index(ring).is_none() {
+                let free = self.rings.iter().position(Option::is_none)?;
+                self.rings[free] = Some(ring.clone());
+                write_ring(&self.limits, free as u32, ring.entries(), &mut self.words);
+                self.version += 1;
+            }
+        }
+        Some(())
+    }
+
+    /// Writes all but the rings, which have been placed. Whether that, or a ring, differs from what is published.
+    pub(super) fn write(
+        &mut self,
+        head: Directory,
+        records: &[ServiceRecord],
+    ) -> Result<bool, NoSeed> {
+        directory::write(&self.limits, head, records, &mut self.words)?;
+        let (words, version) = &self.published;
+        Ok(*version != self.version || self.words[..self.rings_at()] != words[..])
+    }
+
+    /// Words before the rings.
+    fn rings_at(&self) -> usize {
+        ((self.limits.rings_offset - self.limits.directory_offset) / 8) as usize
+    }
+
+    /// Goes on with rings that are published.
+    pub(super) fn adopt_ring(&mut self, index: u32, ring: &Arc<Ring>) {
+        if let Some(place) = self.rings.get_mut(index as usize)
+            && !ring.entries().is_empty()
+        {
+            *place = Some(ring.clone());
+            write_ring(&self.limits, index, ring.entries(), &mut self.words);
+        }
+    }
+
+    /// Where a ring was placed.
+    pub(super) fn index(&self, ring: &Arc<Ring>) -> Option<u32> {
+        let is_it =
+            |held: &Option<Arc<Ring>>| held.as_ref().is_some_and(|it| Arc::ptr_eq(it, ring));
+        self.rings.iter().position(is_it).map(|index| index as u32)
+    }
+
+    /// Writes the copies that no program reads.
+    pub(super) fn stage(&mut self, pins: &mut PinSet) -> Result<(), PublishError> {
+        let rings_at = self.rings_at();
+        for target in &mut self.publishers {
+            for delta in &pins.deltas {
+                target.publisher.note(delta);
+            }
+            let shadow = ((target.publisher.epoch() + 1) & 1) as usize;
+            // The rings are most of the directory, and seldom change.
+            let is_current = target.versions[shadow] == self.version;
+            let words = if is_current { &self.words[..rings_at] } else { &self.words[..] };
+            target.publisher.stage(pins.controller.pog(), None, words)?;
+            target.versions[shadow] = self.version;
+        }
+        pins.deltas.clear();
+        Ok(())
+    }
+
+    /// Makes what was staged count. Gives the first memory's epoch.
+    pub(super) fn commit(&mut self) -> Option<u64> {
+        let rings_at = self.rings_at();
+        self.published = (self.words[..rings_at].to_vec(), self.version);
+        let epochs = self.publishers.iter_mut().map(|target| target.publisher.commit());
+        epochs.collect::<Vec<_>>().first().copied()
+    }
+}
+
+/// What a program goes by; `None`: nothing yet, or nothing that this one can read.
+fn words_of(memory: &Memory) -> Option<Vec<u64>> {
+    let reader = TablesReader::open(memory.tables.clone(), pin_form()).ok()?;
+    Some(reader.read(|view| view.extra().iter().map(|word| word.load(Relaxed)).collect()))
+}
+
+fn published(memory: &Memory, limits: &Limits) -> Result<(Vec<u64>, Published), ControlError> {
+    let words = words_of(memory).ok_or(ControlError::Foreign { what: "another layout" })?;
+    if words.len() * size_of::<u64>() != limits.directory_bytes() {
+        return Err(ControlError::Foreign { what: "another capacity" });
+    }
+    let published =
+        directory::read(limits, &words).ok_or(ControlError::Foreign { what: "damaged" })?;
+    Ok((words, published))
+}

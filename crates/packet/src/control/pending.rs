@@ -1,0 +1,94 @@
+//! What the program recorded by itself: read, aged, taken away.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::abi::{PENDING_WAYS, SLOT_BITS};
+use crate::digest::Digest;
+use crate::memory::StateMemory;
+
+/// Bits of a word that are the slot; the others are the digest's.
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+
+/// The pending table of one memory.
+#[derive(Debug)]
+pub(super) struct Pending {
+    state: StateMemory,
+    /// For each word: when it was first found, in ticks of [`AGE_UNIT`] since the start, plus one; 0: free.
+    found: Vec<u32>,
+    started: Instant,
+}
+
+/// Resolution of ages.
+const AGE_UNIT: Duration = Duration::from_millis(10);
+
+/// A flow recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recorded {
+    /// Index of its word.
+    pub(super) at: usize,
+    word: u64,
+    pub(super) digest: Digest,
+    pub(super) slot: u16,
+    /// Since it was first found.
+    pub(super) age: Duration,
+}
+
+impl Pending {
+    /// Flows above a share of the room are not recorded: lines of eight overflow soon after.
+    pub(super) fn new(state: StateMemory, now: Instant) -> Pending {
+        let words = state.pending();
+        let (room, found) = (words.len() as u32, vec![0; words.len()]);
+        state.pending_mark().store(room / 4 * 3, Relaxed);
+        let held = words.iter().filter(|word| word.load(Relaxed) != 0).count() as u32;
+        state.pending_count().store(held, Relaxed);
+        Pending { state, found, started: now }
+    }
+
+    /// Flows in it.
+    pub(super) fn len(&self) -> usize {
+        self.state.pending_count().load(Relaxed) as usize
+    }
+
+    /// Whether it is above half its mark.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.len() >= self.state.pending_mark().load(Relaxed) as usize / 2
+    }
+
+    /// All flows in it, into `into`.
+    pub(super) fn read(&mut self, now: Instant, into: &mut Vec<Recorded>) {
+        into.clear();
+        if self.len() == 0 {
+            return;
+        }
+        let stamp = (now.saturating_duration_since(self.started).as_millis() / AGE_UNIT.as_millis())
+            as u32
+            + 1;
+        let words = self.state.pending();
+        let lines = words.len() / PENDING_WAYS;
+        for (at, (word, found)) in words.iter().zip(&mut self.found).enumerate() {
+            let word = word.load(Acquire);
+            if word == 0 {
+                *found = 0;
+                continue;
+            }
+            if *found == 0 {
+                *found = stamp;
+            }
+            let line = (at / PENDING_WAYS) as u64;
+            debug_assert!(lines > SLOT_MASK as usize, "the line gives the digest's low bits");
+            let digest = Digest(word & !SLOT_MASK | line & SLOT_MASK);
+            let (slot, age) = ((word & SLOT_MASK) as u16, AGE_UNIT * stamp.wrapping_sub(*found));
+            into.push(Recorded { at, word, digest, slot, age });
+        }
+    }
+
+    /// Takes a flow away.
+    pub(super) fn delete(&mut self, recorded: &Recorded) {
+        let word = &self.state.pending()[recorded.at];
+        if word.compare_exchange(recorded.word, 0, AcqRel, Relaxed).is_ok() {
+            self.state.pending_count().fetch_sub(1, Relaxed);
+        }
+        self.found[recorded.at] = 0;
+    }
+}

@@ -1,0 +1,193 @@
+//! From what is wanted to what the program goes by.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::pins::Changed;
+use super::service::{Change, Service};
+use super::{Control, Tick};
+use crate::abi::{
+    BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, Directory, Pick, SERVICE_PENDING,
+    SERVICE_TRANSITION,
+};
+use crate::digest::Digest;
+use crate::directory::{ServiceRecord, address_bytes};
+use crate::ring::Ring;
+use crate::snapshot::Standing;
+
+/// Looks at flows learnt while the copy was written, at most so often: each time there are far fewer.
+const LOOKS_MAX: usize = 4;
+/// How long forgotten flows may stay pinned if there is nothing else to publish.
+const FORGOTTEN_WAIT: Duration = Duration::from_secs(2);
+/// The least time between two batches of pins for each flow known: each batch looks at all of them.
+const BATCH_PER_FLOW: Duration = Duration::from_nanos(50);
+
+impl Control {
+    /// Publishes, if something has changed that may not wait and the copy that no program reads has rested.
+    pub(super) fn publish_if_due(&mut self, now: Instant, tick: &mut Tick) {
+        let flows = u32::try_from(self.flows.registry.len()).unwrap_or(u32::MAX);
+        let batch = self.settings.batch.max(BATCH_PER_FLOW * flows);
+        let since = now.saturating_duration_since(self.clocks.pinned_at);
+        let is_due = self.is_dirty
+            || !self.pins.suspects.is_empty() && since >= batch
+            || !self.pins.forgotten.is_empty() && since >= batch.max(FORGOTTEN_WAIT);
+        if is_due && now >= self.clocks.published_at + self.settings.grace {
+            self.publish(now, tick);
+        }
+    }
+
+    fn publish(&mut self, now: Instant, tick: &mut Tick) {
+        let Some(is_new) = self.write_directory() else { return };
+        let has_pins = !self.pins.suspects.is_empty() || !self.pins.forgotten.is_empty();
+        if !is_new && !has_pins && !self.is_rearranged() {
+            self.is_dirty = false;
+            return;
+        }
+        let mut orphans = Vec::new();
+        let mut changed = self.settle(&mut orphans);
+        if changed.image || self.slots_grew || !self.is_mended {
+            changed.add(self.pins.mend(&mut self.flows, &self.services));
+        }
+        let is_staged = self.stage(&mut changed, tick);
+        self.is_mended = is_staged;
+        self.count(changed, tick);
+        self.unlogged.append(&mut orphans);
+        if !is_staged {
+            return;
+        }
+        tick.published = self.output.commit();
+        (self.is_dirty, self.slots_grew) = (false, false);
+        self.rearranged.fill(false);
+        (self.clocks.published_at, self.clocks.pinned_at) = (now, now);
+        self.totals.publications += 1;
+    }
+
+    /// Brings the pins in line with the rings and slots.
+    fn settle(&mut self, orphans: &mut Vec<Digest>) -> Changed {
+        if !self.is_rearranged() {
+            return self.pins.settle(&mut self.flows, &self.services);
+        }
+        let (services, rearranged) = (&self.services, &self.rearranged);
+        let is_changed = |number: u16| rearranged.get(usize::from(number)).is_none_or(|it| *it);
+        self.pins.settle_all(&mut self.flows, services, is_changed, orphans)
+    }
+
+    /// Writes the copy that no program reads, and then looks at the flows that were learnt meanwhile, until there are
+    /// none that need a pin. Whether that was possible.
+    fn stage(&mut self, changed: &mut Changed, tick: &mut Tick) -> bool {
+        for _ in 0..LOOKS_MAX {
+            if self.output.stage(&mut self.pins).is_err() {
+                return false;
+            }
+            self.drain(tick);
+            let mut late = self.pins.settle(&mut self.flows, &self.services);
+            if !late.image {
+                return true;
+            }
+            late.add(self.pins.mend(&mut self.flows, &self.services));
+            changed.add(late);
+        }
+        self.output.stage(&mut self.pins).is_ok()
+    }
+
+    fn is_rearranged(&self) -> bool {
+        self.rearranged.iter().any(|&it| it)
+    }
+
+    fn count(&mut self, changed: Changed, tick: &mut Tick) {
+        tick.moved += changed.moved;
+        tick.pins_full += changed.full;
+        self.totals.moved += changed.moved as u64;
+        self.totals.pins_full += changed.full as u64;
+    }
+
+    /// Whether it differs from the one that is published; `None`: something has no place, which [`Self::apply`] and
+    /// [`Self::advance`] make sure of.
+    fn write_directory(&mut self) -> Option<bool> {
+        let rings: Vec<Arc<Ring>> =
+            self.services.iter().flatten().flat_map(|it| it.rings.published().cloned()).collect();
+        self.output.place(&rings)?;
+        let records: Vec<ServiceRecord> = (0..)
+            .zip(&self.services)
+            .filter_map(|(number, service)| Some(self.record(number, service.as_ref()?)))
+            .collect();
+        let head = self.head();
+        self.output.write(head, &records).ok()
+    }
+
+    fn head(&self) -> Directory {
+        let settings = &self.settings;
+        let (source4, mask4) = settings.tunnel_source4;
+        Directory {
+            digest_k0: self.seeds.digest.k0,
+            digest_k1: self.seeds.digest.k1,
+            vip_seed: self.seeds.vip,
+            tunnel_source4: (source4 & !mask4).octets(),
+            tunnel_source4_mask: mask4.octets(),
+            tunnel_source6: settings.tunnel_source6.octets(),
+            gue_port: settings.gue_port.to_be_bytes(),
+            echo_per_second: settings.echo_per_second,
+            too_big_per_second: settings.too_big_per_second,
+            ..Directory::default()
+        }
+    }
+
+    fn record(&self, number: u16, service: &Service) -> ServiceRecord {
+        let place =
+            |ring: &Arc<Ring>| (self.output.index(ring).unwrap_or(0), ring.entries().len() as u32);
+        let (ring, ring_len) = place(&service.rings.current);
+        let next = service.rings.next.as_ref().unwrap_or(&service.rings.current);
+        let (ring_next, ring_next_len) = place(next);
+        let (sequence, sequence_len) = place(&service.rings.turns);
+        let flags = match service.change {
+            Change::Transition(_) => SERVICE_TRANSITION | SERVICE_PENDING,
+            Change::Absorbing(_) => SERVICE_PENDING,
+            Change::None if service.pick != Pick::Ring => SERVICE_PENDING,
+            Change::None => 0,
+        };
+        let record = crate::abi::Service {
+            salt: service.salt,
+            ring,
+            ring_len,
+            ring_next,
+            ring_next_len,
+            sequence,
+            sequence_len,
+            cursor: number,
+            number,
+            forward: service.forward as u8,
+            key: service.key as u8,
+            pick: service.pick as u8,
+            flags,
+            ..Default::default()
+        };
+        let backends = (0..service.slots.len()).map(|slot| self.backend(service, slot as u16));
+        ServiceRecord { vip: service.id, service: record, backends: backends.collect() }
+    }
+
+    fn backend(&self, service: &Service, slot: u16) -> Backend {
+        let Some(holder) = service.slots.holder(slot) else { return Backend::default() };
+        let (address, family) = address_bytes(holder.backend.address);
+        let mut backend = Backend {
+            address,
+            family,
+            port: holder.backend.port.unwrap_or(0).to_be_bytes(),
+            flags: BACKEND_LIVE,
+            number: holder.number,
+            weight: holder.weight,
+            ..Backend::default()
+        };
+        if holder.standing == Standing::Eligible {
+            backend.flags |= BACKEND_ELIGIBLE;
+        }
+        if let Some(hop) = self.hops.get(&holder.backend.address) {
+            (backend.ifindex, backend.mtu) = (hop.ifindex, hop.mtu);
+            backend.source_mac = hop.source_mac;
+            if let Some(mac) = hop.destination_mac {
+                backend.destination_mac = mac;
+                backend.flags |= BACKEND_REACHABLE;
+            }
+        }
+        backend
+    }
+}

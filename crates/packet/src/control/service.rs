@@ -1,0 +1,239 @@
+//! A VIP as the control side has it: what is wanted of it, its slots, its rings, and how far a change is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_core::scheduler::cycle_of_turns;
+use equipoise_core::{Candidate, SchedulerKind, hash};
+
+use super::status::Phase;
+use crate::abi::{FlowKey, Forward, Pick};
+use crate::digest::Digest;
+use crate::ring::{Ring, Seat};
+use crate::slots::{Holder, Slots};
+use crate::snapshot::{BackendId, BackendSpec, Protocol, Standing, VipId, VipSpec};
+
+/// A VIP and its pool.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    pub(super) id: VipId,
+    pub(super) forward: Forward,
+    pub(super) key: FlowKey,
+    pub(super) pick: Pick,
+    /// `None` after a restart, until a snapshot says it: the tables do not.
+    pub(super) scheduler: Option<SchedulerKind>,
+    /// Of flows' digests; the same on every balancer of a fleet.
+    pub(super) salt: u64,
+    /// Of Maglev's table; the same on every balancer of a fleet.
+    pub(super) ring_seed: u64,
+    /// As the snapshot lists them.
+    pub(super) listed: Vec<BackendSpec>,
+    pub(super) slots: Slots,
+    pub(super) rings: Rings,
+    pub(super) change: Change,
+    /// Whether the pool has changed since the rings were made.
+    pub(super) is_stale: bool,
+}
+
+/// The rings of a service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rings {
+    pub(super) current: Arc<Ring>,
+    /// During a transition.
+    pub(super) next: Option<Arc<Ring>>,
+    /// While a transition is absorbed, if it is known.
+    pub(super) before: Option<Arc<Ring>>,
+    /// The order of turns.
+    pub(super) turns: Arc<Ring>,
+}
+
+impl Rings {
+    /// Whether one of them has this slot, so that it must not be given to another backend.
+    pub(super) fn have(&self, slot: u16) -> bool {
+        let Rings { current, next, before, turns } = self;
+        [Some(current), next.as_ref(), before.as_ref(), Some(turns)]
+            .into_iter()
+            .flatten()
+            .any(|ring| ring.entries().contains(&slot))
+    }
+
+    /// Those that are published. Empty ones need no place.
+    pub(super) fn published(&self) -> impl Iterator<Item = &Arc<Ring>> {
+        [Some(&self.current), self.next.as_ref(), Some(&self.turns)]
+            .into_iter()
+            .flatten()
+            .filter(|ring| !ring.entries().is_empty())
+    }
+}
+
+/// How far a change of the rings is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Change {
+    #[default]
+    None,
+    /// Announced; to be made then.
+    Transition(Instant),
+    /// Made; until then the program may yet record flows.
+    Absorbing(Instant),
+}
+
+/// The seat of the ring for whom weights do not count.
+const EQUAL: u32 = 1;
+
+pub(super) fn pick_of(scheduler: SchedulerKind) -> Option<Pick> {
+    Some(match scheduler {
+        SchedulerKind::Maglev | SchedulerKind::WeightedRandom => Pick::Ring,
+        SchedulerKind::RoundRobin | SchedulerKind::WeightedRoundRobin => Pick::Sequence,
+        SchedulerKind::LeastConnection => Pick::Least,
+        SchedulerKind::WeightedLeastConnection => Pick::LeastWeighted,
+        _ => return None,
+    })
+}
+
+/// Identifies a backend on every balancer of a fleet.
+fn identity(backend: &BackendId) -> u64 {
+    hash::identity(SocketAddr::new(backend.address, backend.port.unwrap_or(0)))
+}
+
+impl Service {
+    /// Without any backend yet.
+    pub(super) fn new(spec: &VipSpec, pick: Pick, salt: u64, ring_seed: u64) -> Service {
+        Service {
+            id: spec.id(),
+            forward: spec.forward,
+            key: spec.key,
+            pick,
+            scheduler: Some(spec.scheduler),
+            salt,
+            ring_seed,
+            listed: Vec::new(),
+            slots: Slots::default(),
+            rings: Rings::default(),
+            change: Change::None,
+            is_stale: true,
+        }
+    }
+
+    /// Whether every flow must be pinned, because packets of a known flow may be taken for the first of a new one.
+    pub(super) fn pins_all(&self) -> bool {
+        self.pick != Pick::Ring
+            && (self.id.protocol == Protocol::Udp || self.key != FlowKey::FiveTuple)
+    }
+
+    /// Whether the rings in force send a flow to this slot whenever nothing is recorded of it.
+    #[inline(always)]
+    pub(super) fn rings_agree(&self, digest: Digest, slot: u16) -> bool {
+        let live = |slot| self.slots.live(slot);
+        let agrees = |ring: &Ring| ring.pick(digest, live) == Some(slot);
+        !self.pins_all()
+            && agrees(&self.rings.current)
+            && self.rings.next.as_ref().is_none_or(|next| agrees(next))
+    }
+
+    /// Where a flow goes of which nothing is recorded, when no change is on its way.
+    pub(super) fn ring_slot(&self, digest: Digest) -> Option<u16> {
+        self.rings.current.pick(digest, |slot| self.slots.live(slot))
+    }
+
+    /// Whether a flow recorded at `slot` went by the ring that has just been replaced.
+    pub(super) fn went_by_old_ring(&self, digest: Digest, slot: u16) -> bool {
+        let live = |slot| self.slots.live(slot);
+        let Change::Absorbing(_) = self.change else { return false };
+        let before = self.rings.before.as_ref();
+        before.is_none_or(|before| before.pick(digest, live) == Some(slot))
+            && self.slots.live(slot)
+            && self.ring_slot(digest) != Some(slot)
+    }
+
+    /// Takes the pool of `spec`. `number` gives a backend the number of its counters; at most `len_max` slots.
+    /// Whether each backend that may have packets has a slot.
+    pub(super) fn list(
+        &mut self,
+        spec: &[BackendSpec],
+        len_max: usize,
+        quarantine: Duration,
+        now: Instant,
+        mut number: impl FnMut(&BackendId) -> Option<u16>,
+    ) -> bool {
+        self.listed = spec.to_vec();
+        self.is_stale = true;
+        let mut all = true;
+        let held: Vec<u16> = self.slots.held().map(|(slot, _)| slot).collect();
+        for slot in held {
+            let Some(holder) = self.slots.holder_mut(slot) else { continue };
+            match spec.iter().find(|backend| backend.id() == holder.backend) {
+                None => (holder.listed, holder.standing) = (false, Standing::Draining),
+                Some(backend) if backend.standing() == Standing::Gone => {
+                    self.slots.vacate(slot, now);
+                }
+                Some(backend) => {
+                    (holder.listed, holder.standing) = (true, backend.standing());
+                    (holder.weight, holder.idle_since) = (u32::from(backend.weight.get()), None);
+                }
+            }
+        }
+        for backend in spec.iter().filter(|backend| backend.standing() != Standing::Gone) {
+            let id = backend.id();
+            if self.slots.of(&id).is_some() {
+                continue;
+            }
+            let seated = number(&id).and_then(|number| {
+                let (weight, standing) = (u32::from(backend.weight.get()), backend.standing());
+                let (listed, idle_since) = (true, None);
+                let holder = Holder { backend: id, number, weight, standing, listed, idle_since };
+                let rings = &self.rings;
+                self.slots.take(holder, len_max, quarantine, now, |slot| rings.have(slot))
+            });
+            all &= seated.is_some();
+        }
+        all
+    }
+
+    /// Those that take new flows.
+    fn seats(&self, weighted: bool) -> Vec<Seat> {
+        let eligible = self.slots.held().filter(|(_, it)| it.standing == Standing::Eligible);
+        eligible
+            .map(|(slot, holder)| Seat {
+                slot,
+                identity: identity(&holder.backend),
+                weight: if weighted { holder.weight } else { EQUAL },
+            })
+            .collect()
+    }
+
+    /// The ring and the turns for the pool as it is.
+    pub(super) fn wanted(&self, entries_max: usize) -> (Ring, Ring) {
+        let scheduler = self.scheduler.unwrap_or(SchedulerKind::Maglev);
+        let weighted =
+            !matches!(scheduler, SchedulerKind::RoundRobin | SchedulerKind::LeastConnection);
+        let seats = self.seats(weighted);
+        let ring = match scheduler {
+            SchedulerKind::WeightedRandom => Ring::shares(&seats, entries_max, &self.rings.current),
+            _ => Ring::maglev(&seats, entries_max, self.ring_seed),
+        };
+        let turns = match self.pick {
+            Pick::Sequence => {
+                let candidate = |it: &Seat| Candidate { identity: it.identity, weight: it.weight };
+                let candidates: Vec<_> = seats.iter().map(candidate).collect();
+                let cycle = cycle_of_turns(&candidates, entries_max);
+                Ring::of(cycle.into_iter().map(|seat| seats[seat].slot).collect())
+            }
+            _ => Ring::default(),
+        };
+        (ring, turns)
+    }
+
+    pub(super) fn is_absorbing(&self) -> bool {
+        matches!(self.change, Change::Absorbing(_))
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        match self.change {
+            Change::Transition(_) => Phase::Transition,
+            Change::Absorbing(_) => Phase::Absorbing,
+            Change::None if self.is_stale => Phase::Waiting,
+            Change::None => Phase::Steady,
+        }
+    }
+}

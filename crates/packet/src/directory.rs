@@ -1,0 +1,203 @@
+//! The directory: VIPs, services, backends and rings as the program reads them, from and to the words that are
+//! published beside the pins.
+
+mod bytes;
+mod lookup;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+pub(crate) use read::{Published, PublishedService, address_of, read};
+
+use self::bytes::{bytes_mut, put};
+use self::lookup::Lookup;
+use crate::abi::{Backend, Directory, Forward, Range, Service, vip_kind};
+use crate::abi::{DIRECTORY_REVERSE, Reverse, Vip};
+use crate::limits::Limits;
+use crate::snapshot::{BackendSpec, Ports, Snapshot, VipId, VipSpec};
+
+/// A service as it goes into the directory. Where it lies among the others is filled in when it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceRecord {
+    pub(crate) vip: VipId,
+    pub(crate) service: Service,
+    /// By slot; free ones zeroed.
+    pub(crate) backends: Vec<Backend>,
+}
+
+/// The hash tables do not fit under any of the seeds tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSeed;
+
+/// An address as it stands in packets, IPv4 in front.
+pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
+    match address {
+        IpAddr::V6(address) => (address.octets(), 6),
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            (bytes, 4)
+        }
+    }
+}
+
+/// Seeds tried for the tables of VIPs and replies before they are made larger.
+const SEEDS: u32 = 32;
+
+/// Writes everything but the rings. `words` is all of the directory and what follows it.
+///
+/// # Errors
+/// [`NoSeed`]: `words` is as good as empty then.
+pub(crate) fn write(
+    limits: &Limits,
+    mut head: Directory,
+    records: &[ServiceRecord],
+    words: &mut [u64],
+) -> Result<(), NoSeed> {
+    let rings = ((limits.rings_offset - limits.directory_offset) / 8) as usize;
+    words[..rings].fill(0);
+    let (vips, ranges) = vips(records);
+    let (vips, replies) = lookups(limits, head.vip_seed, &vips, &replies(records)).ok_or(NoSeed)?;
+    head.vip_seed = vips.seed;
+    (head.vip_mask, head.reverse_mask) = (vips.mask(), replies.mask());
+    head.services = records.len() as u32;
+    head.flags = if replies.is_empty() { 0 } else { DIRECTORY_REVERSE };
+    let bytes = bytes_mut(words);
+    let at = |offset: u32| (offset - limits.directory_offset) as usize;
+    put(bytes, 0, 0, &head);
+    vips.write(bytes, at(limits.vips_offset));
+    replies.write(bytes, at(limits.reverse_offset));
+    for (index, range) in ranges.iter().enumerate() {
+        put(bytes, at(limits.ranges_offset), index, range);
+    }
+    let mut backends_first = 0;
+    for (index, record) in records.iter().enumerate() {
+        let slots = record.backends.len() as u32;
+        let service = Service { backends_first, slots, ..record.service };
+        put(bytes, at(limits.services_offset), index, &service);
+        for (slot, backend) in record.backends.iter().enumerate() {
+            put(bytes, at(limits.backends_offset), backends_first as usize + slot, backend);
+        }
+        backends_first += slots;
+    }
+    Ok(())
+}
+
+/// Whether the tables of these VIPs and replies fit, under the seed that [`write`] would begin with.
+pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
+    let record = |spec: &VipSpec| {
+        let backend = |backend: &BackendSpec| {
+            let (address, family) = address_bytes(backend.address);
+            let port = backend.port.unwrap_or(0).to_be_bytes();
+            Backend { address, family, port, ..Backend::default() }
+        };
+        let service = Service { forward: spec.forward as u8, ..Service::default() };
+        let backends = spec.backends.iter().map(backend).collect();
+        ServiceRecord { vip: spec.id(), service, backends }
+    };
+    let records: Vec<_> = snapshot.vips.iter().map(record).collect();
+    lookups(limits, seed, &vips(&records).0, &replies(&records)).is_some()
+}
+
+/// Both tables under the first seed that serves, as small as possible.
+fn lookups(
+    limits: &Limits,
+    seed: u32,
+    vips: &[Vip],
+    replies: &[Reverse],
+) -> Option<(Lookup<Vip>, Lookup<Reverse>)> {
+    let seeds = (0..SEEDS).map(|attempt| seed.wrapping_add(attempt.wrapping_mul(0x9e37_79b9)));
+    let tries = [4, 16, 64, usize::MAX]
+        .into_iter()
+        .flat_map(|room| seeds.clone().map(move |seed| (room, seed)));
+    tries.into_iter().find_map(|(room, seed)| {
+        let vips = Lookup::vips(vips, room, limits.vips_max, seed)?;
+        Some((vips, Lookup::replies(replies, room, limits.reverse_max, seed)?))
+    })
+}
+
+/// Writes a ring.
+pub(crate) fn write_ring(limits: &Limits, index: u32, entries: &[u16], words: &mut [u64]) {
+    let offset = (limits.rings_offset - limits.directory_offset) as usize;
+    let start = offset + index as usize * limits.ring_entries as usize * size_of::<u16>();
+    let bytes = bytes_mut(words);
+    for (at, slot) in entries.iter().enumerate() {
+        put(bytes, start, at, slot);
+    }
+}
+
+/// Entries of the VIP table, and the ranges that those of kind `RANGES` refer to.
+fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
+    let (mut vips, mut ranges): (Vec<Vip>, Vec<Range>) = Default::default();
+    let mut ranged: Vec<(VipId, u16)> = Vec::new();
+    for (record, service) in records.iter().zip(0..) {
+        let VipId { address, ports, protocol } = record.vip;
+        let (address, family) = address_bytes(address);
+        let whole = Vip { address, family, kind: vip_kind::ADDRESS, ..Vip::default() };
+        if !vips.contains(&whole) {
+            vips.push(whole);
+        }
+        match ports {
+            Ports::One(port @ 1..) => {
+                let (kind, port) = (vip_kind::EXACT, port.to_be_bytes());
+                let protocol = protocol.number();
+                vips.push(Vip { port, protocol, kind, service, ..whole });
+            }
+            _ => ranged.push((record.vip, service)),
+        }
+    }
+    // Any port comes last: it is what the others leave.
+    ranged.sort_by_key(|(vip, _)| (vip.address, vip.protocol, vip.ports == Ports::Any, vip.ports));
+    for chunk in
+        ranged.chunk_by(|(a, _), (b, _)| (a.address, a.protocol) == (b.address, b.protocol))
+    {
+        let (address, family) = address_bytes(chunk[0].0.address);
+        vips.push(Vip {
+            address,
+            family,
+            protocol: chunk[0].0.protocol.number(),
+            kind: vip_kind::RANGES,
+            ranges_first: ranges.len() as u16,
+            ranges: chunk.len() as u16,
+            ..Vip::default()
+        });
+        ranges.extend(chunk.iter().map(|&(vip, service)| {
+            let (first, last) = vip.ports.bounds();
+            Range { first, last, service, padding: 0 }
+        }));
+    }
+    (vips, ranges)
+}
+
+/// What replies of translated VIPs become. The snapshot was refused if two of them were for one key.
+fn replies(records: &[ServiceRecord]) -> Vec<Reverse> {
+    let mut replies = Vec::new();
+    let mut index = 0;
+    for (record, service) in records.iter().zip(0..) {
+        for backend in &record.backends {
+            if record.service.forward == Forward::Nat as u8 && backend.family != 0 {
+                let (vip, family) = address_bytes(record.vip.address);
+                let vip_port = match record.vip.ports {
+                    Ports::One(port) => port.to_be_bytes(),
+                    _ => [0; 2],
+                };
+                let port = if backend.port == [0; 2] { vip_port } else { backend.port };
+                replies.push(Reverse {
+                    address: backend.address,
+                    vip,
+                    port,
+                    vip_port,
+                    protocol: record.vip.protocol.number(),
+                    family,
+                    service,
+                    backend: index,
+                    ..Reverse::default()
+                });
+            }
+            index += 1;
+        }
+    }
+    replies
+}

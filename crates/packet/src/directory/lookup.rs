@@ -1,0 +1,105 @@
+//! The tables in which the program looks up VIPs and replies: open addressing, few probes.
+
+use super::bytes::put;
+use crate::abi::{PROBES_MAX, Plain, Reverse, Vip};
+
+/// The hash of both tables, as vip.h has it: each word as it is loaded from the packet.
+fn hash(seed: u32, address: [u8; 16], port: [u8; 2], protocol: u8) -> u32 {
+    let words = address.as_chunks::<4>().0;
+    let hash = words
+        .iter()
+        .fold(seed, |hash, &word| (hash ^ u32::from_ne_bytes(word)).wrapping_mul(0x9e37_79b1));
+    let rest = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
+    let hash = (hash ^ rest).wrapping_mul(0x85eb_ca6b);
+    hash ^ hash >> 15
+}
+
+/// A table under a seed.
+pub(super) struct Lookup<T> {
+    pub(super) seed: u32,
+    entries: Vec<Option<T>>,
+}
+
+impl<T: Plain> Lookup<T> {
+    /// With `room` entries for each item: few probes.
+    fn new(
+        items: &[T],
+        room: usize,
+        entries_max: u32,
+        seed: u32,
+        hash: impl Fn(&T) -> u32,
+    ) -> Option<Lookup<T>> {
+        let entries = items
+            .len()
+            .saturating_mul(room)
+            .min(entries_max as usize)
+            .next_power_of_two()
+            .max(PROBES_MAX);
+        let mut table = Lookup { seed, entries: vec![None; entries] };
+        for item in items {
+            let home = hash(item) as usize;
+            let mut probes = (0..PROBES_MAX).map(|probe| (home + probe) & (entries - 1));
+            let free = probes.find(|&at| table.entries[at].is_none())?;
+            table.entries[free] = Some(*item);
+        }
+        Some(table)
+    }
+
+    pub(super) fn mask(&self) -> u32 {
+        self.entries.len() as u32 - 1
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.iter().all(Option::is_none)
+    }
+
+    /// Into zeroed memory.
+    pub(super) fn write(&self, bytes: &mut [u8], start: usize) {
+        for (index, entry) in self.entries.iter().enumerate() {
+            if let Some(entry) = entry {
+                put(bytes, start, index, entry);
+            }
+        }
+    }
+}
+
+impl Lookup<Vip> {
+    pub(super) fn vips(
+        vips: &[Vip],
+        room: usize,
+        entries_max: u32,
+        seed: u32,
+    ) -> Option<Lookup<Vip>> {
+        Lookup::new(vips, room, entries_max, seed, |it| {
+            hash(seed, it.address, it.port, it.protocol)
+        })
+    }
+}
+
+impl Lookup<Reverse> {
+    pub(super) fn replies(
+        replies: &[Reverse],
+        room: usize,
+        entries_max: u32,
+        seed: u32,
+    ) -> Option<Lookup<Reverse>> {
+        Lookup::new(replies, room, entries_max, seed, |it| {
+            hash(seed, it.address, it.port, it.protocol)
+        })
+    }
+}
+
+/// The entry of a VIP, by the program's way of looking for it.
+#[cfg(test)]
+pub(super) fn probe(
+    at: impl Fn(usize) -> Vip,
+    mask: u32,
+    seed: u32,
+    key: (&[u8; 16], [u8; 2], u8),
+) -> Option<Vip> {
+    let home = hash(seed, *key.0, key.1, key.2) as usize;
+    (0..PROBES_MAX)
+        .map(|probe| at((home + probe) & mask as usize))
+        .take_while(|vip| vip.kind != crate::abi::vip_kind::FREE)
+        .find(|vip| (&vip.address, vip.port, vip.protocol) == key)
+}

@@ -1,0 +1,113 @@
+//! The directory that another process published, read back.
+
+use std::net::IpAddr;
+
+use super::bytes::{bytes, get};
+use crate::abi::{Backend, Directory, PROBES_MAX, Range, SLOTS_MAX, Service, Vip, vip_kind};
+use crate::limits::Limits;
+use crate::ring::Ring;
+use crate::snapshot::{Ports, Protocol, VipId};
+
+/// What is published.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub(crate) head: Directory,
+    pub(crate) services: Vec<PublishedService>,
+}
+
+/// A service that is published.
+#[derive(Clone, Debug)]
+pub(crate) struct PublishedService {
+    pub(crate) vip: VipId,
+    pub(crate) service: Service,
+    pub(crate) backends: Vec<Backend>,
+    pub(crate) ring: Ring,
+    pub(crate) next: Ring,
+    pub(crate) sequence: Ring,
+}
+
+/// Reads a directory; `None` if it contradicts itself.
+pub(crate) fn read(limits: &Limits, words: &[u64]) -> Option<Published> {
+    let bytes = bytes(words);
+    let at = |offset: u32| (offset - limits.directory_offset) as usize;
+    let head: Directory = get(bytes, 0, 0)?;
+    if head.services > limits.services_max || head.vip_mask >= limits.vips_max {
+        return None;
+    }
+    let mut vips = vec![None; head.services as usize];
+    let mut known = |service: u16, vip: &Vip, ports| {
+        *vips.get_mut(usize::from(service))? = Some(vip_id(vip, ports)?);
+        Some(())
+    };
+    let entries = head.vip_mask as usize + 1;
+    for index in 0..entries.max(PROBES_MAX) {
+        let vip: Vip = get(bytes, at(limits.vips_offset), index)?;
+        match vip.kind {
+            vip_kind::EXACT => known(vip.service, &vip, Ports::One(u16::from_be_bytes(vip.port)))?,
+            vip_kind::RANGES => {
+                for range in vip.ranges_first..vip.ranges_first.checked_add(vip.ranges)? {
+                    let range: Range = get(bytes, at(limits.ranges_offset), usize::from(range))?;
+                    known(range.service, &vip, Ports::Range(range.first, range.last))?;
+                }
+            }
+            _ => {}
+        }
+    }
+    let services = (0..).zip(vips).map(|(index, vip)| {
+        let service: Service = get(bytes, at(limits.services_offset), index)?;
+        service_of(limits, bytes, service, vip?)
+    });
+    Some(Published { head, services: services.collect::<Option<_>>()? })
+}
+
+fn service_of(
+    limits: &Limits,
+    bytes: &[u8],
+    service: Service,
+    vip: VipId,
+) -> Option<PublishedService> {
+    let at = |offset: u32| (offset - limits.directory_offset) as usize;
+    let end = service.backends_first.checked_add(service.slots)?;
+    let is_sound = end <= limits.backends_max
+        && service.slots as usize <= SLOTS_MAX
+        && u32::from(service.number) < limits.services_max;
+    if !is_sound {
+        return None;
+    }
+    let backends = (service.backends_first..end)
+        .map(|index| get(bytes, at(limits.backends_offset), index as usize))
+        .collect::<Option<Vec<Backend>>>()?;
+    let ring = |index: u32, len: u32| -> Option<Ring> {
+        if len == 0 {
+            return Some(Ring::default());
+        }
+        let fits = index < limits.rings_max && len <= limits.ring_entries;
+        let start = at(limits.rings_offset) + (index * limits.ring_entries) as usize * 2;
+        let entries = (0..len as usize).map(|entry| get::<u16>(bytes, start, entry));
+        fits.then(|| entries.collect::<Option<Vec<u16>>>())?.map(Ring::of)
+    };
+    Some(PublishedService {
+        vip,
+        ring: ring(service.ring, service.ring_len)?,
+        next: ring(service.ring_next, service.ring_next_len)?,
+        sequence: ring(service.sequence, service.sequence_len)?,
+        service,
+        backends,
+    })
+}
+
+/// An address as the directory has it; `None` if it is of no family.
+pub(crate) fn address_of(bytes: &[u8; 16], family: u8) -> Option<IpAddr> {
+    match family {
+        4 => bytes.first_chunk::<4>().map(|&bytes| IpAddr::from(bytes)),
+        6 => Some(IpAddr::from(*bytes)),
+        _ => None,
+    }
+}
+
+fn vip_id(vip: &Vip, ports: Ports) -> Option<VipId> {
+    let protocol =
+        [Protocol::Tcp, Protocol::Udp].into_iter().find(|it| it.number() == vip.protocol)?;
+    let address = address_of(&vip.address, vip.family)?;
+    Some(VipId { address, ports, protocol }.normal())
+}

@@ -1,0 +1,107 @@
+//! The registry in a file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use equipoise_pog::{KeyHash, Seed, SipHash13};
+use thiserror::Error;
+
+use super::{HEADER_BYTES, Registry, bytes_for};
+use crate::memory::Area;
+
+/// First word of the file; the last byte is the version.
+const MAGIC: u64 = u64::from_ne_bytes(*b"eqpFLOW1");
+const SEED_OFFSET: usize = 8;
+const FLOWS_OFFSET: usize = 16;
+pub(super) const INTERVAL_OFFSET: usize = 24;
+
+/// The registry cannot be opened.
+#[derive(Debug, Error)]
+#[error(
+    "the flow registry {} of {bytes} bytes cannot be mapped: give a path on a tmpfs with that much room, or lower \
+     [flows] max", path.display()
+)]
+pub struct RegistryError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: usize,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+impl Registry {
+    /// For `flows` flows, in a file (on tmpfs: it is written all the time). What the file holds is taken over if it was
+    /// written under the same `fleet_seed`, whatever its capacity; otherwise the registry begins empty.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn open(path: &Path, flows: u32, fleet_seed: Seed) -> Result<Registry, RegistryError> {
+        let bytes = bytes_for(flows);
+        let failed = |source| RegistryError { path: path.to_path_buf(), bytes, source };
+        match Registry::existing(path, fleet_seed).map_err(failed)? {
+            Some(existing) if existing.flows_max == flows => Ok(existing),
+            existing => Registry::created(path, flows, fleet_seed, existing).map_err(failed),
+        }
+    }
+
+    /// What an earlier process left; `None` if that is nothing that can be used.
+    fn existing(path: &Path, fleet_seed: Seed) -> io::Result<Option<Registry>> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        if bytes < HEADER_BYTES {
+            return Ok(None);
+        }
+        let area = Area::map(&file, bytes)?;
+        let word = |offset| area.words(offset, 1)[0].load(Relaxed);
+        let flows = word(FLOWS_OFFSET) as u32;
+        let is_ours = word(0) == MAGIC && word(SEED_OFFSET) == check_of(fleet_seed);
+        if !is_ours || flows == 0 || bytes != bytes_for(flows) {
+            return Ok(None);
+        }
+        let mut registry = Registry::over(Arc::new(area), flows);
+        registry.repair();
+        Ok(Some(registry))
+    }
+
+    /// A new file in the place of the old, with the flows of `existing` that fit.
+    fn created(
+        path: &Path,
+        flows: u32,
+        fleet_seed: Seed,
+        existing: Option<Registry>,
+    ) -> io::Result<Registry> {
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".new");
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).open(&fresh)?;
+        file.set_len(bytes_for(flows) as u64)?;
+        let area = Area::map(&file, bytes_for(flows))?;
+        let put = |offset, word| area.words(offset, 1)[0].store(word, Release);
+        put(SEED_OFFSET, check_of(fleet_seed));
+        put(FLOWS_OFFSET, u64::from(flows));
+        put(INTERVAL_OFFSET, existing.as_ref().map_or(0, |old| old.interval().load(Relaxed)));
+        put(0, MAGIC);
+        let mut registry = Registry::over(Arc::new(area), flows);
+        for flow in existing.iter().flat_map(Registry::iter) {
+            if registry.set(flow).is_err() {
+                break;
+            }
+        }
+        std::fs::rename(&fresh, path)?;
+        Ok(registry)
+    }
+}
+
+/// Tells one fleet's digests from another's, and does not give the secret away.
+fn check_of(seed: Seed) -> u64 {
+    SipHash13::with_seed(seed).hash("equipoise flow registry")
+}

@@ -1,0 +1,225 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use equipoise_pog::Seed;
+
+const SEED: Seed = Seed { k0: 1, k1: 2 };
+
+fn flow(digest: u64, slot: u16) -> Flow {
+    let (service, seen) = (9, 77);
+    let digest = Digest(digest);
+    Flow { digest, service, slot, state: FlowState::Open, pinned: false, registered: false, seen }
+}
+
+fn random(number: u64) -> u64 {
+    use equipoise_pog::{KeyHash, SipHash13};
+    SipHash13::with_seed(SEED).hash(&number)
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("equipoise-registry-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.join("flows")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_flow_fits_its_word() {
+    for state in [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded] {
+        for (service, slot, seen) in [(0, 0, 0), (u16::MAX, 4095, (1 << 28) - 1), (300, 7, 5)] {
+            for (pinned, registered) in [(false, false), (true, false), (false, true)] {
+                let digest = Digest(5);
+                let flow = Flow { digest, service, slot, state, pinned, registered, seen };
+                assert_eq!(Flow::of(digest, flow.word()), flow);
+            }
+        }
+    }
+    assert_eq!(Flow { seen: (1 << 28) - 1, ..flow(1, 1) }.idle(4), 5, "intervals wrap");
+}
+
+#[test]
+fn a_flow_takes_at_most_48_bytes() {
+    for flows in (10..25).flat_map(|bits| [1 << bits, (1 << bits) + 1, 3 << (bits - 1)]) {
+        let bytes = bytes_for(flows) as f64 / f64::from(flows);
+        assert!(bytes <= 48.0, "{flows} flows: {bytes} each");
+    }
+}
+
+#[test]
+fn a_full_registry_refuses_flows_and_takes_them_again_when_some_have_gone() {
+    let mut registry = Registry::anonymous(1000).unwrap();
+    for number in 0..1000 {
+        registry.set(flow(random(number), 1)).unwrap();
+    }
+    assert_eq!(registry.set(flow(random(1000), 1)), Err(Full));
+    registry.set(flow(random(5), 2)).expect("one that is there may change");
+    registry.remove(Digest(random(7))).unwrap();
+    registry.set(flow(random(1000), 1)).unwrap();
+    assert_eq!(registry.set(flow(0, 1)), Err(Full), "the digest of free entries");
+}
+
+#[test]
+fn a_sweep_in_parts_shows_every_flow() {
+    let mut registry = Registry::anonymous(3000).unwrap();
+    (0..3000).for_each(|number| registry.set(flow(random(number), 0)).unwrap());
+    let mut from = 0;
+    loop {
+        from = registry.sweep(from, 100, |flow| match flow.digest.0 % 3 {
+            0 => Verdict::Remove,
+            1 => Verdict::Set(Flow { slot: 5, ..flow }),
+            _ => Verdict::Keep,
+        });
+        if from == 0 {
+            break;
+        }
+    }
+    for digest in (0..3000).map(random) {
+        let slot = registry.get(Digest(digest)).map(|flow| flow.slot);
+        assert_eq!(slot, [None, Some(5), Some(0)][digest as usize % 3]);
+    }
+}
+
+#[test]
+fn what_a_process_wrote_the_next_one_finds() {
+    let folder = Folder::new("reopen");
+    let mut registry = Registry::open(&folder.file(), 1000, SEED).unwrap();
+    (0..1000).for_each(|number| registry.set(flow(random(number), number as u16)).unwrap());
+    registry.interval().store(42, Relaxed);
+    drop(registry);
+    for flows in [1000, 5000, 900] {
+        let registry = Registry::open(&folder.file(), flows, SEED).unwrap();
+        let kept = 1000.min(flows as usize);
+        assert_eq!((registry.len(), registry.interval().load(Relaxed)), (kept, 42));
+        let found = |number| registry.get(Digest(random(number)));
+        assert!(
+            (0..1000)
+                .filter_map(|it| Some((it, found(it)?)))
+                .all(|(at, it)| at == u64::from(it.slot))
+        );
+    }
+    let other = Registry::open(&folder.file(), 900, Seed { k0: 1, k1: 3 }).unwrap();
+    assert!(other.is_empty(), "digests of another secret are of no use");
+}
+
+#[test]
+fn a_file_that_is_no_registry_is_replaced() {
+    let folder = Folder::new("foreign");
+    for content in [&b""[..], b"short", &[7; 9000]] {
+        std::fs::write(folder.file(), content).unwrap();
+        assert!(Registry::open(&folder.file(), 100, SEED).unwrap().is_empty());
+    }
+    let nowhere = folder.0.join("missing/flows");
+    let error = Registry::open(&nowhere, 100, SEED).unwrap_err().to_string();
+    assert!(error.contains("missing/flows") && error.contains("tmpfs"), "{error}");
+}
+
+/// Stops a removal after each of its writes, as a kill would, and takes over.
+#[test]
+fn a_removal_that_is_cut_short_loses_no_other_flow() {
+    // All in one run of entries.
+    let digests: Vec<u64> = (1..=9).map(|low| 3 << 60 | low << 8).collect();
+    let full = || {
+        let mut registry = Registry::anonymous(11).unwrap();
+        digests.iter().zip(0..).for_each(|(&it, slot)| registry.set(flow(it, slot)).unwrap());
+        registry
+    };
+    let image = |registry: &Registry| -> Vec<u64> {
+        registry.words().iter().map(|word| word.load(Relaxed)).collect()
+    };
+    let victim = Digest(digests[2]);
+    // Which words a removal writes, in which order, is told by comparing with each single shift.
+    let mut states = vec![image(&full())];
+    let mut hole = full().find(victim.0).unwrap();
+    let mut words = states[0].clone();
+    loop {
+        let next = (hole + 1) & 15;
+        if words[2 * next] == 0 {
+            break;
+        }
+        for (at, word) in
+            [(2 * hole, 0), (2 * hole + 1, words[2 * next + 1]), (2 * hole, words[2 * next])]
+        {
+            words[at] = word;
+            states.push(words.clone());
+        }
+        hole = next;
+    }
+    words[2 * hole] = 0;
+    states.push(words);
+    let mut whole = full();
+    whole.remove(victim);
+    assert_eq!(states.last(), Some(&image(&whole)), "the states are those of a removal");
+    for state in states {
+        let mut registry = Registry::anonymous(11).unwrap();
+        registry.words().iter().zip(&state).for_each(|(word, value)| word.store(*value, Relaxed));
+        registry.repair();
+        for (&digest, slot) in digests.iter().zip(0..) {
+            let found = registry.get(Digest(digest)).map(|flow| flow.slot);
+            let may_be_gone = digest == victim.0;
+            assert!(found == Some(slot) || may_be_gone && found.is_none(), "{state:x?}");
+        }
+        assert_eq!(registry.iter().count(), registry.len());
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u64, u16),
+    Remove(u64),
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// Few homes, so that runs are long and wrap.
+    #[test]
+    fn the_registry_is_a_map(steps in prop::collection::vec(
+        prop_oneof![
+            (0..60u64, 0..4096u16).prop_map(|(key, slot)| Step::Set(key, slot)),
+            (0..60u64).prop_map(Step::Remove),
+        ],
+        0..400,
+    )) {
+        let digest = |key: u64| (12 + key % 5) << 60 | key << 20 | 1;
+        let mut registry = Registry::anonymous(12).unwrap();
+        let mut model = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Set(key, slot) => {
+                    let fits = model.len() < 12 || model.contains_key(&key);
+                    prop_assert_eq!(registry.set(flow(digest(key), slot)).is_ok(), fits);
+                    if fits {
+                        model.insert(key, slot);
+                    }
+                }
+                Step::Remove(key) => {
+                    let removed = registry.remove(Digest(digest(key))).map(|flow| flow.slot);
+                    prop_assert_eq!(removed, model.remove(&key));
+                }
+            }
+            prop_assert_eq!(registry.len(), model.len());
+            for key in 0..60 {
+                let found = registry.get(Digest(digest(key))).map(|flow| flow.slot);
+                prop_assert_eq!(found, model.get(&key).copied());
+            }
+            prop_assert_eq!(registry.iter().count(), model.len());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Rings: which slot a flow goes to that nobody has pinned.
+
+use equipoise_core::Candidate;
+use equipoise_core::scheduler::maglev_table;
+use equipoise_pog::HostTable;
+
+use crate::digest::Digest;
+
+/// Picks before a ring is given up: with all but one slot in `n` gone, one flow in `(1 - 1/n)^8` finds none.
+const PICKS: usize = 8;
+
+/// Slots by hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ring {
+    entries: Box<[u16]>,
+}
+
+/// A slot that takes new flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) slot: u16,
+    /// Of the backend, on every balancer of a fleet.
+    pub(crate) identity: u64,
+    pub(crate) weight: u32,
+}
+
+impl Ring {
+    pub(crate) fn of(entries: Vec<u16>) -> Ring {
+        Ring { entries: entries.into() }
+    }
+
+    /// Maglev's table of at most `entries_max` entries: the same for the same backends, whatever their slots.
+    pub(crate) fn maglev(seats: &[Seat], entries_max: usize, seed: u64) -> Ring {
+        let candidates: Vec<Candidate> = seats
+            .iter()
+            .map(|seat| Candidate { identity: seat.identity, weight: seat.weight })
+            .collect();
+        let table = maglev_table(&candidates, prime_below(entries_max), seed);
+        Ring { entries: table.iter().map(|&seat| seats[seat as usize].slot).collect() }
+    }
+
+    /// Entries in proportion to the weights, as many as possible where they are in `before`.
+    pub(crate) fn shares(seats: &[Seat], entries_max: usize, before: &Ring) -> Ring {
+        let bits = entries_max.ilog2().clamp(1, equipoise_pog::TABLE_BITS_MAX);
+        let mut table = HostTable::new(bits);
+        if before.entries.len() == 1 << bits {
+            for (entry, &host) in (0..=u16::MAX).zip(&before.entries) {
+                table.point(equipoise_pog::EntryWrite { entry, host });
+            }
+        }
+        let capacities: Vec<_> = seats.iter().map(|seat| (seat.slot, seat.weight)).collect();
+        // Slots are distinct and below 4096; so it fails only without any weight.
+        match table.share_out(&capacities, |_| false, &mut Vec::new()) {
+            Ok(_) => Ring { entries: table.entries().into() },
+            Err(_) => Ring::default(),
+        }
+    }
+
+    pub(crate) fn entries(&self) -> &[u16] {
+        &self.entries
+    }
+
+    /// The slot of a flow: the ring's answer, or where that is not live another one, always the same. Bit for bit what
+    /// the program does (lookup.h).
+    #[inline(always)]
+    pub(crate) fn pick(&self, digest: Digest, live: impl Fn(u16) -> bool) -> Option<u16> {
+        let len = self.entries.len() as u64;
+        if len == 0 {
+            return None;
+        }
+        let mut x = digest.0;
+        for _ in 0..PICKS {
+            let slot = self.entries[(((x >> 32) * len) >> 32) as usize];
+            if live(slot) {
+                return Some(slot);
+            }
+            x = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        }
+        None
+    }
+}
+
+/// The largest prime up to `most`: every backend's preferences then name every entry.
+fn prime_below(most: usize) -> usize {
+    let is_prime =
+        |n: usize| n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
+    (2..=most).rev().find(|&n| is_prime(n)).unwrap_or(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(weights: &[u32]) -> Vec<Seat> {
+        weights
+            .iter()
+            .zip(0..)
+            .map(|(&weight, slot)| Seat { slot, identity: u64::from(slot) * 77 + 5, weight })
+            .collect()
+    }
+
+    fn digests() -> impl Iterator<Item = Digest> {
+        (1..5000_u64).map(|number| Digest(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    #[test]
+    fn a_ring_without_seats_answers_nobody() {
+        assert_eq!(Ring::maglev(&[], 251, 1).pick(Digest(5), |_| true), None);
+        assert_eq!(
+            Ring::shares(&seats(&[0]), 251, &Ring::default()).pick(Digest(5), |_| true),
+            None
+        );
+    }
+
+    #[test]
+    fn slots_may_differ_between_balancers_and_backends_do_not() {
+        let here = seats(&[1, 2, 3]);
+        let there: Vec<_> = here.iter().rev().map(|it| Seat { slot: 9 - it.slot, ..*it }).collect();
+        let (here, there) = (Ring::maglev(&here, 65_537, 3), Ring::maglev(&there, 65_537, 3));
+        for digest in digests() {
+            let (a, b) = (here.pick(digest, |_| true), there.pick(digest, |_| true));
+            assert_eq!(a.map(|slot| 9 - slot), b);
+        }
+    }
+
+    #[test]
+    fn a_flow_whose_slot_is_not_live_falls_back_and_others_stay() {
+        let ring = Ring::maglev(&seats(&[1; 4]), 65_537, 3);
+        let mut fallen = [0; 4];
+        for digest in digests() {
+            let slot = ring.pick(digest, |_| true).unwrap();
+            let other = ring.pick(digest, |slot| slot != 2).unwrap();
+            if slot == 2 {
+                fallen[usize::from(other)] += 1;
+            } else {
+                assert_eq!(other, slot);
+            }
+        }
+        assert!(fallen[2] == 0 && [0, 1, 3].iter().all(|&slot| fallen[slot] > 300), "{fallen:?}");
+        let answered = digests().filter_map(|digest| ring.pick(digest, |slot| slot == 1)).count();
+        assert!(answered > 4300, "with three of four gone, 1 - (3/4)^8: {answered}");
+    }
+
+    #[test]
+    fn a_change_of_shares_moves_no_more_entries_than_it_must() {
+        let before = Ring::shares(&seats(&[1, 1, 2]), 65_537, &Ring::default());
+        assert_eq!(before.entries().len(), 65_536);
+        let after = Ring::shares(&seats(&[1, 1, 0]), 65_537, &before);
+        for (was, is) in before.entries().iter().zip(after.entries()) {
+            assert!(was == is || *was == 2);
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_ring_is_prime() {
+        assert_eq!([2, 4, 256, 65_536, 65_537].map(prime_below), [2, 3, 251, 65_521, 65_537]);
+    }
+}

@@ -1,0 +1,237 @@
+//! What the packet level is told: VIPs with their pools, whole and numbered. Immutable; a newer one replaces it.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use equipoise_core::{
+    AdminState, Eligibility, Generation, Health, SchedulerKind, Weight, eligibility,
+};
+
+use crate::abi::{FlowKey, Forward};
+
+/// Everything wanted of the packet level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Rises with every change; an older snapshot never replaces a newer one.
+    pub generation: Generation,
+    /// In the order of the configuration; no two with an address, port and protocol in common.
+    pub vips: Vec<VipSpec>,
+}
+
+/// A VIP with its pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VipSpec {
+    /// The address that clients know.
+    pub address: IpAddr,
+    /// Its ports.
+    pub ports: Ports,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// How packets reach the backends.
+    pub forward: Forward,
+    /// What identifies a flow.
+    pub key: FlowKey,
+    /// How a new flow's backend is picked.
+    pub scheduler: SchedulerKind,
+    /// The pool, eligible or not, in the order of the configuration; no two with one address and port.
+    pub backends: Vec<BackendSpec>,
+}
+
+/// What makes two VIPs the same across snapshots: their flows then keep their backends, whatever else changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VipId {
+    /// The address.
+    pub address: IpAddr,
+    /// The ports.
+    pub ports: Ports,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// The ports of a VIP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ports {
+    /// One.
+    One(u16),
+    /// From the first to the last, both included.
+    Range(u16, u16),
+    /// All that no other VIP of the address has.
+    Any,
+}
+
+/// The protocol of a VIP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Protocol {
+    /// 6
+    Tcp = 6,
+    /// 17
+    Udp = 17,
+}
+
+/// One real server of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendSpec {
+    /// Its address.
+    pub address: IpAddr,
+    /// nat: the port that the destination port becomes; `None`: stays.
+    pub port: Option<u16>,
+    /// Its share of new flows; 0 drains.
+    pub weight: Weight,
+    /// What is wanted of it.
+    pub admin: AdminState,
+    /// What is seen of it.
+    pub health: Health,
+    /// What becomes of its flows when it is unhealthy.
+    pub on_down: OnDown,
+}
+
+/// What makes two backends of a VIP the same across snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BackendId {
+    /// The address.
+    pub address: IpAddr,
+    /// The port that the destination port becomes.
+    pub port: Option<u16>,
+}
+
+/// What becomes of the flows of a backend that is unhealthy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnDown {
+    /// They go to the other backends, counted.
+    #[default]
+    Move,
+    /// They stay: the backend is as if it were draining.
+    Keep,
+}
+
+/// Where packets to an address leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The interface.
+    pub ifindex: u32,
+    /// Of the next hop; `None`: not resolved (yet).
+    pub destination_mac: Option<[u8; 6]>,
+    /// Of the interface.
+    pub source_mac: [u8; 6],
+    /// Of the path, in bytes of IP packet.
+    pub mtu: u16,
+}
+
+/// What a backend may be given, by all that is wanted and seen of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// New flows, and it keeps those it has.
+    Eligible,
+    /// Keeps the flows it has.
+    Draining,
+    /// Nothing: the flows it had go elsewhere.
+    Gone,
+}
+
+impl VipSpec {
+    /// What the VIP is known by.
+    pub fn id(&self) -> VipId {
+        VipId { address: self.address, ports: self.ports, protocol: self.protocol }.normal()
+    }
+}
+
+impl BackendSpec {
+    /// What the backend is known by.
+    pub fn id(&self) -> BackendId {
+        BackendId { address: self.address, port: self.port }
+    }
+
+    /// What it may be given.
+    pub fn standing(&self) -> Standing {
+        match eligibility(self.admin, self.health, self.weight) {
+            Eligibility::Eligible => Standing::Eligible,
+            Eligibility::Down => Standing::Gone,
+            _ if self.health != Health::Unhealthy => Standing::Draining,
+            // Draining and unhealthy: what it has cannot be served there either.
+            _ => match self.on_down {
+                OnDown::Move => Standing::Gone,
+                OnDown::Keep => Standing::Draining,
+            },
+        }
+    }
+}
+
+impl VipId {
+    /// The same VIP, its ports said in the one way that is stored.
+    pub(crate) fn normal(self) -> VipId {
+        let ports = match self.ports.bounds() {
+            (0, u16::MAX) => Ports::Any,
+            (first, last) if first == last => Ports::One(first),
+            (first, last) => Ports::Range(first, last),
+        };
+        VipId { ports, ..self }
+    }
+
+    /// Whether a packet could be for both. One that has any port gets what no other has: it overlaps with none.
+    pub(crate) fn overlaps(&self, other: &VipId) -> bool {
+        let of_same = self.address == other.address && self.protocol == other.protocol;
+        let ((first, last), (other_first, other_last)) =
+            (self.ports.bounds(), other.ports.bounds());
+        let is_any = |ports| ports == Ports::Any;
+        of_same
+            && is_any(self.ports) == is_any(other.ports)
+            && first <= other_last
+            && other_first <= last
+    }
+}
+
+impl Ports {
+    /// The first and the last.
+    pub fn bounds(self) -> (u16, u16) {
+        match self {
+            Ports::One(port) => (port, port),
+            Ports::Range(first, last) => (first, last),
+            Ports::Any => (0, u16::MAX),
+        }
+    }
+}
+
+impl Protocol {
+    /// The number in the IP header.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        })
+    }
+}
+
+/// As in the configuration: `192.0.2.1:443/tcp`, `[2001:db8::1]:8000-8099/udp`, `192.0.2.1:*/tcp`.
+///
+/// A fleet agrees on what is derived from this text: it does not change between versions.
+impl fmt::Display for VipId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            IpAddr::V4(address) => write!(f, "{address}:")?,
+            IpAddr::V6(address) => write!(f, "[{address}]:")?,
+        }
+        match self.ports {
+            Ports::One(port) => write!(f, "{port}")?,
+            Ports::Range(first, last) => write!(f, "{first}-{last}")?,
+            Ports::Any => f.write_str("*")?,
+        }
+        write!(f, "/{}", self.protocol)
+    }
+}
+
+impl fmt::Display for BackendId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.address, self.port) {
+            (address, None) => write!(f, "{address}"),
+            (IpAddr::V4(address), Some(port)) => write!(f, "{address}:{port}"),
+            (IpAddr::V6(address), Some(port)) => write!(f, "[{address}]:{port}"),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The program's decision in Rust, over the same memory: for explanations, for tests, and where there is no XDP.
+//!
+//! In: a parsed packet. Out: a [`Decision`]; with [`Twin::observe`] also what the program writes (pending, touched,
+//! log, loads, counters). It makes no packets and is not a data plane.
+
+mod decision;
+mod forward;
+mod pick;
+mod state;
+mod tables;
+
+use std::collections::HashMap;
+
+pub use decision::{Decision, Route, Surroundings, Verdict};
+pub use forward::overhead_bytes;
+use pick::{Choice, Occasion};
+use state::{Limited, State};
+pub use tables::ServiceAt;
+use tables::{Tables, VipAnswer};
+
+use crate::abi::{EventKind, How};
+use crate::digest::Digest;
+use crate::limits::Limits;
+use crate::memory::Memory;
+use crate::packet::{AddressBytes, Icmp, Parsed, Place, Tuple, protocol};
+use crate::reason::Reason;
+use crate::tables::{TablesReader, pin_form};
+
+/// `struct eqp_fragment_key`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FragmentKey {
+    source: AddressBytes,
+    destination: AddressBytes,
+    identification: u32,
+    protocol: u8,
+    family: u8,
+}
+
+impl FragmentKey {
+    fn of(parsed: &Parsed) -> FragmentKey {
+        let Tuple { source, destination, family, .. } = parsed.tuple;
+        let (identification, protocol) = (parsed.fragment_id, parsed.fragment_protocol);
+        FragmentKey { source, destination, identification, protocol, family }
+    }
+}
+
+/// `struct eqp_fragment`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fragment {
+    digest: Digest,
+    service: u16,
+    number: u16,
+    slot: u16,
+}
+
+/// Decides as the program does.
+#[derive(Debug)]
+pub struct Twin {
+    memory: Memory,
+    limits: Limits,
+    fragments: HashMap<FragmentKey, Fragment>,
+}
+
+impl Twin {
+    /// Over the memory of a program, or over memory of its own.
+    pub fn new(memory: Memory, limits: Limits) -> Twin {
+        Twin { memory, limits, fragments: HashMap::new() }
+    }
+
+    /// Where the packet would go now. Writes nothing.
+    pub fn decide(&self, parsed: &Parsed, around: &Surroundings) -> Decision {
+        let Some(reader) = self.reader() else { return Decision::of(Verdict::Pass) };
+        let state = State::new(&self.memory, around.cpu, false);
+        reader.read(|view| {
+            let tables = Tables::new(view, &self.limits);
+            self.run(&Packet { parsed, around, state: &state, tables: &tables }).0
+        })
+    }
+
+    /// Takes the packet as the program would: with all that it counts, logs and records.
+    ///
+    /// As the program, it reads the copy that is in force when it begins, and relies on the grace period.
+    pub fn observe(&mut self, parsed: &Parsed, around: &Surroundings) -> Decision {
+        let Some(reader) = self.reader() else { return Decision::of(Verdict::Pass) };
+        let state = State::new(&self.memory, around.cpu, true);
+        let mut taken = None;
+        reader.read(|view| {
+            taken.get_or_insert_with(|| {
+                let tables = Tables::new(view, &self.limits);
+                let packet = Packet { parsed, around, state: &state, tables: &tables };
+                let (decision, first) = self.run(&packet);
+                packet.count(&decision);
+                (decision, first)
+            });
+        });
+        let Some((decision, first)) = taken else { return Decision::of(Verdict::Pass) };
+        if let Some(fragment) = first {
+            self.fragments.insert(FragmentKey::of(parsed), fragment);
+        }
+        decision
+    }
+
+    /// `None`: nothing is published (yet).
+    fn reader(&self) -> Option<TablesReader> {
+        TablesReader::open(self.memory.tables.clone(), pin_form()).ok()
+    }
+
+    fn run(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
+        let parsed = packet.parsed;
+        let Tuple { family, destination, .. } = &parsed.tuple;
+        if packet.around.replies_only || !packet.tables.is_vip(*family, destination) {
+            return (packet.reply(), None);
+        }
+        if let Some(reason) = parsed.fault {
+            return (Decision::drop(reason, None), None);
+        }
+        if parsed.place == Place::Later {
+            return (self.later_fragment(packet), None);
+        }
+        match parsed.icmp {
+            None => packet.of_flow(&parsed.tuple),
+            Some(_) if parsed.place != Place::Whole => (Decision::of(Verdict::Pass), None),
+            Some(Icmp::EchoRequest) => (packet.echo(), None),
+            Some(Icmp::ErrorShort) => (Decision::drop(Reason::HeaderShort, None), None),
+            Some(Icmp::Error(quoted)) => packet.of_flow(&quoted.turned()),
+            Some(Icmp::Other) => (Decision::of(Verdict::Pass), None),
+        }
+    }
+
+    /// Goes where its first went.
+    fn later_fragment(&self, packet: &Packet<'_>) -> Decision {
+        let Some(first) = self.fragments.get(&FragmentKey::of(packet.parsed)) else {
+            let ours = matches!(packet.parsed.fragment_protocol, protocol::TCP | protocol::UDP);
+            let unknown = Decision::drop(Reason::FragmentUnknown, None);
+            return if ours { unknown } else { Decision::of(Verdict::Pass) };
+        };
+        let same = packet.tables.service(first.service);
+        let Some(at) = same.filter(|at| at.service.number == first.number) else {
+            return Decision::drop(Reason::FragmentUnknown, None);
+        };
+        if !packet.tables.is_live(&at.service, first.slot) {
+            return Decision::drop(Reason::FragmentUnknown, Some(at));
+        }
+        packet.state.count(Some(at.service.number), Reason::Fragment);
+        packet.forward(at, first.digest, first.slot, How::Fragment)
+    }
+}
+
+/// One packet on its way through the tables.
+struct Packet<'a> {
+    parsed: &'a Parsed,
+    around: &'a Surroundings,
+    state: &'a State<'a>,
+    tables: &'a Tables<'a>,
+}
+
+impl Packet<'_> {
+    fn echo(&self) -> Decision {
+        let per_second = self.tables.directory.echo_per_second;
+        if !self.state.admits(Limited::Echo, per_second, self.around.now_ns) {
+            return Decision::drop(Reason::IcmpRate, None);
+        }
+        self.state.count(None, Reason::EchoAnswered);
+        Decision::of(Verdict::Answer)
+    }
+
+    /// A packet of the flow `tuple` (client to VIP), or an error about one.
+    fn of_flow(&self, tuple: &Tuple) -> (Decision, Option<Fragment>) {
+        let parsed = self.parsed;
+        let VipAnswer::Service(index) = self.tables.service_of(tuple) else {
+            return (Decision::of(Verdict::Pass), None);
+        };
+        let Some(at) = self.tables.service(index) else {
+            return (Decision::of(Verdict::Pass), None);
+        };
+        let digest = self.tables.digest(&at.service, tuple, parsed.source_mac);
+        let tcp = tuple.protocol == protocol::TCP;
+        let error = parsed.icmp.is_some();
+        let occasion = Occasion { opening: parsed.is_opening(), tcp, error };
+        let Self { tables, state, .. } = *self;
+        let choice = Choice { tables, state, service: &at.service, digest, occasion };
+        let Some((slot, how)) = choice.make() else {
+            let nowhere = Decision::drop(Reason::NoBackend, Some(at));
+            return (Decision { digest: Some(digest), ..nowhere }, None);
+        };
+        let number = at.service.number;
+        if parsed.icmp.is_some() {
+            state.count(Some(number), Reason::IcmpSteered);
+        } else if !parsed.is_opening() {
+            state.learn(number, digest, slot, how, event_kind(parsed));
+        }
+        let first = (parsed.place == Place::First).then_some(Fragment {
+            digest,
+            service: index,
+            number,
+            slot,
+        });
+        (self.forward(at, digest, slot, how), first)
+    }
+
+    fn forward(&self, at: ServiceAt, digest: Digest, slot: u16, how: How) -> Decision {
+        let Some((index, backend)) = self.tables.backend(&at.service, slot) else {
+            return Decision::drop(Reason::Tables, Some(at));
+        };
+        let directory = &self.tables.directory;
+        let verdict = forward::forward(
+            self.parsed,
+            &at.service,
+            &backend,
+            directory,
+            self.around,
+            self.state,
+        );
+        Decision {
+            verdict,
+            service: Some(at),
+            digest: Some(digest),
+            slot: Some(slot),
+            backend: Some((index, backend)),
+            how: Some(how),
+        }
+    }
+
+    /// A packet that is for no VIP: a backend's reply to be translated, or none of ours.
+    fn reply(&self) -> Decision {
+        let parsed = self.parsed;
+        let from = match parsed.icmp {
+            None => parsed.tuple,
+            Some(Icmp::Error(quoted)) => quoted.turned(),
+            Some(_) => return Decision::of(Verdict::Pass),
+        };
+        let ours = self.tables.translates()
+            && parsed.fault.is_none()
+            && parsed.place != Place::Later
+            && (parsed.icmp.is_none() || parsed.place == Place::Whole)
+            && matches!(from.protocol, protocol::TCP | protocol::UDP);
+        let Some(reverse) = ours.then(|| self.tables.reverse(&from)).flatten() else {
+            return Decision::of(Verdict::Pass);
+        };
+        let Some(at) = self.tables.service(reverse.service) else {
+            return Decision::drop(Reason::Tables, None);
+        };
+        let number = Some(at.service.number);
+        if parsed.ttl <= 1 {
+            return Decision::drop(Reason::TtlExpired, Some(at));
+        }
+        self.state.count(number, Reason::Reply);
+        let verdict = match self.around.route {
+            Route::Out(ifindex) => Verdict::out_of(ifindex, self.around),
+            Route::None => Verdict::Drop(Reason::NoRoute),
+            Route::Kernel => {
+                self.state.count(number, Reason::ToKernel);
+                Verdict::Pass
+            }
+        };
+        Decision { service: Some(at), ..Decision::of(verdict) }
+    }
+
+    /// Counts what became of the packet.
+    fn count(&self, decision: &Decision) {
+        let service = decision.service.map(|at| at.service.number);
+        match (decision.verdict, service, decision.backend, decision.how) {
+            (Verdict::Drop(reason), ..) => self.state.count(service, reason),
+            (
+                Verdict::Transmit | Verdict::Redirect(_),
+                Some(number),
+                Some((_, backend)),
+                Some(how),
+            ) => {
+                let bytes = self.parsed.frame_bytes;
+                self.state.count_forwarded(number, backend.number, how, bytes);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn event_kind(parsed: &Parsed) -> EventKind {
+    match (parsed.is_rst(), parsed.is_fin()) {
+        (true, _) => EventKind::Rst,
+        (false, true) => EventKind::Fin,
+        (false, false) => EventKind::Touch,
+    }
+}

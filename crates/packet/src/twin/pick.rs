@@ -1,0 +1,193 @@
+//! Which slot a flow's packet goes to: the program's `lookup.h`.
+
+use super::state::{Put, State};
+use super::tables::Tables;
+use crate::abi::{
+    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, How, Pick, SERVICE_PENDING, SERVICE_PENDING_FULL,
+    SERVICE_TRANSITION, Service,
+};
+use crate::digest::Digest;
+use crate::reason::Reason;
+
+/// Positions of a ring that are tried.
+const RING_TRIES: u32 = 8;
+/// Turns that are tried.
+const TURN_TRIES: u32 = 8;
+/// LVS: an active connection weighs as much as this many inactive ones.
+const ACTIVE_WEIGHT: u64 = 256;
+
+/// What of a packet bears on the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Occasion {
+    /// TCP with SYN and without ACK.
+    pub(super) opening: bool,
+    pub(super) tcp: bool,
+    /// An ICMP error about the flow: it does not make the flow, so nothing is recorded.
+    pub(super) error: bool,
+}
+
+/// The choice for one packet.
+pub(super) struct Choice<'a> {
+    pub(super) tables: &'a Tables<'a>,
+    pub(super) state: &'a State<'a>,
+    pub(super) service: &'a Service,
+    pub(super) digest: Digest,
+    pub(super) occasion: Occasion,
+}
+
+type Picked = (u16, How);
+
+impl Choice<'_> {
+    /// The slot; `None`: no backend takes the flow.
+    pub(super) fn make(&self) -> Option<Picked> {
+        self.recorded().or_else(|| self.by_turn()).or_else(|| self.by_ring())
+    }
+
+    fn is_live(&self, slot: u16) -> bool {
+        self.tables.is_live(self.service, slot)
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.service.flags & flag != 0
+    }
+
+    fn recorded(&self) -> Option<Picked> {
+        let pending =
+            self.has(SERVICE_PENDING).then(|| self.state.pending_find(self.digest)).flatten();
+        if let Some(slot) = pending.filter(|slot| self.is_live(*slot)) {
+            return Some((slot, How::Pending));
+        }
+        let pinned = self.tables.pinned(self.service, self.digest);
+        pinned.filter(|slot| self.is_live(*slot)).map(|slot| (slot, How::Pin))
+    }
+
+    fn by_turn(&self) -> Option<Picked> {
+        // A flow of UDP has no beginning but its first packet.
+        let fresh = self.occasion.opening || !self.occasion.tcp;
+        if self.service.pick == Pick::Ring as u8 || !fresh || self.occasion.error {
+            return None;
+        }
+        if self.has(SERVICE_PENDING_FULL) || !self.state.pending_has_room() {
+            self.note_pending_full();
+            return None;
+        }
+        let slot = self.turn()?;
+        let recorded = self.record(slot)?;
+        if recorded == Put::New
+            && let Some((backend, _)) = self.tables.backend(self.service, slot)
+        {
+            self.state.add_opening(backend);
+        }
+        let slot = recorded.slot(slot);
+        self.is_live(slot).then_some((slot, How::Turn))
+    }
+
+    fn by_ring(&self) -> Option<Picked> {
+        let now = self.ring_pick(self.service.ring, self.service.ring_len);
+        if self.has(SERVICE_TRANSITION)
+            && let Some((next, _)) =
+                self.ring_pick(self.service.ring_next, self.service.ring_next_len)
+            && now.is_none_or(|(slot, _)| slot != next)
+        {
+            let now = now.map_or(next, |(slot, _)| slot);
+            return Some((self.in_transition(now, next), How::Ring));
+        }
+        now
+    }
+
+    /// A flow that moves with the ring: a new one goes where it will stay, one under way stays where it is.
+    fn in_transition(&self, now: u16, next: u16) -> u16 {
+        if self.occasion.error {
+            return now;
+        }
+        let wanted = if self.occasion.opening { next } else { now };
+        if !self.state.pending_has_room() {
+            self.note_pending_full();
+            return now;
+        }
+        let recorded = self.record(wanted).map(|recorded| recorded.slot(wanted));
+        recorded.filter(|slot| self.is_live(*slot)).unwrap_or(now)
+    }
+
+    fn record(&self, slot: u16) -> Option<Put> {
+        match self.state.pending_put(self.digest, slot) {
+            Put::Full => {
+                self.note_pending_full();
+                None
+            }
+            put => Some(put),
+        }
+    }
+
+    fn note_pending_full(&self) {
+        self.state.count(Some(self.service.number), Reason::PendingFull);
+    }
+
+    fn ring_pick(&self, ring: u32, len: u32) -> Option<Picked> {
+        if len == 0 {
+            return None;
+        }
+        let mut mixed = self.digest.0;
+        for attempt in 0..RING_TRIES {
+            let at = ((mixed >> 32) * u64::from(len)) >> 32;
+            if let Some(slot) = self.tables.ring(ring, at as u32).filter(|slot| self.is_live(*slot))
+            {
+                return Some((slot, if attempt == 0 { How::Ring } else { How::Fallback }));
+            }
+            mixed = (mixed ^ mixed >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        }
+        None
+    }
+
+    fn turn(&self) -> Option<u16> {
+        const LEAST: u8 = Pick::Least as u8;
+        const LEAST_WEIGHTED: u8 = Pick::LeastWeighted as u8;
+        match self.service.pick {
+            LEAST => self.least(|_| 1),
+            LEAST_WEIGHTED => self.least(|backend| u64::from(backend.weight)),
+            _ => self.next_in_sequence(),
+        }
+    }
+
+    fn next_in_sequence(&self) -> Option<u16> {
+        let Service { sequence, sequence_len: len, cursor, .. } = *self.service;
+        let turn = self.state.turn(cursor);
+        (0..TURN_TRIES)
+            .filter_map(|ahead| turn.wrapping_add(ahead).checked_rem(len))
+            .filter_map(|at| self.tables.ring(sequence, at))
+            .find(|slot| self.is_live(*slot))
+    }
+
+    /// The least connections for its weight; of several the first.
+    ///
+    /// # Source
+    /// Linux, net/netfilter/ipvs/ip_vs_lc.c, ip_vs_wlc.c.
+    fn least(&self, weight: impl Fn(&Backend) -> u64) -> Option<u16> {
+        const TAKES_NEW: u8 = BACKEND_LIVE | BACKEND_ELIGIBLE;
+        let mut best: Option<(u16, u64, u64)> = None;
+        for slot in 0..self.service.slots as u16 {
+            let Some((index, backend)) = self.tables.backend(self.service, slot) else { continue };
+            let weight = weight(&backend);
+            if backend.flags & TAKES_NEW != TAKES_NEW || weight == 0 {
+                continue;
+            }
+            let [active, inactive] = self.state.load(index).map(u64::from);
+            let load = active * ACTIVE_WEIGHT + inactive;
+            let better = best
+                .is_none_or(|(_, least, of)| least.wrapping_mul(weight) > load.wrapping_mul(of));
+            if better {
+                best = Some((slot, load, weight));
+            }
+        }
+        best.map(|(slot, ..)| slot)
+    }
+}
+
+impl Put {
+    fn slot(self, new: u16) -> u16 {
+        match self {
+            Put::Old(slot) => slot,
+            Put::New | Put::Full => new,
+        }
+    }
+}

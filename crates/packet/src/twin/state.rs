@@ -1,0 +1,209 @@
+//! What a packet changes: pending, touched, loads, turns, counters, log. Only looked at by an explanation.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX};
+use crate::digest::Digest;
+use crate::memory::{CpuMemory, Memory};
+use crate::reason::Reason;
+
+const SLOT_MASK: u64 = SLOTS_MAX as u64 - 1;
+
+/// Answers of one kind that may be given at once, beyond the steady rate.
+const BURST_ANSWERS: u64 = 8;
+
+/// Access to the state, for one packet on one CPU.
+pub(super) struct State<'a> {
+    memory: &'a Memory,
+    cpu: &'a CpuMemory,
+    /// Otherwise nothing is written.
+    writes: bool,
+}
+
+/// What became of recording a flow in pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is recorded now.
+    New,
+    /// It was already, with this slot.
+    Old(u16),
+    /// There is no room for it.
+    Full,
+}
+
+/// The answers that have a rate limit.
+#[derive(Clone, Copy)]
+pub(super) enum Limited {
+    Echo,
+    TooBig,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(memory: &'a Memory, cpu: usize, writes: bool) -> State<'a> {
+        State { memory, cpu: &memory.cpus[cpu], writes }
+    }
+
+    fn pending_line(&self, digest: Digest) -> &[AtomicU64] {
+        let pending = self.memory.state.pending();
+        let line = digest.0 as usize & (pending.len() / PENDING_WAYS - 1);
+        &pending[line * PENDING_WAYS..][..PENDING_WAYS]
+    }
+
+    /// The slot that the flow is recorded with.
+    pub(super) fn pending_find(&self, digest: Digest) -> Option<u16> {
+        self.pending_line(digest)
+            .iter()
+            .map(|word| word.load(Acquire))
+            .find(|word| is_of(*word, digest))
+            .map(slot_of)
+    }
+
+    /// Records a flow, unless it is recorded.
+    pub(super) fn pending_put(&self, digest: Digest, slot: u16) -> Put {
+        if let Some(slot) = self.pending_find(digest) {
+            return Put::Old(slot);
+        }
+        let recorded = (digest.0 & !SLOT_MASK) | u64::from(slot);
+        if recorded == 0 {
+            return Put::Full;
+        }
+        for word in self.pending_line(digest) {
+            if !self.writes {
+                if word.load(Relaxed) == 0 {
+                    return Put::New;
+                }
+                continue;
+            }
+            match word.compare_exchange(0, recorded, AcqRel, Acquire) {
+                Ok(_) => {
+                    self.memory.state.pending_count().fetch_add(1, Relaxed);
+                    return Put::New;
+                }
+                Err(found) if is_of(found, digest) => return Put::Old(slot_of(found)),
+                Err(_) => {}
+            }
+        }
+        Put::Full
+    }
+
+    /// Whether more flows may be recorded.
+    pub(super) fn pending_has_room(&self) -> bool {
+        let state = &self.memory.state;
+        state.pending_count().load(Relaxed) < state.pending_mark().load(Relaxed)
+    }
+
+    /// The next turn of a sequence.
+    pub(super) fn turn(&self, cursor: u16) -> u32 {
+        let cursor = self.memory.state.cursor(usize::from(cursor));
+        if self.writes { cursor.fetch_add(1, Relaxed) } else { cursor.load(Relaxed) }
+    }
+
+    /// Active and inactive connections of a backend index.
+    pub(super) fn load(&self, backend: u32) -> [u32; 2] {
+        self.memory.state.load(backend as usize).map(|count| count.load(Relaxed))
+    }
+
+    /// One more connection is opening.
+    pub(super) fn add_opening(&self, backend: u32) {
+        if self.writes {
+            self.memory.state.load(backend as usize)[1].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Logs the first packet of a flow in this interval, and the packets that close a flow.
+    pub(super) fn learn(&self, service: u16, digest: Digest, slot: u16, how: How, kind: EventKind) {
+        if !self.writes {
+            return;
+        }
+        let state = &self.memory.state;
+        let mixed = digest.0.wrapping_mul(state.interval().load(Relaxed));
+        let tag = (mixed >> 48).max(1) as u16;
+        let touched = state.touched();
+        let word = &touched[(mixed >> 16) as usize & (touched.len() - 1)];
+        let mut tags = tags_of(word.load(Relaxed));
+        let way = tags.iter().position(|other| *other == tag);
+        if kind == EventKind::Touch && way.is_some() {
+            return;
+        }
+        let event =
+            Event { digest: digest.0, slot, service, kind: kind as u8, how: how as u8, padding: 0 };
+        let logged = self.cpu.push(event);
+        if !logged {
+            self.count(Some(service), Reason::LogFull);
+        }
+        match (kind, way) {
+            (EventKind::Touch, _) if logged => {
+                let free = tags.iter().position(|other| *other == 0);
+                tags[free.unwrap_or(mixed as usize & 3)] = tag;
+            }
+            (EventKind::Fin | EventKind::Rst, Some(way)) => tags[way] = 0,
+            _ => return,
+        }
+        word.store(word_of(tags), Relaxed);
+    }
+
+    /// Counts a drop or a note; `None`: of no service.
+    pub(super) fn count(&self, service: Option<u16>, reason: Reason) {
+        if self.writes {
+            add(&self.cpu.reasons(service.map(usize::from))[reason as usize], 1);
+        }
+    }
+
+    /// Counts a packet on its way to a backend.
+    pub(super) fn count_forwarded(&self, service: u16, backend: u16, how: How, bytes: usize) {
+        if !self.writes {
+            return;
+        }
+        let counters = [
+            self.cpu.service_counter(usize::from(service)),
+            self.cpu.backend_counter(usize::from(backend)),
+        ];
+        for counter in counters {
+            add(&counter[0], 1);
+            add(&counter[1], bytes as u64);
+        }
+        add(&self.cpu.hows(usize::from(service))[how as usize], 1);
+    }
+
+    /// Whether one more answer fits the rate.
+    ///
+    /// # Source
+    /// Generic cell rate algorithm, ITU-T I.371 (virtual scheduling).
+    pub(super) fn admits(&self, limited: Limited, per_second: u32, now_ns: u64) -> bool {
+        let Some(interval_ns) = 1_000_000_000u64.checked_div(u64::from(per_second)) else {
+            return false;
+        };
+        let at_ns = &self.cpu.tokens_at_ns()[limited as usize];
+        let next_ns = at_ns.load(Relaxed).max(now_ns);
+        if next_ns - now_ns > interval_ns * BURST_ANSWERS {
+            return false;
+        }
+        if self.writes {
+            at_ns.store(next_ns + interval_ns, Relaxed);
+        }
+        true
+    }
+}
+
+fn is_of(word: u64, digest: Digest) -> bool {
+    word != 0 && (word ^ digest.0) & !SLOT_MASK == 0
+}
+
+fn slot_of(word: u64) -> u16 {
+    (word & SLOT_MASK) as u16
+}
+
+/// The lowest bits are the first tag.
+fn tags_of(word: u64) -> [u16; 4] {
+    [word, word >> 16, word >> 32, word >> 48].map(|tag| tag as u16)
+}
+
+fn word_of(tags: [u16; 4]) -> u64 {
+    tags.iter().rev().fold(0, |word, tag| word << 16 | u64::from(*tag))
+}
+
+/// Only this CPU writes the counter.
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Relaxed) + more, Relaxed);
+}

@@ -1,0 +1,212 @@
+//! Reading the published tables, by `abi.h`, out of the copy in force.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use equipoise_pog::Seed;
+
+use crate::abi::{
+    BACKEND_LIVE, Backend, DIRECTORY_REVERSE, Directory, FlowKey, PROBES_MAX, Plain, RANGES_MAX,
+    Range, Reverse, Service, vip_kind,
+};
+use crate::digest::{Digest, KeyBytes};
+use crate::limits::Limits;
+use crate::packet::{AddressBytes, Tuple};
+use crate::tables::TablesView;
+
+/// The tables in force.
+pub(super) struct Tables<'a> {
+    view: &'a TablesView<'a>,
+    words: &'a [AtomicU64],
+    limits: &'a Limits,
+    pub(super) directory: Directory,
+}
+
+/// A service and its place in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceAt {
+    /// Into the directory's services.
+    pub index: u32,
+    /// What it says.
+    pub service: Service,
+}
+
+/// What an entry of the VIP table says of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VipAnswer {
+    Unknown,
+    Service(u16),
+}
+
+impl<'a> Tables<'a> {
+    pub(super) fn new(view: &'a TablesView<'a>, limits: &'a Limits) -> Tables<'a> {
+        let words = view.extra();
+        Tables { view, words, limits, directory: read(words, 0) }
+    }
+
+    fn entry<T: Plain>(&self, table_offset: u32, index: u32) -> T {
+        let offset = (table_offset - self.limits.directory_offset) as usize;
+        read(self.words, offset + index as usize * size_of::<T>())
+    }
+
+    /// Whether the address is one that clients reach.
+    pub(super) fn is_vip(&self, family: u8, address: &AddressBytes) -> bool {
+        self.vip(family, address, 0, 0, vip_kind::ADDRESS).is_some()
+    }
+
+    /// The service number of a destination: of its port, or of a range that holds it.
+    pub(super) fn service_of(&self, tuple: &Tuple) -> VipAnswer {
+        let Tuple { family, destination, destination_port: port, protocol, .. } = tuple;
+        if let Some(vip) = self.vip(*family, destination, *port, *protocol, vip_kind::EXACT) {
+            return VipAnswer::Service(vip.service);
+        }
+        let Some(vip) = self.vip(*family, destination, 0, *protocol, vip_kind::RANGES) else {
+            return VipAnswer::Unknown;
+        };
+        (0..u32::from(vip.ranges).min(RANGES_MAX as u32))
+            .map(|offset| u32::from(vip.ranges_first) + offset)
+            .filter(|index| *index < self.limits.ranges_max)
+            .map(|index| self.entry::<Range>(self.limits.ranges_offset, index))
+            .find(|range| (range.first..=range.last).contains(port))
+            .map_or(VipAnswer::Unknown, |range| VipAnswer::Service(range.service))
+    }
+
+    fn vip(
+        &self,
+        family: u8,
+        address: &AddressBytes,
+        port: u16,
+        protocol: u8,
+        kind: u8,
+    ) -> Option<crate::abi::Vip> {
+        let port = port.to_be_bytes();
+        let hash = vip_hash(self.directory.vip_seed, address, port, protocol);
+        let mask = self.directory.vip_mask & (self.limits.vips_max - 1);
+        (0..PROBES_MAX as u32)
+            .map(|probe| hash.wrapping_add(probe) & mask)
+            .map(|index| self.entry::<crate::abi::Vip>(self.limits.vips_offset, index))
+            .take_while(|vip| vip.kind != vip_kind::FREE)
+            .find(|vip| {
+                (vip.kind, vip.family, vip.protocol) == (kind, family, protocol)
+                    && (vip.port, &vip.address) == (port, address)
+            })
+    }
+
+    /// Whether replies are translated.
+    pub(super) fn translates(&self) -> bool {
+        self.directory.flags & DIRECTORY_REVERSE != 0
+    }
+
+    /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its address.
+    pub(super) fn reverse(&self, tuple: &Tuple) -> Option<Reverse> {
+        let look = |port: u16| {
+            let port = port.to_be_bytes();
+            let Tuple { family, source, protocol, .. } = tuple;
+            let hash = vip_hash(self.directory.vip_seed, source, port, *protocol);
+            let mask = self.directory.reverse_mask & (self.limits.reverse_max - 1);
+            (0..PROBES_MAX as u32)
+                .map(|probe| hash.wrapping_add(probe) & mask)
+                .map(|index| self.entry::<Reverse>(self.limits.reverse_offset, index))
+                .take_while(|reverse| reverse.family != 0)
+                .find(|reverse| {
+                    (reverse.family, reverse.protocol) == (*family, *protocol)
+                        && (reverse.port, &reverse.address) == (port, source)
+                })
+        };
+        look(tuple.source_port).or_else(|| look(0))
+    }
+
+    /// `None`: the tables are not as they must be.
+    pub(super) fn service(&self, index: u16) -> Option<ServiceAt> {
+        let index = u32::from(index);
+        let service = (index < self.limits.services_max)
+            .then(|| self.entry::<Service>(self.limits.services_offset, index))?;
+        let numbers = [service.number, service.cursor].map(u32::from);
+        let inside = numbers.into_iter().all(|number| number < self.limits.services_max);
+        inside.then_some(ServiceAt { index, service })
+    }
+
+    /// The backend in a slot of the service. `None`: there is no such slot.
+    pub(super) fn backend(&self, service: &Service, slot: u16) -> Option<(u32, Backend)> {
+        let index = service.backends_first.checked_add(u32::from(slot))?;
+        let inside = u32::from(slot) < service.slots && index < self.limits.backends_max;
+        inside.then(|| (index, self.entry(self.limits.backends_offset, index)))
+    }
+
+    /// Whether the slot's backend may receive packets.
+    pub(super) fn is_live(&self, service: &Service, slot: u16) -> bool {
+        self.backend(service, slot).is_some_and(|(_, backend)| backend.flags & BACKEND_LIVE != 0)
+    }
+
+    /// Entry `at` of a ring.
+    pub(super) fn ring(&self, ring: u32, at: u32) -> Option<u16> {
+        if ring >= self.limits.rings_max || at >= self.limits.ring_entries {
+            return None;
+        }
+        let first = (self.limits.rings_offset - self.limits.directory_offset) as usize / 2;
+        let index = first + ring as usize * self.limits.ring_entries as usize + at as usize;
+        let word = self.words[index / 4].load(Relaxed).to_ne_bytes();
+        let [low, high] = [word[index % 4 * 2], word[index % 4 * 2 + 1]];
+        Some(u16::from_ne_bytes([low, high]))
+    }
+
+    /// What identifies a flow of the service, in every table.
+    pub(super) fn digest(&self, service: &Service, tuple: &Tuple, source_mac: [u8; 6]) -> Digest {
+        let seed = Seed { k0: self.directory.digest_k0, k1: self.directory.digest_k1 };
+        flow_key(service.key, tuple, source_mac).digest(seed, service.salt)
+    }
+
+    /// The slot that the POG says, if the fingerprint matches and it is one of the service's.
+    pub(super) fn pinned(&self, service: &Service, digest: Digest) -> Option<u16> {
+        self.view.pinned(&digest).filter(|slot| u32::from(*slot) < service.slots)
+    }
+}
+
+fn flow_key(key: u8, tuple: &Tuple, source_mac: [u8; 6]) -> KeyBytes {
+    const ADDRESS: u8 = FlowKey::SourceAddress as u8;
+    const MAC: u8 = FlowKey::SourceMac as u8;
+    match (key, tuple.family) {
+        (MAC, _) => KeyBytes::Mac(source_mac),
+        (ADDRESS, 4) => KeyBytes::SourceV4(v4(&tuple.source)),
+        (ADDRESS, _) => KeyBytes::SourceV6(tuple.source),
+        (_, 4) => KeyBytes::V4(equipoise_pog::FiveTupleV4::new(
+            (v4(&tuple.source).into(), tuple.source_port),
+            (v4(&tuple.destination).into(), tuple.destination_port),
+            tuple.protocol,
+        )),
+        _ => KeyBytes::V6(equipoise_pog::FiveTupleV6::new(
+            (tuple.source.into(), tuple.source_port),
+            (tuple.destination.into(), tuple.destination_port),
+            tuple.protocol,
+        )),
+    }
+}
+
+fn v4(address: &AddressBytes) -> [u8; 4] {
+    [address[0], address[1], address[2], address[3]]
+}
+
+/// Where an address with a port (network order) and a protocol stand in the tables of VIPs and of replies.
+fn vip_hash(seed: u32, address: &AddressBytes, port: [u8; 2], protocol: u8) -> u32 {
+    let (words, _) = address.as_chunks::<4>();
+    let mixed = words
+        .iter()
+        .fold(seed, |hash, word| (hash ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b1));
+    let rest = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
+    let hash = (mixed ^ rest).wrapping_mul(0x85eb_ca6b);
+    hash ^ hash >> 15
+}
+
+/// The struct at a byte offset, of a multiple of 8 bytes, as every struct of the directory is.
+fn read<T: Plain>(words: &[AtomicU64], offset: usize) -> T {
+    const { assert!(size_of::<T>().is_multiple_of(8)) };
+    let mut value = MaybeUninit::<T>::uninit();
+    let from = &words[offset / 8..][..size_of::<T>() / 8];
+    for (index, word) in from.iter().enumerate() {
+        // SAFETY: inside `value`, whose size is a multiple of 8; unaligned writes need no alignment.
+        unsafe { value.as_mut_ptr().cast::<u64>().add(index).write_unaligned(word.load(Relaxed)) };
+    }
+    // SAFETY: every byte was written, and every bit pattern is a value.
+    unsafe { value.assume_init() }
+}

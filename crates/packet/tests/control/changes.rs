@@ -1,0 +1,250 @@
+//! Changes of pools: no flow of a backend that lives goes elsewhere.
+
+use std::time::Duration;
+
+use equipoise_core::SchedulerKind::{Maglev, WeightedRandom};
+use equipoise_core::{AdminState, Health, Weight};
+use equipoise_packet::control::Phase;
+use equipoise_packet::{OnDown, Protocol};
+
+use super::world::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn flows_stay_where_they_are_whatever_the_pool_becomes() {
+    for scheduler in [Maglev, WeightedRandom] {
+        let mut world = World::one_vip(scheduler, &[1, 2, 3, 4]);
+        let homes = world.open_all(1, 0..3000);
+        let weight = |weight| Weight::new(weight).unwrap();
+        type Change<'a> = &'a dyn Fn(&mut Vec<equipoise_packet::BackendSpec>);
+        let changes: [(&str, Change); 7] = [
+            ("join", &|pool| pool.push(backend(9))),
+            ("leave", &|pool| pool.retain(|it| it.address != address_of(2))),
+            ("drain", &|pool| pool[0].admin = AdminState::Drain),
+            ("weight", &|pool| pool[1].weight = weight(10)),
+            ("weight 0", &|pool| pool[1].weight = weight(0)),
+            ("back", &|pool| pool.push(backend(2))),
+            ("up", &|pool| pool[0].admin = AdminState::Up),
+        ];
+        for (what, change) in changes {
+            world.change(1, change);
+            for _ in 0..40 {
+                world.run(Duration::from_millis(60));
+                world.assert_at(1, 0, &homes);
+            }
+            assert_eq!(world.vip_status(1).phase, Phase::Steady, "{scheduler} {what}");
+        }
+        assert_eq!((world.done.moved, world.done.began.len()), (0, 7));
+    }
+}
+
+#[test]
+fn new_flows_go_by_the_new_pool_at_once() {
+    let mut world = World::one_vip(Maglev, &[1, 2]);
+    world.change(1, |pool| pool.retain(|it| it.address != address_of(1)));
+    world.run(Duration::from_millis(20));
+    assert_eq!(world.vip_status(1).phase, Phase::Transition);
+    assert!(world.open_all(1, 0..500).iter().all(|&home| home == 2), "in the transition already");
+    world.settle();
+    assert!(world.open_all(1, 500..1000).iter().all(|&home| home == 2));
+}
+
+/// At every moment around a change, handshakes that began before it are completed after it.
+#[test]
+fn a_handshake_that_spans_a_step_of_a_change_is_completed() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3, 4]);
+    let mut client = 0;
+    for round in 0..4 {
+        match round % 2 {
+            0 => world.change(1, |pool| pool.push(backend(9))),
+            _ => world.change(1, |pool| {
+                pool.pop();
+            }),
+        }
+        let mut opening: Vec<(u32, Option<Backend>)> = Vec::new();
+        let mut open: Vec<(u32, Option<Backend>)> = Vec::new();
+        for _ in 0..160 {
+            let completed: Vec<_> = opening.drain(..opening.len().saturating_sub(60)).collect();
+            for (client, home) in completed {
+                assert_eq!(world.send(tcp(1, client, ACK)), home, "client {client}");
+                open.push((client, home));
+            }
+            for _ in 0..12 {
+                client += 1;
+                opening.push((client, world.send(tcp(1, client, SYN))));
+            }
+            world.run(Duration::from_millis(9));
+            for &(client, home) in &open {
+                assert_eq!(world.send(tcp(1, client, ACK)), home, "client {client}");
+            }
+        }
+        world.settle();
+    }
+    assert_eq!(world.status().pending, 0);
+}
+
+#[test]
+fn changes_within_a_transition_wait_and_are_made_as_one() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..2000);
+    world.change(1, |pool| pool.push(backend(4)));
+    world.run(Duration::from_millis(300));
+    world.change(1, |pool| pool.push(backend(5)));
+    world.run(Duration::from_millis(300));
+    world.change(1, |pool| pool.retain(|it| it.address != address_of(1)));
+    for _ in 0..60 {
+        world.run(Duration::from_millis(50));
+        world.assert_at(1, 0, &homes);
+    }
+    assert_eq!((world.done.began.len(), world.done.settled.len()), (2, 2));
+    let new = world.open_all(1, 5000..6000);
+    assert!([2, 3, 4, 5].iter().all(|home| new.contains(home)) && !new.contains(&1));
+}
+
+#[test]
+fn a_backend_that_is_down_gets_nothing_from_the_next_tick_on() {
+    type Change = fn(&mut equipoise_packet::BackendSpec);
+    let ways: [Change; 2] = [|it| it.admin = AdminState::Down, |it| it.health = Health::Unhealthy];
+    for way in ways {
+        let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+        let homes = world.open_all(1, 0..2000);
+        let lost = homes.iter().filter(|&&home| home == 2).count();
+        world.run(SECOND);
+        // Even while another change is on its way.
+        world.change(1, |pool| pool.push(backend(4)));
+        world.run(Duration::from_millis(500));
+        world.change(1, |pool| way(&mut pool[1]));
+        world.run(Duration::from_millis(20));
+        let mut homes_now = Vec::new();
+        for (client, &home) in (0..).zip(&homes) {
+            let home_now = world.send(tcp(1, client, ACK)).unwrap();
+            assert!(home_now != 2 && (home == 2 || home_now == home), "client {client}");
+            homes_now.push(home_now);
+        }
+        assert_eq!(world.done.moved, lost, "counted");
+        // Those that went elsewhere are flows again, and stay.
+        for _ in 0..60 {
+            world.run(Duration::from_millis(50));
+            world.assert_at(1, 0, &homes_now);
+        }
+        world.change(1, |pool| pool[1] = backend(2));
+        world.settle();
+        world.assert_at(1, 0, &homes_now);
+        assert!(world.open_all(1, 5000..5500).contains(&2), "it takes new flows again");
+    }
+}
+
+#[test]
+fn an_unhealthy_backend_keeps_its_flows_if_told_to() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..1000);
+    world.change(1, |pool| {
+        (pool[0].health, pool[0].on_down) = (Health::Unhealthy, OnDown::Keep);
+    });
+    world.settle();
+    world.assert_at(1, 0, &homes);
+    assert!(!world.open_all(1, 2000..2500).contains(&1));
+    assert_eq!(world.done.moved, 0);
+}
+
+#[test]
+fn without_any_backend_known_flows_go_on_and_new_ones_are_dropped() {
+    let mut world = World::one_vip(Maglev, &[1, 2]);
+    let homes = world.open_all(1, 0..1000);
+    world.change(1, |pool| pool.iter_mut().for_each(|it| it.admin = AdminState::Drain));
+    world.settle();
+    world.assert_at(1, 0, &homes);
+    assert_eq!(world.send(tcp(1, 5000, SYN)), None);
+    world.change(1, |pool| pool.iter_mut().for_each(|it| it.admin = AdminState::Down));
+    world.settle();
+    assert_eq!(world.send(tcp(1, 0, ACK)), None);
+    assert_eq!((world.flows(), world.done.moved), (0, 1000));
+    world.change(1, |pool| *pool = vec![backend(3)]);
+    world.run(Duration::from_millis(20));
+    assert_eq!(world.open(1, 5001), Some(3), "a pool that had nobody has no transition");
+}
+
+#[test]
+fn a_slot_is_free_when_its_backend_has_left_and_the_last_flow_is_over() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..300);
+    world.change(1, |pool| pool.retain(|it| it.address != address_of(3)));
+    let slot_of = |world: &mut World, number| {
+        let status = world.vip_status(1);
+        let found = status.backends.into_iter().find(|it| it.backend.address == address_of(number));
+        found.map(|it| (it.slot, it.listed, it.active))
+    };
+    for _ in 0..120 {
+        world.run(10 * SECOND);
+        world.assert_at(1, 0, &homes);
+    }
+    let at_3 = homes.iter().filter(|&&home| home == 3).count() as u32;
+    assert_eq!(slot_of(&mut world, 3), Some((Some(2), false, at_3)));
+    assert!(world.done.drained.is_empty());
+    world.change(1, |pool| pool.push(backend(4)));
+    world.settle();
+    assert_eq!(slot_of(&mut world, 4), Some((Some(3), true, 0)), "not the slot that has flows");
+    for (client, home) in (0..).zip(&homes) {
+        if *home == 3 {
+            world.send(tcp(1, client, FIN));
+        }
+    }
+    world.run(180 * SECOND);
+    assert_eq!(world.done.drained.len(), 1);
+    assert_eq!(slot_of(&mut world, 3), None);
+    world.run(60 * SECOND);
+    world.change(1, |pool| pool.push(backend(5)));
+    world.settle();
+    assert_eq!(slot_of(&mut world, 5), Some((Some(2), true, 0)));
+    assert_eq!(world.done.moved, 0);
+}
+
+#[test]
+fn flows_of_udp_keep_their_backend() {
+    let mut world = World::new(1, capacity(), settings());
+    let mut spec = vip(1, Maglev, &[1, 2, 3]);
+    spec.protocol = Protocol::Udp;
+    world.apply(vec![spec]);
+    world.settle();
+    let homes: Vec<_> = (0..2000).map(|client| world.send(udp(1, client))).collect();
+    world.change(1, |pool| pool.push(backend(4)));
+    let mut late = Vec::new();
+    for round in 0..60 {
+        world.run(Duration::from_millis(40));
+        for (client, home) in (0..).zip(homes.iter().chain(&late)) {
+            assert_eq!(world.send(udp(1, client)), *home, "client {client}");
+        }
+        late.push(world.send(udp(1, 2000 + round)));
+    }
+}
+
+/// More flows would move than there is room for pins.
+#[test]
+fn flows_beyond_the_room_for_pins_follow_the_ring_and_are_counted() {
+    let mut world =
+        World::new(1, equipoise_packet::Capacity { pins: 400, ..capacity() }, settings());
+    world.apply(vec![vip(1, Maglev, &[1, 2])]);
+    world.settle();
+    let homes = world.open_all(1, 0..4000);
+    world.run(SECOND);
+    world.change(1, |pool| *pool = vec![backend(3)]);
+    world.settle();
+    world.run(5 * SECOND);
+    let status = world.status();
+    assert_eq!((status.pins, status.pins_max), (350, 350));
+    let (mut kept, mut followed) = (0, 0);
+    let mut homes_now = Vec::new();
+    for (client, home) in (0..).zip(&homes) {
+        let home_now = world.send(tcp(1, client, ACK)).unwrap();
+        match home_now {
+            it if it == *home => kept += 1,
+            it if it == 3 => followed += 1,
+            other => panic!("client {client} went to {other}"),
+        }
+        homes_now.push(home_now);
+    }
+    assert_eq!((kept, followed), (350, 3650));
+    assert_eq!((world.done.pins_full, world.done.moved), (3650, 3650));
+    assert_eq!(world.status().pins_full, 3650);
+}

@@ -1,0 +1,143 @@
+//! Which flows are known, and for how long.
+
+use std::time::Duration;
+
+use equipoise_core::SchedulerKind::Maglev;
+use equipoise_packet::Capacity;
+use equipoise_packet::control::Phase;
+
+use super::world::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_flow_is_known_when_its_handshake_is_over_and_not_before() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    assert_eq!(world.vip_status(1).phase, Phase::Steady);
+    let home = world.send(tcp(1, 7, SYN));
+    world.run(SECOND);
+    assert_eq!(world.flows(), 0);
+    assert_eq!(world.send(tcp(1, 7, ACK)), home);
+    world.run(SECOND);
+    assert_eq!(world.flows(), 1);
+    let status = world.vip_status(1);
+    let at_home = status.backends.iter().find(|it| it.backend.address == address_of(home.unwrap()));
+    assert_eq!(at_home.map(|it| (it.active, it.inactive)), Some((1, 0)));
+    assert_eq!((status.flows, status.packets), (1, 2));
+}
+
+#[test]
+fn a_syn_flood_does_not_reach_the_registry() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..500);
+    for round in 0..10 {
+        for client in 0..5000 {
+            world.send(tcp(1, 10_000 + round * 5000 + client, SYN));
+        }
+        world.run(SECOND);
+    }
+    assert_eq!(world.flows(), 500);
+    world.assert_at(1, 0, &homes);
+}
+
+#[test]
+fn flows_are_forgotten_in_the_time_of_their_state() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let mut udp_vip = vip(2, Maglev, &[1, 2, 3]);
+    udp_vip.protocol = equipoise_packet::Protocol::Udp;
+    world.apply(vec![vip(1, Maglev, &[1, 2, 3]), udp_vip]);
+    world.settle();
+    let end = |world: &mut World, flags| {
+        world.open(1, u32::from(flags));
+        if flags != ACK {
+            world.send(tcp(1, u32::from(flags), flags));
+        }
+    };
+    for flags in [ACK, FIN, RST] {
+        end(&mut world, flags);
+    }
+    world.send(udp(2, 99));
+    let mut left = Vec::new();
+    // Each is seen for the last time now, and forgotten an interval or two after its time-out.
+    for (after, flows) in [(1, 4), (9, 4), (40, 3), (119, 3), (150, 2), (299, 2), (330, 1), (899, 1), (930, 0)] {
+        let passed: u64 = left.last().map_or(0, |(after, _): &(u64, usize)| *after);
+        world.run(Duration::from_secs(after - passed));
+        left.push((after, flows));
+        assert_eq!(world.flows(), flows, "after {after} s");
+    }
+    assert_eq!(world.done.expired, 4);
+}
+
+#[test]
+fn a_flow_that_goes_on_is_not_forgotten() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    world.open(1, 1);
+    for _ in 0..200 {
+        world.send(tcp(1, 1, ACK));
+        world.run(10 * SECOND);
+    }
+    assert_eq!((world.flows(), world.done.expired), (1, 0));
+}
+
+#[test]
+fn a_forged_rst_or_fin_does_not_end_a_living_flow() {
+    for flags in [RST, FIN] {
+        let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+        let home = world.open(1, 1);
+        world.run(SECOND);
+        world.send(tcp(1, 1, flags));
+        world.send(tcp(1, 1, ACK));
+        world.run(25 * SECOND);
+        world.send(tcp(1, 1, ACK));
+        world.run(800 * SECOND);
+        assert_eq!(world.flows(), 1, "flags {flags:#x}");
+        assert_eq!(world.send(tcp(1, 1, ACK)), home);
+    }
+}
+
+#[test]
+fn a_rst_of_an_unknown_flow_teaches_nothing() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    (0..1000).for_each(|client| {
+        world.send(tcp(1, client, RST));
+    });
+    world.run(SECOND);
+    assert_eq!(world.flows(), 0);
+}
+
+#[test]
+fn flows_that_the_log_had_no_room_for_are_learnt_with_later_packets() {
+    let mut world = World::new(1, Capacity { log_events: 1024, ..capacity() }, settings());
+    world.apply(vec![vip(1, Maglev, &[1, 2, 3])]);
+    world.settle();
+    let homes = world.open_all(1, 0..8000);
+    let log_full = world.vip_status(1).reasons[equipoise_packet::Reason::LogFull as usize];
+    assert_eq!(log_full, 8000 - 2 * 1024, "a log for each of two CPUs");
+    world.run(SECOND);
+    assert_eq!(world.flows(), 2 * 1024);
+    for _ in 0..3 {
+        world.assert_at(1, 0, &homes);
+        world.run(SECOND);
+    }
+    assert_eq!(world.flows(), 8000);
+}
+
+#[test]
+fn what_a_full_registry_cannot_take_goes_on_by_the_tables_and_is_counted() {
+    let mut world = World::new(1, Capacity { flows: 1000, ..capacity() }, settings());
+    world.apply(vec![vip(1, Maglev, &[1, 2, 3])]);
+    world.settle();
+    let homes = world.open_all(1, 0..1500);
+    world.run(SECOND);
+    assert_eq!((world.flows(), world.done.registry_full), (1000, 500));
+    assert_eq!(world.status().registry_full, 500);
+    world.assert_at(1, 0, &homes);
+    // When room comes, they are learnt with the next interval.
+    (0..1000).for_each(|client| {
+        world.send(tcp(1, client, RST));
+    });
+    world.run(40 * SECOND);
+    world.assert_at(1, 1000, &homes[1000..]);
+    world.run(SECOND);
+    assert_eq!(world.flows(), 500);
+}
