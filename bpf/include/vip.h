@@ -5,15 +5,21 @@
 
 #include "tables.h"
 
+#define EQP_ADDRESS_FACTOR 0x9e3779b1u
+
 /* Of the tables of VIPs and of replies. The words are as they lie in memory. */
 eqp_inline __u32 address_hash(const struct eqp_job *job, const __be32 *address, __be16 port, __u8 protocol)
 {
-	__u32 hash = directory(job)->vip_seed;
+	__u32 hash = (directory(job)->vip_seed ^ address[0]) * EQP_ADDRESS_FACTOR;
 
-	hash = (hash ^ address[0]) * 0x9e3779b1;
-	hash = (hash ^ address[1]) * 0x9e3779b1;
-	hash = (hash ^ address[2]) * 0x9e3779b1;
-	hash = (hash ^ address[3]) * 0x9e3779b1;
+	/* The other words of an IPv4 address are zero: one multiplication instead of three, of which each waits. */
+	if (eqp_likely(job->packet.family == 4)) {
+		hash *= EQP_ADDRESS_FACTOR * EQP_ADDRESS_FACTOR * EQP_ADDRESS_FACTOR;
+	} else {
+		hash = (hash ^ address[1]) * EQP_ADDRESS_FACTOR;
+		hash = (hash ^ address[2]) * EQP_ADDRESS_FACTOR;
+		hash = (hash ^ address[3]) * EQP_ADDRESS_FACTOR;
+	}
 	hash = (hash ^ ((__u32)port << 16 | protocol)) * 0x85ebca6b;
 	return hash ^ hash >> 15;
 }
