@@ -1,5 +1,5 @@
-# What can be done here. `setup` uses sudo when it has to; `demo-packet` needs root, and so do tests of the packet level,
-# which are skipped without it. Nothing else does.
+# What can be done here. `setup` and `bench-packet` use sudo when they have to; `demo-packet` needs root, and so do tests of
+# the packet level, which are skipped without it. Nothing else does.
 #
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
@@ -7,6 +7,7 @@
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
+#   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
@@ -105,6 +106,14 @@ lab-sdlb: setup
 bench-pog: setup
 	$(CARGO) build --release --locked --package equipoise-lab-pog
 	target/release/equipoise-lab-pog $(LAB_FLAGS)
+
+# The Katran-style program is compiled as ours is; `ip` and `chrt` make and arrange the namespaces.
+.PHONY: bench-packet
+bench-packet: setup
+	@$(call install_missing,iproute2:/sbin/ip util-linux:/usr/bin/chrt)
+	$(CARGO) build --release --locked --package equipoise-lab-packet
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" target/release/equipoise-lab-packet $(LAB_FLAGS)
 
 # Random programs, and steps of one long one. Loom's build has a folder of its own: its flag changes every crate.
 POG_CASES ?= 3000

@@ -1,0 +1,102 @@
+//! Times programs under test side by side.
+
+use anyhow::{Result, ensure};
+use equipoise_lab_runner::measure::median;
+
+use crate::contender::Contender;
+use crate::driver::{Driver, FORWARDED, Order};
+use crate::traffic::{LINK_BYTES, Traffic};
+
+/// Flows that are looked at one by one before anything is timed.
+const FLOWS_CHECKED: u32 = 64;
+
+/// Nanoseconds a packet of each repetition, net of the program that does nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) nothing: Vec<f64>,
+    /// By contender.
+    pub(crate) net: Vec<Vec<f64>>,
+    /// Part of the packets whose flow was told of as new, by contender.
+    pub(crate) new_flows: Vec<f64>,
+}
+
+impl Times {
+    pub(crate) fn median(&self, contender: usize) -> f64 {
+        median(&self.net[contender])
+    }
+}
+
+/// Looks at what a contender makes of single packets: each to a backend, always to the same one, with the packet that
+/// came inside.
+pub(crate) fn check(
+    driver: &mut Driver,
+    contender: &dyn Contender,
+    traffic: &Traffic,
+) -> Result<()> {
+    let name = contender.name();
+    for flow in (0..FLOWS_CHECKED).map(|at| at * (traffic.flows / FLOWS_CHECKED)) {
+        let (verdict, frame) = driver.run_one(contender.program(), flow)?;
+        let why = contender.complaints();
+        let forwarded = FORWARDED.contains(&verdict);
+        ensure!(forwarded, "{name} gives flow {flow} the verdict {verdict}: {why}");
+        let (_, again) = driver.run_one(contender.program(), flow)?;
+        ensure!(frame == again, "{name} sends flow {flow} to two backends");
+        let came = traffic.frame(flow);
+        let grown = contender.grows_by();
+        ensure!(frame.len() == came.len() + grown, "{name} sends {} bytes", frame.len());
+        if contender.keeps_packet() {
+            let inside = &frame[LINK_BYTES + grown..];
+            ensure!(inside == &came[LINK_BYTES..], "{name} changes the packet of flow {flow}");
+        }
+    }
+    Ok(())
+}
+
+/// What to time.
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) repetitions: usize,
+    pub(crate) packets: u32,
+}
+
+/// Times all contenders, whose flows are known to them: in each repetition the one after the other, on the same
+/// packets, after half as many untimed ones; each repetition begins with another one.
+pub(crate) fn time(
+    driver: &mut Driver,
+    contenders: &mut [&mut dyn Contender],
+    plan: &Plan,
+) -> Result<Times> {
+    let count = contenders.len();
+    let mut gross = vec![Vec::with_capacity(plan.repetitions); count];
+    let mut new_flows = vec![0.0; count];
+    let mut nothing = Vec::with_capacity(plan.repetitions);
+    for repetition in 0..plan.repetitions {
+        let warm_up = Order::Random { seed: plan.seed ^ (repetition as u64) << 32 };
+        let order = Order::Random { seed: plan.seed ^ (repetition as u64) << 32 ^ 1 << 63 };
+        for turn in 0..=count {
+            let at = (repetition + turn) % (count + 1);
+            let Some(contender) = contenders.get_mut(at) else {
+                driver.run(None, warm_up, plan.packets / 2)?;
+                nothing.push(driver.run(None, order, plan.packets)?);
+                continue;
+            };
+            driver.run(Some(contender.program()), warm_up, plan.packets / 2)?;
+            contender.keep_up()?;
+            let before = contender.counters()?;
+            gross[at].push(driver.run(Some(contender.program()), order, plan.packets)?);
+            contender.keep_up()?;
+            let after = contender.counters()?;
+            let (name, forwarded) = (contender.name(), after.forwarded - before.forwarded);
+            ensure!(
+                forwarded == u64::from(plan.packets),
+                "{name} forwarded {forwarded} of {} packets: {}",
+                plan.packets,
+                contender.complaints()
+            );
+            let new = (after.new_flows - before.new_flows) as f64;
+            new_flows[at] += new / f64::from(plan.packets) / plan.repetitions as f64;
+        }
+    }
+    let net = |of: Vec<f64>| of.iter().zip(&nothing).map(|(gross, base)| gross - base).collect();
+    Ok(Times { net: gross.into_iter().map(net).collect(), nothing, new_flows })
+}

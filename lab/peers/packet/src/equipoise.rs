@@ -1,0 +1,121 @@
+//! Our program with its tables.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context, Result};
+use equipoise_packet::abi::{Forward, How};
+use equipoise_packet::{Capacity, CpuMemory, Entry, Limits, Program, Reason, TablesPublisher};
+
+use libbpf_rs::MapCore;
+
+use crate::contender::{Contender, Counters};
+use crate::kernel_memory::map_bytes;
+use crate::tables::{self, Plan};
+use crate::traffic::Traffic;
+
+/// The program, loaded, with tables published.
+pub(crate) struct Equipoise {
+    name: &'static str,
+    program: Program,
+    plan: Plan,
+    traffic: Traffic,
+    logged: u64,
+    _publisher: TablesPublisher,
+}
+
+/// Room for what the traffic needs, on one CPU that forwards.
+pub(crate) fn capacity(traffic: &Traffic, plan: &Plan, cpus: u32) -> Capacity {
+    let pins = if plan.pinned { traffic.flows } else { Capacity::default().pins };
+    Capacity {
+        flows: traffic.flows,
+        pins,
+        services: traffic.vips.max(8),
+        rings: 2 * traffic.vips.max(8),
+        cpus,
+        ..Capacity::default()
+    }
+}
+
+impl Equipoise {
+    pub(crate) fn load(
+        name: &'static str,
+        traffic: &Traffic,
+        plan: Plan,
+        cpus: u32,
+    ) -> Result<Equipoise> {
+        let capacity = capacity(traffic, &plan, cpus);
+        let limits = Limits::new(&capacity);
+        let program = Program::load(&limits)?;
+        let publisher = tables::publish(program.memory(), &limits, &capacity, traffic, &plan)?;
+        Ok(Equipoise { name, program, plan, traffic: *traffic, logged: 0, _publisher: publisher })
+    }
+}
+
+impl Contender for Equipoise {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn program(&self) -> BorrowedFd<'_> {
+        self.program.entry_fd(Entry::Balance)
+    }
+
+    fn keep_up(&mut self) -> Result<()> {
+        for cpu in &self.program.memory().cpus {
+            self.logged += cpu.drain(|_| {}) as u64;
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Result<Counters> {
+        let memory = self.program.memory();
+        let mut counters = Counters { new_flows: self.logged, ..Counters::default() };
+        for service in 0..self.traffic.vips as usize {
+            for cpu in &memory.cpus {
+                counters.forwarded += cpu.service(service)[0];
+                counters.recorded += cpu.hows(service)[How::Pin as usize].load(Relaxed);
+            }
+        }
+        for backend in 0..usize::from(self.plan.backends) {
+            let packets: u64 = memory.cpus.iter().map(|cpu| cpu.backend(backend)[0]).sum();
+            counters.backends += usize::from(packets > 0);
+        }
+        Ok(counters)
+    }
+
+    fn complaints(&self) -> String {
+        let memory = self.program.memory();
+        let rows: Vec<_> = (0..self.traffic.vips as usize).map(Some).chain([None]).collect();
+        let of_cpu = |cpu: &CpuMemory, reason: Reason| -> u64 {
+            rows.iter().map(|row| cpu.reasons(*row)[reason as usize].load(Relaxed)).sum()
+        };
+        let packets = |reason| memory.cpus.iter().map(|cpu| of_cpu(cpu, reason)).sum::<u64>();
+        let counted = Reason::ALL.iter().map(|reason| (reason.name(), packets(*reason)));
+        let counted = counted.filter(|(_, packets)| *packets > 0);
+        counted.map(|(name, packets)| format!("{name} {packets}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn grows_by(&self) -> usize {
+        match self.plan.forward {
+            Forward::Tunnel => self.traffic.family.header_bytes(),
+            Forward::Gue => self.traffic.family.header_bytes() + 8,
+            Forward::Nat | Forward::DirectRouting => 0,
+        }
+    }
+
+    fn keeps_packet(&self) -> bool {
+        self.plan.forward != Forward::Nat
+    }
+
+    fn maps(&self) -> Result<Vec<(String, u64)>> {
+        let object = self.program.object();
+        object
+            .maps()
+            .map(|map| {
+                let name = map.name().to_str().context("names of maps are text")?.to_string();
+                Ok((name, map_bytes(map.as_fd())?))
+            })
+            .collect()
+    }
+}

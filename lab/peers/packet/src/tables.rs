@@ -1,0 +1,216 @@
+//! The tables of our program, written by hand: VIPs in front of one pool, without the control side, so that a
+//! scenario is exactly what it says.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use equipoise_packet::abi::{
+    BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REVERSE, Directory,
+    FlowKey, Forward, Pick, Plain, Service, Vip, vip_kind,
+};
+use equipoise_packet::{
+    Capacity, Digest, DigestHash, Limits, Memory, PinController, PogCell, TablesPublisher, pin_form,
+};
+use equipoise_pog::{PogBuilder, Seed};
+
+use crate::katran_style::mac;
+use crate::ring::ring;
+use crate::traffic::{BALANCER_MAC, PORT, PROTOCOL, Traffic};
+
+/// The secret of flow digests.
+const SEED: Seed = Seed { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 };
+const VIP_SEED: u32 = 0x7f4a_7c15;
+/// Of the outer path: larger than any frame here.
+const MTU: u16 = 1500;
+const GRACE: Duration = Duration::from_millis(10);
+/// Nothing is recorded in pending here.
+const PENDING_MARK: u32 = 1 << 14;
+
+/// What the tables say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) forward: Forward,
+    pub(crate) backends: u16,
+    /// Every flow is in the POG, on another backend than the ring's answer would be.
+    pub(crate) pinned: bool,
+    /// Interface that packets to backends leave by.
+    pub(crate) ifindex: u32,
+}
+
+/// Sets `memory` up and publishes the tables.
+pub(crate) fn publish(
+    memory: &Memory,
+    limits: &Limits,
+    capacity: &Capacity,
+    traffic: &Traffic,
+    plan: &Plan,
+) -> Result<TablesPublisher> {
+    let mut words = Words { words: vec![0; limits.directory_bytes() / 8], limits };
+    words.write(traffic, plan);
+    let pins = pins(traffic, plan)?;
+    let sizes = limits.shared_sizes(capacity);
+    memory.state.interval().store(0x9e37_79b9_7f4a_7c15, std::sync::atomic::Ordering::Relaxed);
+    memory.state.pending_mark().store(PENDING_MARK, std::sync::atomic::Ordering::Relaxed);
+    let region = memory.tables.clone();
+    let mut publisher = TablesPublisher::create(region, sizes, GRACE, pins.pog(), None)?;
+    publisher.publish_with(pins.pog(), None, &words.words)?;
+    Ok(publisher)
+}
+
+/// The digest of a flow, by its VIP's service.
+fn digest(traffic: &Traffic, flow: u32) -> Digest {
+    let (.., vip) = traffic.flow(flow);
+    traffic.key(flow).digest(SEED, salt(vip))
+}
+
+fn salt(vip: u32) -> u64 {
+    u64::from(vip).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+fn pins(traffic: &Traffic, plan: &Plan) -> Result<PinController> {
+    let flows = if plan.pinned { traffic.flows } else { 0 };
+    let slot = |flow: u32| (flow % u32::from(plan.backends)) as PogCell;
+    let entries = (0..flows).map(|flow| (digest(traffic, flow), slot(flow)));
+    let builder = PogBuilder::<PogCell>::new()
+        .fingerprint(pin_form())
+        .hash::<DigestHash>()
+        .keys_max(flows as usize)
+        .random_seed(SEED.k0);
+    builder.build(entries).context("building the pins")
+}
+
+/// The directory, as words.
+struct Words<'a> {
+    words: Vec<u64>,
+    limits: &'a Limits,
+}
+
+impl Words<'_> {
+    fn write(&mut self, traffic: &Traffic, plan: &Plan) {
+        let limits = *self.limits;
+        self.put(limits.directory_offset, 0, directory(&limits, plan));
+        let ring = ring(plan.backends, limits.ring_entries as usize);
+        for vip in 0..traffic.vips {
+            self.put_vip(traffic, vip);
+            self.put(limits.services_offset, vip as usize, service(vip, ring.len(), plan));
+            let start = self.index(limits.rings_offset) * 8 + vip as usize * ring.len() * 2;
+            for (position, slot) in ring.iter().enumerate() {
+                let at = start + position * 2;
+                self.words[at / 8] |= u64::from(*slot) << (at % 8 * 8);
+            }
+        }
+        for number in 0..plan.backends {
+            let backend = backend(traffic, number, plan);
+            self.put(limits.backends_offset, usize::from(number), backend);
+        }
+    }
+
+    fn put_vip(&mut self, traffic: &Traffic, number: u32) {
+        let (address, family) = octets(traffic.family.vip(number));
+        let port = PORT.to_be_bytes();
+        let exact = vip_kind::EXACT;
+        let whole = [([0; 2], 0, vip_kind::ADDRESS), (port, PROTOCOL, exact)];
+        for (port, protocol, kind) in whole {
+            let vip = Vip { address, port, protocol, family, kind, ..Vip::default() };
+            let vip = Vip { service: number as u16, ..vip };
+            let mask = self.limits.vips_max - 1;
+            let offset = self.limits.vips_offset;
+            let mut index = vip_hash(&address, port, protocol) & mask;
+            while self.words[self.index(offset) + index as usize * 4..][..4] != [0; 4] {
+                index = (index + 1) & mask;
+            }
+            self.put(offset, index as usize, vip);
+        }
+    }
+
+    /// Index of the first word of a table, by its offset in a copy.
+    fn index(&self, offset: u32) -> usize {
+        (offset - self.limits.directory_offset) as usize / 8
+    }
+
+    /// Entry `position` of the table at `offset`.
+    fn put<T: Plain>(&mut self, offset: u32, position: usize, entry: T) {
+        let words = size_of::<T>() / 8;
+        let start = self.index(offset) + position * words;
+        let place = &mut self.words[start..start + words];
+        // SAFETY: the slice has the size of T, which is nothing but its bytes; alignment is not asked for.
+        unsafe { place.as_mut_ptr().cast::<T>().write_unaligned(entry) };
+    }
+}
+
+fn octets(address: IpAddr) -> ([u8; 16], u8) {
+    let mut bytes = [0; 16];
+    match address {
+        IpAddr::V4(address) => {
+            bytes[..4].copy_from_slice(&address.octets());
+            (bytes, 4)
+        }
+        IpAddr::V6(address) => (address.octets(), 6),
+    }
+}
+
+/// As in bpf/include/vip.h.
+fn vip_hash(address: &[u8; 16], port: [u8; 2], protocol: u8) -> u32 {
+    let words = address.as_chunks::<4>().0.iter();
+    let of_address = words
+        .fold(VIP_SEED, |hash, word| (hash ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b1));
+    let last = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
+    let hash = (of_address ^ last).wrapping_mul(0x85eb_ca6b);
+    hash ^ hash >> 15
+}
+
+fn directory(limits: &Limits, plan: &Plan) -> Directory {
+    let reverse = if plan.forward == Forward::Nat { DIRECTORY_REVERSE } else { 0 };
+    let mut tunnel_source6 = [0; 16];
+    tunnel_source6[0] = 1;
+    Directory {
+        digest_k0: SEED.k0,
+        digest_k1: SEED.k1,
+        vip_seed: VIP_SEED,
+        vip_mask: limits.vips_max - 1,
+        reverse_mask: limits.reverse_max - 1,
+        flags: reverse,
+        tunnel_source4: [172, 16, 0, 0],
+        tunnel_source4_mask: [0, 0, 255, 255],
+        tunnel_source6,
+        gue_port: 6080u16.to_be_bytes(),
+        echo_per_second: 100,
+        too_big_per_second: 100,
+        services: limits.services_max,
+        ..Directory::default()
+    }
+}
+
+fn service(vip: u32, ring_len: usize, plan: &Plan) -> Service {
+    Service {
+        salt: salt(vip),
+        slots: u32::from(plan.backends),
+        ring: vip,
+        ring_len: ring_len as u32,
+        ring_next: vip,
+        ring_next_len: ring_len as u32,
+        number: vip as u16,
+        forward: plan.forward as u8,
+        key: FlowKey::FiveTuple as u8,
+        pick: Pick::Ring as u8,
+        ..Service::default()
+    }
+}
+
+fn backend(traffic: &Traffic, number: u16, plan: &Plan) -> Backend {
+    let (address, family) = octets(traffic.family.backend(usize::from(number)));
+    Backend {
+        address,
+        port: 8443u16.to_be_bytes(),
+        family,
+        flags: BACKEND_LIVE | BACKEND_REACHABLE | BACKEND_ELIGIBLE,
+        ifindex: plan.ifindex,
+        destination_mac: mac(number),
+        source_mac: BALANCER_MAC,
+        mtu: MTU,
+        number,
+        weight: 100,
+        ..Backend::default()
+    }
+}
