@@ -2,6 +2,8 @@
 //!
 //! In network namespaces, so as root; without it the tests say why they do nothing.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
