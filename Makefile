@@ -19,7 +19,14 @@ CARGO ?= cargo
 #   gcc              links what rustc compiles, and compiles the few C files of crates
 #   libc6-dev        the C library's headers and start files, which linking needs
 #   ca-certificates  cargo fetches crates over TLS
-PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt
+#   protobuf-compiler, libprotobuf-dev  the etcd client is generated from its .proto files when it is built
+PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt \
+  protobuf-compiler:/usr/bin/protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto
+
+# Only for the tests.
+#   etcd-server      the store's tests run against real members. Debian starts it as a service when it is
+#                    installed; `make test` stops it if it was us who installed it
+TEST_PACKAGES := etcd-server:/usr/bin/etcd
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
@@ -64,8 +71,14 @@ lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+.PHONY: test-setup
+test-setup: setup
+	@[[ -e /usr/bin/etcd ]] || { \
+	  $(call install_missing,$(TEST_PACKAGES)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
+
 .PHONY: test
-test: lint
+test: lint test-setup
 	$(CARGO) test --workspace --locked
 
 .PHONY: bench-session

@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-api", &["equipoise-core"]),
     ("equipoise-session", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
+    ("equipoise-store", &["equipoise-core"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
