@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-session", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
     ("equipoise-store", &["equipoise-core"]),
+    ("equipoise-monitor", &["equipoise-core"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
