@@ -10,7 +10,6 @@ use crate::{LeaseId, Outcome, StoreError};
 /// # Source
 /// grpc.io, "Status codes and their use in gRPC".
 mod code {
-    pub(super) const UNKNOWN: i32 = 2;
     pub(super) const INVALID_ARGUMENT: i32 = 3;
     pub(super) const NOT_FOUND: i32 = 5;
     pub(super) const PERMISSION_DENIED: i32 = 7;
@@ -52,9 +51,7 @@ pub(super) fn judge(error: Error, lease: Option<LeaseId>) -> (Verdict, Error) {
                     return give_up(error, |_| StoreError::Full { limit });
                 }
                 code::INVALID_ARGUMENT => return give_up(error, StoreError::Other),
-                code::UNKNOWN if message.contains("certificate") => {
-                    return give_up(error, StoreError::Denied);
-                }
+                _ if is_refused_by_tls(status) => return give_up(error, StoreError::Denied),
                 _ => Verdict::TryAgain(outcome(&error)),
             }
         }
@@ -73,28 +70,33 @@ fn give_up(error: Error, to: impl FnOnce(crate::Cause) -> StoreError) -> (Verdic
     (Verdict::GiveUp(to(Box::new(error))), Error::Internal(text))
 }
 
+/// The texts of an error and all its causes. hyper's, tonic's and rustls' types are not public through the
+/// client, so their texts are all there is.
+fn texts<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = String> + 'a {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string)
+}
+
+/// Whether a certificate was not accepted, ours or theirs.
+fn is_refused_by_tls(status: &(dyn std::error::Error + 'static)) -> bool {
+    texts(status).any(|text| text.contains("peer certificate") || text.contains("fatal alert"))
+}
+
 /// Whether a write that failed so may have been done.
 ///
 /// It was not if no connection came about, or if the member had no leader to give it to; everything else may
 /// have reached the leader.
 fn outcome(error: &Error) -> Outcome {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
+    let cause: &(dyn std::error::Error + 'static) = match error {
         Error::GRpcStatus(status) if status.message() == "etcdserver: no leader" => {
             return Outcome::NotDone;
         }
-        Error::GRpcStatus(status) => Some(status),
-        Error::TransportError(error) => Some(error),
-        _ => None,
+        Error::GRpcStatus(status) => status,
+        Error::TransportError(error) => error,
+        _ => return Outcome::Unknown,
     };
-    while let Some(error) = cause {
-        // hyper's and tonic's types for this are not public; their text is all there is.
-        let text = error.to_string();
-        if text == "tcp connect error" || text.starts_with("Connection refused") {
-            return Outcome::NotDone;
-        }
-        cause = error.source();
-    }
-    Outcome::Unknown
+    let no_connection =
+        |text: String| text == "tcp connect error" || text.starts_with("Connection refused");
+    if texts(cause).any(no_connection) { Outcome::NotDone } else { Outcome::Unknown }
 }
 
 /// What a request that was tried until the end of its time fails with.

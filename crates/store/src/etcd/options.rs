@@ -58,6 +58,11 @@ pub enum ConnectError {
         /// What would be right.
         accepted: &'static str,
     },
+    /// The authority's file is something else.
+    #[error(
+        "the etcd authority has no certificate in it: it must be PEM, with -----BEGIN CERTIFICATE-----"
+    )]
+    NoAuthority,
     /// The folder is no folder of keys.
     #[error("the etcd namespace is not accepted")]
     Namespace(#[from] KeyError),
@@ -93,6 +98,10 @@ impl EtcdOptions {
     pub(super) fn check(&self) -> Result<Prefix, ConnectError> {
         if self.endpoints.is_empty() {
             return Err(ConnectError::NoEndpoint);
+        }
+        let is_pem = |tls: &EtcdTls| tls.authority_pem.contains("-----BEGIN CERTIFICATE-----");
+        if !self.tls.as_ref().is_none_or(is_pem) {
+            return Err(ConnectError::NoAuthority);
         }
         for endpoint in &self.endpoints {
             let (scheme, rest) = endpoint.split_once("://").unwrap_or_default();
@@ -166,7 +175,18 @@ mod tests {
 
     fn tls() -> EtcdTls {
         let identity_pem = Some(("certificate".to_string(), "secret key".to_string()));
-        EtcdTls { authority_pem: String::new(), identity_pem, server_name: None }
+        EtcdTls {
+            authority_pem: "-----BEGIN CERTIFICATE-----".to_string(),
+            identity_pem,
+            server_name: None,
+        }
+    }
+
+    #[test]
+    fn an_authority_without_a_certificate_is_refused() {
+        let mut options = EtcdOptions::new(["https://a:2379"]);
+        options.tls = Some(EtcdTls { authority_pem: "path/to/ca.pem".to_string(), ..tls() });
+        assert!(matches!(options.check(), Err(ConnectError::NoAuthority)));
     }
 
     #[test]

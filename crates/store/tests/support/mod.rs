@@ -8,7 +8,7 @@ pub(crate) mod process;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use equipoise_store::Key;
+use equipoise_store::{Key, Prefix, Watch, WatchEvent};
 
 /// A folder of a test's own, gone when it is.
 #[derive(Debug)]
@@ -41,4 +41,14 @@ impl Drop for Scratch {
 
 pub(crate) fn key(text: &str) -> Key {
     Key::new(text).expect("a test's key")
+}
+
+pub(crate) fn folder(text: &str) -> Prefix {
+    Prefix::of(text).expect("a test's folder")
+}
+
+/// The next event, or the test fails.
+pub(crate) async fn next(watch: &mut Watch) -> WatchEvent {
+    let event = tokio::time::timeout(etcd::PATIENCE, watch.next()).await;
+    event.expect("an event comes").expect("the watch lives")
 }
