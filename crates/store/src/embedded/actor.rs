@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::file::Ledger;
+use super::file::{Ledger, Lock};
 use super::state::{Staged, State};
 use crate::error::Outcome;
 use crate::{Committed, Lease, LeaseId, Revision, StoreError, Transaction};
@@ -46,7 +46,7 @@ pub(super) struct Actor {
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) leases: Leases,
     /// Held until the file is closed.
-    pub(super) _lock: Option<std::fs::File>,
+    pub(super) _lock: Option<Lock>,
 }
 
 /// Leases live in memory: they end with the process, as those who keep them alive do.

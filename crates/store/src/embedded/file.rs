@@ -88,15 +88,26 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenE
 
 /// Takes the lock beside the file, for as long as the answer lives. redb's own lock comes too late: it is
 /// taken when the file is opened for writing, after we have looked at it.
-pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
+pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let lock = beside(path, ".lock");
     let mut options = File::options();
     let opened = options.create(true).truncate(false).write(true).open(&lock);
     let file = opened.map_err(io_error("open", &lock))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(fs::TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_path_buf())),
         Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &lock)(source)),
+    }
+}
+
+/// Unlocks when it goes. Closing the file is not enough: a child process that is between fork and exec at that
+/// moment still has it, and with it the lock.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -318,5 +329,24 @@ fn io_kind(error: &DatabaseError) -> Option<io::ErrorKind> {
     match error {
         DatabaseError::Storage(redb::StorageError::Io(error)) => Some(error.kind()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_still_has_the_lock_file_does_not_keep_the_lock() {
+        let path = std::env::temp_dir().join(format!("equipoise-lock-{}", std::process::id()));
+        let first = lock(&path).unwrap();
+        assert!(matches!(lock(&path), Err(OpenError::InUse(_))));
+        // What a fork does to it.
+        let child = first.0.try_clone().unwrap();
+        drop(first);
+        let second = lock(&path);
+        drop(child);
+        fs::remove_file(beside(&path, ".lock")).unwrap();
+        assert!(second.is_ok(), "{second:?}");
     }
 }

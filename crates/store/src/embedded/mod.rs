@@ -14,7 +14,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::actor::{Actor, Leases, Request};
 pub use self::file::OpenError;
-use self::file::{Content, Ledger, Medium};
+use self::file::{Content, Ledger, Lock, Medium};
 use self::state::{Limits, State};
 use crate::watch::WatchSource;
 use crate::{
@@ -97,7 +96,7 @@ impl Embedded {
         limits: Limits,
         content: Content,
         ledger: Ledger,
-        lock: Option<File>,
+        lock: Option<Lock>,
     ) -> Embedded {
         let ended = content.entries.iter().filter_map(|entry| entry.lease).collect();
         let state = State::new(limits, content.stamp, content.entries);
@@ -138,7 +137,7 @@ impl Embedded {
     }
 }
 
-fn open_file(path: &Path) -> Result<(File, Content, Ledger), OpenError> {
+fn open_file(path: &Path) -> Result<(Lock, Content, Ledger), OpenError> {
     let lock = file::lock(path)?;
     let is_there = path.try_exists().map_err(|source| OpenError::Io {
         doing: "look for",
