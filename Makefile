@@ -25,15 +25,22 @@ CARGO ?= cargo
 #   ca-certificates  cargo fetches crates over TLS
 #   clang            compiles the packet programs for BPF (14 or newer)
 #   linux-libc-dev   the headers of the kernel that these include
+#   protobuf-compiler, libprotobuf-dev  the etcd client is generated from its .proto files when it is built
 #   make, pkg-config, libelf-dev, zlib1g-dev    libbpf, which loads them, is built from source with its crate
 PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt \
   clang:/usr/bin/clang linux-libc-dev:/usr/include/linux/bpf.h make:/usr/bin/make pkg-config:/usr/bin/pkg-config \
-  libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
+  libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h \
+  protobuf-compiler:/usr/bin/protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto
 
 # For tests in network namespaces, which need root, and for the packet level's demo.
 #   iproute2         interfaces, addresses and routes of the namespaces
 #   curl, iperf3     real clients
 NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3
+
+# Only for the tests.
+#   etcd-server      the store's tests run against real members. Debian starts it as a service when it is
+#                    installed; `make test` stops it if it was us who installed it
+TEST_PACKAGES := etcd-server:/usr/bin/etcd
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
@@ -84,8 +91,14 @@ lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+.PHONY: test-setup
+test-setup: setup
+	@[[ -e /usr/bin/etcd ]] || { \
+	  $(call install_missing,$(TEST_PACKAGES)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
+
 .PHONY: test
-test: lint
+test: lint test-setup
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
 

@@ -22,6 +22,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-session", &["equipoise-core", "equipoise-health"]),
     ("equipoise-health", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
+    ("equipoise-store", &["equipoise-core"]),
+    ("equipoise-monitor", &["equipoise-core"]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),

@@ -10,7 +10,8 @@ use equipoise_packet::abi::{
     FlowKey, Forward, Pick, Plain, Service, Vip, vip_kind,
 };
 use equipoise_packet::{
-    Capacity, Digest, DigestHash, Limits, Memory, PinController, PogCell, TablesPublisher, pin_form,
+    Capacity, Digest, DigestHash, Limits, Memory, PinController, PogCell, TablesPublisher,
+    address_hash, pin_form,
 };
 use equipoise_pog::{PogBuilder, Seed};
 
@@ -116,7 +117,7 @@ impl Words<'_> {
             let vip = Vip { service: number as u16, ..vip };
             let mask = self.limits.vips_max - 1;
             let offset = self.limits.vips_offset;
-            let mut index = vip_hash(&address, port, protocol) & mask;
+            let mut index = address_hash(VIP_SEED, &address, port, protocol) & mask;
             while self.words[self.index(offset) + index as usize * 4..][..4] != [0; 4] {
                 index = (index + 1) & mask;
             }
@@ -148,16 +149,6 @@ fn octets(address: IpAddr) -> ([u8; 16], u8) {
         }
         IpAddr::V6(address) => (address.octets(), 6),
     }
-}
-
-/// As in bpf/include/vip.h.
-fn vip_hash(address: &[u8; 16], port: [u8; 2], protocol: u8) -> u32 {
-    let words = address.as_chunks::<4>().0.iter();
-    let of_address = words
-        .fold(VIP_SEED, |hash, word| (hash ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b1));
-    let last = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
-    let hash = (of_address ^ last).wrapping_mul(0x85eb_ca6b);
-    hash ^ hash >> 15
 }
 
 fn directory(limits: &Limits, plan: &Plan) -> Directory {

@@ -1,0 +1,265 @@
+//! From two readings to per cents. Pure.
+
+use std::time::Duration;
+
+use crate::parse::{CpuTicks, Memory, Pressure};
+
+/// One interface, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceReading {
+    /// Its name.
+    pub name: String,
+    /// Bytes received since it came up.
+    pub received_bytes: u64,
+    /// Bytes sent since it came up.
+    pub sent_bytes: u64,
+    /// What the link can carry each way; `None` if nobody says.
+    pub link_bits_per_second: Option<u64>,
+}
+
+/// The group that this process is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GroupReading {
+    /// Processor time used since the group was made, in microseconds.
+    pub cpu_used_us: Option<u64>,
+    /// How many processors' time it may use, where less than all.
+    pub cpu_quota_processors: Option<f64>,
+    /// Memory used that cannot be dropped, as a share of the tightest limit, 0 to 100 and above.
+    pub memory_used_percent: Option<f64>,
+}
+
+/// Everything that was read at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Monotonic time of it.
+    pub at: Duration,
+    /// Of the machine.
+    pub cpu: Option<CpuTicks>,
+    /// Of the machine.
+    pub memory: Option<Memory>,
+    /// Of this process's group.
+    pub group: GroupReading,
+    /// Those that count.
+    pub interfaces: Vec<InterfaceReading>,
+    /// Of the processors.
+    pub cpu_pressure: Option<Pressure>,
+    /// Of memory.
+    pub memory_pressure: Option<Pressure>,
+    /// Of disks.
+    pub io_pressure: Option<Pressure>,
+}
+
+/// An interface's rates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InterfaceRate {
+    /// Its name.
+    pub name: String,
+    /// Bits received a second.
+    pub received_bits_per_second: f64,
+    /// Bits sent a second.
+    pub sent_bits_per_second: f64,
+    /// The busier direction against the link's speed; `None` if that is not known.
+    pub used_percent: Option<f64>,
+}
+
+/// What this machine was doing between two readings. Per cents are 0 to 100; `None` is no signal, never a guess.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Utilisation {
+    /// Processor time of what may be used: the greater of the machine's and, where there is a quota, the group's.
+    pub cpu_percent: Option<f64>,
+    /// Of the machine alone.
+    pub cpu_machine_percent: Option<f64>,
+    /// Of the group's quota alone.
+    pub cpu_group_percent: Option<f64>,
+    /// Memory of what may be used: the greater of the machine's and, where there is a limit, the group's.
+    pub memory_percent: Option<f64>,
+    /// The interface nearest to its link's speed.
+    pub net_percent: Option<f64>,
+    /// Each interface that counts.
+    pub interfaces: Vec<InterfaceRate>,
+    /// Per cent of the last 10 s in which some task waited for a processor.
+    pub cpu_pressure_percent: Option<f64>,
+    /// The same for memory.
+    pub memory_pressure_percent: Option<f64>,
+    /// The same for disks.
+    pub io_pressure_percent: Option<f64>,
+}
+
+/// What happened between `before` and `now`. Memory and pressure are those of `now`.
+///
+/// A counter that went back (an interface made anew, a group moved) gives no signal this once.
+pub fn between(before: &Reading, now: &Reading) -> Utilisation {
+    let elapsed = now.at.checked_sub(before.at).filter(|elapsed| !elapsed.is_zero());
+    let cpu_machine_percent = machine_cpu_percent(before.cpu, now.cpu);
+    let cpu_group_percent =
+        elapsed.and_then(|elapsed| group_cpu_percent(&before.group, &now.group, elapsed));
+    let memory_machine_percent = now.memory.filter(|memory| memory.total_bytes > 0).map(|memory| {
+        share_percent(
+            (memory.total_bytes - memory.available_bytes) as f64,
+            memory.total_bytes as f64,
+        )
+    });
+    let memory_group_percent = now.group.memory_used_percent.map(|used| used.clamp(0.0, 100.0));
+    let interfaces = elapsed.map_or_else(Vec::new, |elapsed| rates(before, now, elapsed));
+    Utilisation {
+        cpu_percent: greater(cpu_machine_percent, cpu_group_percent),
+        cpu_machine_percent,
+        cpu_group_percent,
+        memory_percent: greater(memory_machine_percent, memory_group_percent),
+        net_percent: interfaces.iter().map(|interface| interface.used_percent).fold(None, greater),
+        interfaces,
+        cpu_pressure_percent: now.cpu_pressure.map(|pressure| pressure.some_percent_10s),
+        memory_pressure_percent: now.memory_pressure.map(|pressure| pressure.some_percent_10s),
+        io_pressure_percent: now.io_pressure.map(|pressure| pressure.some_percent_10s),
+    }
+}
+
+fn share_percent(part: f64, whole: f64) -> f64 {
+    (part / whole * 100.0).clamp(0.0, 100.0)
+}
+
+fn greater(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.max(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn machine_cpu_percent(before: Option<CpuTicks>, now: Option<CpuTicks>) -> Option<f64> {
+    let (before, now) = (before?, now?);
+    // Idle time may step back a little when processors go offline.
+    let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;
+    let busy = now.busy.checked_sub(before.busy)?;
+    Some(share_percent(busy as f64, total as f64))
+}
+
+fn group_cpu_percent(before: &GroupReading, now: &GroupReading, elapsed: Duration) -> Option<f64> {
+    let used_us = now.cpu_used_us?.checked_sub(before.cpu_used_us?)?;
+    let may_use_us = now.cpu_quota_processors? * elapsed.as_micros() as f64;
+    (may_use_us > 0.0).then(|| share_percent(used_us as f64, may_use_us))
+}
+
+fn rates(before: &Reading, now: &Reading, elapsed: Duration) -> Vec<InterfaceRate> {
+    let of = |interface: &InterfaceReading| {
+        let old = before.interfaces.iter().find(|old| old.name == interface.name)?;
+        let rate = |now: u64, before: u64| {
+            Some(now.checked_sub(before)? as f64 * 8.0 / elapsed.as_secs_f64())
+        };
+        let received = rate(interface.received_bytes, old.received_bytes)?;
+        let sent = rate(interface.sent_bytes, old.sent_bytes)?;
+        let link = interface.link_bits_per_second.filter(|speed| *speed > 0);
+        Some(InterfaceRate {
+            name: interface.name.clone(),
+            received_bits_per_second: received,
+            sent_bits_per_second: sent,
+            used_percent: link.map(|speed| share_percent(received.max(sent), speed as f64)),
+        })
+    };
+    now.interfaces.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Reading {
+        Reading { at: Duration::from_secs(seconds), ..Reading::default() }
+    }
+
+    fn cpu(busy: u64, total: u64) -> Option<CpuTicks> {
+        Some(CpuTicks { busy, total, processors: 2 })
+    }
+
+    fn interface(received: u64, sent: u64, link: Option<u64>) -> InterfaceReading {
+        InterfaceReading {
+            name: "eth0".to_string(),
+            received_bytes: received,
+            sent_bytes: sent,
+            link_bits_per_second: link,
+        }
+    }
+
+    #[test]
+    fn the_machines_processors_are_busy_by_the_ticks_between() {
+        let (mut before, mut now) = (at(0), at(1));
+        (before.cpu, now.cpu) = (cpu(100, 1000), cpu(150, 1200));
+        assert_eq!(between(&before, &now).cpu_percent, Some(25.0));
+    }
+
+    #[test]
+    fn a_quota_counts_where_it_is_nearer_to_its_end() {
+        let (mut before, mut now) = (at(0), at(2));
+        (before.cpu, now.cpu) = (cpu(0, 0), cpu(100, 1000));
+        before.group.cpu_used_us = Some(1_000_000);
+        now.group = GroupReading {
+            cpu_used_us: Some(1_500_000),
+            cpu_quota_processors: Some(0.5),
+            memory_used_percent: None,
+        };
+        let used = between(&before, &now);
+        assert_eq!((used.cpu_machine_percent, used.cpu_group_percent), (Some(10.0), Some(50.0)));
+        assert_eq!(used.cpu_percent, Some(50.0));
+        // Neighbours may take the machine while the quota is hardly used.
+        now.cpu = cpu(900, 1000);
+        assert_eq!(between(&before, &now).cpu_percent, Some(90.0));
+        // Usage without a quota says nothing that the machine's does not.
+        now.group.cpu_quota_processors = None;
+        assert_eq!(between(&before, &now).cpu_group_percent, None);
+    }
+
+    #[test]
+    fn memory_is_the_nearer_limit() {
+        let mut now = at(1);
+        now.memory = Some(Memory { total_bytes: 1000, available_bytes: 750 });
+        assert_eq!(between(&at(0), &now).memory_percent, Some(25.0));
+        now.group.memory_used_percent = Some(130.0);
+        assert_eq!(between(&at(0), &now).memory_percent, Some(100.0));
+        now.memory = Some(Memory { total_bytes: 0, available_bytes: 0 });
+        now.group.memory_used_percent = None;
+        assert_eq!(between(&at(0), &now).memory_percent, None);
+    }
+
+    #[test]
+    fn the_busier_direction_counts_against_the_links_speed() {
+        let (mut before, mut now) = (at(10), at(12));
+        before.interfaces = vec![interface(0, 0, Some(1_000_000))];
+        now.interfaces = vec![interface(25_000, 125_000, Some(1_000_000))];
+        let used = between(&before, &now);
+        assert_eq!(used.net_percent, Some(50.0));
+        assert_eq!(used.interfaces[0].received_bits_per_second, 100_000.0);
+        assert_eq!(used.interfaces[0].sent_bits_per_second, 500_000.0);
+    }
+
+    #[test]
+    fn an_unknown_speed_is_no_signal() {
+        let (mut before, mut now) = (at(0), at(1));
+        for link in [None, Some(0)] {
+            before.interfaces = vec![interface(0, 0, link)];
+            now.interfaces = vec![interface(1000, 0, link)];
+            let used = between(&before, &now);
+            assert_eq!(used.net_percent, None);
+            assert_eq!(used.interfaces[0].received_bits_per_second, 8000.0, "the rate is known");
+        }
+    }
+
+    #[test]
+    fn counters_that_went_back_give_no_signal() {
+        let (mut before, mut now) = (at(0), at(1));
+        (before.cpu, now.cpu) = (cpu(100, 1000), cpu(50, 1200));
+        before.group.cpu_used_us = Some(10);
+        now.group.cpu_used_us = Some(5);
+        now.group.cpu_quota_processors = Some(1.0);
+        before.interfaces = vec![interface(1000, 0, Some(1000))];
+        now.interfaces = vec![interface(10, 0, Some(1000))];
+        assert_eq!(between(&before, &now), Utilisation::default());
+    }
+
+    #[test]
+    fn no_time_between_gives_no_rates() {
+        let mut reading = at(5);
+        reading.cpu = cpu(1, 2);
+        reading.interfaces = vec![interface(0, 0, Some(1000))];
+        assert_eq!(between(&reading, &reading), Utilisation::default());
+        assert_eq!(between(&reading, &at(4)), Utilisation::default());
+    }
+}

@@ -1,0 +1,103 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crate::group::Group;
+use crate::links::Links;
+use crate::meter::{Reading, Utilisation, between};
+use crate::parse;
+use crate::source::Source;
+
+/// Where to look, and what the kernel does not know.
+#[derive(Clone, Debug)]
+pub struct MonitorOptions {
+    /// `/proc`, or the host's where that is mounted in a container.
+    pub proc: PathBuf,
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// Speeds of links in bits a second that the operator states, by interface. They win over the kernel's, and make
+    /// any interface count.
+    pub link_speeds: BTreeMap<String, u64>,
+}
+
+impl Default for MonitorOptions {
+    fn default() -> MonitorOptions {
+        MonitorOptions { proc: "/proc".into(), sys: "/sys".into(), link_speeds: BTreeMap::new() }
+    }
+}
+
+/// Reads what this machine is doing, whenever it is asked.
+///
+/// Files stay open, the buffer stays: after the first samples nothing is allocated but the answer. What cannot be
+/// read is no signal; [`Monitor::missing`] says what that is, for one line in the log at the start.
+#[derive(Debug)]
+pub struct Monitor {
+    start: Instant,
+    buffer: Vec<u8>,
+    stat: Source,
+    meminfo: Source,
+    net_dev: Source,
+    pressures: [Source; 3],
+    group: Group,
+    links: Links,
+    before: Option<Reading>,
+    spare: Reading,
+}
+
+impl Monitor {
+    /// Finds the files.
+    pub fn new(options: MonitorOptions) -> Monitor {
+        let MonitorOptions { proc, sys, link_speeds } = options;
+        let own = proc.join("self");
+        Monitor {
+            start: Instant::now(),
+            buffer: Vec::new(),
+            stat: Source::new(proc.join("stat")),
+            meminfo: Source::new(proc.join("meminfo")),
+            net_dev: Source::new(own.join("net/dev")),
+            pressures: ["cpu", "memory", "io"]
+                .map(|kind| Source::new(proc.join("pressure").join(kind))),
+            group: Group::of(&own),
+            links: Links::new(sys.join("class/net"), link_speeds),
+            before: None,
+            spare: Reading::default(),
+        }
+    }
+
+    /// Files that are not there; pressure is optional in the kernel.
+    pub fn missing(&self) -> Vec<PathBuf> {
+        let files = [&self.stat, &self.meminfo, &self.net_dev].into_iter().chain(&self.pressures);
+        files.filter(|file| !file.is_there()).map(|file| file.path().to_path_buf()).collect()
+    }
+
+    /// What happened since the last call; the first has no rates.
+    pub fn sample(&mut self) -> Utilisation {
+        let mut now = std::mem::take(&mut self.spare);
+        self.read(&mut now);
+        let before = self.before.replace(now);
+        let now = self.before.as_ref().expect("it was put there");
+        let utilisation = between(before.as_ref().unwrap_or(&Reading::default()), now);
+        self.spare = before.unwrap_or_default();
+        utilisation
+    }
+
+    /// All files, into a reading whose lists are used again.
+    fn read(&mut self, now: &mut Reading) {
+        let buffer = &mut self.buffer;
+        now.cpu = self.stat.read(buffer).and_then(|text| parse::stat(text).ok());
+        now.memory = self.meminfo.read(buffer).and_then(|text| parse::meminfo(text).ok());
+        now.group = self.group.read(buffer);
+        match self.net_dev.read(buffer) {
+            Some(text) => self.links.read(text, &mut now.interfaces),
+            None => now.interfaces.clear(),
+        }
+        let [cpu, memory, io] = self.pressures.each_mut().map(|file| {
+            // Without the kernel option the file is there, and refuses to be read.
+            file.is_there()
+                .then(|| file.read(buffer).and_then(|text| parse::pressure(text).ok()))
+                .flatten()
+        });
+        (now.cpu_pressure, now.memory_pressure, now.io_pressure) = (cpu, memory, io);
+        now.at = self.start.elapsed();
+    }
+}

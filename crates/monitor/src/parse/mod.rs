@@ -1,0 +1,29 @@
+//! Text of the kernel in, typed values out. No file is opened here.
+
+pub mod cgroup;
+mod meminfo;
+mod net_dev;
+mod pressure;
+mod stat;
+
+pub use meminfo::{Memory, meminfo};
+pub use net_dev::{InterfaceBytes, net_dev};
+pub use pressure::{Pressure, pressure};
+pub use stat::{CpuTicks, stat};
+
+/// A file of the kernel that is not as its documentation says.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{file} has no readable {what}: {found:?}")]
+pub struct ParseError {
+    /// Which file.
+    pub file: &'static str,
+    /// What was looked for.
+    pub what: &'static str,
+    /// The line, or the start of the text.
+    pub found: String,
+}
+
+fn unreadable(file: &'static str, what: &'static str, text: &str) -> ParseError {
+    let found = text.lines().next().unwrap_or_default().chars().take(80).collect();
+    ParseError { file, what, found }
+}

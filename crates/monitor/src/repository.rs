@@ -1,0 +1,355 @@
+//! L3B's resource utilisation repository.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How the history is kept: `slots` of `resolution` each, in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// How long one slot is; at least a millisecond.
+    pub resolution: Duration,
+    /// How many there are.
+    pub slots: usize,
+}
+
+/// How much is kept.
+#[derive(Clone, Debug)]
+pub struct RepositoryOptions {
+    /// From fine to coarse. Every sample goes into each, so a late one finds its place wherever it still has one.
+    pub tiers: Vec<Tier>,
+    /// The most nodes; samples of others are refused.
+    pub nodes_max: usize,
+    /// How far a sample's time may lie ahead of ours. One further ahead would empty the ring.
+    pub ahead_max: Duration,
+    /// The most points of one answer.
+    pub points_max: usize,
+}
+
+impl Default for RepositoryOptions {
+    /// 5 minutes by the second, an hour by 10 seconds, a day by 5 minutes: about 45 KB a node, and 1000 nodes.
+    fn default() -> RepositoryOptions {
+        let tier = |seconds, slots| Tier { resolution: Duration::from_secs(seconds), slots };
+        RepositoryOptions {
+            tiers: vec![tier(1, 300), tier(10, 360), tier(300, 288)],
+            nodes_max: 1000,
+            ahead_max: Duration::from_secs(5),
+            points_max: 2000,
+        }
+    }
+}
+
+/// What a node reported of one moment. Per cents; `None` is no signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Processors.
+    pub cpu_percent: Option<f64>,
+    /// Memory.
+    pub memory_percent: Option<f64>,
+    /// The interface nearest to its speed.
+    pub net_percent: Option<f64>,
+}
+
+impl From<&crate::Utilisation> for Sample {
+    fn from(used: &crate::Utilisation) -> Sample {
+        Sample {
+            cpu_percent: used.cpu_percent,
+            memory_percent: used.memory_percent,
+            net_percent: used.net_percent,
+        }
+    }
+}
+
+/// A signal over a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Its mean.
+    pub mean_percent: f64,
+    /// Its largest value.
+    pub max_percent: f64,
+    /// Of how many samples.
+    pub samples: u32,
+}
+
+/// A node's signals over one step of an answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// When the step starts, since the Unix epoch.
+    pub at: Duration,
+    /// Processors.
+    pub cpu: Option<Spread>,
+    /// Memory.
+    pub memory: Option<Spread>,
+    /// Network.
+    pub net: Option<Spread>,
+}
+
+/// Why a sample was not taken. Each has a counter: [`Repository::refused`].
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Refused {
+    /// NaN, infinite, negative, or above 100.
+    #[error("a per cent must be 0 to 100")]
+    NotAPercent,
+    /// Ahead of our clock by more than `ahead_max`.
+    #[error("the sample's time lies ahead: is the node's clock set?")]
+    Ahead,
+    /// Older than the oldest slot.
+    #[error("the sample is older than all that is kept")]
+    TooOld,
+    /// There is no room for another node.
+    #[error("there are as many nodes as may be (nodes_max)")]
+    TooManyNodes,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum QueryError {
+    /// Nobody reported under that name.
+    #[error("no node {0:?} has reported")]
+    UnknownNode(String),
+    /// The end is before the start, or a step is nothing.
+    #[error("the range must end after it starts, and its step be at least a millisecond")]
+    Empty,
+    /// More points than may be.
+    #[error(
+        "{points} points are too many, at most {max}: ask for a shorter range or a longer step"
+    )]
+    TooManyPoints {
+        /// How many were asked for.
+        points: u64,
+        /// The most.
+        max: usize,
+    },
+}
+
+const SIGNALS: usize = 3;
+/// Of a slot that never had a sample.
+const NEVER: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    total: f32,
+    max: f32,
+    samples: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Which multiple of the resolution it holds now.
+    number: u64,
+    signals: [Sum; SIGNALS],
+}
+
+#[derive(Debug)]
+struct Node {
+    rings: Vec<Box<[Slot]>>,
+    latest: (Duration, Sample),
+}
+
+/// The recent history of many nodes, in memory that is fixed for each of them.
+///
+/// Times are those of the samples, since the Unix epoch. They may come late and out of order: each is put where its
+/// time says, in every tier that still reaches back so far. `now` is an argument; there is no clock here.
+#[derive(Debug)]
+pub struct Repository {
+    options: RepositoryOptions,
+    nodes: BTreeMap<String, Node>,
+    refused: [u64; 4],
+}
+
+impl Repository {
+    /// Without nodes. Tiers without slots, or of less than a millisecond, are left out.
+    pub fn new(mut options: RepositoryOptions) -> Repository {
+        options.tiers.retain(|tier| tier.slots > 0 && tier.resolution >= Duration::from_millis(1));
+        options.tiers.sort_by_key(|tier| tier.resolution);
+        Repository { options, nodes: BTreeMap::new(), refused: [0; 4] }
+    }
+
+    /// Takes what `node` reported of the moment `at`.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing of it is taken then.
+    pub fn insert(
+        &mut self,
+        node: &str,
+        at: Duration,
+        sample: Sample,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let inserted = self.try_insert(node, at, sample, now);
+        if let Err(refused) = inserted {
+            self.refused[refused as usize] += 1;
+        }
+        inserted
+    }
+
+    fn try_insert(
+        &mut self,
+        name: &str,
+        at: Duration,
+        sample: Sample,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let signals = [sample.cpu_percent, sample.memory_percent, sample.net_percent];
+        if signals.iter().flatten().any(|percent| !(0.0..=100.0).contains(percent)) {
+            return Err(Refused::NotAPercent);
+        }
+        if at > now + self.options.ahead_max {
+            return Err(Refused::Ahead);
+        }
+        let reach = |tier: &Tier| slot_number(now, tier).saturating_sub(tier.slots as u64 - 1);
+        if !self.options.tiers.iter().any(|tier| slot_number(at, tier) >= reach(tier)) {
+            return Err(Refused::TooOld);
+        }
+        if !self.nodes.contains_key(name) {
+            if self.nodes.len() >= self.options.nodes_max {
+                return Err(Refused::TooManyNodes);
+            }
+            let empty = Slot { number: NEVER, signals: [Sum::default(); SIGNALS] };
+            let ring = |tier: &Tier| vec![empty; tier.slots].into_boxed_slice();
+            let rings = self.options.tiers.iter().map(ring).collect();
+            self.nodes.insert(name.to_string(), Node { rings, latest: (at, sample) });
+        }
+        let node = self.nodes.get_mut(name).expect("it is there, or was just put there");
+        if at >= node.latest.0 {
+            node.latest = (at, sample);
+        }
+        for (tier, ring) in self.options.tiers.iter().zip(&mut node.rings) {
+            add(ring, slot_number(at, tier), &signals);
+        }
+        Ok(())
+    }
+
+    /// What `node` reported last, by the samples' times.
+    pub fn latest(&self, node: &str) -> Option<(Duration, Sample)> {
+        self.nodes.get(node).map(|node| node.latest)
+    }
+
+    /// The nodes that have reported.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
+    /// Forgets a node, as when it has left.
+    pub fn forget(&mut self, node: &str) -> bool {
+        self.nodes.remove(node).is_some()
+    }
+
+    /// Forgets the nodes whose last sample is older than `age`; how many.
+    pub fn forget_older_than(&mut self, age: Duration, now: Duration) -> usize {
+        let before = self.nodes.len();
+        self.nodes.retain(|_, node| node.latest.0 + age >= now);
+        before - self.nodes.len()
+    }
+
+    /// How many samples were refused for this reason.
+    pub fn refused(&self, why: Refused) -> u64 {
+        self.refused[why as usize]
+    }
+
+    /// Bytes of the history of one node.
+    pub fn bytes_per_node(&self) -> usize {
+        self.options.tiers.iter().map(|tier| tier.slots * size_of::<Slot>()).sum()
+    }
+
+    /// A node's signals from `from` up to, but without, `to`, in steps of at least `step`.
+    ///
+    /// Taken from the finest tier that reaches back to `from` (the coarsest, if none does); steps are the multiple of
+    /// its resolution at or above `step`, and start at multiples of themselves. Steps without a sample are left out.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn range(
+        &self,
+        node: &str,
+        from: Duration,
+        to: Duration,
+        step: Duration,
+        now: Duration,
+    ) -> Result<Vec<Point>, QueryError> {
+        let unknown = || QueryError::UnknownNode(node.to_string());
+        let rings = &self.nodes.get(node).ok_or_else(unknown)?.rings;
+        if to <= from || step < Duration::from_millis(1) {
+            return Err(QueryError::Empty);
+        }
+        let reaches =
+            |tier: &Tier| slot_number(from, tier) + tier.slots as u64 > slot_number(now, tier);
+        let tiers = self.options.tiers.iter().zip(rings);
+        let chosen =
+            tiers.clone().find(|(tier, _)| reaches(tier)).or_else(|| tiers.clone().next_back());
+        let Some((tier, ring)) = chosen else { return Ok(Vec::new()) };
+        // Above any time there is, and below any overflow.
+        let merged = step.as_millis().div_ceil(tier.resolution.as_millis()).clamp(1, 1 << 40);
+        let merged = merged as u64;
+        let first = slot_number(from, tier) / merged;
+        // The last slot that has any of the range.
+        let last = slot_number(to - Duration::from_nanos(1), tier) / merged;
+        let newest = slot_number(now + self.options.ahead_max, tier);
+        let oldest = newest.saturating_sub(tier.slots as u64 * 2);
+        let (first, last) = (first.max(oldest / merged), last.min(newest / merged));
+        let points = (last + 1).saturating_sub(first);
+        if points > self.options.points_max as u64 {
+            return Err(QueryError::TooManyPoints { points, max: self.options.points_max });
+        }
+        let step_length = |number: u64| {
+            Duration::from_millis(number * merged * tier.resolution.as_millis() as u64)
+        };
+        let points = (first..first + points).filter_map(|number| {
+            let slots = number * merged..(number + 1) * merged;
+            point(step_length(number), ring, slots)
+        });
+        Ok(points.collect())
+    }
+}
+
+fn slot_number(at: Duration, tier: &Tier) -> u64 {
+    (at.as_millis() / tier.resolution.as_millis()) as u64
+}
+
+fn add(ring: &mut [Slot], number: u64, signals: &[Option<f64>; SIGNALS]) {
+    let at = (number % ring.len() as u64) as usize;
+    let slot = &mut ring[at];
+    if slot.number == NEVER || slot.number < number {
+        *slot = Slot { number, signals: [Sum::default(); SIGNALS] };
+    } else if slot.number > number {
+        // Its place belongs to something newer already.
+        return;
+    }
+    for (sum, percent) in slot.signals.iter_mut().zip(signals) {
+        let Some(percent) = percent.map(|percent| percent as f32) else { continue };
+        sum.total += percent;
+        sum.max = sum.max.max(percent);
+        sum.samples += 1;
+    }
+}
+
+fn point(at: Duration, ring: &[Slot], numbers: std::ops::Range<u64>) -> Option<Point> {
+    let mut sums = [Sum::default(); SIGNALS];
+    let mut merge = |slot: &Slot| {
+        for (sum, part) in sums.iter_mut().zip(&slot.signals) {
+            sum.total += part.total;
+            sum.max = sum.max.max(part.max);
+            sum.samples += part.samples;
+        }
+    };
+    if numbers.end - numbers.start >= ring.len() as u64 {
+        ring.iter().filter(|slot| numbers.contains(&slot.number)).for_each(&mut merge);
+    } else {
+        for number in numbers {
+            let slot = &ring[(number % ring.len() as u64) as usize];
+            if slot.number == number {
+                merge(slot);
+            }
+        }
+    }
+    let [cpu, memory, net] = sums.map(|sum| {
+        (sum.samples > 0).then(|| Spread {
+            mean_percent: f64::from(sum.total) / f64::from(sum.samples),
+            max_percent: f64::from(sum.max),
+            samples: sum.samples,
+        })
+    });
+    (cpu.is_some() || memory.is_some() || net.is_some()).then_some(Point { at, cpu, memory, net })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! The file: made whole or not at all, looked at before it is touched, written one batch at a time.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use redb::backends::InMemoryBackend;
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+};
+
+use super::row;
+use super::state::{Staged, Stamp};
+use crate::{Entry, Revision};
+
+/// Of the file's tables and rows. A later equipoise that changes them counts up.
+const FORMAT: u64 = 1;
+const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+/// The state is in memory already; redb's cache only serves the pages that it changes.
+const CACHE_BYTES: usize = 4 << 20;
+
+/// Why the embedded store does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file system says no.
+    #[error("cannot {doing} {path}", path = .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the store's file {path} is in use by another process: one file serves one controller", path = .0.display())]
+    InUse(PathBuf),
+    /// What is in the file is not what was written.
+    #[error("the store's file {path} is damaged ({what}). It is left as it is. {}", advice(.path, .backup))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How it was seen.
+        what: String,
+        /// The copy that was made when the file was last opened and whole, if there is one.
+        backup: Option<PathBuf>,
+    },
+    /// A later version wrote it.
+    #[error("the store's file {path} has format {format}; this version knows {FORMAT}: start the version that wrote it", path = .path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u64,
+    },
+}
+
+fn advice(path: &Path, backup: &Option<PathBuf>) -> String {
+    let path = path.display();
+    match backup {
+        Some(backup) => format!(
+            "To go back to the copy from when it was last opened: mv {path} {path}.damaged && cp {} {path}",
+            backup.display()
+        ),
+        None => format!("There is no copy. To start with an empty store: mv {path} {path}.damaged"),
+    }
+}
+
+/// What a whole file held.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) stamp: Stamp,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// `path` with something after its name.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(suffix);
+    name.into()
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| OpenError::Io { doing, path: path.to_path_buf(), source }
+}
+
+/// Takes the lock beside the file, for as long as the answer lives. redb's own lock comes too late: it is
+/// taken when the file is opened for writing, after we have looked at it.
+pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
+    let lock = beside(path, ".lock");
+    let mut options = File::options();
+    let opened = options.create(true).truncate(false).write(true).open(&lock);
+    let file = opened.map_err(io_error("open", &lock))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Lock(file)),
+        Err(fs::TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_path_buf())),
+        Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &lock)(source)),
+    }
+}
+
+/// Unlocks when it goes. Closing the file is not enough: a child process that is between fork and exec at that
+/// moment still has it, and with it the lock.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+/// Makes an empty store beside its place and moves it there, so that a half-made one is never found.
+pub(super) fn create(path: &Path) -> Result<(), OpenError> {
+    let new = beside(path, ".new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(io_error("remove", &new)(error));
+        }
+        _ => {}
+    }
+    let database = builder().create(&new).map_err(|error| match io_kind(&error) {
+        Some(kind) => io_error("make", &new)(kind.into()),
+        None => io_error("make", &new)(io::Error::other(error)),
+    })?;
+    set_up(&database).map_err(|error| io_error("write", &new)(io::Error::other(error)))?;
+    drop(database);
+    move_into_place(&new, path)
+}
+
+/// The first rows.
+pub(super) fn set_up(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(ENTRIES)?;
+    {
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert("format", FORMAT)?;
+        numbers.insert("revision", 0)?;
+        numbers.insert("digest", 0)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn move_into_place(from: &Path, to: &Path) -> Result<(), OpenError> {
+    let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
+    let folder = match to.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let moved = sync(from).and_then(|()| fs::rename(from, to)).and_then(|()| sync(folder));
+    moved.map_err(io_error("make", to))
+}
+
+/// Reads the file without changing a byte of it, and answers only if all is as it was written.
+///
+/// redb repairs on opening and drops what it cannot; therefore it is given a copy in memory. Then its
+/// page checksums are checked, and the sum of our entries' digests.
+pub(super) fn inspect(path: &Path) -> Result<Content, OpenError> {
+    let bytes = fs::read(path).map_err(io_error("read", path))?;
+    let backup = beside(path, ".backup");
+    let damaged = |what: String| OpenError::Damaged {
+        path: path.to_path_buf(),
+        what,
+        backup: backup.exists().then(|| backup.clone()),
+    };
+    if bytes.is_empty() {
+        return Err(damaged("it is empty".to_string()));
+    }
+    match inspect_bytes(&bytes) {
+        Ok((format, _)) if format > FORMAT => {
+            Err(OpenError::Newer { path: path.to_path_buf(), format })
+        }
+        Ok((_, content)) => Ok(content),
+        Err(what) => Err(damaged(what)),
+    }
+}
+
+/// The format and content of a file's bytes, or what is wrong with them.
+pub(super) fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Content), String> {
+    // redb trusts some of what it reads: a damaged file may also make it panic.
+    let read = std::panic::catch_unwind(|| read_copy(bytes));
+    read.unwrap_or_else(|_| Err("its structure is broken".to_string()))
+}
+
+fn read_copy(bytes: &[u8]) -> Result<(u64, Content), String> {
+    let memory = InMemoryBackend::new();
+    let copied = memory.set_len(bytes.len() as u64).and_then(|()| memory.write(0, bytes));
+    copied.map_err(|error| error.to_string())?;
+    let mut database = builder().create_with_backend(memory).map_err(|error| error.to_string())?;
+    if !database.check_integrity().map_err(|error| error.to_string())? {
+        return Err("its checksums are wrong".to_string());
+    }
+    read(&database)
+}
+
+fn read(database: &Database) -> Result<(u64, Content), String> {
+    let text = |error: redb::Error| error.to_string();
+    let (format, stamp) = read_numbers(database).map_err(text)?;
+    if format > FORMAT {
+        return Ok((format, Content { stamp, entries: Vec::new() }));
+    }
+    let mut entries = Vec::new();
+    let transaction = database.begin_read().map_err(|error| text(error.into()))?;
+    let table = transaction.open_table(ENTRIES).map_err(|error| text(error.into()))?;
+    for row in table.iter().map_err(|error| text(error.into()))? {
+        let (key, row) = row.map_err(|error| text(error.into()))?;
+        let entry = row::decode(key.value(), row.value());
+        entries.push(entry.ok_or_else(|| format!("the row of {:?} is broken", key.value()))?);
+    }
+    let sum = entries.iter().map(row::digest).fold(0, u64::wrapping_add);
+    if sum != stamp.digest {
+        return Err("its entries are not those that were written".to_string());
+    }
+    Ok((format, Content { stamp, entries }))
+}
+
+fn read_numbers(database: &Database) -> Result<(u64, Stamp), redb::Error> {
+    let numbers = database.begin_read()?.open_table(NUMBERS)?;
+    let number = |name: &str| -> Result<u64, redb::Error> {
+        let found = numbers.get(name)?.map(|number| number.value());
+        found.ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
+    };
+    let stamp = Stamp { revision: Revision(number("revision")?), digest: number("digest")? };
+    Ok((number("format")?, stamp))
+}
+
+/// Keeps a copy of a file that was found whole.
+pub(super) fn back_up(path: &Path) -> Result<(), OpenError> {
+    let (backup, new) = (beside(path, ".backup"), beside(path, ".backup.new"));
+    fs::copy(path, &new).map_err(io_error("copy to", &new))?;
+    move_into_place(&new, &backup)
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// What the database is opened on: a file, or in tests something that fails.
+pub(super) trait Medium: std::fmt::Debug + Send + 'static {
+    /// Opens what is there.
+    fn open(&self, builder: redb::Builder) -> Result<Database, DatabaseError>;
+    /// What it is called in messages.
+    fn name(&self) -> String;
+}
+
+impl Medium for PathBuf {
+    fn open(&self, builder: redb::Builder) -> Result<Database, DatabaseError> {
+        builder.open(self)
+    }
+
+    fn name(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+/// The file while the store runs. A failed write leaves redb unusable until the file is opened anew.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    medium: Box<dyn Medium>,
+    database: Option<Database>,
+    /// What was being written when it failed, and may be there.
+    unsure: Option<Staged>,
+}
+
+impl Ledger {
+    pub(super) fn new(medium: impl Medium) -> Result<Ledger, redb::Error> {
+        let database = medium.open(builder())?;
+        Ok(Ledger { medium: Box::new(medium), database: Some(database), unsure: None })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.medium.name()
+    }
+
+    /// Whether [`Ledger::recover`] must come before the next write.
+    pub(super) fn is_failed(&self) -> bool {
+        self.database.is_none()
+    }
+
+    /// Opens the file anew after a failed write. The answer is that write, if the file turns out to have it.
+    pub(super) fn recover(&mut self, known: Stamp) -> Result<Option<Staged>, redb::Error> {
+        let database = self.medium.open(builder())?;
+        let (_, found) = read_numbers(&database)?;
+        let written = self.unsure.as_ref().is_some_and(|unsure| unsure.stamp() == found);
+        if !written && found != known {
+            let what = "it is not the file that was written: somebody replaced it";
+            return Err(redb::Error::Corrupted(what.to_string()));
+        }
+        self.database = Some(database);
+        Ok(self.unsure.take().filter(|_| written))
+    }
+
+    /// Writes a batch and waits until the disk has it.
+    pub(super) fn write(&mut self, staged: &Staged) -> Result<(), redb::Error> {
+        let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
+        let written = write(database, staged);
+        if written.is_err() {
+            self.database = None;
+            self.unsure = Some(staged.clone());
+        }
+        written
+    }
+}
+
+fn write(database: &Database, staged: &Staged) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    // The new root counts only after a second sync. With one, a damaged root looks like a write that a crash
+    // cut off, and redb would silently go back to the state before the last acknowledged write.
+    transaction.set_two_phase_commit(true);
+    {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for (key, entry) in staged.writes() {
+            match entry {
+                Some(entry) => entries.insert(key.as_str(), row::encode(entry).as_slice())?,
+                None => entries.remove(key.as_str())?,
+            };
+        }
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert("revision", staged.stamp().revision.0)?;
+        numbers.insert("digest", staged.stamp().digest)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn io_kind(error: &DatabaseError) -> Option<io::ErrorKind> {
+    match error {
+        DatabaseError::Storage(redb::StorageError::Io(error)) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_still_has_the_lock_file_does_not_keep_the_lock() {
+        let path = std::env::temp_dir().join(format!("equipoise-lock-{}", std::process::id()));
+        let first = lock(&path).unwrap();
+        assert!(matches!(lock(&path), Err(OpenError::InUse(_))));
+        // What a fork does to it.
+        let child = first.0.try_clone().unwrap();
+        drop(first);
+        let second = lock(&path);
+        drop(child);
+        fs::remove_file(beside(&path, ".lock")).unwrap();
+        assert!(second.is_ok(), "{second:?}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Disks that fail, in memory: full at any write, or without power at any write.
+
+use std::io::{Error, ErrorKind};
+use std::sync::{Arc, Mutex};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use redb::{Database, DatabaseError, StorageBackend};
+
+use super::file::{Ledger, Medium, set_up};
+use super::state::Stamp;
+use super::*;
+use crate::{Expect, Outcome};
+
+/// What a disk holds, and what it was told and need not remember yet.
+#[derive(Debug, Default)]
+struct Platter {
+    synced: Vec<u8>,
+    now: Vec<u8>,
+    /// Writes since the last sync.
+    unsynced: Vec<(usize, Vec<u8>)>,
+    /// How many writes and syncs still succeed; none: all.
+    left: Option<u64>,
+    done: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Disk(Arc<Mutex<Platter>>);
+
+impl Disk {
+    fn with<T>(&self, work: impl FnOnce(&mut Platter) -> T) -> T {
+        work(&mut self.0.lock().unwrap())
+    }
+
+    fn fail_after(&self, left: Option<u64>) {
+        self.with(|platter| platter.left = left);
+    }
+
+    fn operations(&self) -> u64 {
+        self.with(|platter| platter.done)
+    }
+
+    /// The disk as a power cut leaves it: what was synced, and any of what was written since.
+    fn after_power_cut(&self, rng: &mut StdRng) -> Disk {
+        let now = self.with(|platter| {
+            let mut now = platter.synced.clone();
+            now.resize(platter.now.len().max(now.len()), 0);
+            for (at, bytes) in &platter.unsynced {
+                if rng.random_bool(0.5) {
+                    now[*at..at + bytes.len()].copy_from_slice(bytes);
+                }
+            }
+            now
+        });
+        let (synced, now) = (now.clone(), now);
+        Disk(Arc::new(Mutex::new(Platter { synced, now, ..Platter::default() })))
+    }
+}
+
+fn count(platter: &mut Platter) -> Result<(), Error> {
+    if platter.left == Some(0) {
+        return Err(ErrorKind::StorageFull.into());
+    }
+    platter.left = platter.left.map(|left| left - 1);
+    platter.done += 1;
+    Ok(())
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> Result<u64, Error> {
+        Ok(self.with(|platter| platter.now.len() as u64))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        self.with(|platter| {
+            let bytes = platter.now.get(offset as usize..).and_then(|b| b.get(..out.len()));
+            out.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.with(|platter| {
+            platter.now.resize(len as usize, 0);
+            Ok(())
+        })
+    }
+
+    fn sync_data(&self) -> Result<(), Error> {
+        self.with(|platter| {
+            count(platter)?;
+            platter.synced = platter.now.clone();
+            platter.unsynced.clear();
+            Ok(())
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.with(|platter| {
+            count(platter)?;
+            let at = offset as usize;
+            platter.now[at..at + data.len()].copy_from_slice(data);
+            platter.unsynced.push((at, data.to_vec()));
+            Ok(())
+        })
+    }
+}
+
+impl Medium for Disk {
+    fn open(&self, builder: redb::Builder) -> Result<Database, DatabaseError> {
+        builder.create_with_backend(self.clone())
+    }
+
+    fn name(&self) -> String {
+        "a disk of the tests".to_string()
+    }
+}
+
+fn limits() -> Limits {
+    EmbeddedOptions::new("").limits()
+}
+
+async fn formatted(disk: &Disk) -> Embedded {
+    set_up(&Database::builder().create_with_backend(disk.clone()).unwrap()).unwrap();
+    let content = Content { stamp: Stamp::default(), entries: Vec::new() };
+    Embedded::start(limits(), content, Ledger::new(disk.clone()).unwrap(), None).await
+}
+
+/// Opens the disk as a restart does, with all checks.
+async fn restarted(disk: &Disk) -> Embedded {
+    let bytes = disk.with(|platter| platter.now.clone());
+    let content = file::inspect_bytes(&bytes).expect("it is whole").1;
+    Embedded::start(limits(), content, Ledger::new(disk.clone()).unwrap(), None).await
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+async fn value(store: &Embedded, name: &str) -> Option<Vec<u8>> {
+    store.get(&key(name)).await.unwrap().map(|entry| entry.value.to_vec())
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_at_any_write_loses_nothing_and_recovers() {
+    for fails_at in 0.. {
+        let disk = Disk::default();
+        let store = formatted(&disk).await;
+        store.put(&key("a/before"), b"x".as_slice().into()).await.unwrap();
+        disk.fail_after(Some(fails_at));
+        let written = store.put(&key("a/1"), vec![1; 5000].into()).await;
+        let error = match written {
+            Ok(_) => {
+                assert!(fails_at > 3, "a commit takes more than {fails_at} writes");
+                return;
+            }
+            Err(error) => error,
+        };
+        assert!(matches!(error, StoreError::DiskFull { .. }), "at {fails_at}: {error:?}");
+        // Reads and leases go on, writes are refused, nothing is half done.
+        assert_eq!(value(&store, "a/before").await.unwrap(), b"x");
+        store.grant(Duration::from_secs(60)).await.unwrap();
+        let refused = store.put(&key("a/2"), b"y".as_slice().into()).await.unwrap_err();
+        assert!(matches!(refused, StoreError::DiskFull { .. }), "at {fails_at}: {refused:?}");
+        assert_eq!(refused.outcome(), Outcome::NotDone, "it was not even tried");
+        disk.fail_after(None);
+        store.put(&key("a/3"), b"z".as_slice().into()).await.unwrap();
+        if error.outcome() == Outcome::NotDone {
+            assert_eq!(value(&store, "a/1").await, None, "at {fails_at}");
+        }
+        let held = store.list(&Prefix::all()).await.unwrap();
+        store.close().await;
+        assert_eq!(restarted(&disk).await.list(&Prefix::all()).await.unwrap(), held);
+    }
+}
+
+#[tokio::test]
+async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
+    let mut rng = StdRng::seed_from_u64(7);
+    for round in 0..150 {
+        let disk = Disk::default();
+        let store = formatted(&disk).await;
+        let start = disk.operations();
+        let cut_after = rng.random_range(0..150);
+        disk.fail_after(Some(cut_after));
+        let mut acknowledged = 0_u64;
+        for i in 1.. {
+            let text = i.to_string();
+            let pair = Transaction::new()
+                .require(key("a/one"), if i == 1 { Expect::Absent } else { Expect::Present })
+                .put(key("a/one"), text.as_bytes())
+                .put(key("a/two"), text.as_bytes())
+                .put(key(&format!("many/{i}")), vec![0; rng.random_range(0..3000)]);
+            match store.commit(pair).await {
+                Ok(committed) => assert!(matches!(committed, Committed::Done(_))),
+                Err(_) => break,
+            }
+            acknowledged = i;
+        }
+        let after = disk.after_power_cut(&mut rng);
+        drop(store);
+        let store = restarted(&after).await;
+        let number = |value: Option<Vec<u8>>| -> u64 {
+            value.map_or(0, |v| String::from_utf8(v).unwrap().parse().unwrap())
+        };
+        let (one, two) =
+            (number(value(&store, "a/one").await), number(value(&store, "a/two").await));
+        assert_eq!(one, two, "round {round}: half a transaction");
+        let at = format!("round {round}, cut {cut_after} operations after {start}");
+        assert!(one == acknowledged || one == acknowledged + 1, "{at}: {one} of {acknowledged}");
+        let many = store.list(&Prefix::of("many").unwrap()).await.unwrap().entries.len();
+        assert_eq!(many as u64, one, "{at}");
+    }
+}

@@ -1,0 +1,130 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::{Store, StoreError};
+
+/// Which lease. Numbers are the store's; another store's mean nothing to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// A promise of the store: what is put under it stays until nobody has kept it alive for `time_to_live`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Which.
+    pub id: LeaseId,
+    /// What was granted, which may be more than was asked: etcd has whole seconds, and a minimum that follows
+    /// from its election time-out (2 s with its defaults).
+    pub time_to_live: Duration,
+}
+
+/// A lease that a task keeps alive, and that knows when it can no longer be sure of it.
+///
+/// It is *held* until the time to live has passed since the last successful keep-alive was **sent**, by this
+/// machine's monotonic clock: so this side gives up before the store does, whatever was on the way. Nobody
+/// renews it after it is dropped; [`HeldLease::release`] also ends it at once.
+#[derive(Debug)]
+pub struct HeldLease {
+    lease: Lease,
+    held_until: watch::Receiver<Option<Instant>>,
+    store: Arc<dyn Store>,
+    task: JoinHandle<()>,
+}
+
+impl HeldLease {
+    /// Asks for a lease, and keeps it alive every third of its time.
+    ///
+    /// # Errors
+    /// [`StoreError`] if none is granted.
+    pub async fn take(
+        store: Arc<dyn Store>,
+        time_to_live: Duration,
+    ) -> Result<HeldLease, StoreError> {
+        let asked = Instant::now();
+        let lease = store.grant(time_to_live).await?;
+        let (until, held_until) = watch::channel(Some(asked + lease.time_to_live));
+        let task = tokio::spawn(keep_alive(store.clone(), lease, until));
+        Ok(HeldLease { lease, held_until, store, task })
+    }
+
+    /// Which lease.
+    pub fn id(&self) -> LeaseId {
+        self.lease.id
+    }
+
+    /// Until when it is surely held; `None` once it is lost, for good.
+    pub fn held_until(&self) -> Option<Instant> {
+        self.held_until.borrow().filter(|until| *until > Instant::now())
+    }
+
+    /// Whether it is surely held now.
+    pub fn is_held(&self) -> bool {
+        self.held_until().is_some()
+    }
+
+    /// Returns when it is no longer surely held. Safe to cancel.
+    pub async fn lost(&mut self) {
+        loop {
+            let Some(until) = *self.held_until.borrow_and_update() else { return };
+            tokio::select! {
+                () = sleep_until(until) => return,
+                changed = self.held_until.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Ends it now, with what is under it.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot be told; the lease then runs out by itself.
+    pub async fn release(self) -> Result<(), StoreError> {
+        self.task.abort();
+        match self.store.revoke(self.lease.id).await {
+            Err(StoreError::LeaseEnded(_)) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Renews until the lease has ended, by the store's word or by the clock.
+async fn keep_alive(store: Arc<dyn Store>, lease: Lease, until: watch::Sender<Option<Instant>>) {
+    let period = lease.time_to_live / 3;
+    let mut held_until = until.borrow().expect("a lease starts held");
+    let mut next = Instant::now() + period;
+    loop {
+        sleep_until(next.min(held_until)).await;
+        let sent = Instant::now();
+        if sent >= held_until {
+            break;
+        }
+        match timeout_at(held_until, store.keep_alive(lease.id)).await {
+            Ok(Ok(left)) => {
+                held_until = sent + left;
+                until.send_replace(Some(held_until));
+                next = sent + period;
+            }
+            Ok(Err(StoreError::LeaseEnded(_) | StoreError::Closed)) | Err(_) => break,
+            Ok(Err(error)) => {
+                tracing::warn!(lease = %lease.id, %error, "a lease could not be renewed yet");
+                next = Instant::now() + period / 4;
+            }
+        }
+    }
+    until.send_replace(None);
+}

@@ -1,0 +1,124 @@
+//! The embedded store: what every store does, and what a file brings.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod behaviour;
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use behaviour::{Bench, behaviour};
+use equipoise_store::{Embedded, EmbeddedOptions, OpenError, Store, StoreError, Transaction};
+use support::{Scratch, key};
+
+struct File {
+    store: Arc<Embedded>,
+    _folder: Scratch,
+}
+
+const HISTORY: usize = 1000;
+
+async fn file() -> Option<File> {
+    let folder = Scratch::new("embedded");
+    let mut options = EmbeddedOptions::new(folder.file("state"));
+    options.history_changes_max = HISTORY;
+    let store = Arc::new(Embedded::open(options).await.unwrap());
+    Some(File { store, _folder: folder })
+}
+
+#[async_trait]
+impl Bench for File {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn forget_history(&self) {
+        for round in 0..=HISTORY / 50 {
+            let many = (0..50).fold(Transaction::new(), |t, i| {
+                t.put(key(&format!("noise/{i}")), round.to_string().into_bytes())
+            });
+            behaviour::done(self.store.commit(many).await.unwrap());
+        }
+    }
+
+    fn time_to_live(&self) -> Duration {
+        Duration::from_millis(300)
+    }
+}
+
+behaviour!(file);
+behaviour!(file: a_watch_that_missed_forgotten_history_is_told_all_anew);
+
+async fn open(folder: &Scratch) -> Result<Embedded, OpenError> {
+    Embedded::open(EmbeddedOptions::new(folder.file("state"))).await
+}
+
+#[tokio::test]
+async fn what_was_put_is_there_after_a_restart() {
+    let folder = Scratch::new("restart");
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let store = open(&folder).await.unwrap();
+        for (name, entry) in &expected {
+            assert_eq!(&store.get(name).await.unwrap(), entry);
+        }
+        let name = key(&format!("a/{round}"));
+        store.put(&name, vec![round; 100].into()).await.unwrap();
+        expected.push((name.clone(), store.get(&name).await.unwrap()));
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_under_leases_is_gone_after_a_restart() {
+    let folder = Scratch::new("leases");
+    let store = open(&folder).await.unwrap();
+    let lease = store.grant(Duration::from_secs(600)).await.unwrap().id;
+    let under = Transaction::new().put_leased(key("a/1"), *b"x", lease).put(key("a/2"), *b"y");
+    behaviour::done(store.commit(under).await.unwrap());
+    store.close().await;
+    let store = open(&folder).await.unwrap();
+    assert_eq!(store.get(&key("a/1")).await.unwrap(), None);
+    assert!(store.get(&key("a/2")).await.unwrap().is_some());
+    let fresh = store.grant(Duration::from_secs(600)).await.unwrap().id;
+    assert_ne!(fresh, lease, "an old lease's number means nothing");
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_has_the_file() {
+    let folder = Scratch::new("lock");
+    let store = open(&folder).await.unwrap();
+    assert!(matches!(open(&folder).await, Err(OpenError::InUse(_))));
+    store.close().await;
+    open(&folder).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so() {
+    let folder = Scratch::new("closed");
+    let store = open(&folder).await.unwrap();
+    let mut watch = store.watch(behaviour::folder("a"), Default::default()).await.unwrap();
+    store.clone().close().await;
+    assert!(matches!(store.get(&key("a/1")).await, Err(StoreError::Closed)));
+    assert!(matches!(
+        store.put(&key("a/1"), b"x".as_slice().into()).await,
+        Err(StoreError::Closed)
+    ));
+    assert!(matches!(watch.next().await, Err(StoreError::Closed)));
+}
+
+#[tokio::test]
+async fn a_full_store_takes_no_more_but_deletes() {
+    let folder = Scratch::new("full");
+    let mut options = EmbeddedOptions::new(folder.file("state"));
+    options.size_bytes_max = 10_000;
+    let store = Embedded::open(options).await.unwrap();
+    store.put(&key("a/1"), vec![0; 6000].into()).await.unwrap();
+    let error = store.put(&key("a/2"), vec![0; 6000].into()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    assert!(error.to_string().contains("10000"), "{error}");
+    let swap = Transaction::new().delete(key("a/1")).put(key("a/2"), vec![0; 6000]);
+    behaviour::done(store.commit(swap).await.unwrap());
+}

@@ -1,0 +1,268 @@
+//! What happens to real files: processes killed, bytes damaged, disks full.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use equipoise_store::{
+    Embedded, EmbeddedOptions, OpenError, Outcome, Prefix, Store, StoreError, Transaction,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use support::{Scratch, key};
+
+/// Tells this binary to be the child of one of its tests, and where the store is.
+const CHILD: &str = "EQUIPOISE_STORE_CHILD";
+
+async fn open(path: &Path) -> Result<Embedded, OpenError> {
+    Embedded::open(EmbeddedOptions::new(path)).await
+}
+
+/// This binary again, doing one ignored test.
+fn child(test: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--ignored", "--nocapture"]).env(CHILD, path);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command
+}
+
+fn pair(number: u64) -> Transaction {
+    let text = number.to_string();
+    Transaction::new()
+        .put(key("a/one"), text.as_bytes())
+        .put(key("a/two"), text.as_bytes())
+        .put(key(&format!("many/{}", number % 50)), vec![number as u8; number as usize % 4000])
+}
+
+async fn number(store: &Embedded, name: &str) -> u64 {
+    let entry = store.get(&key(name)).await.unwrap();
+    entry.map_or(0, |entry| std::str::from_utf8(&entry.value).unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+#[ignore = "a child of the test below"]
+async fn writes_until_it_is_killed() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let store = open(path.as_ref()).await.unwrap();
+    for i in number(&store, "a/one").await + 1.. {
+        let done = store.commit(pair(i)).await.unwrap().done();
+        done.unwrap();
+        println!("\nacknowledged {i}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowledged() {
+    let folder = Scratch::new("killed");
+    let path = folder.file("state");
+    let mut rng = StdRng::seed_from_u64(11);
+    let mut total = 0;
+    for round in 0..40 {
+        let mut writer =
+            support::process::spawn(child("writes_until_it_is_killed", &path)).unwrap();
+        let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+        let acknowledged = lines.map_while(Result::ok).filter_map(|line| {
+            line.strip_prefix("acknowledged ").map(|number| number.parse::<u64>().unwrap())
+        });
+        // Killed after so many, at a random moment of the next.
+        let (enough, moment_us) = (rng.random_range(1..30), rng.random_range(0..3000));
+        let mut last = 0;
+        let mut killed = false;
+        for (count, number) in acknowledged.enumerate() {
+            last = number;
+            if count + 1 >= enough && !killed {
+                std::thread::sleep(Duration::from_micros(moment_us));
+                writer.kill().unwrap();
+                killed = true;
+            }
+        }
+        assert!(killed, "round {round}: the writer ended by itself");
+        writer.wait().unwrap();
+        let store = open(&path).await.unwrap();
+        let (one, two) = (number(&store, "a/one").await, number(&store, "a/two").await);
+        assert_eq!(one, two, "round {round}: half a transaction");
+        assert!(one == last || one == last + 1, "round {round}: {one} of {last}");
+        store.close().await;
+        total = one;
+    }
+    println!("{total} writes acknowledged in 40 lives");
+}
+
+/// A file with some history, as it is after a clean stop, and as a killed process leaves it.
+async fn two_files(folder: &Scratch) -> [(&'static str, Vec<u8>); 2] {
+    let path = folder.file("made");
+    let store = open(&path).await.unwrap();
+    for i in 0..120 {
+        store.commit(pair(i)).await.unwrap().done().unwrap();
+    }
+    let killed = std::fs::read(&path).unwrap();
+    store.close().await;
+    [("stopped", std::fs::read(&path).unwrap()), ("killed", killed)]
+}
+
+fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) -> String {
+    let at = rng.random_range(0..bytes.len());
+    match rng.random_range(0..4) {
+        0 => {
+            bytes[at] ^= 1 << rng.random_range(0..8);
+            format!("a bit of byte {at} turned")
+        }
+        1 => {
+            let page = at / 4096 * 4096;
+            let end = bytes.len().min(page + 4096);
+            bytes[page..end].fill(0);
+            format!("page {page} zeroed")
+        }
+        2 => {
+            bytes.truncate(at);
+            format!("cut off at {at}")
+        }
+        _ => {
+            let end = bytes.len().min(at + 64);
+            rng.fill(&mut bytes[at..end]);
+            format!("noise at {at}")
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_left_alone_or_the_damage_did_not_matter() {
+    let folder = Scratch::new("damaged");
+    let mut rng = StdRng::seed_from_u64(13);
+    let path = folder.file("state");
+    for (how, whole) in two_files(&folder).await {
+        std::fs::write(&path, &whole).unwrap();
+        let store = open(&path).await.unwrap();
+        let content = store.list(&Prefix::all()).await.unwrap();
+        store.close().await;
+        let (mut refused, mut harmless) = (0, 0);
+        for _ in 0..150 {
+            let mut bytes = whole.clone();
+            let what = damage(&mut bytes, &mut rng);
+            std::fs::write(&path, &bytes).unwrap();
+            match open(&path).await {
+                Ok(store) => {
+                    let found = store.list(&Prefix::all()).await.unwrap();
+                    assert_eq!(found, content, "{how}, {what}: opened with other content");
+                    store.close().await;
+                    harmless += 1;
+                }
+                Err(error @ OpenError::Damaged { .. }) => {
+                    assert_eq!(std::fs::read(&path).unwrap(), bytes, "{how}, {what}: touched");
+                    let text = error.to_string();
+                    assert!(text.contains("state.backup") && text.contains("mv "), "{text}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{how}, {what}: {error:?}"),
+            }
+        }
+        println!("{how}: {refused} refused, {harmless} harmless");
+        assert!(refused > 0, "{how}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_store_is_refused_and_left_alone() {
+    let folder = Scratch::new("foreign");
+    let path = folder.file("state");
+    for bytes in [&b""[..], b"[instance]\nname = \"edge-1\"\n", &[0; 100_000]] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = open(&path).await.unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+        assert!(error.to_string().contains("no copy"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+}
+
+#[tokio::test]
+async fn the_copy_beside_the_file_is_what_it_was_when_it_was_last_opened() {
+    let folder = Scratch::new("backup");
+    let path = folder.file("state");
+    for i in 1..=3 {
+        let store = open(&path).await.unwrap();
+        store.commit(pair(i)).await.unwrap().done().unwrap();
+        store.close().await;
+    }
+    std::fs::write(&path, b"").unwrap();
+    assert!(matches!(open(&path).await, Err(OpenError::Damaged { backup: Some(_), .. })));
+    std::fs::copy(folder.file("state.backup"), &path).unwrap();
+    assert_eq!(number(&open(&path).await.unwrap(), "a/one").await, 2);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_missing_is_named() {
+    let folder = Scratch::new("missing");
+    let error = open(&folder.file("not/there/state")).await.unwrap_err();
+    assert!(
+        matches!(error, OpenError::Io { .. }) && error.to_string().contains("not/there"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+#[ignore = "a child of the test below"]
+async fn fills_a_small_disk() {
+    let Some(folder) = std::env::var_os(CHILD) else { return };
+    let folder = Path::new(&folder);
+    let mut mount = Command::new("mount");
+    let mounted =
+        mount.args(["-t", "tmpfs", "-o", "size=8m", "small"]).arg(folder).status().unwrap();
+    assert!(mounted.success());
+    let store = open(&folder.join("state")).await.unwrap();
+    store.put(&key("a/before"), b"x".as_slice().into()).await.unwrap();
+    let others = folder.join("others");
+    let mut last = 0;
+    let mut fill = std::fs::File::create(&others).unwrap();
+    while fill.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+    // Open, it would keep its space when it is removed.
+    drop(fill);
+    let mut failures = 0;
+    for i in 1..2000 {
+        match store.commit(pair(i)).await {
+            Ok(committed) => last = committed.done().map(|_| i).unwrap(),
+            Err(StoreError::DiskFull { outcome, .. }) => {
+                assert_eq!(outcome, Outcome::NotDone);
+                failures += 1;
+                if failures > 20 {
+                    break;
+                }
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(failures > 20, "the disk never was full");
+    assert_eq!(number(&store, "a/one").await, last);
+    std::fs::remove_file(&others).unwrap();
+    store.commit(pair(last + 1)).await.unwrap().done().unwrap();
+    store.close().await;
+    let store = open(&folder.join("state")).await.unwrap();
+    assert_eq!(number(&store, "a/one").await, last + 1);
+    println!("\nsmall disk filled");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_reported_and_the_store_goes_on_when_there_is_space() {
+    let folder = Scratch::new("small");
+    let direct = child("fills_a_small_disk", folder.path());
+    // In a mount namespace of its own, so that nothing stays mounted.
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(direct.get_program());
+    command.args(direct.get_args()).env(CHILD, folder.path()).stdin(Stdio::null());
+    let allowed = Command::new("unshare").args(["--mount", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: a mount namespace needs root (CAP_SYS_ADMIN)");
+        return;
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("small disk filled"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
