@@ -99,6 +99,11 @@ impl NodeLoad {
         self.offered_cpu.coming()
     }
 
+    /// The part of [`Self::offered_cpu`] that does not come from requests, as far as it is known.
+    pub fn idle_cpu(&self) -> f64 {
+        self.costs.idle_cpu_percent().min(self.offered_cpu())
+    }
+
     /// How far predictions of a signal were off; `None` without the signal.
     pub fn error(&self, signal: Signal) -> Option<ForecastError> {
         match signal {
