@@ -24,8 +24,9 @@ const SIZE: usize = CLASSES + 1;
 
 /// Variance of a measured CPU use about the model's, per cent squared.
 const NOISE: f64 = 4.0;
-/// Variance before anything is known: a request may cost a CPU, idling ten per cent.
-const UNKNOWN: [f64; SIZE] = [1.0, 1.0, 1.0, 1.0, 100.0];
+/// Variance before anything is known, by what the classes mean: a light request may cost a hundredth of a per cent, a
+/// computing one a whole; idling five. Alike, they would put most of the first surprises on whatever comes most often.
+const UNKNOWN: [f64; SIZE] = [1e-4, 1e-2, 0.1, 1.0, 25.0];
 /// Part of itself by which a cost may wander from one measurement to the next, standard deviation.
 const WANDER: f64 = 0.005;
 /// The least that it may, so that a cost of zero can rise again. Idle use, last, is also other programs' and may change

@@ -4,7 +4,7 @@ use std::time::Duration;
 use equipoise_core::load::{Forecaster, Smoothing};
 use serde::{Deserialize, Serialize};
 
-use super::speed::SpeedProfile;
+use super::speed::{AT_TOP, SpeedProfile};
 
 /// What the balancers together saw of a pool in one period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,8 @@ impl PoolHistory {
         if best.is_topped {
             let crowd = in_flight / best.in_flight;
             let by_speed = speed(one).map_or(0.0, |speed| speed / best.speed);
-            let in_use = if crowd > 1.0 { crowd.max(by_speed) } else { by_speed };
+            // Below the top a crowd is a burst; at the top it is demand that speed no longer shows.
+            let in_use = if by_speed >= AT_TOP { crowd.max(by_speed) } else { by_speed };
             return Some(in_use.min(IN_USE_MAX));
         }
         let response_s = one.response?.as_secs_f64();

@@ -1,11 +1,13 @@
 /// The speed that backends of one size have shown at each concurrency: V over N.
 ///
 /// L3B's curve has a rising region, a top, and a falling one. The profile keeps a smoothed V for each range of N, a factor
-/// of the square root of two wide, and reads the top from it. Whether the top has been *seen* is another question: as
-/// long as more in flight always brought more speed, the best so far is only the best so far.
+/// of the square root of two wide, and reads the top from it. Whether the top has been *seen* is another question: the
+/// best so far is only the best so far until more in flight brought no more speed, or the best came with answers so late
+/// that most of the time was waiting.
 ///
 /// # Source
-/// L3B (papers.md, section 1): `V = N/T`, its regions. The ranges, the smoothing and the test for the top are ours. What is
+/// L3B (papers.md, section 1): `V = N/T`, its regions. That waiting begins at the fastest speed times the shortest response is
+/// Kleinrock's operating point (ICC 1979). The ranges, the smoothing and the tests for the top are ours. What is
 /// known of a range is forgotten after [`AGE_MAX`] observations elsewhere, so that a new version is learnt anew.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeedProfile {
@@ -26,9 +28,9 @@ struct Range {
 pub struct Best {
     /// Requests per second at the top.
     pub speed: f64,
-    /// Requests in flight at which nearly that speed is reached first.
+    /// Requests in flight from which more of them only wait.
     pub in_flight: f64,
-    /// Whether more in flight was seen to bring no more speed.
+    /// Whether the top was seen: the speed is not only the best so far.
     pub is_topped: bool,
 }
 
@@ -41,8 +43,10 @@ const BELIEVED: u64 = 3;
 /// Observations of other ranges after which one is forgotten: two hours of one backend at one a second.
 pub const AGE_MAX: u64 = 7200;
 /// Parts of the largest speed: from this on a range is at the top; a busier one that adds less than this shows it.
-const AT_TOP: f64 = 0.95;
+pub(super) const AT_TOP: f64 = 0.95;
 const ADDS: f64 = 1.05;
+/// The shortest response times this: most of an answer's time is waiting.
+const CROWDED: f64 = 3.0;
 
 impl Default for SpeedProfile {
     fn default() -> Self {
@@ -77,8 +81,11 @@ impl SpeedProfile {
         let (at, range) = self.known().find(|(_, range)| range.speed >= AT_TOP * fastest)?;
         // Not the next range alone: one request more or less falls into it by chance.
         let mut busier = self.known().filter(|(other, _)| *other > at + 1);
-        let is_topped = busier.any(|(_, busier)| busier.speed < ADDS * range.speed);
-        Some(Best { speed: fastest, in_flight: middle(at), is_topped })
+        let adds_nothing = busier.any(|(_, busier)| busier.speed < ADDS * range.speed);
+        let crowded_s = CROWDED * self.shortest_response_s()?;
+        let in_flight = middle(at).min(fastest * crowded_s);
+        let is_topped = adds_nothing || range.response_s >= crowded_s;
+        Some(Best { speed: fastest, in_flight, is_topped })
     }
 
     /// The shortest mean response time seen at any concurrency, in seconds.
