@@ -13,19 +13,22 @@
 //! | part | decides | file |
 //! |---|---|---|
 //! | liveness | which nodes take part, and how much of their share they get | `liveness.rs` |
-//! | steering | shares of nodes in names, weights of backends in pools | `steering.rs` |
+//! | steering | shares of nodes in names, weights of backends in pools | `steering.rs`, `names.rs`, `weights.rs` |
 //! | dispatch | what overloaded nodes keep, and who takes the rest | `dispatch.rs` |
 //! | elasticity | how many backends of which size a pool has | `elastic/` |
 
+mod along;
 mod dispatch;
 pub mod elastic;
 mod history;
 mod inventory;
 mod liveness;
+mod names;
 mod plan;
 mod planner;
 mod policy;
 mod steering;
+mod weights;
 
 pub use history::{History, Report};
 pub use inventory::{BackendSpec, Inventory, InventoryRefused, NameSpec, NodeSpec, PoolSpec};

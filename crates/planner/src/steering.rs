@@ -73,6 +73,13 @@ pub(crate) fn steer(steering: &Steering, members: &mut [Member]) -> Vec<f64> {
     members.iter().map(share).collect()
 }
 
+/// What is learnt of each member as a multiple of its nominal worth, scaled to a mean of 1: how it is stored.
+pub(crate) fn relative(members: &[Member]) -> Vec<f64> {
+    let nominal: f64 = members.iter().map(|one| one.nominal).sum();
+    let learnt: f64 = members.iter().map(|one| one.learnt).sum();
+    members.iter().map(|one| one.learnt / one.nominal * (nominal / learnt)).collect()
+}
+
 fn steered_load(one: &Member) -> Option<f64> {
     one.load.filter(|_| one.presence >= WHOLE)
 }
