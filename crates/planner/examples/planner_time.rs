@@ -4,9 +4,9 @@
 //! cargo run --release -p equipoise-planner --example planner_time
 //! ```
 //!
-//! Every node dispatches, a tenth is overloaded, and each is in the name of all and in one of ten others; a pool has a
-//! backend with weights by load on each. Median and worst of the repetitions, after as many for warming up: CPU time of the
-//! thread, and beside it wall time, which other programs lengthen.
+//! Every node dispatches, a tenth is overloaded, and each is in the name of all and in one of ten others; a pool has
+//! a backend with weights by load on each. Median and worst of the repetitions, after as many for warming up: CPU
+//! time of the thread, and beside it wall time, which other programs lengthen.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -67,7 +67,8 @@ fn cpu_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Of a plan, in microseconds: CPU time, median and worst; wall time, median. Then the mean CPU time of taking a report.
+/// Of a plan, in microseconds: CPU time, median and worst; wall time, median. Then the mean CPU time of taking a
+/// report.
 fn measure(nodes: usize) -> [f64; 4] {
     let policy = Policy::default();
     let inventory = inventory(nodes);

@@ -51,9 +51,9 @@ impl Peer {
         !self.drains && self.had_kept + policy.step_max >= 1.0
     }
 
-    /// What it can take to come up to `level`, in units of capacity. By what is asked of it, so that what it already takes
-    /// does not count against it; and less, the further it is in fact above the level, for then it has work that
-    /// its requests do not explain.
+    /// What it can take to come up to `level`, in units of capacity. By what is asked of it, so that what it already
+    /// takes does not count against it; and less, the further it is in fact above the level, for then it has work
+    /// that its requests do not explain.
     fn room(&self, level: f64) -> f64 {
         let wanted = (level - self.offered()).max(0.0);
         let believed = ((100.0 - self.carried) / (100.0 - level).max(1.0)).clamp(0.0, 1.0);
@@ -68,7 +68,7 @@ impl Peer {
 /// for and not those that result, the plan does not react to itself.
 ///
 /// # Source
-/// TLLB's level 2 (papers.md, section 2): overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random choice.
+/// TLLB's level 2: overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random choice.
 /// Deviates: TLLB leaves the share open, and Onedata took weights of 1/L for all nodes, itself included, which keeps
 /// a tenth at 90/30/30/30. Memory does not leave with a request. The part that is kept moves in bounded steps.
 pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Peer]) -> Delegation {

@@ -1,7 +1,7 @@
 //! From policy, inventory and load history to a plan.
 //!
-//! - In: [`Policy`] (what the operator set), [`Inventory`] (what there is and what is wanted of it), [`History`] (what nodes and pools said), the
-//!   plan before, and how much time has passed.
+//! - In: [`Policy`] (what the operator set), [`Inventory`] (what there is and what is wanted of it), [`History`]
+//!   (what nodes and pools said), the plan before, and how much time has passed.
 //! - Out: a [`Plan`]: instructions for every level, and scaling decisions, each with its reason.
 //! - It cannot fail: what is wrong in the input is refused where it comes in ([`Policy::checked`], [`Inventory::new`],
 //!   [`History::record`]).

@@ -18,17 +18,17 @@ pub(crate) struct Seen {
 
 /// How a node stands in the coming period, and its presence.
 ///
-/// A missed beat is no proof: the controller may be the one that is cut off. So a late node only decays, and leaves when a
-/// second observer agrees; it stays out until it reports again. Whoever comes back or joins, rises from
+/// A missed beat is no proof: the controller may be the one that is cut off. So a late node only decays, and leaves
+/// when a second observer agrees; it stays out until it reports again. Whoever comes back or joins, rises from
 /// [`Liveness::presence_min`] over the warm-up (slow start). In the first plan of all everyone is present: there is
 /// nobody else to take the load meanwhile.
 ///
 /// `passed` and `warm_up` are in periods.
 ///
 /// # Source
-/// TLLB (papers.md, section 2) removes unreachable nodes from the answer; Onedata itself gave a late node full CPU and
-/// left it there. The second observer is our own rule, after SWIM's indirect probes (Das, Gupta, Motivala, DSN 2002,
-/// section 4.1).
+/// TLLB ("Two-Layer Load Balancing for the Onedata system") removes unreachable nodes from the answer; Onedata itself
+/// gave a late node full CPU and left it there. The second observer is our own rule, after SWIM's indirect probes
+/// (Das, Gupta, Motivala, DSN 2002, section 4.1).
 pub(crate) fn stand(
     policy: &Liveness,
     seen: &Seen,

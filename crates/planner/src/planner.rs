@@ -131,8 +131,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Names follow what is asked of a node and not what delegation leaves of it: what can be put right at the door should
-    /// not be carried about inside.
+    /// Names follow what is asked of a node and not what delegation leaves of it: what can be put right at the door
+    /// should not be carried about inside.
     fn load(&self, spec: &NodeSpec, load: &NodeLoad) -> PlannedLoad {
         let weigh = &self.policy.coefficients;
         let coming = load.coming();

@@ -68,8 +68,8 @@ pub struct Liveness {
     pub presence_min: f64,
     /// How long a joiner takes to its whole share.
     pub warm_up: Duration,
-    /// Part of the wanted nodes of a name that stay in its answers whatever is seen of them, and that must be timely for
-    /// lateness to be believed, 0..=1.
+    /// Part of the wanted nodes of a name that stay in its answers whatever is seen of them, and that must be timely
+    /// for lateness to be believed, 0..=1.
     pub panic_share: f64,
 }
 

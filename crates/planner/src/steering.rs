@@ -26,21 +26,20 @@ const WHOLE: f64 = 0.999;
 /// Moves what is learnt one period on, and returns the probability of each member; they sum to 1, or are all zero if no
 /// member is present.
 ///
-/// Each member's worth is multiplied by `exp(gain * (mean - load) / mean)`, that is by the difference of its headroom and
-/// the mean one: an integral controller in the logarithm. It stands still exactly when all loads are equal, whatever
-/// the members' capacities, and it needs no model of them. The gain is `1 / (e * (settle + 1))`, at which a loop
-/// whose effect shows `settle` periods late returns without overshoot; the step bound and the dead band take care of what the
-/// model leaves out. The mean is weighted by share, so that a member whose load does not come from its share cannot
-/// pull it.
+/// Each member's worth is multiplied by `exp(gain * (mean - load) / mean)`, that is by the difference of its headroom
+/// and the mean one: an integral controller in the logarithm. It stands still exactly when all loads are equal,
+/// whatever the members' capacities, and it needs no model of them. The gain is `1 / (e * (settle + 1))`, at which a
+/// loop whose effect shows `settle` periods late returns without overshoot; the step bound and the dead band take
+/// care of what the model leaves out. The mean is weighted by share, so that a member whose load does not come from
+/// its share cannot pull it.
 ///
 /// What is not whole (a joiner, a late node) or not measured keeps what it has learnt: its low load is no merit.
 ///
 /// # Source
-/// TLLB's level 1 (papers.md, section 2) makes the probability of a node proportional to 1/L, and Onedata does; with
-/// feedback that is a proportional controller of gain 1: it sends everyone to the idlest node, and with a delay it swings for
-/// ever (`tests/simulation.rs` shows it). Hence the deviation. The gain is that of critical damping for an
-/// integrator with dead time, `1 / (e * T)` (Ziegler and Nichols, Transactions of the ASME 64 (1942); any text on
-/// dead-time control).
+/// TLLB's level 1 makes the probability of a node proportional to 1/L, and Onedata does; with feedback that is a
+/// proportional controller of gain 1: it sends everyone to the idlest node, and with a delay it swings for ever
+/// (`tests/simulation/` shows it). Hence the deviation. The gain is that of critical damping for an integrator with
+/// dead time T: `s + k * exp(-s * T) = 0` has its double root at `k = 1 / (e * T)`.
 pub(crate) fn steer(steering: &Steering, members: &mut [Member]) -> Vec<f64> {
     for one in &mut *members {
         // What is learnt may come from a stored plan.

@@ -119,8 +119,8 @@ fn backend(size: Option<&str>, age: Duration) -> BackendSpec {
     BackendSpec { size, age, is_elastic: true, ..BackendSpec::default() }
 }
 
-/// In flight and response time of a backend that is asked for `rate` a second: a queue before its workers, whose clients
-/// give up at half a second.
+/// In flight and response time of a backend that is asked for `rate` a second: a queue before its workers, whose
+/// clients give up at half a second.
 fn answered(rate: f64, speed: f64) -> (f64, f64) {
     let best = SPEED * speed;
     let used = (rate / best).min(0.999);

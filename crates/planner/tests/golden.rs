@@ -1,8 +1,8 @@
 //! Scripts of load histories, and the plans they lead to.
 //!
-//! `golden/NAME.toml` says what nodes report and what happens to them; `golden/NAME.txt` is what was planned, a line for each period that changed
-//! something. After an intended change: `GOLDEN_WRITE=1 cargo test -p equipoise-planner --test golden`, and read
-//! the difference.
+//! `golden/NAME.toml` says what nodes report and what happens to them; `golden/NAME.txt` is what was planned, a line
+//! for each period that changed something. After an intended change, read the difference that this makes:
+//! `GOLDEN_WRITE=1 cargo test -p equipoise-planner --test golden`.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a request asks of a node.
 ///
 /// # Source
-/// TLLB's four classes (papers.md, section 2).
+/// TLLB's four classes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -5,9 +5,9 @@ use super::Percent;
 /// How much each resource counts in a node's load.
 ///
 /// # Source
-/// TLLB (papers.md, section 2): `L1 = (alpha*net + beta*cpu + gamma*mem) / (alpha + beta + gamma)`, and L2 the
-/// same without the network. Deviates: a signal that does not exist leaves the sum above and below the line, so
-/// that a node whose link speed is unknown is compared by what is known of it.
+/// TLLB ("Two-Layer Load Balancing for the Onedata system"):
+/// `L1 = (alpha*net + beta*cpu + gamma*mem) / (alpha + beta + gamma)`, and L2 the same without the network. Deviates: a signal that does not exist leaves the sum above and
+/// below the line, so that a node whose link speed is unknown is compared by what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {

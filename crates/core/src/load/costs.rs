@@ -2,15 +2,15 @@ use super::{ClassRates, PerClass, RequestClass};
 
 /// What a request of each class costs a node, learnt from how its CPU use follows the mix of requests.
 ///
-/// The CPU that one request took is not measured; what is measured is the CPU of the whole node and how many requests of
-/// each class it did. `cpu = idle + sum(rate * cost)` is solved for the costs as the mix changes. Classes
-/// whose rates always move together share their cost between them, which is all that can be known, and all that
-/// choosing between them needs. Bytes are counted per class, so that theirs is an average.
+/// The CPU that one request took is not measured; what is measured is the CPU of the whole node and how many requests
+/// of each class it did. `cpu = idle + sum(rate * cost)` is solved for the costs as the mix changes. Classes whose
+/// rates always move together share their cost between them, which is all that can be known, and all that choosing
+/// between them needs. Bytes are counted per class, so that theirs is an average.
 ///
 /// # Source
 /// A random-walk Kalman filter, that is recursive least squares with a forgetting that cannot wind up (Haykin,
-/// Adaptive Filter Theory, chapters 9 and 10). Deviates: costs wander in proportion to themselves, so that the unit of a
-/// rate does not matter; those below zero are put to zero; the variance never exceeds what it began with.
+/// Adaptive Filter Theory, chapters 9 and 10). Deviates: costs wander in proportion to themselves, so that the unit
+/// of a rate does not matter; those below zero are put to zero; the variance never exceeds what it began with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassCosts {
     /// CPU per cent of the node for one request a second of each class; then the idle CPU in per cent.
@@ -24,9 +24,10 @@ const SIZE: usize = CLASSES + 1;
 
 /// Variance of a measured CPU use about the model's, per cent squared.
 const NOISE: f64 = 4.0;
-/// Variance before anything is known, by what the classes mean: a light request may cost a hundredth of a per cent, a
-/// computing one a whole; idling five. Alike, they would put most of the first surprises on whatever comes most often.
-const UNKNOWN: [f64; SIZE] = [1e-4, 1e-2, 0.1, 1.0, 25.0];
+/// Variance before anything is known, by what the classes mean: a light request may cost three hundredths of a per
+/// cent, a transfer a third to a half, a computing one a whole; idling five. Alike, they would put most of the first
+/// surprises on whatever comes most often; much smaller, on idling.
+const UNKNOWN: [f64; SIZE] = [1e-3, 0.1, 0.3, 1.0, 25.0];
 /// Part of itself by which a cost may wander from one measurement to the next, standard deviation.
 const WANDER: f64 = 0.005;
 /// The least that it may, so that a cost of zero can rise again. Idle use, last, is also other programs' and may change

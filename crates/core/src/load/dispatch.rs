@@ -14,8 +14,8 @@ pub enum Choice {
 /// A node's dispatch instructions, ready for the hot path.
 ///
 /// # Source
-/// TLLB (papers.md, section 2): a node that is not overloaded does everything itself, an overloaded one delegates a share by weighted
-/// random choice. Deviates: the share differs by class.
+/// TLLB ("Two-Layer Load Balancing for the Onedata system"): a node that is not overloaded does everything itself, an
+/// overloaded one delegates a share by weighted random choice. Deviates: the share differs by class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchTable {
     keep: PerClass<f64>,

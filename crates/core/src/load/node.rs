@@ -21,8 +21,8 @@ pub struct NodeLoad {
     rates: ClassRates,
 }
 
-/// Offered CPU is not taken for more than this, per cent: a node that keeps next to nothing says next to nothing of what
-/// is asked of it.
+/// Offered CPU is not taken for more than this, per cent: a node that keeps next to nothing says next to nothing of
+/// what is asked of it.
 const OFFERED_MAX: f64 = 1000.0;
 
 impl NodeLoad {

@@ -3,9 +3,9 @@ use serde::{Deserialize, Serialize};
 /// When a node counts as overloaded, and when no more.
 ///
 /// # Source
-/// TLLB (papers.md, section 2): `L2 / L2_min > rho`. Deviates in two ways. Leaving takes a lower ratio than
-/// entering, or measurement noise switches delegation on and off every period. And below [`Self::floor`] nobody is
-/// overloaded: 3 % beside 1 % is a ratio of three and no trouble.
+/// TLLB ("Two-Layer Load Balancing for the Onedata system"): `L2 / L2_min > rho`. Deviates in two ways. Leaving takes
+/// a lower ratio than entering, or measurement noise switches delegation on and off every period. And below
+/// [`Self::floor`] nobody is overloaded: 3 % beside 1 % is a ratio of three and no trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverloadRule {

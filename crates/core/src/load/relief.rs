@@ -31,7 +31,7 @@ pub struct ClassUse {
 /// What light requests and the minima use stays even if `part` asks for more.
 ///
 /// # Source
-/// TLLB's scenario of unbalanced resources (papers.md, section 2), which names the wish; the order is the greedy one of
+/// TLLB's scenario of unbalanced resources, which names the wish; the order is the greedy one of
 /// the fractional knapsack (Dantzig, Operations Research 5 (1957), 266-277).
 pub fn relieve(
     scarce: Resource,

@@ -88,8 +88,8 @@ impl Ewma {
 /// # Source
 /// Holt 1957, reprinted in International Journal of Forecasting 20 (2004), 5-10; irregular gaps after Wright,
 /// Management Science 32 (1986), 499-510. Deviates from Wright: the gains for a gap of g periods are
-/// `1 - (1 - gain)^g`, without his normalising sequence, so that the state is two numbers and a missed report counts the
-/// same at every age of the series. Gaps beyond [`Smoothing::forget_periods`] are the caller's to cut.
+/// `1 - (1 - gain)^g`, without his normalising sequence, so that the state is two numbers and a missed report counts the same
+/// at every age of the series. Gaps beyond [`Smoothing::forget_periods`] are the caller's to cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Holt {
     level: f64,

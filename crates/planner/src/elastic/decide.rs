@@ -66,12 +66,11 @@ const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Decides on a pool's size; `passed` is the time since the decision before.
 ///
-/// What is in use is weighed by speed: a half-used large backend counts as much as its size says. The pool grows when less than the
-/// headroom is free, counting those that are warming up as there, so that it does not grow twice for one
-/// reason; at most by [`Elasticity::growth_max`] in a step, with a cool-down. It shrinks by one, that with the least
-/// speed for its price, when without it there would still be headroom and some to spare for the whole of a
-/// cool-down. At the most backends it replaces the slowest by a faster one if there is one (diagonal
-/// scaling).
+/// What is in use is weighed by speed: a half-used large backend counts as much as its size says. The pool grows when
+/// less than the headroom is free, counting those that are warming up as there, so that it does not grow twice for
+/// one reason; at most by [`Elasticity::growth_max`] in a step, with a cool-down. It shrinks by one, that with the
+/// least speed for its price, when without it there would still be headroom and some to spare for the whole of a
+/// cool-down. At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
 pub(crate) fn decide(
     elastic: &Elasticity,
     pool: &PoolSpec,

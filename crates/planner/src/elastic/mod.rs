@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Source
-//! L3B (papers.md, section 1) names the RMM and leaves it as future work; its measures are used: speed `V = N/T`, the N at which
-//! V tops out, and efficiency as speed for what it costs.
+//! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work; its measures are used: speed
+//! `V = N/T`, the N at which V tops out, and efficiency as speed for what it costs.
 
 mod decide;
 mod demand;

@@ -24,7 +24,7 @@ impl Kind {
 /// fastest. Kinds are not mixed in one step: the next step sees what is left.
 ///
 /// # Source
-/// L3B's efficiency E = S/i (papers.md, section 1), with the price in the place of the number i, so that it also
+/// L3B's efficiency E = S/i, with the price in the place of the number i, so that it also
 /// compares sizes (the paper's vertical and diagonal scaling, left there as future work).
 pub(crate) fn cover(kinds: &[Kind], shortfall: f64, room: u32) -> Option<(&Kind, u32)> {
     let count = |kind: &Kind| ((shortfall / kind.speed - 1e-9).ceil().max(1.0)) as u32;

@@ -1,14 +1,15 @@
 /// The speed that backends of one size have shown at each concurrency: V over N.
 ///
-/// L3B's curve has a rising region, a top, and a falling one. The profile keeps a smoothed V for each range of N, a factor
-/// of the square root of two wide, and reads the top from it. Whether the top has been *seen* is another question: the
-/// best so far is only the best so far until more in flight brought no more speed, or the best came with answers so late
-/// that most of the time was waiting.
+/// L3B's curve has a rising region, a top, and a falling one. The profile keeps a smoothed V for each range of N, a
+/// factor of the square root of two wide, and reads the top from it. Whether the top has been *seen* is another
+/// question: the best so far is only the best so far until more in flight brought no more speed, or the best came
+/// with answers so late that most of the time was waiting.
 ///
 /// # Source
-/// L3B (papers.md, section 1): `V = N/T`, its regions. That waiting begins at the fastest speed times the shortest response is
-/// Kleinrock's operating point (ICC 1979). The ranges, the smoothing and the tests for the top are ours. What is
-/// known of a range is forgotten after [`AGE_MAX`] observations elsewhere, so that a new version is learnt anew.
+/// L3B (Ristov, Cvetkov, Gusev 2016): `V = N/T`, its regions. That waiting begins at the fastest speed times the
+/// shortest response is Kleinrock's operating point (ICC 1979). The ranges, the smoothing and the tests for the top
+/// are ours. What is known of a range is forgotten after [`AGE_MAX`] observations elsewhere, so that a new version is
+/// learnt anew.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeedProfile {
     ranges: [Range; RANGES],
