@@ -5,6 +5,7 @@
 
 mod backend;
 pub mod hash;
+pub mod load;
 mod pool;
 pub mod scheduler;
 mod state;

@@ -1,0 +1,202 @@
+use std::fmt;
+use std::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Serialize};
+
+/// What a request asks of a node.
+///
+/// # Source
+/// TLLB's four classes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestClass {
+    /// Metadata and the like: must be fast, costs next to nothing. Never delegated: the way would cost as much as the
+    /// work.
+    Light,
+    /// A few kilobytes; also what nobody has classified.
+    #[default]
+    SmallTransfer,
+    /// Bound by the network.
+    LargeTransfer,
+    /// Bound by the CPU.
+    Computing,
+}
+
+impl RequestClass {
+    /// In the order of their numbers.
+    pub const ALL: [RequestClass; 4] = [
+        RequestClass::Light,
+        RequestClass::SmallTransfer,
+        RequestClass::LargeTransfer,
+        RequestClass::Computing,
+    ];
+}
+
+impl fmt::Display for RequestClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RequestClass::Light => "light",
+            RequestClass::SmallTransfer => "small-transfer",
+            RequestClass::LargeTransfer => "large-transfer",
+            RequestClass::Computing => "computing",
+        })
+    }
+}
+
+/// One thing of each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PerClass<T> {
+    /// Of light requests.
+    pub light: T,
+    /// Of small transfers.
+    pub small_transfer: T,
+    /// Of large transfers.
+    pub large_transfer: T,
+    /// Of computing requests.
+    pub computing: T,
+}
+
+impl<T> PerClass<T> {
+    /// What `of` makes of each class.
+    pub fn from_fn(mut of: impl FnMut(RequestClass) -> T) -> PerClass<T> {
+        PerClass {
+            light: of(RequestClass::Light),
+            small_transfer: of(RequestClass::SmallTransfer),
+            large_transfer: of(RequestClass::LargeTransfer),
+            computing: of(RequestClass::Computing),
+        }
+    }
+}
+
+impl<T> Index<RequestClass> for PerClass<T> {
+    type Output = T;
+    fn index(&self, class: RequestClass) -> &T {
+        match class {
+            RequestClass::Light => &self.light,
+            RequestClass::SmallTransfer => &self.small_transfer,
+            RequestClass::LargeTransfer => &self.large_transfer,
+            RequestClass::Computing => &self.computing,
+        }
+    }
+}
+
+impl<T> IndexMut<RequestClass> for PerClass<T> {
+    fn index_mut(&mut self, class: RequestClass) -> &mut T {
+        match class {
+            RequestClass::Light => &mut self.light,
+            RequestClass::SmallTransfer => &mut self.small_transfer,
+            RequestClass::LargeTransfer => &mut self.large_transfer,
+            RequestClass::Computing => &mut self.computing,
+        }
+    }
+}
+
+/// Requests of one class at a node in the measured period, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassRate {
+    /// Came from clients.
+    pub arrived: f64,
+    /// Of those, were handed to peers.
+    pub delegated: f64,
+    /// Came from peers.
+    pub taken: f64,
+    /// Bytes that the requests done here moved, both ways.
+    pub bytes: f64,
+}
+
+/// The requests at a node in the measured period. All zero: the node does not say, or does not dispatch.
+pub type ClassRates = PerClass<ClassRate>;
+
+/// Requests per second of one class above this are taken for it.
+const RATE_MAX: f64 = 1e7;
+
+impl ClassRate {
+    /// Itself, with what cannot be (NaN, negative, 10^9, more delegated than arrived) put to the nearest that can.
+    ///
+    /// A rate is a hint for shares, not a load, so that one wrong counter does not cost the whole report.
+    #[must_use]
+    pub fn sane(self) -> ClassRate {
+        let positive = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
+        let rate = |value| positive(value).min(RATE_MAX);
+        let arrived = rate(self.arrived);
+        ClassRate {
+            arrived,
+            delegated: rate(self.delegated).min(arrived),
+            taken: rate(self.taken),
+            bytes: positive(self.bytes),
+        }
+    }
+
+    /// Requests done here, per second.
+    pub fn done(&self) -> f64 {
+        self.arrived - self.delegated + self.taken
+    }
+}
+
+impl ClassRates {
+    /// Each rate made sane.
+    #[must_use]
+    pub fn sane(self) -> ClassRates {
+        PerClass::from_fn(|class| self[class].sane())
+    }
+
+    /// What clients asked of this node, as a multiple of what was done here, classes weighed by `cost`; `None` if
+    /// nothing was done. 1 without delegation.
+    pub fn offered_per_done(&self, cost: impl Fn(RequestClass) -> f64) -> Option<f64> {
+        let (mut arrived, mut done) = (0.0, 0.0);
+        for class in RequestClass::ALL {
+            arrived += cost(class) * self[class].arrived;
+            done += cost(class) * self[class].done();
+        }
+        if done > 0.0 { Some(arrived / done) } else { (arrived <= 0.0).then_some(1.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offered_is_what_clients_asked_whoever_did_it() {
+        let one = |arrived, delegated, taken| {
+            let rate = ClassRate { arrived, delegated, taken, bytes: 0.0 };
+            let rates = ClassRates { computing: rate, ..ClassRates::default() };
+            rates.offered_per_done(|_| 1.0)
+        };
+        assert_eq!(one(100.0, 0.0, 0.0), Some(1.0));
+        assert_eq!(one(100.0, 50.0, 0.0), Some(2.0));
+        assert_eq!(one(50.0, 0.0, 50.0), Some(0.5));
+        assert_eq!(one(100.0, 100.0, 0.0), None);
+        assert_eq!(one(0.0, 0.0, 0.0), Some(1.0));
+    }
+
+    #[test]
+    fn classes_count_by_their_cost() {
+        let light = ClassRate { arrived: 900.0, ..ClassRate::default() };
+        let computing = ClassRate { arrived: 10.0, delegated: 5.0, ..ClassRate::default() };
+        let rates = ClassRates { light, computing, ..ClassRates::default() };
+        let cost = |class| if class == RequestClass::Computing { 8.0 } else { 0.0 };
+        assert_eq!(rates.offered_per_done(cost), Some(2.0));
+    }
+
+    #[test]
+    fn counters_that_cannot_be_are_put_right() {
+        let wrong = ClassRate { arrived: 5.0, delegated: 9.0, taken: f64::NAN, bytes: -1.0 };
+        let right = ClassRate { arrived: 5.0, delegated: 5.0, taken: 0.0, bytes: 0.0 };
+        assert_eq!(wrong.sane(), right);
+    }
+
+    #[test]
+    fn a_class_has_one_name_everywhere() {
+        for class in RequestClass::ALL {
+            assert_eq!(serde_json::to_value(class).unwrap(), class.to_string());
+            let with = PerClass::from_fn(|other| u8::from(other == class));
+            assert_eq!(with[class], 1);
+            assert_eq!(serde_json::to_value(with).unwrap()[class.to_string()], 1);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ewma, Holt, Smoothing};
+
+/// One signal's past in a few numbers: smoothed, and predicted for the coming period.
+///
+/// Two predictors run side by side, Holt's and the plain smoothed level; the one that erred less lately is believed, so
+/// that a trend seen in noise does no harm. Both, and the naive "as it was last", are scored on every
+/// measurement before it is taken in.
+///
+/// # Source
+/// Mean absolute error against the naive forecast: Hyndman and Koehler, International Journal of Forecasting 22 (2006),
+/// 679-688, section 3. Deviates: the means are exponential, over about [`WINDOW`] measurements, so that they
+/// speak of the present.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecaster {
+    smoothing: Smoothing,
+    largest: f64,
+    at: Duration,
+    last: f64,
+    ewma: Ewma,
+    holt: Holt,
+    error: ForecastError,
+}
+
+/// Measurements that a mean absolute error reaches back, about.
+pub const WINDOW: u32 = 32;
+
+/// Measurements before the predictors are compared.
+const TRIAL: u32 = 8;
+
+/// Holt's must err this much less than the smoothed level before it is believed: equal errors are noise.
+const MARGIN: f64 = 0.95;
+
+/// How far predictions were off, mean absolute error in the signal's unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForecastError {
+    /// Of Holt's.
+    pub holt: f64,
+    /// Of the smoothed level.
+    pub smoothed: f64,
+    /// Of "as it was last": what predicting has to beat.
+    pub naive: f64,
+    /// Predictions that were scored.
+    pub scored: u64,
+}
+
+impl ForecastError {
+    /// Whether Holt's is the one that is believed.
+    pub fn trend_is_believed(&self) -> bool {
+        self.scored >= u64::from(TRIAL) && self.holt < MARGIN * self.smoothed
+    }
+
+    /// The error of the one that is believed.
+    pub fn believed(&self) -> f64 {
+        if self.trend_is_believed() { self.holt } else { self.smoothed }
+    }
+
+    /// Whether predicting helps; `None` before there is enough to tell.
+    pub fn helps(&self) -> Option<bool> {
+        (self.scored >= u64::from(TRIAL)).then(|| self.believed() < self.naive)
+    }
+
+    fn score(&mut self, holt: f64, smoothed: f64, naive: f64) {
+        self.scored += 1;
+        // A plain mean until the window is full.
+        let gain = 1.0 / self.scored.min(u64::from(WINDOW)) as f64;
+        self.holt += gain * (holt.abs() - self.holt);
+        self.smoothed += gain * (smoothed.abs() - self.smoothed);
+        self.naive += gain * (naive.abs() - self.naive);
+    }
+}
+
+impl Forecaster {
+    /// Begins at a measurement. Predictions are bounded to `0..=largest`.
+    pub fn new(smoothing: Smoothing, largest: f64, at: Duration, value: f64) -> Forecaster {
+        Forecaster {
+            smoothing,
+            largest,
+            at,
+            last: value,
+            ewma: Ewma::new(value),
+            holt: Holt::new(value),
+            error: ForecastError::default(),
+        }
+    }
+
+    /// Takes a measurement made at `at`, on any clock that does not go back. One that is not later than the last is
+    /// ignored: reports may overtake each other.
+    pub fn observe(&mut self, at: Duration, value: f64) {
+        let Some(gap) = self.smoothing.gap(self.at, at) else { return };
+        if gap > self.smoothing.forget_periods {
+            self.ewma = Ewma::new(value);
+            self.holt = Holt::new(value);
+        } else {
+            let expected = self.bounded(self.holt.forecast(gap));
+            self.error.score(value - expected, value - self.ewma.level(), value - self.last);
+            self.ewma.observe(&self.smoothing, gap, value);
+            self.holt.observe(&self.smoothing, gap, value);
+        }
+        (self.at, self.last) = (at, value);
+    }
+
+    /// The smoothed value now.
+    pub fn smoothed(&self) -> f64 {
+        self.ewma.level()
+    }
+
+    /// What is expected one period after the last measurement.
+    pub fn coming(&self) -> f64 {
+        if self.error.trend_is_believed() {
+            self.bounded(self.holt.forecast(1.0))
+        } else {
+            self.ewma.level()
+        }
+    }
+
+    /// How far predictions were off lately.
+    pub fn error(&self) -> ForecastError {
+        self.error
+    }
+
+    fn bounded(&self, value: f64) -> f64 {
+        value.max(0.0).min(self.largest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    fn fed(values: impl IntoIterator<Item = f64>) -> Forecaster {
+        let mut values = values.into_iter();
+        let first = values.next().unwrap();
+        let mut one = Forecaster::new(Smoothing::default(), 100.0, Duration::ZERO, first);
+        for (at, value) in (1..).zip(values) {
+            one.observe(Duration::from_secs(at), value);
+        }
+        one
+    }
+
+    fn noise(seed: u64) -> impl FnMut() -> f64 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        move || rng.random_range(-5.0..5.0)
+    }
+
+    #[test]
+    fn on_a_ramp_the_trend_is_believed_and_helps() {
+        let mut noise = noise(1);
+        let one = fed((0..120).map(|at| 5.0 + 0.6 * f64::from(at) + 0.05 * noise()));
+        let error = one.error();
+        assert!(error.trend_is_believed(), "{error:?}");
+        assert_eq!(error.helps(), Some(true), "{error:?}");
+        assert!((one.coming() - 77.0).abs() < 1.0, "{}", one.coming());
+    }
+
+    #[test]
+    fn in_plain_noise_the_level_is_believed_and_beats_the_last_value() {
+        let mut noise = noise(2);
+        let one = fed((0..400).map(|_| 40.0 + noise()));
+        let error = one.error();
+        assert!(!error.trend_is_believed(), "{error:?}");
+        assert_eq!(error.helps(), Some(true), "{error:?}");
+        assert!((one.coming() - 40.0).abs() < 3.0, "{}", one.coming());
+    }
+
+    #[test]
+    fn after_rare_jumps_the_user_sees_that_predicting_does_not_help() {
+        let one = fed((0..400).map(|at| if at / 20 % 2 == 0 { 20.0 } else { 80.0 }));
+        assert_eq!(one.error().helps(), Some(false), "{:?}", one.error());
+    }
+
+    #[test]
+    fn a_prediction_stays_within_what_can_be() {
+        let up = fed((0..30).map(|at| (4.0 * f64::from(at)).min(100.0)));
+        let down = fed((0..30).map(|at| (100.0 - 4.0 * f64::from(at)).max(0.0)));
+        for one in [up, down] {
+            assert!((0.0..=100.0).contains(&one.coming()), "{}", one.coming());
+        }
+    }
+
+    #[test]
+    fn a_report_that_was_overtaken_changes_nothing() {
+        let mut one = fed([10.0, 20.0, 30.0]);
+        let before = one.clone();
+        one.observe(Duration::from_secs(2), 99.0);
+        one.observe(Duration::from_secs(1), 99.0);
+        assert_eq!(one, before);
+    }
+
+    #[test]
+    fn after_a_long_silence_the_past_is_forgotten() {
+        let mut one = fed((0..30).map(f64::from));
+        one.observe(Duration::from_secs(500), 12.0);
+        assert_eq!((one.smoothed(), one.coming()), (12.0, 12.0));
+    }
+}

@@ -1,0 +1,205 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Percent;
+
+/// What a node says of itself, as it came over the network: not believed yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reported {
+    /// CPU in use, per cent of all cores that the node may use.
+    pub cpu: f64,
+    /// Memory in use, per cent of what the node may use.
+    pub memory: f64,
+    /// The busier direction of the busiest interface, per cent of its link speed. Absent if the speed is
+    /// unknown: then there is no network signal, never a guess.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net: Option<f64>,
+}
+
+/// A checked report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measurement {
+    /// CPU in use.
+    pub cpu: Percent,
+    /// Memory in use.
+    pub memory: Percent,
+    /// Network in use; `None` is no signal.
+    pub net: Option<Percent>,
+}
+
+/// A resource that a node measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Signal {
+    /// CPU time.
+    Cpu,
+    /// Memory.
+    Memory,
+    /// Network rate.
+    Net,
+}
+
+/// What is wrong with a reported number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// NaN.
+    NotANumber,
+    /// Below zero.
+    Negative,
+    /// More than a sampler's jitter explains, infinity included.
+    TooLarge,
+}
+
+/// A report that was not believed; none of it is used.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq)]
+#[error(
+    "{signal} is {value}: {fault}; accepted: 0 to 100 per cent, and up to {JITTER_MAX} is taken for 100. \
+     The whole report is dropped; look at the node's agent"
+)]
+pub struct MeasurementRefused {
+    /// The first signal that is wrong.
+    pub signal: Signal,
+    /// How.
+    pub fault: Fault,
+    /// What it said.
+    pub value: f64,
+}
+
+/// The largest per cent that is taken for 100: a sampler reads its clock and its counter at two instants, so that a
+/// busy machine is seen a little above full.
+pub const JITTER_MAX: f64 = 110.0;
+
+impl Measurement {
+    /// Believes a report, or says why not.
+    ///
+    /// # Errors
+    /// [`MeasurementRefused`] for the first signal that is NaN, negative or above [`JITTER_MAX`].
+    pub fn checked(reported: &Reported) -> Result<Measurement, MeasurementRefused> {
+        Ok(Measurement {
+            cpu: check(Signal::Cpu, reported.cpu)?,
+            memory: check(Signal::Memory, reported.memory)?,
+            net: reported.net.map(|net| check(Signal::Net, net)).transpose()?,
+        })
+    }
+}
+
+fn check(signal: Signal, value: f64) -> Result<Percent, MeasurementRefused> {
+    let fault = if value.is_nan() {
+        Fault::NotANumber
+    } else if value < 0.0 {
+        Fault::Negative
+    } else if value > JITTER_MAX {
+        Fault::TooLarge
+    } else {
+        return Ok(Percent::nearest(value));
+    };
+    Err(MeasurementRefused { signal, fault, value })
+}
+
+/// How many reports were refused, by signal and fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    counts: [[u64; Fault::ALL.len()]; Signal::ALL.len()],
+}
+
+impl Refusals {
+    /// Counts one.
+    pub fn count(&mut self, refused: &MeasurementRefused) {
+        self.counts[refused.signal as usize][refused.fault as usize] += 1;
+    }
+
+    /// Every pair with its count, zeros included, in a fixed order: a metric's labels.
+    pub fn iter(&self) -> impl Iterator<Item = (Signal, Fault, u64)> + '_ {
+        Signal::ALL.into_iter().flat_map(move |signal| {
+            let of = self.counts[signal as usize];
+            Fault::ALL.into_iter().map(move |fault| (signal, fault, of[fault as usize]))
+        })
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().flatten().sum()
+    }
+}
+
+impl Signal {
+    /// In the order of their numbers.
+    pub const ALL: [Signal; 3] = [Signal::Cpu, Signal::Memory, Signal::Net];
+}
+
+impl Fault {
+    /// In the order of their numbers.
+    pub const ALL: [Fault; 3] = [Fault::NotANumber, Fault::Negative, Fault::TooLarge];
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Signal::Cpu => "cpu",
+            Signal::Memory => "memory",
+            Signal::Net => "net",
+        })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::NotANumber => "not a number",
+            Fault::Negative => "negative",
+            Fault::TooLarge => "more than there is",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_lies_is_refused_and_counted() {
+        let fine = Reported { cpu: 10.0, memory: 20.0, net: None };
+        let rows = [
+            (Reported { cpu: f64::NAN, ..fine }, Signal::Cpu, Fault::NotANumber),
+            (Reported { cpu: -1.0, ..fine }, Signal::Cpu, Fault::Negative),
+            (Reported { memory: 1e9, ..fine }, Signal::Memory, Fault::TooLarge),
+            (Reported { memory: f64::INFINITY, ..fine }, Signal::Memory, Fault::TooLarge),
+            (Reported { net: Some(f64::NEG_INFINITY), ..fine }, Signal::Net, Fault::Negative),
+            (Reported { net: Some(110.1), ..fine }, Signal::Net, Fault::TooLarge),
+        ];
+        let mut refusals = Refusals::default();
+        for (reported, signal, fault) in rows {
+            let refused = Measurement::checked(&reported).unwrap_err();
+            assert_eq!((refused.signal, refused.fault), (signal, fault), "{reported:?}");
+            refusals.count(&refused);
+        }
+        assert_eq!(refusals.total(), 6);
+        let of = |s, f| refusals.iter().find(|row| (row.0, row.1) == (s, f)).unwrap().2;
+        assert_eq!(of(Signal::Memory, Fault::TooLarge), 2);
+        assert_eq!(of(Signal::Net, Fault::NotANumber), 0);
+    }
+
+    #[test]
+    fn a_samplers_jitter_is_taken_for_full() {
+        let reported = Reported { cpu: 100.7, memory: 0.0, net: Some(110.0) };
+        let measured = Measurement::checked(&reported).unwrap();
+        assert_eq!((measured.cpu, measured.net), (Percent::FULL, Some(Percent::FULL)));
+    }
+
+    #[test]
+    fn a_network_of_unknown_speed_is_no_signal() {
+        let measured =
+            Measurement::checked(&Reported { cpu: 1.0, memory: 2.0, net: None }).unwrap();
+        assert_eq!(measured.net, None);
+    }
+
+    #[test]
+    fn the_refusal_says_what_is_accepted() {
+        let reported = Reported { cpu: 1e9, ..Reported::default() };
+        let text = Measurement::checked(&reported).unwrap_err().to_string();
+        assert!(text.contains("cpu is 1000000000") && text.contains("0 to 100"), "{text}");
+    }
+}

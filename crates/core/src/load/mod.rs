@@ -1,0 +1,34 @@
+//! The load model: what a node says of itself, and what that makes of its load now and in the coming period.
+//!
+//! ```text
+//! Reported --checked--> Measurement --NodeLoad--> Signals (smoothed, coming) --Coefficients--> L1, L2
+//! ```
+//!
+//! A level never computes a load (ARCHITECTURE.md, invariant 1): this is for whoever plans. Only
+//! [`DispatchTable`] is for the hot path, and it follows instructions.
+
+mod class;
+mod coefficients;
+mod costs;
+mod dispatch;
+mod forecast;
+mod measurement;
+mod node;
+mod overload;
+mod percent;
+mod relief;
+mod smoothing;
+
+pub use class::{ClassRate, ClassRates, PerClass, RequestClass};
+pub use coefficients::{Coefficients, CoefficientsRefused, Signals};
+pub use costs::ClassCosts;
+pub use dispatch::{Choice, DispatchTable};
+pub use forecast::{ForecastError, Forecaster, WINDOW};
+pub use measurement::{
+    Fault, JITTER_MAX, Measurement, MeasurementRefused, Refusals, Reported, Signal,
+};
+pub use node::NodeLoad;
+pub use overload::{OverloadRule, OverloadRuleRefused};
+pub use percent::{Percent, PercentOutOfRange};
+pub use relief::{ClassUse, Resource, relieve};
+pub use smoothing::{Ewma, Holt, Smoothing, SmoothingRefused};

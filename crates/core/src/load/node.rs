@@ -1,0 +1,203 @@
+use std::time::Duration;
+
+use super::{
+    ClassCosts, ClassRates, ClassUse, ForecastError, Forecaster, Measurement, PerClass,
+    RequestClass, Signal, Signals, Smoothing,
+};
+
+/// What is known of one node's load: smoothed, predicted, and what clients ask of it whoever does the work.
+///
+/// *Offered* CPU is what the node would use if it delegated nothing and took nothing from peers. It does not move when
+/// the planner moves requests, so that planning from it cannot chase its own effect.
+#[derive(Clone, Debug)]
+pub struct NodeLoad {
+    smoothing: Smoothing,
+    at: Duration,
+    cpu: Forecaster,
+    memory: Forecaster,
+    net: Option<Forecaster>,
+    offered_cpu: Forecaster,
+    costs: ClassCosts,
+    rates: ClassRates,
+}
+
+/// Offered CPU is not taken for more than this, per cent: a node that keeps next to nothing says next to nothing of
+/// what is asked of it.
+const OFFERED_MAX: f64 = 1000.0;
+
+impl NodeLoad {
+    /// Begins at a measurement.
+    pub fn new(
+        smoothing: Smoothing,
+        at: Duration,
+        measured: &Measurement,
+        rates: &ClassRates,
+    ) -> NodeLoad {
+        let begin = |largest, value| Forecaster::new(smoothing, largest, at, value);
+        let rates = rates.sane();
+        let mut costs = ClassCosts::default();
+        costs.observe(measured.cpu.get(), &rates);
+        let offered = offered_cpu(measured.cpu.get(), &rates, &costs);
+        NodeLoad {
+            smoothing,
+            at,
+            cpu: begin(100.0, measured.cpu.get()),
+            memory: begin(100.0, measured.memory.get()),
+            net: measured.net.map(|net| begin(100.0, net.get())),
+            offered_cpu: begin(OFFERED_MAX, offered.unwrap_or(measured.cpu.get())),
+            costs,
+            rates,
+        }
+    }
+
+    /// Takes a measurement made at `at` and the requests of the same period. One that is not later than the last is
+    /// ignored.
+    pub fn observe(&mut self, at: Duration, measured: &Measurement, rates: &ClassRates) {
+        let Some(gap) = self.smoothing.gap(self.at, at) else { return };
+        let (cpu, rates) = (measured.cpu.get(), rates.sane());
+        self.costs.observe(cpu, &rates);
+        self.cpu.observe(at, cpu);
+        self.memory.observe(at, measured.memory.get());
+        match (&mut self.net, measured.net) {
+            (Some(net), Some(now)) => net.observe(at, now.get()),
+            (net, now) => {
+                *net = now.map(|now| Forecaster::new(self.smoothing, 100.0, at, now.get()));
+            }
+        }
+        if let Some(offered) = offered_cpu(cpu, &rates, &self.costs) {
+            self.offered_cpu.observe(at, offered);
+        }
+        let gain = 1.0 - (1.0 - self.smoothing.level_gain).powf(gap);
+        for class in RequestClass::ALL {
+            let (mean, now) = (&mut self.rates[class], rates[class]);
+            mean.arrived += gain * (now.arrived - mean.arrived);
+            mean.delegated += gain * (now.delegated - mean.delegated);
+            mean.taken += gain * (now.taken - mean.taken);
+            mean.bytes += gain * (now.bytes - mean.bytes);
+        }
+        self.at = at;
+    }
+
+    /// When it was measured last.
+    pub fn at(&self) -> Duration {
+        self.at
+    }
+
+    /// What is used, smoothed.
+    pub fn smoothed(&self) -> Signals {
+        self.signals(Forecaster::smoothed)
+    }
+
+    /// What is expected to be used in the coming period.
+    pub fn coming(&self) -> Signals {
+        self.signals(Forecaster::coming)
+    }
+
+    /// CPU that clients are expected to ask of this node in the coming period, whoever does the work; per cent of
+    /// the node, at most ten times it.
+    pub fn offered_cpu(&self) -> f64 {
+        self.offered_cpu.coming()
+    }
+
+    /// The part of [`Self::offered_cpu`] that does not come from requests, as far as it is known.
+    pub fn idle_cpu(&self) -> f64 {
+        self.costs.idle_cpu_percent().min(self.offered_cpu())
+    }
+
+    /// How far predictions of a signal were off; `None` without the signal.
+    pub fn error(&self, signal: Signal) -> Option<ForecastError> {
+        match signal {
+            Signal::Cpu => Some(self.cpu.error()),
+            Signal::Memory => Some(self.memory.error()),
+            Signal::Net => self.net.as_ref().map(Forecaster::error),
+        }
+    }
+
+    /// What requests of each class cost here.
+    pub fn costs(&self) -> &ClassCosts {
+        &self.costs
+    }
+
+    /// What the requests that clients bring to this node use of each resource, by class; zeros where unknown.
+    pub fn class_use(&self) -> PerClass<ClassUse> {
+        PerClass::from_fn(|class| ClassUse {
+            cpu: self.rates[class].arrived * self.costs.cpu_percent(class),
+            bytes: self.rates[class].arrived * self.costs.bytes(class),
+        })
+    }
+
+    fn signals(&self, of: impl Fn(&Forecaster) -> f64) -> Signals {
+        Signals { cpu: of(&self.cpu), memory: of(&self.memory), net: self.net.as_ref().map(of) }
+    }
+}
+
+/// `None` if the node did nothing of what it was asked, and so shows nothing of its cost.
+fn offered_cpu(cpu: f64, rates: &ClassRates, costs: &ClassCosts) -> Option<f64> {
+    let is_known = costs.is_known();
+    let cost = |class| if is_known { costs.cpu_percent(class) } else { 1.0 };
+    let idle = costs.idle_cpu_percent().min(cpu);
+    let offered = idle + (cpu - idle) * rates.offered_per_done(cost)?;
+    Some(offered.min(OFFERED_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{ClassRate, Percent};
+
+    fn measured(cpu: f64, net: Option<f64>) -> Measurement {
+        let percent = |value| Percent::new(value).unwrap();
+        Measurement { cpu: percent(cpu), memory: percent(30.0), net: net.map(percent) }
+    }
+
+    fn rates(arrived: f64, delegated: f64, taken: f64) -> ClassRates {
+        let computing = ClassRate { arrived, delegated, taken, bytes: 0.0 };
+        ClassRates { computing, ..ClassRates::default() }
+    }
+
+    fn second(at: u64) -> Duration {
+        Duration::from_secs(at)
+    }
+
+    #[test]
+    fn what_is_offered_does_not_move_when_work_is_delegated() {
+        let all = rates(90.0, 0.0, 0.0);
+        let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(90.0, None), &all);
+        for at in 1..10 {
+            node.observe(second(at), &measured(90.0, None), &all);
+        }
+        for at in 10..40 {
+            node.observe(second(at), &measured(45.0, None), &rates(90.0, 45.0, 0.0));
+        }
+        assert!((node.coming().cpu - 45.0).abs() < 1.0, "{node:?}");
+        assert!((node.offered_cpu() - 90.0).abs() < 2.0, "{node:?}");
+    }
+
+    #[test]
+    fn what_is_taken_from_peers_is_not_offered() {
+        let some = rates(10.0, 0.0, 30.0);
+        let node = NodeLoad::new(Smoothing::default(), second(0), &measured(40.0, None), &some);
+        // A part of the 40 may be idle use, which peers do not bring: one measurement cannot tell.
+        assert!((10.0..13.0).contains(&node.offered_cpu()), "{node:?}");
+    }
+
+    #[test]
+    fn a_network_signal_comes_and_goes_with_the_reports() {
+        let none = ClassRates::default();
+        let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(9.0, None), &none);
+        assert_eq!(node.coming().net, None);
+        node.observe(second(1), &measured(9.0, Some(50.0)), &none);
+        assert_eq!(node.coming().net, Some(50.0));
+        node.observe(second(2), &measured(9.0, None), &none);
+        assert_eq!((node.coming().net, node.error(Signal::Net)), (None, None));
+    }
+
+    #[test]
+    fn a_node_that_does_nothing_itself_keeps_what_was_known_of_it() {
+        let all = rates(50.0, 0.0, 0.0);
+        let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(50.0, None), &all);
+        let before = node.offered_cpu();
+        node.observe(second(1), &measured(1.0, None), &rates(50.0, 50.0, 0.0));
+        assert_eq!(node.offered_cpu(), before);
+    }
+}

@@ -1,0 +1,255 @@
+//! What overloaded nodes keep, and who takes the rest.
+
+use equipoise_core::load::OverloadRule;
+
+use crate::policy::DispatchPolicy;
+
+/// A node as delegation sees it. Loads are L2 in per cent of the node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) capacity: f64,
+    /// What stays when requests leave: memory.
+    pub(crate) fixed: f64,
+    /// What clients ask of it beyond that, whoever does it.
+    pub(crate) movable: f64,
+    /// What it is expected to carry in fact, with what it takes and without what it gives.
+    pub(crate) carried: f64,
+    /// Part of what it may take that it should get, 0..=1; 0: it takes nothing.
+    pub(crate) presence: f64,
+    /// It is to give all that it can: an operator drains it, and stale caches still send it clients.
+    pub(crate) drains: bool,
+    pub(crate) was_overloaded: bool,
+    pub(crate) had_kept: f64,
+}
+
+/// What delegation makes of the peers, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Delegation {
+    pub(crate) is_overloaded: Vec<bool>,
+    pub(crate) keep: Vec<f64>,
+    /// Sum to 1, or are all zero.
+    pub(crate) weights: Vec<f64>,
+    /// The load at which givers and takers meet.
+    pub(crate) level: Option<f64>,
+}
+
+impl Peer {
+    fn offered(&self) -> f64 {
+        self.fixed + self.movable
+    }
+
+    /// What must leave for the node to come down to `level`, in per cent of itself.
+    fn excess(&self, level: f64, keep_min: f64) -> f64 {
+        if self.drains {
+            return self.movable;
+        }
+        (self.offered() - level).clamp(0.0, self.movable * (1.0 - keep_min))
+    }
+
+    /// Whether it can do all that comes to it by the end of the period: else it would be sent what it sends away.
+    fn may_take(&self, policy: &DispatchPolicy) -> bool {
+        !self.drains && self.had_kept + policy.step_max >= 1.0
+    }
+
+    /// What it can take to come up to `level`, in units of capacity. By what is asked of it, so that what it already
+    /// takes does not count against it; and less, the further it is in fact above the level, for then it has work
+    /// that its requests do not explain.
+    fn room(&self, level: f64) -> f64 {
+        let wanted = (level - self.offered()).max(0.0);
+        let believed = ((100.0 - self.carried) / (100.0 - level).max(1.0)).clamp(0.0, 1.0);
+        self.capacity * self.presence * wanted * believed
+    }
+}
+
+/// Plans delegation: overloaded nodes give so much that they and those below meet at one level.
+///
+/// The level is found like that of water between connected vessels: what givers pour out above it is what takers below
+/// it have room for. 90/30/30/30 gives a level of 45 and a keep of one half. Because loads are those that clients ask
+/// for and not those that result, the plan does not react to itself.
+///
+/// # Source
+/// TLLB's level 2: overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random choice.
+/// Deviates: TLLB leaves the share open, and Onedata took weights of 1/L for all nodes, itself included, which keeps
+/// a tenth at 90/30/30/30. Memory does not leave with a request. The part that is kept moves in bounded steps.
+pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Peer]) -> Delegation {
+    let able = peers.iter().filter(|one| one.presence > 0.0);
+    let lowest = able.map(Peer::offered).fold(f64::INFINITY, f64::min);
+    let judge =
+        |one: &Peer| lowest.is_finite() && rule.judge(one.was_overloaded, one.offered(), lowest);
+    let is_overloaded: Vec<bool> = peers.iter().map(judge).collect();
+    let level = level(policy, peers, &is_overloaded);
+    let room = |one: &Peer| match level {
+        Some(level) if one.may_take(policy) => one.room(level),
+        _ => 0.0,
+    };
+    let mut weights: Vec<f64> = peers.iter().map(room).collect();
+    let total: f64 = weights.iter().sum();
+    if total <= 0.0 {
+        let (keep, weights) = (vec![1.0; peers.len()], vec![0.0; peers.len()]);
+        return Delegation { keep, weights, level: None, is_overloaded };
+    }
+    weights.iter_mut().for_each(|weight| *weight /= total);
+    let keep = |(one, over): (&Peer, &bool)| {
+        let target = match level {
+            Some(level) if (*over || one.drains) && one.movable > 0.0 => {
+                1.0 - one.excess(level, policy.keep_min) / one.movable
+            }
+            _ => 1.0,
+        };
+        target.clamp(one.had_kept - policy.step_max, one.had_kept + policy.step_max).clamp(0.0, 1.0)
+    };
+    let keep = peers.iter().zip(&is_overloaded).map(keep).collect();
+    Delegation { keep, weights, level, is_overloaded }
+}
+
+/// The load at which givers and takers meet; `None` without givers.
+///
+/// An overloaded node below the level takes: beside an idle node many are overloaded, and not all should give.
+fn level(policy: &DispatchPolicy, peers: &[Peer], is_overloaded: &[bool]) -> Option<f64> {
+    let gives = |(one, over): &(&Peer, &bool)| **over || one.drains;
+    let givers: Vec<&Peer> =
+        peers.iter().zip(is_overloaded).filter(gives).map(|(one, _)| one).collect();
+    if givers.is_empty() {
+        return None;
+    }
+    let takers: Vec<&Peer> = peers.iter().filter(|one| one.may_take(policy)).collect();
+    let poured = |level| -> f64 {
+        givers.iter().map(|one| one.capacity * one.excess(level, policy.keep_min)).sum()
+    };
+    let room = |level| -> f64 { takers.iter().map(|one| one.room(level)).sum() };
+    let highest = peers.iter().map(Peer::offered).fold(100.0, f64::max);
+    Some(crossing(highest, |level| poured(level) - room(level)))
+}
+
+/// Halvings of the interval in which the level is sought: per cent to the last digit.
+const HALVINGS: u32 = 50;
+
+/// Where a falling function crosses zero within `0..=highest`.
+fn crossing(highest: f64, of: impl Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = (0.0, highest);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        if of(middle) > 0.0 { low = middle } else { high = middle }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(load: f64) -> Peer {
+        Peer {
+            capacity: 1.0,
+            fixed: 0.0,
+            movable: load,
+            carried: load,
+            presence: 1.0,
+            drains: false,
+            was_overloaded: false,
+            had_kept: 1.0,
+        }
+    }
+
+    fn at_once() -> DispatchPolicy {
+        DispatchPolicy { keep_min: 0.1, step_max: 1.0, relieves_net: false }
+    }
+
+    fn delegated(peers: &[Peer]) -> Delegation {
+        delegate(&at_once(), &OverloadRule::default(), peers)
+    }
+
+    fn near(found: &[f64], expected: &[f64]) {
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-6;
+        assert!(found.iter().zip(expected).all(close), "{found:?} is not {expected:?}");
+    }
+
+    #[test]
+    fn at_90_30_30_30_half_is_kept_and_not_a_tenth() {
+        let plan = delegated(&[90.0, 30.0, 30.0, 30.0].map(peer));
+        near(&plan.keep, &[0.5, 1.0, 1.0, 1.0]);
+        near(&plan.weights, &[0.0, 1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0]);
+        near(&[plan.level.unwrap()], &[45.0]);
+    }
+
+    #[test]
+    fn a_node_that_is_not_overloaded_does_everything_itself() {
+        let plan = delegated(&[49.0, 40.0, 45.0].map(peer));
+        near(&plan.keep, &[1.0; 3]);
+        assert_eq!((plan.level, plan.weights), (None, vec![0.0; 3]));
+    }
+
+    #[test]
+    fn beside_an_idle_node_only_the_busiest_gives_and_the_middle_takes_too() {
+        let plan = delegated(&[90.0, 30.0, 30.0, 10.0].map(peer));
+        near(&plan.keep, &[40.0 / 90.0, 1.0, 1.0, 1.0]);
+        near(&plan.weights, &[0.0, 0.2, 0.2, 0.6]);
+    }
+
+    #[test]
+    fn all_full_nobody_delegates() {
+        near(&delegated(&[99.0, 95.0, 97.0].map(peer)).keep, &[1.0; 3]);
+    }
+
+    #[test]
+    fn larger_nodes_take_more_of_the_same_headroom() {
+        let large = Peer { capacity: 3.0, ..peer(30.0) };
+        let plan = delegated(&[peer(90.0), large, peer(30.0)]);
+        near(&plan.weights, &[0.0, 0.75, 0.25]);
+        near(&[plan.level.unwrap()], &[42.0]);
+    }
+
+    #[test]
+    fn memory_stays_when_requests_leave() {
+        let tight = Peer { fixed: 40.0, movable: 50.0, ..peer(90.0) };
+        let plan = delegated(&[tight, peer(30.0), peer(30.0), peer(30.0)]);
+        near(&plan.keep[..1], &[0.1]);
+    }
+
+    #[test]
+    fn the_part_that_is_kept_moves_in_bounded_steps_both_ways() {
+        let policy = DispatchPolicy { step_max: 0.25, ..at_once() };
+        let rule = OverloadRule::default();
+        let keep = |peers: &[Peer]| delegate(&policy, &rule, peers).keep[0];
+        assert_eq!(keep(&[90.0, 30.0].map(peer)), 0.75);
+        let was = Peer { had_kept: 0.5, was_overloaded: true, ..peer(40.0) };
+        assert_eq!(keep(&[was, Peer { was_overloaded: true, ..peer(90.0) }, peer(40.0)]), 0.75);
+    }
+
+    #[test]
+    fn who_is_busy_beyond_what_its_requests_explain_takes_less() {
+        let plan = delegated(&[peer(90.0), peer(30.0), Peer { carried: 90.0, ..peer(30.0) }]);
+        assert!(plan.weights[2] < 0.3 * plan.weights[1], "{plan:?}");
+    }
+
+    #[test]
+    fn a_late_or_drained_peer_takes_nothing_and_a_joiner_little() {
+        let out = Peer { presence: 0.0, ..peer(0.0) };
+        let joiner = Peer { presence: 0.1, ..peer(30.0) };
+        let plan = delegated(&[peer(90.0), out, joiner, peer(30.0)]);
+        near(&plan.weights, &[0.0, 0.0, 1.0 / 11.0, 10.0 / 11.0]);
+    }
+
+    #[test]
+    fn a_drained_node_gives_all_that_still_comes() {
+        let drained = Peer { drains: true, presence: 0.0, ..peer(30.0) };
+        let plan = delegated(&[drained, peer(30.0), peer(30.0)]);
+        near(&plan.keep, &[0.0, 1.0, 1.0]);
+        near(&plan.weights, &[0.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn who_still_gives_takes_nothing() {
+        let policy = DispatchPolicy { step_max: 0.25, ..at_once() };
+        let back = Peer { had_kept: 0.2, was_overloaded: true, ..peer(10.0) };
+        let plan = delegate(&policy, &OverloadRule::default(), &[back, peer(90.0), peer(30.0)]);
+        near(&plan.weights, &[0.0, 0.0, 1.0]);
+        near(&plan.keep[..1], &[0.45]);
+    }
+
+    #[test]
+    fn without_a_taker_everything_is_kept_at_once() {
+        let alone = Peer { had_kept: 0.3, was_overloaded: true, ..peer(90.0) };
+        near(&delegated(&[alone]).keep, &[1.0]);
+    }
+}

@@ -1,0 +1,340 @@
+use std::time::Duration;
+
+use equipoise_core::{AdminState, Health};
+use serde::{Deserialize, Serialize};
+
+use super::demand::PoolHistory;
+use super::sizes::{Kind, cover, fastest};
+use super::{Elasticity, Mode};
+use crate::history::History;
+use crate::inventory::{BackendSpec, PoolSpec};
+
+/// What is done about a pool's size, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScalingPlan {
+    /// What the driver is to do.
+    pub action: Scaling,
+    /// Why, in words.
+    pub reason: String,
+    /// Part of the speed shown that is expected to be in use; `None` if unknown.
+    pub in_use: Option<f64>,
+    /// How long ago the pool last grew; saturates.
+    pub since_out: Duration,
+    /// How long ago the pool last shrank.
+    pub since_in: Duration,
+    /// How long a smaller pool would have been enough.
+    pub low_for: Duration,
+}
+
+/// A step in a pool's size.
+///
+/// The driver's work shows in the next inventory: what it starts is there at once, with an age of zero; what it drains
+/// is wanted drained. Else the same step is planned again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scaling {
+    /// Nothing.
+    #[default]
+    Hold,
+    /// Add so many of a size (`None`: the pool's backends are all alike).
+    Out {
+        /// Which.
+        size: Option<String>,
+        /// How many.
+        count: u32,
+    },
+    /// Drain these, and remove them when they have nothing left.
+    In {
+        /// Their names.
+        backends: Vec<String>,
+    },
+    /// Add one of a size, and drain the backend when the new one is warm.
+    Replace {
+        /// Which is added.
+        size: Option<String>,
+        /// Which goes.
+        backend: String,
+    },
+}
+
+/// A pool shrinks only to where this part of what may be in use is in use: else it would grow again at once.
+const SHRINK_TO: f64 = 0.85;
+/// Memory in use, per cent, from which a pool does not shrink: those that stay would get more.
+const MEMORY_TIGHT: f64 = 90.0;
+/// "Long ago", for a pool that never changed.
+const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Decides on a pool's size; `passed` is the time since the decision before.
+///
+/// What is in use is weighed by speed: a half-used large backend counts as much as its size says. The pool grows when
+/// less than the headroom is free, counting those that are warming up as there, so that it does not grow twice for
+/// one reason; at most by [`Elasticity::growth_max`] in a step, with a cool-down. It shrinks by one, that with the
+/// least speed for its price, when without it there would still be headroom and some to spare for the whole of a
+/// cool-down. At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
+pub(crate) fn decide(
+    elastic: &Elasticity,
+    pool: &PoolSpec,
+    history: &History,
+    name: &str,
+    was: Option<&ScalingPlan>,
+    passed: Duration,
+) -> ScalingPlan {
+    let past = history.pool(name);
+    let state = State::of(elastic, pool, history, past);
+    let ago =
+        |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
+    let mut plan = ScalingPlan {
+        action: Scaling::Hold,
+        reason: String::new(),
+        in_use: state.in_use,
+        since_out: ago(was.map(|was| was.since_out)),
+        since_in: ago(was.map(|was| was.since_in)),
+        low_for: Duration::ZERO,
+    };
+    let could_shrink =
+        state.leaver().is_some_and(|leaver| state.is_enough_without(elastic, leaver));
+    if could_shrink {
+        plan.low_for = was.map_or(Duration::ZERO, |was| was.low_for).saturating_add(passed);
+    }
+    let (action, reason) = match elastic.mode {
+        Mode::Pinned(count) => state.towards(count, format!("pinned at {count}")),
+        Mode::Auto => state.judge(elastic, &plan),
+        Mode::Paused => {
+            let (would, reason) = state.judge(elastic, &plan);
+            let would = if would == Scaling::Hold { "hold" } else { "change the pool" };
+            (Scaling::Hold, format!("paused; it would {would}: {reason}"))
+        }
+    };
+    match &action {
+        Scaling::Hold => {}
+        Scaling::Out { .. } | Scaling::Replace { .. } => plan.since_out = Duration::ZERO,
+        Scaling::In { .. } => (plan.since_in, plan.low_for) = (Duration::ZERO, Duration::ZERO),
+    }
+    ScalingPlan { action, reason, ..plan }
+}
+
+/// A backend that is wanted up.
+struct Backend<'a> {
+    name: &'a str,
+    spec: &'a BackendSpec,
+    speed: f64,
+    efficiency: f64,
+    /// Expected to be in use, 1 at its best; `None` if nothing is known, or it is warming up.
+    in_use: Option<f64>,
+    is_serving: bool,
+}
+
+struct State<'a> {
+    backends: Vec<Backend<'a>>,
+    kinds: Vec<Kind>,
+    in_use: Option<f64>,
+    /// Speed that serves or will when it is warm.
+    speed: f64,
+    memory: Option<f64>,
+    queued: f64,
+}
+
+impl<'a> State<'a> {
+    fn of(
+        elastic: &Elasticity,
+        pool: &'a PoolSpec,
+        history: &History,
+        past: Option<&PoolHistory>,
+    ) -> State<'a> {
+        let (kinds, unit) = kinds(elastic, past);
+        let kind = |spec: &BackendSpec| kinds.iter().find(|kind| kind.name == spec.size);
+        let up = pool.backends.iter().filter(|(_, spec)| spec.admin == AdminState::Up);
+        let backend = |(name, spec): (&'a String, &'a BackendSpec)| {
+            let is_serving = spec.health != Health::Unhealthy;
+            let is_warm = is_serving && spec.age >= elastic.warm_up;
+            let machine = spec.machine.as_ref().and_then(|machine| history.load(machine));
+            let cpu = machine.map(|load| load.coming().cpu / 100.0);
+            let shown = past.and_then(|past| past.in_use(name));
+            let in_use = shown.into_iter().chain(cpu).reduce(f64::max).filter(|_| is_warm);
+            let kind = kind(spec);
+            Backend {
+                name,
+                spec,
+                // One that the operator listed beside the sizes counts as one of stated speed 1.
+                speed: kind.map_or(unit, |kind| kind.speed),
+                efficiency: kind.map_or(unit, Kind::efficiency),
+                in_use,
+                is_serving,
+            }
+        };
+        let backends: Vec<Backend> = up.map(backend).collect();
+        let known =
+            || backends.iter().filter_map(|one| one.in_use.map(|in_use| (one.speed, in_use)));
+        let (sum, of) = known()
+            .fold((0.0, 0.0), |(sum, of), (speed, in_use)| (sum + speed * in_use, of + speed));
+        let memory = backends.iter().filter_map(|one| history.load(one.spec.machine.as_ref()?));
+        let memory = memory.map(|load| load.coming().memory).reduce(f64::max);
+        State {
+            in_use: (of > 0.0).then(|| sum / of),
+            speed: backends.iter().filter(|one| one.is_serving).map(|one| one.speed).sum(),
+            queued: past.map_or(0.0, PoolHistory::queued),
+            backends,
+            kinds,
+            memory,
+        }
+    }
+
+    fn count(&self) -> u32 {
+        self.backends.len() as u32
+    }
+
+    fn is_warming(&self) -> bool {
+        self.backends.iter().any(|one| one.is_serving && one.in_use.is_none())
+    }
+
+    /// Speed that those which are measured use, and what waits for them.
+    fn used(&self) -> Option<f64> {
+        let in_use = |one: &Backend| one.in_use.map_or(0.0, |in_use| one.speed * in_use);
+        self.in_use.map(|_| self.backends.iter().map(in_use).sum())
+    }
+
+    /// Who would leave first: elastic, with the least speed for its price, failed ones before all.
+    fn leaver(&self) -> Option<&Backend<'a>> {
+        let elastic = self.backends.iter().filter(|one| one.spec.is_elastic);
+        elastic.min_by(|a, b| {
+            let by_worth = a.efficiency.total_cmp(&b.efficiency);
+            a.is_serving.cmp(&b.is_serving).then(by_worth).then(a.spec.age.cmp(&b.spec.age))
+        })
+    }
+
+    fn is_enough_without(&self, elastic: &Elasticity, leaver: &Backend) -> bool {
+        let Some(used) = self.used() else { return false };
+        let left = self.speed - if leaver.is_serving { leaver.speed } else { 0.0 };
+        self.count() > elastic.min
+            && self.queued == 0.0
+            && !self.is_warming()
+            && used <= SHRINK_TO * (1.0 - elastic.headroom) * left
+    }
+
+    /// A step towards a count, whatever the load.
+    fn towards(&self, count: u32, why: String) -> (Scaling, String) {
+        let have = self.count();
+        if have < count {
+            let room = count - have;
+            let cheapest = cover(&self.kinds, f64::MIN_POSITIVE, room);
+            let size = cheapest.and_then(|(kind, _)| kind.name.clone());
+            return (Scaling::Out { size, count: room }, format!("{why}, there are {have}"));
+        }
+        let mut leavers: Vec<&Backend> =
+            self.backends.iter().filter(|one| one.spec.is_elastic).collect();
+        leavers.sort_by(|a, b| {
+            a.is_serving.cmp(&b.is_serving).then(a.efficiency.total_cmp(&b.efficiency))
+        });
+        let backends: Vec<String> =
+            leavers.iter().take((have - count) as usize).map(|one| one.name.to_string()).collect();
+        let reason = format!("{why}, there are {have}");
+        if backends.is_empty() {
+            (Scaling::Hold, reason)
+        } else {
+            (Scaling::In { backends }, reason)
+        }
+    }
+
+    fn judge(&self, elastic: &Elasticity, plan: &ScalingPlan) -> (Scaling, String) {
+        let have = self.count();
+        if have < elastic.min {
+            return self.towards(elastic.min, format!("at least {} are wanted", elastic.min));
+        }
+        if have > elastic.max {
+            return self.towards(elastic.max, format!("at most {} are wanted", elastic.max));
+        }
+        let (Some(used), Some(in_use)) = (self.used(), self.in_use) else {
+            return (Scaling::Hold, "nothing has been measured yet".to_string());
+        };
+        let wanted = 1.0 - elastic.headroom;
+        let needed = used / wanted;
+        if needed > self.speed {
+            return self.grow(elastic, plan, needed, in_use);
+        }
+        self.shrink(elastic, plan, in_use)
+    }
+
+    fn grow(
+        &self,
+        elastic: &Elasticity,
+        plan: &ScalingPlan,
+        needed: f64,
+        in_use: f64,
+    ) -> (Scaling, String) {
+        let wanted = 1.0 - elastic.headroom;
+        let why =
+            format!("{in_use:.2} of the speed shown is in use, at most {wanted:.2} is wanted");
+        if plan.since_out < elastic.out_cool_down {
+            let left = elastic.out_cool_down - plan.since_out;
+            return (
+                Scaling::Hold,
+                format!("{why}; the last step out is cooling down, {left:.0?} left"),
+            );
+        }
+        let shortfall = (needed - self.speed).min(self.speed * (elastic.growth_max - 1.0));
+        let room = elastic.max - self.count();
+        if room > 0 {
+            let Some((kind, count)) = cover(&self.kinds, shortfall, room) else {
+                return (Scaling::Hold, format!("{why}; there is no size to add"));
+            };
+            let size = kind.name.clone();
+            return (Scaling::Out { size, count }, why);
+        }
+        let slowest = self.backends.iter().filter(|one| one.spec.is_elastic);
+        let slowest = slowest.min_by(|a, b| a.speed.total_cmp(&b.speed));
+        match (slowest, fastest(&self.kinds)) {
+            (Some(slow), Some(fast)) if fast.speed > slow.speed && !self.is_warming() => {
+                let (size, backend) = (fast.name.clone(), slow.name.to_string());
+                let why =
+                    format!("{why}; all {} are there, so the slowest is replaced", elastic.max);
+                (Scaling::Replace { size, backend }, why)
+            }
+            _ => (Scaling::Hold, format!("{why}; all {} backends are there", elastic.max)),
+        }
+    }
+
+    fn shrink(&self, elastic: &Elasticity, plan: &ScalingPlan, in_use: f64) -> (Scaling, String) {
+        let fine = format!("{in_use:.2} of the speed shown is in use");
+        let Some(leaver) = self.leaver().filter(|it| self.is_enough_without(elastic, it)) else {
+            return (Scaling::Hold, format!("{fine}, and all of the pool is needed"));
+        };
+        if let Some(memory) = self.memory.filter(|memory| *memory >= MEMORY_TIGHT) {
+            return (Scaling::Hold, format!("{fine}, but memory is at {memory:.0} %"));
+        }
+        let quiet = plan.low_for.min(plan.since_out).min(plan.since_in);
+        if quiet < elastic.in_cool_down {
+            let left = elastic.in_cool_down - quiet;
+            return (
+                Scaling::Hold,
+                format!("{fine}; one fewer would do, if it lasts {left:.0?} more"),
+            );
+        }
+        let backends = vec![leaver.name.to_string()];
+        let for_long = elastic.in_cool_down;
+        (
+            Scaling::In { backends },
+            format!("{fine}, and one fewer would have done for {for_long:.0?}"),
+        )
+    }
+}
+
+/// The sizes with their speeds: as shown, where the top of one was seen; the others in the same unit by what is stated
+/// of them. Then that unit: what a stated speed of 1 is.
+fn kinds(elastic: &Elasticity, past: Option<&PoolHistory>) -> (Vec<Kind>, f64) {
+    if elastic.sizes.is_empty() {
+        return (vec![Kind { name: None, speed: 1.0, price: 1.0 }], 1.0);
+    }
+    let shown = |size: &str| {
+        past?.profile(Some(size))?.best().filter(|best| best.is_topped).map(|best| best.speed)
+    };
+    let per_stated =
+        elastic.sizes.iter().filter_map(|(name, size)| Some(shown(name)? / size.speed));
+    let (sum, count) = per_stated.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
+    let unit = if count > 0.0 { sum / count } else { 1.0 };
+    let kind = |(name, size): (&String, &super::Size)| Kind {
+        name: Some(name.clone()),
+        speed: shown(name).unwrap_or(size.speed * unit),
+        price: size.price,
+    };
+    (elastic.sizes.iter().map(kind).collect(), unit)
+}

@@ -1,0 +1,84 @@
+//! Which size to add, and which backend to let go.
+
+/// A size that can be had.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kind {
+    /// `None` if the pool's backends are all alike.
+    pub(crate) name: Option<String>,
+    /// As shown, or as stated; in any unit common to the kinds.
+    pub(crate) speed: f64,
+    pub(crate) price: f64,
+}
+
+impl Kind {
+    /// Speed for its price.
+    pub(crate) fn efficiency(&self) -> f64 {
+        self.speed / self.price
+    }
+}
+
+/// The kind, and how many of it, that make up for a shortfall of speed with at most `room` (1 or more) backends.
+///
+/// The cheapest kind that alone makes up for it; of equally cheap ones that with most speed for its price. A small
+/// shortfall so gets a small backend and a large one the most efficient. If none can, as many as fit of the
+/// fastest. Kinds are not mixed in one step: the next step sees what is left.
+///
+/// # Source
+/// L3B's efficiency E = S/i, with the price in the place of the number i, so that it also
+/// compares sizes (the paper's vertical and diagonal scaling, left there as future work).
+pub(crate) fn cover(kinds: &[Kind], shortfall: f64, room: u32) -> Option<(&Kind, u32)> {
+    let count = |kind: &Kind| ((shortfall / kind.speed - 1e-9).ceil().max(1.0)) as u32;
+    let cost = |kind: &Kind| f64::from(count(kind)) * kind.price;
+    let fits = kinds.iter().filter(|kind| count(kind) <= room);
+    let cheapest = fits
+        .min_by(|a, b| cost(a).total_cmp(&cost(b)).then(b.efficiency().total_cmp(&a.efficiency())));
+    match cheapest {
+        Some(kind) => Some((kind, count(kind))),
+        None => fastest(kinds).map(|kind| (kind, room)),
+    }
+}
+
+/// The fastest kind; of equally fast ones the cheapest.
+pub(crate) fn fastest(kinds: &[Kind]) -> Option<&Kind> {
+    kinds.iter().min_by(|a, b| b.speed.total_cmp(&a.speed).then(a.price.total_cmp(&b.price)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds() -> Vec<Kind> {
+        let kind = |name: &str, speed, price| Kind { name: Some(name.to_string()), speed, price };
+        vec![kind("small", 1.0, 1.0), kind("large", 4.0, 3.0), kind("huge", 8.0, 12.0)]
+    }
+
+    fn covered(shortfall: f64, room: u32) -> (String, u32) {
+        let kinds = kinds();
+        let (kind, count) = cover(&kinds, shortfall, room).unwrap();
+        (kind.name.clone().unwrap(), count)
+    }
+
+    #[test]
+    fn the_cheapest_that_makes_up_for_it_is_added() {
+        let rows = [
+            (0.1, 9, "small", 1),
+            (1.0, 9, "small", 1),
+            (2.0, 9, "small", 2),
+            (3.0, 9, "large", 1), // three small ones cost the same and have less speed for it
+            (5.0, 9, "small", 5),
+            (7.0, 9, "large", 2),
+            (2.0, 1, "large", 1), // two small ones do not fit
+            (8.0, 1, "huge", 1),
+            (99.0, 2, "huge", 2), // nothing makes up for it: the fastest
+        ];
+        for (shortfall, room, name, count) in rows {
+            let found = covered(shortfall, room);
+            assert_eq!(found, (name.to_string(), count), "{shortfall} with room for {room}");
+        }
+    }
+
+    #[test]
+    fn without_kinds_there_is_nothing_to_add() {
+        assert_eq!(cover(&[], 1.0, 1), None);
+    }
+}

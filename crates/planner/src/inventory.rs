@@ -1,0 +1,218 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use equipoise_core::{AdminState, Health, Weight, eligibility};
+
+use crate::elastic::{Elasticity, ElasticityRefused};
+
+/// What there is, and what is wanted of it. Its parts fit together: see [`Inventory::new`].
+///
+/// Everything is ordered by name, so that the order in which things were told makes no difference.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inventory {
+    nodes: BTreeMap<String, NodeSpec>,
+    names: BTreeMap<String, NameSpec>,
+    pools: BTreeMap<String, PoolSpec>,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeSpec {
+    /// What is wanted of it.
+    pub admin: AdminState,
+    /// What its health checks see. Reports that are missed are another thing, and the planner's.
+    pub health: Health,
+    /// How much it can do, in any unit common to the nodes (cores); what shares begin from.
+    pub capacity: f64,
+    /// Whether it has a dispatch level: it may then delegate, and be delegated to.
+    pub dispatches: bool,
+}
+
+/// A name that the DNS level answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NameSpec {
+    /// The nodes that it may resolve to.
+    pub nodes: BTreeSet<String>,
+}
+
+/// A pool, as far as it is planned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolSpec {
+    /// Its backends by name.
+    pub backends: BTreeMap<String, BackendSpec>,
+    /// Whether it asks for `weights = "load"`.
+    pub weights_by_load: bool,
+    /// How it grows and shrinks, if it does.
+    pub elastic: Option<Elasticity>,
+}
+
+/// A backend of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendSpec {
+    /// What is wanted of it.
+    pub admin: AdminState,
+    /// What is seen of it.
+    pub health: Health,
+    /// The operator's weight: what a weight by load begins from.
+    pub weight: Weight,
+    /// The machine whose reports speak of it; `None` without an agent.
+    pub machine: Option<String>,
+    /// Which of the pool's sizes it has; `None` for one that the operator listed.
+    pub size: Option<String>,
+    /// Whether the planner may take it out: it came from a driver.
+    pub is_elastic: bool,
+    /// How long it has been there.
+    pub age: Duration,
+}
+
+/// An inventory whose parts do not fit.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum InventoryRefused {
+    /// A name's node is unknown.
+    #[error("name {name} has the node {node}, which is none of the cluster's")]
+    UnknownNode {
+        /// The name.
+        name: String,
+        /// The node.
+        node: String,
+    },
+    /// A capacity that is none.
+    #[error("node {node} has a capacity of {capacity}; accepted: a number above 0")]
+    Capacity {
+        /// The node.
+        node: String,
+        /// Its capacity.
+        capacity: f64,
+    },
+    /// A backend's size is none of its pool's.
+    #[error("backend {pool}/{backend} has the size {size}, which is none of the pool's")]
+    UnknownSize {
+        /// The pool.
+        pool: String,
+        /// The backend.
+        backend: String,
+        /// Its size.
+        size: String,
+    },
+    /// A pool's elasticity contradicts itself.
+    #[error("pool {pool}")]
+    Elasticity {
+        /// The pool.
+        pool: String,
+        /// What is wrong.
+        #[source]
+        source: ElasticityRefused,
+    },
+}
+
+impl Default for NodeSpec {
+    fn default() -> Self {
+        NodeSpec { admin: AdminState::Up, health: Health::Unknown, capacity: 1.0, dispatches: true }
+    }
+}
+
+impl Default for BackendSpec {
+    fn default() -> Self {
+        BackendSpec {
+            admin: AdminState::Up,
+            health: Health::Unknown,
+            weight: Weight::DEFAULT,
+            machine: None,
+            size: None,
+            is_elastic: false,
+            age: Duration::MAX,
+        }
+    }
+}
+
+impl BackendSpec {
+    /// Whether it may be given new work.
+    pub fn is_eligible(&self) -> bool {
+        eligibility(self.admin, self.health, self.weight).is_eligible()
+    }
+}
+
+impl Inventory {
+    /// An inventory of these parts.
+    ///
+    /// # Errors
+    /// [`InventoryRefused`] for the first part that does not fit the others.
+    pub fn new(
+        nodes: BTreeMap<String, NodeSpec>,
+        names: BTreeMap<String, NameSpec>,
+        pools: BTreeMap<String, PoolSpec>,
+    ) -> Result<Inventory, InventoryRefused> {
+        for (node, spec) in &nodes {
+            if !(spec.capacity.is_finite() && spec.capacity > 0.0) {
+                let (node, capacity) = (node.clone(), spec.capacity);
+                return Err(InventoryRefused::Capacity { node, capacity });
+            }
+        }
+        for (name, spec) in &names {
+            if let Some(node) = spec.nodes.iter().find(|node| !nodes.contains_key(*node)) {
+                let (name, node) = (name.clone(), node.clone());
+                return Err(InventoryRefused::UnknownNode { name, node });
+            }
+        }
+        for (pool, spec) in &pools {
+            check_pool(pool, spec)?;
+        }
+        Ok(Inventory { nodes, names, pools })
+    }
+
+    /// The nodes by name.
+    pub fn nodes(&self) -> &BTreeMap<String, NodeSpec> {
+        &self.nodes
+    }
+
+    /// The names.
+    pub fn names(&self) -> &BTreeMap<String, NameSpec> {
+        &self.names
+    }
+
+    /// The pools by name.
+    pub fn pools(&self) -> &BTreeMap<String, PoolSpec> {
+        &self.pools
+    }
+}
+
+fn check_pool(pool: &str, spec: &PoolSpec) -> Result<(), InventoryRefused> {
+    let Some(elastic) = &spec.elastic else { return Ok(()) };
+    let wrong = |source| InventoryRefused::Elasticity { pool: pool.to_string(), source };
+    elastic.check().map_err(wrong)?;
+    for (backend, one) in &spec.backends {
+        if let Some(size) = &one.size
+            && !elastic.sizes.contains_key(size)
+        {
+            return Err(InventoryRefused::UnknownSize {
+                pool: pool.to_string(),
+                backend: backend.clone(),
+                size: size.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_an_unknown_node_is_refused() {
+        let name = NameSpec { nodes: ["a".to_string(), "b".to_string()].into() };
+        let nodes: BTreeMap<_, _> = [("a".to_string(), NodeSpec::default())].into();
+        let names: BTreeMap<_, _> = [("www".to_string(), name)].into();
+        let refused = Inventory::new(nodes, names, BTreeMap::new()).unwrap_err().to_string();
+        assert_eq!(refused, "name www has the node b, which is none of the cluster's");
+    }
+
+    #[test]
+    fn a_capacity_is_above_zero() {
+        for capacity in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let node = NodeSpec { capacity, ..NodeSpec::default() };
+            let nodes = [("a".to_string(), node)].into();
+            assert!(Inventory::new(nodes, BTreeMap::new(), BTreeMap::new()).is_err(), "{capacity}");
+        }
+    }
+}

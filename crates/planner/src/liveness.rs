@@ -1,0 +1,163 @@
+//! Which nodes take part, and with how much of their share.
+
+use equipoise_core::{AdminState, Health};
+
+use crate::plan::{NodePlan, Standing};
+use crate::policy::Liveness;
+
+/// What is known of a node's being there.
+pub(crate) struct Seen {
+    pub(crate) admin: AdminState,
+    pub(crate) health: Health,
+    pub(crate) missed_beats: f64,
+    /// A second observer cannot reach it.
+    pub(crate) is_unreachable: bool,
+    /// So many nodes are late at once that lateness is more likely ours: nothing decays and nobody leaves for it.
+    pub(crate) is_lateness_doubted: bool,
+}
+
+/// How a node stands in the coming period, and its presence.
+///
+/// A missed beat is no proof: the controller may be the one that is cut off. So a late node only decays, and leaves
+/// when a second observer agrees; it stays out until it reports again. Whoever comes back or joins, rises from
+/// [`Liveness::presence_min`] over the warm-up (slow start). In the first plan of all everyone is present: there is
+/// nobody else to take the load meanwhile.
+///
+/// `passed` and `warm_up` are in periods.
+///
+/// # Source
+/// TLLB ("Two-Layer Load Balancing for the Onedata system") removes unreachable nodes from the answer; Onedata itself
+/// gave a late node full CPU and left it there. The second observer is our own rule, after SWIM's indirect probes
+/// (Das, Gupta, Motivala, DSN 2002, section 4.1).
+pub(crate) fn stand(
+    policy: &Liveness,
+    seen: &Seen,
+    before: Option<&NodePlan>,
+    is_first_plan: bool,
+    passed: f64,
+    warm_up: f64,
+) -> (Standing, f64) {
+    match (seen.admin, seen.health) {
+        (AdminState::Down, _) => return (Standing::Down, 0.0),
+        (AdminState::Drain, _) => return (Standing::Draining, 0.0),
+        (AdminState::Up, Health::Unhealthy) => return (Standing::Unhealthy, 0.0),
+        (AdminState::Up, Health::Healthy | Health::Unknown) => {}
+    }
+    // A plan from the store is not ours to trust blindly.
+    let had = before.map(|it| it.presence).filter(|it| (0.0..=1.0).contains(it));
+    let had = had.unwrap_or(if is_first_plan { 1.0 } else { 0.0 });
+    if seen.missed_beats >= policy.late_beats {
+        let was_gone = before.is_some_and(|it| it.standing == Standing::Gone);
+        let leaves = seen.missed_beats >= policy.gone_beats
+            && seen.is_unreachable
+            && !seen.is_lateness_doubted;
+        if leaves || was_gone {
+            return (Standing::Gone, 0.0);
+        }
+        let kept = if seen.is_lateness_doubted { 1.0 } else { policy.decay.powf(passed) };
+        return (Standing::Late, (had * kept).max(policy.presence_min.min(had)));
+    }
+    let rise = if warm_up > 0.0 { (1.0 - policy.presence_min) * passed / warm_up } else { 1.0 };
+    let presence =
+        if had < policy.presence_min { policy.presence_min } else { had + rise }.min(1.0);
+    let standing = if presence < 1.0 { Standing::Joining } else { Standing::Present };
+    (standing, presence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use equipoise_core::load::PerClass;
+
+    fn seen(missed_beats: f64, is_unreachable: bool) -> Seen {
+        Seen {
+            admin: AdminState::Up,
+            health: Health::Healthy,
+            missed_beats,
+            is_unreachable,
+            is_lateness_doubted: false,
+        }
+    }
+
+    fn before(standing: Standing, presence: f64) -> NodePlan {
+        NodePlan {
+            standing,
+            presence,
+            load: None,
+            is_overloaded: false,
+            keep: 1.0,
+            keep_by_class: PerClass::from_fn(|_| 1.0),
+            scarce: None,
+        }
+    }
+
+    /// Goes through periods, each of (missed beats, unreachable).
+    fn run(from: Option<NodePlan>, periods: &[(f64, bool)]) -> Vec<(Standing, f64)> {
+        let policy = Liveness { presence_min: 0.1, decay: 0.5, ..Liveness::default() };
+        let mut last = from;
+        let step = |&(missed, unreachable)| {
+            let (standing, presence) =
+                stand(&policy, &seen(missed, unreachable), last.as_ref(), false, 1.0, 3.0);
+            last = Some(before(standing, presence));
+            (standing, (1000.0 * presence).round() / 1000.0)
+        };
+        periods.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_joiner_rises_evenly_from_a_small_share() {
+        use Standing::{Joining, Present};
+        let found = run(None, &[(0.0, false); 5]);
+        let expected =
+            [(Joining, 0.1), (Joining, 0.4), (Joining, 0.7), (Present, 1.0), (Present, 1.0)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_late_node_decays_and_stays_while_nobody_confirms() {
+        use Standing::{Late, Present};
+        let beats =
+            [(1.0, false), (2.0, true), (3.0, false), (9.0, false), (10.0, false), (11.0, false)];
+        let found = run(Some(before(Present, 1.0)), &beats);
+        let expected =
+            [(Present, 1.0), (Late, 0.5), (Late, 0.25), (Late, 0.125), (Late, 0.1), (Late, 0.1)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_confirmed_node_leaves_stays_out_and_comes_back_slowly() {
+        use Standing::{Gone, Joining, Late, Present};
+        let beats = [(4.0, true), (5.0, true), (6.0, false), (0.0, false), (0.0, false)];
+        let found = run(Some(before(Present, 1.0)), &beats);
+        let expected = [(Late, 0.5), (Gone, 0.0), (Gone, 0.0), (Joining, 0.1), (Joining, 0.4)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn when_lateness_is_doubted_nothing_decays() {
+        let doubted = Seen { is_lateness_doubted: true, ..seen(50.0, true) };
+        let was = before(Standing::Present, 0.8);
+        let found = stand(&Liveness::default(), &doubted, Some(&was), false, 1.0, 30.0);
+        assert_eq!(found, (Standing::Late, 0.8));
+    }
+
+    #[test]
+    fn the_operators_word_and_the_checks_stand_above_beats() {
+        let policy = Liveness::default();
+        let rows = [
+            (AdminState::Down, Health::Healthy, Standing::Down),
+            (AdminState::Drain, Health::Unhealthy, Standing::Draining),
+            (AdminState::Up, Health::Unhealthy, Standing::Unhealthy),
+        ];
+        for (admin, health, standing) in rows {
+            let seen = Seen { admin, health, ..seen(0.0, false) };
+            assert_eq!(stand(&policy, &seen, None, true, 1.0, 30.0), (standing, 0.0));
+        }
+    }
+
+    #[test]
+    fn in_the_first_plan_everyone_is_present() {
+        let found = stand(&Liveness::default(), &seen(0.0, false), None, true, 1.0, 30.0);
+        assert_eq!(found, (Standing::Present, 1.0));
+    }
+}

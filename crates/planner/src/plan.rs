@@ -1,0 +1,160 @@
+use std::collections::BTreeMap;
+use std::fmt;
+
+use equipoise_core::load::{PerClass, Resource};
+use equipoise_core::{Generation, Weight};
+use serde::{Deserialize, Serialize};
+
+use crate::elastic::ScalingPlan;
+
+/// Instructions for every level, ready-made, and all that the planner remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Rises with every plan; an older plan never replaces a newer one.
+    #[serde(with = "generation")]
+    pub generation: Generation,
+    /// Nodes by name.
+    pub nodes: BTreeMap<String, NodePlan>,
+    /// Names that the DNS level answers.
+    pub names: BTreeMap<String, NamePlan>,
+    /// Who takes what overloaded nodes delegate.
+    pub dispatch: DispatchPlan,
+    /// Pools that have weights by load or are elastic.
+    pub pools: BTreeMap<String, PoolPlan>,
+}
+
+/// What is planned of one node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodePlan {
+    /// Whether and how it takes part.
+    pub standing: Standing,
+    /// Part of its share that it gets, 0..=1: rises while it warms up, falls while it is late.
+    pub presence: f64,
+    /// Its load in the coming period; `None` before it reported.
+    pub load: Option<PlannedLoad>,
+    /// Whether it would be overloaded if it did all that clients ask of it.
+    pub is_overloaded: bool,
+    /// Part of its load that it keeps, 0..=1. 1: it delegates nothing.
+    pub keep: f64,
+    /// Part of each class that it keeps, 0..=1.
+    pub keep_by_class: PerClass<f64>,
+    /// The resource that decided which class leaves, if any leaves.
+    pub scarce: Option<Resource>,
+}
+
+/// A node's load in the coming period, per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedLoad {
+    /// L1 of what clients ask of it: what its share of names follows.
+    pub l1: f64,
+    /// L2 of what it does.
+    pub l2: f64,
+    /// L2 of what clients ask of it, whoever does the work; above 100 if it could not do it all.
+    pub l2_offered: f64,
+}
+
+/// Whether and how a node takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Its share rises to the whole.
+    Joining,
+    /// Gets its share.
+    Present,
+    /// Reports are missing, its share decays; a second observer has not confirmed it.
+    Late,
+    /// Reports are missing and a second observer cannot reach it: out.
+    Gone,
+    /// Its health checks fail: out.
+    Unhealthy,
+    /// An operator drains it: out.
+    Draining,
+    /// An operator has taken it down: out.
+    Down,
+}
+
+/// The answers of one name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NamePlan {
+    /// Its nodes by name; those that are out have a probability of zero.
+    pub shares: BTreeMap<String, Share>,
+    /// Nodes that are out by what is seen of them are answered all the same, so that enough are left.
+    pub is_panicking: bool,
+    /// A node of it drains, is late or went lately: caches should ask again soon.
+    pub shorten_ttl: bool,
+}
+
+/// One node's or backend's share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Of the whole, 0..=1; all of one name sum to 1, unless none may be answered.
+    pub probability: f64,
+    /// What the planner has learnt of its worth beside the others, whatever its presence; their mean is 1.
+    pub learnt: f64,
+}
+
+/// Who takes what overloaded nodes delegate. The same for all of them: none of them is among the takers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DispatchPlan {
+    /// Parts of what is delegated, by node; they sum to 1, or nobody delegates.
+    pub weights: BTreeMap<String, f64>,
+    /// The load at which givers and takers meet, per cent of L2.
+    pub level: Option<f64>,
+}
+
+/// What is planned of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolPlan {
+    /// Weights by load; empty if the pool does not ask for them.
+    pub weights: BTreeMap<String, BackendPlan>,
+    /// How it grows or shrinks, if it is elastic.
+    pub scaling: Option<ScalingPlan>,
+}
+
+/// A backend's weight by load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackendPlan {
+    /// For the schedulers; at least 1, so that none is drained by its load.
+    pub weight: Weight,
+    /// As in [`Share`].
+    pub learnt: f64,
+}
+
+impl Standing {
+    /// Whether it is in answers unless too few would be.
+    pub fn is_in(self) -> bool {
+        matches!(self, Standing::Joining | Standing::Present | Standing::Late)
+    }
+
+    /// Whether an operator wants it to take part.
+    pub fn is_wanted(self) -> bool {
+        !matches!(self, Standing::Draining | Standing::Down)
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Standing::Joining => "joining: its share rises",
+            Standing::Present => "present",
+            Standing::Late => "late: its share decays",
+            Standing::Gone => "gone: silent, and a second observer cannot reach it",
+            Standing::Unhealthy => "unhealthy",
+            Standing::Draining => "draining",
+            Standing::Down => "down",
+        })
+    }
+}
+
+mod generation {
+    use equipoise_core::Generation;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(it: &Generation, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(it.0)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Generation, D::Error> {
+        u64::deserialize(from).map(Generation)
+    }
+}

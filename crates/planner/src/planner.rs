@@ -1,0 +1,233 @@
+//! One plan.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_core::AdminState;
+use equipoise_core::load::{NodeLoad, PerClass, Resource, Signals, relieve};
+
+use crate::along::Along;
+use crate::dispatch::{Peer, delegate};
+use crate::elastic;
+use crate::history::History;
+use crate::inventory::{Inventory, NodeSpec, PoolSpec};
+use crate::liveness::{Seen, stand};
+use crate::names;
+use crate::plan::{DispatchPlan, NodePlan, Plan, PlannedLoad, PoolPlan, Standing};
+use crate::policy::Policy;
+use crate::weights;
+
+/// When a plan is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// On the clock of the history.
+    pub now: Duration,
+    /// Since the plan before: a period, or longer after a change of leader. Taken for at most [`PASSED_MAX`] periods.
+    pub passed: Duration,
+}
+
+/// The most periods that pass at once, for ramps, decay and cool-downs: a silence of an hour is no hour of observation.
+pub const PASSED_MAX: f64 = 10.0;
+
+/// Makes the plan for the coming period. O(nodes + names' members + pools' backends), times the logarithm of the nodes.
+///
+/// `before` is the last plan that was sent out, whoever made it; `None` only if there is none.
+pub fn plan(
+    policy: &Policy,
+    inventory: &Inventory,
+    history: &History,
+    before: Option<&Plan>,
+    tick: Tick,
+) -> Plan {
+    let context = Context { policy, inventory, history, before, tick };
+    let mut rows = context.rows();
+    let dispatch = context.dispatch(&mut rows);
+    let names = inventory.names().iter().map(|(name, spec)| {
+        let was = before.and_then(|plan| plan.names.get(name));
+        (name.clone(), names::answers(policy, spec, was, &rows))
+    });
+    let names = names.collect();
+    let pools = inventory.pools().iter();
+    let planned = pools.filter(|(_, spec)| spec.weights_by_load || spec.elastic.is_some());
+    let pools = planned.map(|(name, spec)| (name.clone(), context.pool(name, spec))).collect();
+    let generation = before.map(|plan| plan.generation).unwrap_or_default().next();
+    let nodes = rows.into_iter().map(|row| (row.name.to_string(), row.plan)).collect();
+    Plan { generation, nodes, names, dispatch, pools }
+}
+
+/// A node, with all that is known and planned of it. Rows stand in the order of names.
+pub(crate) struct Row<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) spec: &'a NodeSpec,
+    pub(crate) missed_beats: f64,
+    pub(crate) plan: NodePlan,
+    was: Option<&'a NodePlan>,
+    load: Option<&'a NodeLoad>,
+}
+
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    policy: &'a Policy,
+    inventory: &'a Inventory,
+    history: &'a History,
+    before: Option<&'a Plan>,
+    tick: Tick,
+}
+
+impl<'a> Context<'a> {
+    fn passed_periods(&self) -> f64 {
+        let passed = self.tick.passed.as_secs_f64() / self.policy.period().as_secs_f64();
+        passed.min(PASSED_MAX)
+    }
+
+    fn rows(&self) -> Vec<Row<'a>> {
+        let live = &self.policy.liveness;
+        let missed = |node: &str| self.history.missed_beats(node, self.tick.now);
+        let nodes = self.inventory.nodes();
+        let beats: Vec<f64> = nodes.keys().map(|node| missed(node)).collect();
+        let wanted = || nodes.values().zip(&beats).filter(|(it, _)| it.admin == AdminState::Up);
+        let timely = wanted().filter(|(_, missed)| **missed < live.late_beats).count();
+        let is_lateness_doubted = (timely as f64) < live.panic_share * wanted().count() as f64;
+        let fresh = self.policy.period().mul_f64(live.gone_beats);
+        let is_timely = |observer: &str| missed(observer) < live.late_beats;
+        let mut before = self.before.map(|plan| Along::new(&plan.nodes));
+        let row = |((name, spec), &missed_beats): ((&'a String, &'a NodeSpec), &f64)| {
+            let was = before.as_mut().and_then(|before| before.find(name));
+            let load = self.history.load(name);
+            let is_silent = missed_beats >= live.gone_beats;
+            let seen = Seen {
+                admin: spec.admin,
+                health: spec.health,
+                missed_beats,
+                is_unreachable: is_silent
+                    && self.history.is_unreachable(name, self.tick.now, fresh, is_timely),
+                is_lateness_doubted,
+            };
+            let plan = self.stand(&seen, spec, was, load);
+            Row { name, spec, missed_beats, plan, was, load }
+        };
+        nodes.iter().zip(&beats).map(row).collect()
+    }
+
+    fn stand(
+        &self,
+        seen: &Seen,
+        spec: &NodeSpec,
+        was: Option<&NodePlan>,
+        load: Option<&NodeLoad>,
+    ) -> NodePlan {
+        let live = &self.policy.liveness;
+        let warm_up = live.warm_up.as_secs_f64() / self.policy.period().as_secs_f64();
+        let is_first = self.before.is_none();
+        let (standing, presence) = stand(live, seen, was, is_first, self.passed_periods(), warm_up);
+        NodePlan {
+            standing,
+            presence,
+            load: load.map(|load| self.load(spec, load)),
+            is_overloaded: false,
+            keep: 1.0,
+            keep_by_class: PerClass::from_fn(|_| 1.0),
+            scarce: None,
+        }
+    }
+
+    /// Names follow what is asked of a node and not what delegation leaves of it: what can be put right at the door
+    /// should not be carried about inside.
+    fn load(&self, spec: &NodeSpec, load: &NodeLoad) -> PlannedLoad {
+        let weigh = &self.policy.coefficients;
+        let coming = load.coming();
+        let cpu = if spec.dispatches { load.offered_cpu() } else { coming.cpu };
+        let offered = Signals { cpu, ..coming };
+        PlannedLoad {
+            l1: weigh.l1(&offered).get(),
+            l2: weigh.l2(&coming),
+            l2_offered: weigh.l2(&offered),
+        }
+    }
+
+    fn dispatch(&self, rows: &mut [Row]) -> DispatchPlan {
+        let able: Vec<usize> = (0..rows.len()).filter(|at| rows[*at].spec.dispatches).collect();
+        let peers: Vec<Peer> = able.iter().map(|at| self.peer(&rows[*at])).collect();
+        let plan = delegate(&self.policy.dispatch, &self.policy.overload, &peers);
+        let takers = able.iter().zip(&plan.weights).filter(|(_, weight)| **weight > 0.0);
+        let takers: Vec<(&Row, f64)> = takers.map(|(at, weight)| (&rows[*at], *weight)).collect();
+        let signals = signals_of(&takers);
+        let weights = takers.iter().map(|(row, weight)| (row.name.to_string(), *weight)).collect();
+        for (&at, (is_overloaded, keep)) in
+            able.iter().zip(plan.is_overloaded.iter().zip(plan.keep))
+        {
+            let row = &mut rows[at];
+            (row.plan.is_overloaded, row.plan.keep) = (*is_overloaded, keep);
+            if keep < 1.0 {
+                self.choose_classes(row, signals);
+            }
+        }
+        DispatchPlan { weights, level: plan.level }
+    }
+
+    fn peer(&self, row: &Row) -> Peer {
+        let weigh = &self.policy.coefficients;
+        let (fixed, movable, carried) = row.load.map_or((0.0, 0.0, 0.0), |load| {
+            let (coming, idle) = (load.coming(), load.idle_cpu());
+            let fixed = weigh.l2_of_memory(coming.memory) + weigh.l2_of_cpu(idle);
+            (fixed, weigh.l2_of_cpu(load.offered_cpu() - idle), weigh.l2(&coming))
+        });
+        let standing = row.plan.standing;
+        let is_timely = matches!(standing, Standing::Present | Standing::Joining);
+        let had_kept = row.was.map(|was| was.keep).filter(|it| (0.0..=1.0).contains(it));
+        Peer {
+            capacity: row.spec.capacity,
+            fixed,
+            movable,
+            carried,
+            presence: if is_timely && row.load.is_some() { row.plan.presence } else { 0.0 },
+            drains: standing == Standing::Draining,
+            was_overloaded: row.was.is_some_and(|was| was.is_overloaded),
+            had_kept: had_kept.unwrap_or(1.0),
+        }
+    }
+
+    fn choose_classes(&self, row: &mut Row, takers: Signals) {
+        let node = &mut row.plan;
+        let (Some(load), false) = (row.load, node.standing == Standing::Draining) else {
+            // Whoever drains is to be left by all, light requests too.
+            node.keep_by_class = PerClass::from_fn(|_| node.keep);
+            return;
+        };
+        let own = load.coming();
+        let net_gap = own.net.zip(takers.net).map_or(0.0, |(own, theirs)| own - theirs);
+        let relieves_net = self.policy.dispatch.relieves_net && net_gap > own.cpu - takers.cpu;
+        let scarce = if relieves_net { Resource::Net } else { Resource::Cpu };
+        let keep_min = self.policy.dispatch.keep_min;
+        node.keep_by_class = relieve(scarce, 1.0 - node.keep, &load.class_use(), keep_min);
+        node.scarce = Some(scarce);
+    }
+
+    fn pool(&self, name: &str, spec: &PoolSpec) -> PoolPlan {
+        let was = self.before.and_then(|plan| plan.pools.get(name));
+        let weights = if spec.weights_by_load {
+            weights::by_load(self.policy, self.history, spec, was)
+        } else {
+            BTreeMap::new()
+        };
+        let passed = self.policy.period().mul_f64(self.passed_periods());
+        let scaling = spec.elastic.as_ref().map(|elastic| {
+            let was = was.and_then(|was| was.scaling.as_ref());
+            elastic::decide(elastic, spec, self.history, name, was, passed)
+        });
+        PoolPlan { weights, scaling }
+    }
+}
+
+/// What those who take use now, as they share it.
+fn signals_of(takers: &[(&Row, f64)]) -> Signals {
+    let (mut cpu, mut net, mut of_net) = (0.0, 0.0, 0.0);
+    for (row, weight) in takers {
+        let Some(coming) = row.load.map(NodeLoad::coming) else { continue };
+        cpu += weight * coming.cpu;
+        if let Some(one) = coming.net {
+            (net, of_net) = (net + weight * one, of_net + weight);
+        }
+    }
+    Signals { cpu, memory: 0.0, net: (of_net > 0.0).then(|| net / of_net) }
+}

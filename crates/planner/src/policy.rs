@@ -1,0 +1,221 @@
+use std::time::Duration;
+
+use equipoise_core::load::{
+    Coefficients, CoefficientsRefused, OverloadRule, OverloadRuleRefused, Smoothing,
+    SmoothingRefused,
+};
+use serde::{Deserialize, Serialize};
+
+/// What the operator set about planning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// From measurements to signals; its period is the planner's.
+    pub smoothing: Smoothing,
+    /// From signals to loads.
+    pub coefficients: Coefficients,
+    /// Who is overloaded.
+    pub overload: OverloadRule,
+    /// How shares of names follow load.
+    pub names: Steering,
+    /// How weights of pools follow load, where a pool asks for it.
+    pub pools: Steering,
+    /// How overloaded nodes delegate.
+    pub dispatch: DispatchPolicy,
+    /// Who takes part.
+    pub liveness: Liveness,
+}
+
+/// How shares follow load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Steering {
+    /// Periods from a change of shares until the measured load shows it: for names their TTL, for pools how long
+    /// connections last. Too small a value makes loads swing.
+    pub settle_periods: f64,
+    /// Most by which a share changes in one period, as a part of itself, above 0 and at most 1.
+    pub step_max: f64,
+    /// Points of load about the mean within which nothing is changed.
+    pub dead_band: f64,
+    /// Most by which a share departs from its capacity's, as a factor up or down.
+    pub spread_max: f64,
+}
+
+/// How overloaded nodes delegate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DispatchPolicy {
+    /// Part of every class that a node keeps at least, 0..=1.
+    pub keep_min: f64,
+    /// Most by which the part that is kept changes in one period, above 0 and at most 1.
+    pub step_max: f64,
+    /// Whether delegating relieves the network: the client is sent elsewhere. What is proxied passes the node's network
+    /// twice, so that moving a transfer would make it worse.
+    pub relieves_net: bool,
+}
+
+/// Who takes part, and with how much of its share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Liveness {
+    /// Missed reports from which a node is late, and its share decays.
+    pub late_beats: f64,
+    /// Missed reports from which it leaves, if a second observer cannot reach it either.
+    pub gone_beats: f64,
+    /// Part of its share that a late node keeps for each further period, 0..=1.
+    pub decay: f64,
+    /// Part of its share that a joiner begins with, and below which a late node does not decay; above 0 and at most 1.
+    pub presence_min: f64,
+    /// How long a joiner takes to its whole share.
+    pub warm_up: Duration,
+    /// Part of the wanted nodes of a name that stay in its answers whatever is seen of them, and that must be timely
+    /// for lateness to be believed, 0..=1.
+    pub panic_share: f64,
+}
+
+/// A policy that cannot be followed.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum PolicyRefused {
+    /// A number outside its range.
+    #[error("{option} is {value}; accepted: {accepted}")]
+    Value {
+        /// Where it stands in the policy.
+        option: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        accepted: &'static str,
+    },
+    /// The smoothing.
+    #[error(transparent)]
+    Smoothing(#[from] SmoothingRefused),
+    /// The coefficients.
+    #[error(transparent)]
+    Coefficients(#[from] CoefficientsRefused),
+    /// The overload rule.
+    #[error(transparent)]
+    Overload(#[from] OverloadRuleRefused),
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            smoothing: Smoothing::default(),
+            coefficients: Coefficients::default(),
+            overload: OverloadRule::default(),
+            names: Steering { settle_periods: 60.0, ..Steering::default() },
+            pools: Steering::default(),
+            dispatch: DispatchPolicy::default(),
+            liveness: Liveness::default(),
+        }
+    }
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Steering { settle_periods: 3.0, step_max: 0.1, dead_band: 2.0, spread_max: 8.0 }
+    }
+}
+
+impl Default for DispatchPolicy {
+    fn default() -> Self {
+        DispatchPolicy { keep_min: 0.1, step_max: 0.25, relieves_net: false }
+    }
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Liveness {
+            late_beats: 2.0,
+            gone_beats: 5.0,
+            decay: 0.5,
+            presence_min: 0.1,
+            warm_up: Duration::from_secs(30),
+            panic_share: 0.5,
+        }
+    }
+}
+
+impl Policy {
+    /// Itself, if it can be followed.
+    ///
+    /// # Errors
+    /// [`PolicyRefused`] names the first option that is wrong.
+    pub fn checked(self) -> Result<Policy, PolicyRefused> {
+        self.smoothing.checked()?;
+        self.coefficients.checked()?;
+        self.overload.checked()?;
+        for steering in [&self.names, &self.pools] {
+            at_least("settle-periods", steering.settle_periods, 0.0, "0 or more")?;
+            part("step-max", steering.step_max)?;
+            at_least("dead-band", steering.dead_band, 0.0, "0 or more points")?;
+            at_least("spread-max", steering.spread_max, 1.0, "1 or more")?;
+        }
+        share("dispatch.keep-min", self.dispatch.keep_min)?;
+        part("dispatch.step-max", self.dispatch.step_max)?;
+        let live = &self.liveness;
+        at_least("liveness.late-beats", live.late_beats, 1.0, "1 or more")?;
+        at_least("liveness.gone-beats", live.gone_beats, live.late_beats, "late-beats or more")?;
+        share("liveness.decay", live.decay)?;
+        part("liveness.presence-min", live.presence_min)?;
+        share("liveness.panic-share", live.panic_share)?;
+        Ok(self)
+    }
+
+    /// The time between two plans.
+    pub fn period(&self) -> Duration {
+        self.smoothing.period
+    }
+}
+
+fn at_least(
+    option: &'static str,
+    value: f64,
+    least: f64,
+    accepted: &'static str,
+) -> Result<(), PolicyRefused> {
+    let fine = value.is_finite() && value >= least;
+    if fine { Ok(()) } else { Err(PolicyRefused::Value { option, value, accepted }) }
+}
+
+fn share(option: &'static str, value: f64) -> Result<(), PolicyRefused> {
+    let fine = (0.0..=1.0).contains(&value);
+    if fine { Ok(()) } else { Err(PolicyRefused::Value { option, value, accepted: "0 to 1" }) }
+}
+
+fn part(option: &'static str, value: f64) -> Result<(), PolicyRefused> {
+    let fine = value > 0.0 && value <= 1.0;
+    let accepted = "above 0 and at most 1";
+    if fine { Ok(()) } else { Err(PolicyRefused::Value { option, value, accepted }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_policy_can_be_followed() {
+        assert_eq!(Policy::default().checked(), Ok(Policy::default()));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_followed_says_which_option_and_what_is_accepted() {
+        let with = |change: fn(&mut Policy)| {
+            let mut policy = Policy::default();
+            change(&mut policy);
+            policy.checked().unwrap_err().to_string()
+        };
+        let rows = [
+            (with(|p| p.names.step_max = 0.0), "step-max is 0; accepted: above 0"),
+            (with(|p| p.pools.spread_max = 0.5), "spread-max is 0.5; accepted: 1 or more"),
+            (with(|p| p.names.settle_periods = f64::NAN), "settle-periods is NaN"),
+            (with(|p| p.liveness.gone_beats = 1.0), "gone-beats is 1; accepted: late-beats"),
+            (with(|p| p.liveness.panic_share = 1.5), "panic-share is 1.5; accepted: 0 to 1"),
+            (with(|p| p.coefficients.cpu = -1.0), "load.cpu is -1"),
+            (with(|p| p.overload.leave = 9.0), "accepted: 1 <= leave <= enter"),
+        ];
+        for (found, expected) in rows {
+            assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Pools that grow and shrink, in closed loop with backends that slow down as L3B's do.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_core::AdminState;
+use equipoise_planner::elastic::{
+    BackendSample, Elasticity, Mode, PoolSample, Scaling, ScalingPlan, Size,
+};
+use equipoise_planner::{BackendSpec, History, Inventory, Plan, Policy, PoolSpec, Tick, plan};
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// What a backend of speed 1 does at once, and how long it takes for one request.
+const WORKERS: f64 = 8.0;
+const SERVICE_S: f64 = 0.02;
+/// Requests per second of a backend of speed 1 at its best.
+const SPEED: f64 = WORKERS / SERVICE_S;
+
+/// A pool whose backends appear and go as planned, a period later.
+struct World {
+    policy: Policy,
+    history: History,
+    pool: PoolSpec,
+    plan: Option<Plan>,
+    at: u32,
+    made: u32,
+}
+
+impl World {
+    fn new(elastic: Elasticity, size: Option<&str>) -> World {
+        let policy = Policy::default();
+        let first = backend(size, Duration::from_secs(3600));
+        let backends = [("first".to_string(), first)].into();
+        World {
+            history: History::new(policy.smoothing, Duration::ZERO),
+            pool: PoolSpec { backends, weights_by_load: false, elastic: Some(elastic) },
+            policy,
+            plan: None,
+            at: 0,
+            made: 0,
+        }
+    }
+
+    /// One period in which clients ask for `rate` requests a second, spread by speed.
+    fn step(&mut self, rate: f64) -> ScalingPlan {
+        self.at += 1;
+        let now = PERIOD * self.at;
+        let speeds: BTreeMap<String, f64> =
+            self.up().map(|(name, it)| (name.clone(), self.speed(it))).collect();
+        let total: f64 = speeds.values().sum();
+        let sample = |(name, speed): (&String, &f64)| {
+            let (in_flight, response_s) = answered(rate * speed / total, *speed);
+            let response = Some(Duration::from_secs_f64(response_s));
+            let size = self.pool.backends[name].size.clone();
+            (name.clone(), BackendSample { in_flight, response, limit: None, size })
+        };
+        let sample = PoolSample { backends: speeds.iter().map(sample).collect(), queued: 0.0 };
+        self.history.record_pool("web", now, &sample);
+        let pools = [("web".to_string(), self.pool.clone())].into();
+        let inventory = Inventory::new(BTreeMap::new(), BTreeMap::new(), pools).unwrap();
+        let tick = Tick { now, passed: PERIOD };
+        let next = plan(&self.policy, &inventory, &self.history, self.plan.as_ref(), tick);
+        let scaling = next.pools["web"].scaling.clone().unwrap();
+        self.plan = Some(next);
+        self.drive(&scaling.action);
+        scaling
+    }
+
+    /// What a driver does.
+    fn drive(&mut self, action: &Scaling) {
+        self.pool.backends.values_mut().for_each(|it| it.age = it.age.saturating_add(PERIOD));
+        match action {
+            Scaling::Hold => {}
+            Scaling::Out { size, count } => (0..*count).for_each(|_| self.add(size.clone())),
+            Scaling::In { backends } => backends.iter().for_each(|name| {
+                self.pool.backends.get_mut(name).unwrap().admin = AdminState::Drain;
+            }),
+            Scaling::Replace { size, backend } => {
+                self.add(size.clone());
+                self.pool.backends.get_mut(backend).unwrap().admin = AdminState::Drain;
+            }
+        }
+    }
+
+    fn add(&mut self, size: Option<String>) {
+        self.made += 1;
+        let one = backend(size.as_deref(), Duration::ZERO);
+        self.pool.backends.insert(format!("e{:02}", self.made), one);
+    }
+
+    fn up(&self) -> impl Iterator<Item = (&String, &BackendSpec)> {
+        self.pool.backends.iter().filter(|(_, it)| it.admin == AdminState::Up)
+    }
+
+    fn count(&self) -> usize {
+        self.up().count()
+    }
+
+    fn speed(&self, one: &BackendSpec) -> f64 {
+        let sizes = &self.pool.elastic.as_ref().unwrap().sizes;
+        one.size.as_ref().map_or(1.0, |size| sizes[size].speed)
+    }
+
+    /// The pool's size after each of `periods` at this rate.
+    fn run(&mut self, periods: u32, rate: f64) -> Vec<usize> {
+        (0..periods)
+            .map(|_| {
+                self.step(rate);
+                self.count()
+            })
+            .collect()
+    }
+}
+
+fn backend(size: Option<&str>, age: Duration) -> BackendSpec {
+    let size = size.map(str::to_string);
+    BackendSpec { size, age, is_elastic: true, ..BackendSpec::default() }
+}
+
+/// In flight and response time of a backend that is asked for `rate` a second: a queue before its workers, whose
+/// clients give up at half a second.
+fn answered(rate: f64, speed: f64) -> (f64, f64) {
+    let best = SPEED * speed;
+    let used = (rate / best).min(0.999);
+    let response_s = (SERVICE_S * (1.0 + used.powf(WORKERS * speed) / (1.0 - used))).min(0.5);
+    (rate.min(best) * response_s, response_s)
+}
+
+fn elastic() -> Elasticity {
+    Elasticity { min: 1, max: 8, ..Elasticity::default() }
+}
+
+#[test]
+fn as_load_climbs_and_falls_a_pool_grows_from_1_to_8_and_back() {
+    let mut world = World::new(elastic(), None);
+    let mut largest = Vec::new();
+    println!("\nrequests/s as a multiple of one backend's best: backends at the end");
+    for load in [0.3, 0.9, 1.8, 3.0, 4.5, 5.4, 3.0, 1.2, 0.3] {
+        // Long enough to shrink by one a cool-down.
+        let sizes = world.run(1000, load * SPEED);
+        println!("{load:>4}  {}", sizes.last().unwrap());
+        let enough = load / 0.7;
+        let now = *sizes.last().unwrap();
+        assert!(now as f64 >= enough.floor(), "{now} for {load}");
+        assert!(now as f64 <= enough / 0.85 + 2.0, "{now} for {load}");
+        largest.push(now);
+    }
+    assert!(largest.iter().any(|now| *now >= 7), "{largest:?}");
+    assert_eq!(largest.last(), Some(&1));
+}
+
+#[test]
+fn a_steady_pool_does_not_flap() {
+    for load in [0.5, 1.3, 2.0, 2.9, 4.0] {
+        let mut world = World::new(elastic(), None);
+        world.run(1500, load * SPEED);
+        let sizes = world.run(1500, load * SPEED);
+        let changes = sizes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(changes, 0, "{load}: {sizes:?}");
+    }
+}
+
+#[test]
+fn a_jump_is_answered_in_steps_that_double_at_most_and_not_twice_for_one_reason() {
+    let mut world = World::new(elastic(), None);
+    world.run(60, 0.4 * SPEED);
+    let sizes = world.run(200, 4.0 * SPEED);
+    for pair in sizes.windows(2) {
+        assert!(pair[1] <= 2 * pair[0], "{sizes:?}");
+    }
+    let first = sizes.iter().position(|now| *now > 1).unwrap();
+    assert!(first < 10, "{sizes:?}");
+    let cool = elastic().out_cool_down.as_secs() as usize;
+    assert_eq!(
+        sizes[first],
+        sizes[first + cool - 2],
+        "no second step before the first has warmed up"
+    );
+    assert!((6..=8).contains(sizes.last().unwrap()), "{sizes:?}");
+}
+
+#[test]
+fn the_bounds_hold_whatever_the_load_and_a_pin_whatever_the_bounds() {
+    let mut world = World::new(Elasticity { min: 3, max: 4, ..elastic() }, None);
+    assert_eq!(world.run(5, 1.0), [3; 5]);
+    assert!(world.run(300, 50.0 * SPEED).iter().all(|now| *now <= 4));
+    world.pool.elastic.as_mut().unwrap().mode = Mode::Pinned(6);
+    assert_eq!(world.run(3, 1.0), [6; 3]);
+    world.pool.elastic.as_mut().unwrap().mode = Mode::Pinned(2);
+    assert_eq!(world.run(3, 50.0 * SPEED), [2; 3]);
+}
+
+#[test]
+fn a_paused_pool_says_what_it_would_do_and_does_nothing() {
+    let mut world = World::new(Elasticity { mode: Mode::Paused, ..elastic() }, None);
+    world.run(50, 0.3 * SPEED);
+    assert_eq!(world.run(50, 5.0 * SPEED), [1; 50]);
+    let last = world.step(5.0 * SPEED);
+    assert_eq!(last.action, Scaling::Hold);
+    assert!(last.reason.starts_with("paused; it would change the pool: "), "{}", last.reason);
+}
+
+#[test]
+fn every_decision_has_its_reason_in_words() {
+    let mut world = World::new(elastic(), None);
+    assert!(world.step(0.0).reason.contains("all of the pool is needed"));
+    let mut reasons = Vec::new();
+    for load in [0.3, 3.0, 0.3] {
+        for _ in 0..400 {
+            let scaling = world.step(load * SPEED);
+            assert!(!scaling.reason.is_empty());
+            if scaling.action != Scaling::Hold {
+                reasons.push(scaling.reason);
+            }
+        }
+    }
+    println!("{reasons:#?}");
+    assert!(reasons[0].contains("of the speed shown is in use, at most 0.70 is wanted"));
+    assert!(reasons.last().unwrap().contains("one fewer would have done for 120s"));
+}
+
+#[test]
+fn sizes_are_chosen_by_what_they_cost_for_the_speed_that_is_missing() {
+    let size = |speed, price| Size { speed, price };
+    let sizes: BTreeMap<_, _> =
+        [("small".to_string(), size(1.0, 1.0)), ("large".to_string(), size(4.0, 2.0))].into();
+    let elastic = Elasticity { sizes, growth_max: 10.0, ..elastic() };
+    let mut world = World::new(elastic, Some("small"));
+    world.run(60, 0.3 * SPEED);
+    world.run(300, 4.0 * SPEED);
+    let count = |world: &World, size: &str| {
+        world.up().filter(|(_, it)| it.size.as_deref() == Some(size)).count()
+    };
+    assert!(count(&world, "large") >= 1, "{:?}", world.pool.backends);
+    // Falling again, those with less speed for their price leave first.
+    world.run(600, 2.2 * SPEED);
+    assert_eq!((count(&world, "small"), count(&world, "large")), (0, 1));
+}
+
+#[test]
+fn with_all_backends_there_the_slowest_is_replaced_by_a_faster_one() {
+    let size = |speed, price| Size { speed, price };
+    let sizes: BTreeMap<_, _> =
+        [("small".to_string(), size(1.0, 1.0)), ("huge".to_string(), size(8.0, 20.0))].into();
+    let mut world = World::new(Elasticity { max: 2, sizes, ..elastic() }, Some("small"));
+    world.run(60, 0.3 * SPEED);
+    let mut replaced = 0;
+    for _ in 0..300 {
+        if matches!(world.step(6.0 * SPEED).action, Scaling::Replace { .. }) {
+            replaced += 1;
+        }
+        assert!(world.count() <= 2, "the one that goes is drained as soon as the other comes");
+    }
+    assert!(replaced >= 1);
+    assert!(world.up().any(|(_, it)| it.size.as_deref() == Some("huge")));
+}
