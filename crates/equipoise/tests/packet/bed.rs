@@ -99,9 +99,9 @@ impl Bed {
     /// Starts the balancer on the configuration that was written, and waits until it is ready.
     pub(crate) fn balance(&mut self) {
         let file = self.folder.path("equipoise.toml");
-        let guest = start(&self.site.balancer, &["run", text(&file)]);
-        wait_for_text(&guest, " ready ");
-        self.balancer = Some(guest);
+        // Ours before it is ready: what it has pinned goes with it also if that is never.
+        let guest = self.balancer.insert(start(&self.site.balancer, &["run", text(&file)]));
+        wait_for_text(guest, " ready ");
     }
 
     /// What the balancer has printed.
