@@ -6,6 +6,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, Program, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
 
 use crate::abi::{DECAPSULATION_ADDRESSES, DecapsulationConstants};
+use crate::engine::XdpMode;
 use crate::program::{Decapsulated, Decapsulator, LoadError};
 
 const NAME: &str = "decapsulate";
@@ -44,25 +45,6 @@ pub enum DecapError {
     /// A map cannot be read or written.
     #[error("cannot use a map of the decapsulation program")]
     Map(#[source] libbpf_rs::Error),
-}
-
-/// How a program sees packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// In the driver.
-    Native,
-    /// On the kernel's own packet buffers: on every interface, slower.
-    Generic,
-}
-
-impl XdpMode {
-    /// In messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            XdpMode::Native => "native",
-            XdpMode::Generic => "generic",
-        }
-    }
 }
 
 /// Who holds the program on the interface.

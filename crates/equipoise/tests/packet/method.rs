@@ -79,10 +79,10 @@ impl Service {
     fn health(self) -> &'static str {
         match self {
             Service::Web => {
-                "{ http = \"/healthz\", interval = \"200ms\", timeout = \"1s\", rise = 1, fall = 2 }"
+                "{ http = \"/healthz\", interval = \"200ms\", timeout = \"2s\", rise = 1, fall = 3 }"
             }
             Service::Lines => {
-                "{ tcp = true, interval = \"200ms\", timeout = \"1s\", rise = 1, fall = 2 }"
+                "{ tcp = true, interval = \"200ms\", timeout = \"2s\", rise = 1, fall = 3 }"
             }
             // It would take a check for a client.
             Service::Iperf => "false",
