@@ -122,5 +122,7 @@ int reverse(struct eqp_context *ctx)
 	return finish(&job, handle_reply(ctx, &job, parsed));
 }
 
+#ifndef EQP_HOST
 /* What the kernel wants to read where bpf_fib_lookup() is used. */
 char LICENSE[] SEC("license") = "GPL";
+#endif

@@ -21,6 +21,8 @@ struct {
 	struct eqp_cpu cpu;
 	struct eqp_fragment_key fragment_key;
 	struct eqp_fragment fragment;
+	struct eqp_decapsulation decapsulation;
+	enum eqp_decapsulated decapsulated;
 	enum eqp_vip_kind vip_kind;
 	enum eqp_forward forward;
 	enum eqp_key key;

@@ -337,6 +337,25 @@ struct eqp_limits {
 	__u32 log_entries; /* power of two */
 };
 
+/* --- decapsulation: the constants of a backend's program, and what it counts ----------------------------------- */
+
+struct eqp_decapsulation {
+	__be32 source4;      /* outer sources that are taken: the balancers' */
+	__be32 source4_mask; /* of the bits that count; 0: any */
+	__be32 source6[4];
+	__be32 source6_mask[4];
+	__be16 gue_port; /* 0: no GUE */
+	__u16 padding;
+};
+
+/* An eqp_counter for each, by CPU, in the map `decapsulated`. */
+enum eqp_decapsulated {
+	EQP_DECAPSULATED_PACKETS = 0,
+	EQP_DECAPSULATED_FOREIGN, /* outer source not a balancer's: left to the kernel */
+	EQP_DECAPSULATED_INVALID, /* headers that contradict each other, or congestion that the packet cannot tell: dropped */
+	EQP_DECAPSULATED_COUNTERS,
+};
+
 #define EQP_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " has the size of the layout")
 EQP_ASSERT_SIZE(struct eqp_tables_header, 128);
 EQP_ASSERT_SIZE(struct eqp_copy_header, 64);
@@ -353,5 +372,6 @@ EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 16);
 EQP_ASSERT_SIZE(struct eqp_limits, 136);
+EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 
 #endif

@@ -60,8 +60,6 @@
 
 #define eqp_context xdp_md
 
-const volatile struct eqp_limits limits = {};
-
 eqp_inline unsigned char *packet_begin(const struct eqp_context *ctx)
 {
 	return (unsigned char *)(long)ctx->data;

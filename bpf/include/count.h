@@ -9,21 +9,22 @@
 eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
 {
 	__u64 row = job->service ? job->service->number : limits.services_max;
-	__u64 *reasons = (__u64 *)(job->cpu + limits.cpu_reasons_offset);
+	__u64 *counters;
 
 	eqp_opaque(row);
 	if (row > limits.services_max)
 		row = limits.services_max;
-	/* One after the other: of both in one sum (an `or`) the verifier would know less than of each. */
-	reasons += row * EQP_REASONS;
-	eqp_opaque(reasons);
-	reasons[reason & (EQP_REASONS - 1)]++;
+	counters = (__u64 *)(job->cpu + limits.cpu_reasons_offset) + row * EQP_REASONS;
+	/* Not one sum of both: the compiler would `or` them, and the verifier know less. */
+	eqp_opaque(counters);
+	counters[reason & (EQP_REASONS - 1)]++;
 }
 
 eqp_inline void count_forwarded(const struct eqp_job *job)
 {
 	__u64 service = job->service->number, backend = job->backend->number;
 	struct eqp_counter *counter;
+	__u64 *hows;
 
 	eqp_opaque(service);
 	eqp_opaque(backend);
@@ -35,7 +36,9 @@ eqp_inline void count_forwarded(const struct eqp_job *job)
 	counter = (struct eqp_counter *)(job->cpu + limits.cpu_backends_offset) + backend;
 	counter->packets++;
 	counter->bytes += job->packet.frame;
-	((__u64 *)(job->cpu + limits.cpu_hows_offset))[service * EQP_HOWS + (job->how & (EQP_HOWS - 1))]++;
+	hows = (__u64 *)(job->cpu + limits.cpu_hows_offset) + service * EQP_HOWS;
+	eqp_opaque(hows);
+	hows[job->how & (EQP_HOWS - 1)]++;
 }
 
 #endif

@@ -37,7 +37,7 @@ eqp_cold int forward_nat(struct eqp_context *ctx, const struct eqp_job *job)
 eqp_inline const struct eqp_reverse *reverse_find(const struct eqp_job *job, __be16 port)
 {
 	const struct eqp_packet *packet = &job->packet;
-	__u32 hash = address_hash(job, packet->source, port, packet->protocol);
+	__u32 hash = address_hash(job, packet->source64, port, packet->protocol);
 	__u32 mask = directory(job)->reverse_mask;
 	int i;
 

@@ -11,6 +11,8 @@
 
 #ifndef EQP_HOST
 
+const volatile struct eqp_limits limits = {};
+
 /* Userspace sets the sizes before it loads the program. */
 #define EQP_SHARED_MAP(name)                             \
 	struct {                                         \

@@ -5,24 +5,27 @@
 
 #include "tables.h"
 
-/* Of the tables of VIPs and of replies. The words are as they lie in memory. */
-eqp_inline __u32 address_hash(const struct eqp_job *job, const __be32 *address, __be16 port, __u8 protocol)
-{
-	__u32 hash = directory(job)->vip_seed;
+#define EQP_ADDRESS_FACTOR 0x9e3779b97f4a7c15ull
 
-	hash = (hash ^ address[0]) * 0x9e3779b1;
-	hash = (hash ^ address[1]) * 0x9e3779b1;
-	hash = (hash ^ address[2]) * 0x9e3779b1;
-	hash = (hash ^ address[3]) * 0x9e3779b1;
-	hash = (hash ^ ((__u32)port << 16 | protocol)) * 0x85ebca6b;
-	return hash ^ hash >> 15;
+/*
+ * Of the tables of VIPs and of replies, as crates/packet/src/address_hash.rs. The words are as they lie in memory, so the
+ * last byte of an address, in which neighbours differ, lies highest; and a product never tells its lower bits of higher
+ * ones. So the upper half is folded down each time, and is the result.
+ */
+eqp_inline __u32 address_hash(const struct eqp_job *job, const __u64 *address, __be16 port, __u8 protocol)
+{
+	__u64 hash = (address[0] ^ directory(job)->vip_seed) * EQP_ADDRESS_FACTOR;
+
+	hash = (hash ^ hash >> 32 ^ address[1]) * EQP_ADDRESS_FACTOR;
+	hash = (hash ^ hash >> 32 ^ ((__u32)port << 16 | protocol)) * EQP_ADDRESS_FACTOR;
+	return hash >> 32;
 }
 
 /* The entry of the flow's destination address with `port` and `protocol`, or NULL. */
 eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8 protocol)
 {
 	const struct eqp_packet *packet = &job->packet;
-	__u32 hash = address_hash(job, packet->destination, port, protocol);
+	__u32 hash = address_hash(job, packet->destination64, port, protocol);
 	/* Port, protocol and family as they lie in an entry. A free one has family 0 and is equal to nothing. */
 	__u32 rest = port | (__u32)protocol << 16 | (__u32)packet->family << 24;
 	__u32 mask = directory(job)->vip_mask;

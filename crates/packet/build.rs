@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// `layout` has types only, for a test.
-const PROGRAMS: &[&str] = &["balancer", "layout"];
+const PROGRAMS: &[&str] = &["balancer", "decap", "layout"];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "../../balancer.bpf.c"
+#include "../../decap.bpf.c"
 
 _Thread_local struct eqp_host *eqp_host;
 
@@ -30,6 +31,11 @@ void eqp_host_set_clock(struct eqp_host *host, __u64 now_ns)
 	host->clock_ns = now_ns;
 }
 
+void eqp_host_set_decapsulation(struct eqp_host *host, const struct eqp_decapsulation *constants)
+{
+	host->decapsulation_constants = *constants;
+}
+
 void eqp_host_forget_routes(struct eqp_host *host)
 {
 	host->routes = 0;
@@ -44,7 +50,7 @@ int eqp_host_add_route(struct eqp_host *host, const struct eqp_host_route *route
 	return 1;
 }
 
-enum eqp_host_program { EQP_HOST_BALANCE, EQP_HOST_REVERSE };
+enum eqp_host_program { EQP_HOST_BALANCE, EQP_HOST_REVERSE, EQP_HOST_DECAPSULATE };
 
 /* Runs a program on the packet that begins at `begin` of the buffer and ends before `end`; both are moved. */
 __u32 eqp_host_run(struct eqp_host *host, enum eqp_host_program program, __u32 cpu, __u32 ifindex,
@@ -68,6 +74,9 @@ __u32 eqp_host_run(struct eqp_host *host, enum eqp_host_program program, __u32 c
 		break;
 	case EQP_HOST_REVERSE:
 		verdict = reverse(&ctx);
+		break;
+	case EQP_HOST_DECAPSULATE:
+		verdict = decapsulate(&ctx);
 		break;
 	}
 	*begin = ctx.data - buffer;

@@ -43,6 +43,8 @@ struct eqp_host {
 	__u64 clock_ns;
 	__u32 fragments_written;
 	__u32 routes;
+	struct eqp_decapsulation decapsulation_constants;
+	struct eqp_counter decapsulated[EQP_DECAPSULATED_COUNTERS];
 	struct eqp_fragment_key fragment_keys[EQP_HOST_FRAGMENTS];
 	struct eqp_fragment fragments[EQP_HOST_FRAGMENTS];
 	struct eqp_host_route route[EQP_HOST_ROUTES];
@@ -51,6 +53,7 @@ struct eqp_host {
 extern _Thread_local struct eqp_host *eqp_host;
 
 #define limits (eqp_host->constants)
+#define decapsulation (eqp_host->decapsulation_constants)
 
 static inline unsigned char *packet_begin(const struct eqp_context *ctx)
 {
@@ -137,6 +140,11 @@ static inline void fragment_put(const struct eqp_fragment_key *key, const struct
 		found = &eqp_host->fragments[place];
 	}
 	*found = *fragment;
+}
+
+static inline struct eqp_counter *decapsulated_counter(__u32 which)
+{
+	return &eqp_host->decapsulated[which];
 }
 
 static inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::net::IpAddr;
 use std::ptr::NonNull;
 
+use equipoise_packet::abi::DecapsulationConstants;
 use equipoise_packet::{Limits, Memory};
 
 #[repr(C)]
@@ -34,6 +35,7 @@ unsafe extern "C" {
     ) -> *mut Host;
     fn eqp_host_free(host: *mut Host);
     fn eqp_host_set_clock(host: *mut Host, now_ns: u64);
+    fn eqp_host_set_decapsulation(host: *mut Host, constants: *const DecapsulationConstants);
     fn eqp_host_forget_routes(host: *mut Host);
     fn eqp_host_add_route(host: *mut Host, route: *const RawRoute) -> c_int;
     fn eqp_host_run(
@@ -78,6 +80,8 @@ pub enum HostEntry {
     Balance = 0,
     /// `reverse`
     Reverse = 1,
+    /// `decapsulate`
+    Decapsulate = 2,
 }
 
 /// The programs over a [`Memory`], with a fragment table, a clock and routes of their own.
@@ -114,7 +118,13 @@ impl HostProgram {
         unsafe { eqp_host_set_clock(self.host.as_ptr(), now_ns) }
     }
 
-    /// What `bpf_fib_lookup` says from now on; of all other destinations, that they are not forwarded.
+    /// What `decapsulate` takes from now on: at first, tunnels from anywhere and no GUE.
+    pub fn set_decapsulation(&mut self, constants: &DecapsulationConstants) {
+        // SAFETY: `host` is live until `self` is dropped; the constants are copied, and laid out as in C.
+        unsafe { eqp_host_set_decapsulation(self.host.as_ptr(), constants) }
+    }
+
+    /// What `bpf_fib_lookup` says from now on: of other destinations, that they are not forwarded.
     ///
     /// # Panics
     /// If there are more than 64.
@@ -124,7 +134,11 @@ impl HostProgram {
         routes.iter().for_each(|route| self.add_route(route));
     }
 
-    fn add_route(&mut self, route: &Route) {
+    /// One more of those.
+    ///
+    /// # Panics
+    /// At the 65th.
+    pub fn add_route(&mut self, route: &Route) {
         let mut destination = [0; 16];
         let family = match route.destination {
             IpAddr::V4(address) => {

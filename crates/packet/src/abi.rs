@@ -136,6 +136,12 @@ macro_rules! mirror {
         impl $name {
             /// Size in bytes and each field's name and offset, for comparison with the program's types.
             pub const LAYOUT: (usize, &[(&str, usize)]) = ($size, &[$((stringify!($field), $offset),)*]);
+
+            /// As they lie in memory.
+            pub fn as_bytes(&self) -> &[u8] {
+                // SAFETY: integers without padding, so every byte is set; the length is the struct's.
+                unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), $size) }
+            }
         }
 
         // SAFETY: integers without padding between them: every bit pattern is a value, every byte is set.
@@ -292,5 +298,17 @@ mirror! {
         echo_tokens_at_ns: u64 = 128,
         too_big_tokens_at_ns: u64 = 136,
         padding_to_end: [u64; 6] = 144,
+    }
+}
+
+mirror! {
+    /// `struct eqp_decapsulation`
+    DecapsulationConstants, 44 {
+        source4: [u8; 4] = 0,
+        source4_mask: [u8; 4] = 4,
+        source6: [u8; 16] = 8,
+        source6_mask: [u8; 16] = 24,
+        gue_port: [u8; 2] = 40,
+        padding: u16 = 42,
     }
 }

@@ -4,6 +4,7 @@
 //! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+mod address_hash;
 pub mod control;
 mod digest;
 mod directory;
@@ -19,11 +20,14 @@ mod snapshot;
 mod tables;
 pub mod twin;
 
+pub use address_hash::address_hash;
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
-pub use program::{Entry, LoadError, MAPS, OBJECT, Program, Run, RunError};
+pub use program::{
+    Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
+};
 pub use reason::Reason;
 pub use registry::{Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{

@@ -1,21 +1,25 @@
-//! The program in the kernel: loads it, maps its memory, runs it on a packet.
+//! The programs in the kernel: loads them, maps their memory, runs them on a packet.
 
-use std::cell::RefCell;
+mod decapsulator;
+mod log;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 use std::time::Duration;
 
 use equipoise_pog::publish::{Access, Region};
 use libbpf_rs::{
-    ErrorKind, Map, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel, Program as BpfProgram,
-    ProgramInput, ProgramMut, set_print,
+    ErrorKind, Map, MapCore, Object, ObjectBuilder, OpenObject, Program as BpfProgram,
+    ProgramInput, ProgramMut,
 };
 use thiserror::Error;
 
+use self::log::Log;
 use crate::limits::Limits;
 use crate::memory::{Area, MapError, Memory};
+
+pub use self::decapsulator::{Decapsulated, Decapsulator};
 
 /// The compiled programs, as an ELF object.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
@@ -94,6 +98,16 @@ pub enum LoadError {
     Map(#[from] MapError),
 }
 
+impl LoadError {
+    fn of(source: libbpf_rs::Error, log: &Log, bytes: usize) -> LoadError {
+        match source.kind() {
+            ErrorKind::PermissionDenied if !log.verified() => LoadError::Privilege(source),
+            ErrorKind::OutOfMemory => LoadError::Room { bytes, source },
+            _ => LoadError::Refused { log: log.end(), source },
+        }
+    }
+}
+
 /// A run on one packet failed.
 #[derive(Debug, Error)]
 #[error(
@@ -157,11 +171,8 @@ impl Program {
                 }
             }
         }
-        let object = object.load().map_err(|source| match source.kind() {
-            ErrorKind::PermissionDenied if !log.verified() => LoadError::Privilege(source),
-            ErrorKind::OutOfMemory => LoadError::Room { bytes: map_bytes(limits), source },
-            _ => refused(source),
-        })?;
+        let object =
+            object.load().map_err(|source| LoadError::of(source, &log, map_bytes(limits)))?;
         let memory = map_memory(&object, limits)?;
         Ok(Program { object, limits: *limits, memory })
     }
@@ -286,49 +297,4 @@ fn map_memory(object: &Object, limits: &Limits) -> Result<Memory, MapError> {
     let state = area("state", limits.state_bytes as usize)?;
     let cpus = area("cpus", limits.cpu_bytes as usize * limits.cpus_max as usize)?;
     Ok(Memory::over(tables, state, cpus, limits))
-}
-
-/// What libbpf says while a program is loaded by this thread: the reason of a failure, and the verifier's log.
-struct Log;
-
-thread_local! {
-    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// The end of the verifier's log says what is wrong; all of it may be megabytes.
-const LOG_EXCERPT_BYTES: usize = 4096;
-
-impl Log {
-    fn begin() -> Log {
-        static PRINT: Once = Once::new();
-        PRINT.call_once(|| {
-            set_print(Some((PrintLevel::Warn, |_, message| {
-                SAID.with_borrow_mut(|said| {
-                    if let Some(said) = said {
-                        said.push_str(&message);
-                    }
-                });
-            })));
-        });
-        SAID.set(Some(String::new()));
-        Log
-    }
-
-    /// Whether the verifier looked at the program, so that a lack of permission is the program's and not ours.
-    fn verified(&self) -> bool {
-        SAID.with_borrow(|said| said.as_ref().is_some_and(|said| said.contains("PROG LOAD LOG")))
-    }
-
-    fn end(&self) -> String {
-        let said = SAID.take().unwrap_or_default();
-        let from = said.len().saturating_sub(LOG_EXCERPT_BYTES);
-        let from = (from..said.len()).find(|&at| said.is_char_boundary(at)).unwrap_or(from);
-        said[from..].trim().to_string()
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        SAID.set(None);
-    }
 }

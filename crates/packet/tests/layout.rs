@@ -1,8 +1,8 @@
 //! The Rust mirror of `abi.h` against the types in what clang built of it: names, offsets, sizes, numbers.
 
 use equipoise_packet::abi::{
-    Backend, Counter, Cpu, Directory, Event, EventKind, FlowKey, Forward, How, Pick, Range,
-    Reverse, Service, StateHeader, Vip, vip_kind,
+    Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward,
+    How, Pick, Range, Reverse, Service, StateHeader, Vip, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -44,6 +44,7 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_counter", Counter::LAYOUT),
         ("eqp_event", Event::LAYOUT),
         ("eqp_cpu", Cpu::LAYOUT),
+        ("eqp_decapsulation", DecapsulationConstants::LAYOUT),
     ];
     for (name, (size, fields)) in mirrors {
         assert_eq!(layout(&btf, name), (size, named(fields)), "{name}");

@@ -2,17 +2,7 @@
 
 use super::bytes::put;
 use crate::abi::{PROBES_MAX, Plain, Reverse, Vip};
-
-/// The hash of both tables, as vip.h has it: each word as it is loaded from the packet.
-fn hash(seed: u32, address: [u8; 16], port: [u8; 2], protocol: u8) -> u32 {
-    let words = address.as_chunks::<4>().0;
-    let hash = words
-        .iter()
-        .fold(seed, |hash, &word| (hash ^ u32::from_ne_bytes(word)).wrapping_mul(0x9e37_79b1));
-    let rest = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
-    let hash = (hash ^ rest).wrapping_mul(0x85eb_ca6b);
-    hash ^ hash >> 15
-}
+use crate::address_hash;
 
 /// A table under a seed.
 pub(super) struct Lookup<T> {
@@ -71,7 +61,7 @@ impl Lookup<Vip> {
         seed: u32,
     ) -> Option<Lookup<Vip>> {
         Lookup::new(vips, room, entries_max, seed, |it| {
-            hash(seed, it.address, it.port, it.protocol)
+            address_hash(seed, &it.address, it.port, it.protocol)
         })
     }
 }
@@ -84,7 +74,7 @@ impl Lookup<Reverse> {
         seed: u32,
     ) -> Option<Lookup<Reverse>> {
         Lookup::new(replies, room, entries_max, seed, |it| {
-            hash(seed, it.address, it.port, it.protocol)
+            address_hash(seed, &it.address, it.port, it.protocol)
         })
     }
 }
@@ -97,7 +87,7 @@ pub(super) fn probe(
     seed: u32,
     key: (&[u8; 16], [u8; 2], u8),
 ) -> Option<Vip> {
-    let home = hash(seed, *key.0, key.1, key.2) as usize;
+    let home = address_hash(seed, key.0, key.1, key.2) as usize;
     (0..PROBES_MAX)
         .map(|probe| at((home + probe) & mask as usize))
         .take_while(|vip| vip.kind != crate::abi::vip_kind::FREE)

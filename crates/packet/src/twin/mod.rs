@@ -3,6 +3,7 @@
 //! In: a parsed packet. Out: a [`Decision`]; with [`Twin::observe`] also what the program writes (pending, touched,
 //! log, loads, counters). It makes no packets and is not a data plane.
 
+mod decision;
 mod forward;
 mod pick;
 mod state;
@@ -10,96 +11,20 @@ mod tables;
 
 use std::collections::HashMap;
 
+pub use decision::{Decision, Route, Surroundings, Verdict};
 pub use forward::overhead_bytes;
 use pick::{Choice, Occasion};
 use state::{Limited, State};
 pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
 
-use crate::abi::{Backend, EventKind, How};
+use crate::abi::{EventKind, How};
 use crate::digest::Digest;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::packet::{AddressBytes, Icmp, Parsed, Place, Tuple, protocol};
 use crate::reason::Reason;
 use crate::tables::{TablesReader, pin_form};
-
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Left to the kernel.
-    Pass,
-    /// Gone.
-    Drop(Reason),
-    /// Out where it came in.
-    Transmit,
-    /// Out of another interface, by its index.
-    Redirect(u32),
-    /// Turned into an answer to its sender, out where it came in.
-    Answer,
-}
-
-impl Verdict {
-    fn out_of(ifindex: u32, around: &Surroundings) -> Verdict {
-        if ifindex == around.ingress_ifindex {
-            Verdict::Transmit
-        } else {
-            Verdict::Redirect(ifindex)
-        }
-    }
-}
-
-/// What a decision depends on beyond packet and tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
-    /// The CPU that has the packet.
-    pub cpu: usize,
-    /// The interface that it came in by.
-    pub ingress_ifindex: u32,
-    /// The kernel's monotonic time.
-    pub now_ns: u64,
-    /// What the kernel's routing says of a translated reply.
-    pub route: Route,
-}
-
-/// The kernel's answer for a translated reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Route {
-    /// Not known to the program (no neighbour yet, forwarding off): left to the kernel.
-    #[default]
-    Kernel,
-    /// Out of this interface.
-    Out(u32),
-    /// There is none.
-    None,
-}
-
-/// Where a packet goes, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// What becomes of it.
-    pub verdict: Verdict,
-    /// The service that it is for.
-    pub service: Option<ServiceAt>,
-    /// Its flow.
-    pub digest: Option<Digest>,
-    /// The slot chosen.
-    pub slot: Option<u16>,
-    /// The backend there, and its index.
-    pub backend: Option<(u32, Backend)>,
-    /// Why that one.
-    pub how: Option<How>,
-}
-
-impl Decision {
-    fn of(verdict: Verdict) -> Decision {
-        Decision { verdict, service: None, digest: None, slot: None, backend: None, how: None }
-    }
-
-    fn drop(reason: Reason, service: Option<ServiceAt>) -> Decision {
-        Decision { service, ..Decision::of(Verdict::Drop(reason)) }
-    }
-}
 
 /// `struct eqp_fragment_key`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,7 +108,7 @@ impl Twin {
     fn run(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
         let parsed = packet.parsed;
         let Tuple { family, destination, .. } = &parsed.tuple;
-        if !packet.tables.is_vip(*family, destination) {
+        if packet.around.replies_only || !packet.tables.is_vip(*family, destination) {
             return (packet.reply(), None);
         }
         if let Some(reason) = parsed.fault {

@@ -10,6 +10,7 @@ use crate::abi::{
     BACKEND_LIVE, Backend, DIRECTORY_REVERSE, Directory, FlowKey, PROBES_MAX, Plain, RANGES_MAX,
     Range, Reverse, Service, vip_kind,
 };
+use crate::address_hash::address_hash;
 use crate::digest::{Digest, KeyBytes};
 use crate::limits::Limits;
 use crate::packet::{AddressBytes, Tuple};
@@ -81,7 +82,7 @@ impl<'a> Tables<'a> {
         kind: u8,
     ) -> Option<crate::abi::Vip> {
         let port = port.to_be_bytes();
-        let hash = vip_hash(self.directory.vip_seed, address, port, protocol);
+        let hash = address_hash(self.directory.vip_seed, address, port, protocol);
         let mask = self.directory.vip_mask & (self.limits.vips_max - 1);
         (0..PROBES_MAX as u32)
             .map(|probe| hash.wrapping_add(probe) & mask)
@@ -103,7 +104,7 @@ impl<'a> Tables<'a> {
         let look = |port: u16| {
             let port = port.to_be_bytes();
             let Tuple { family, source, protocol, .. } = tuple;
-            let hash = vip_hash(self.directory.vip_seed, source, port, *protocol);
+            let hash = address_hash(self.directory.vip_seed, source, port, *protocol);
             let mask = self.directory.reverse_mask & (self.limits.reverse_max - 1);
             (0..PROBES_MAX as u32)
                 .map(|probe| hash.wrapping_add(probe) & mask)
@@ -185,17 +186,6 @@ fn flow_key(key: u8, tuple: &Tuple, source_mac: [u8; 6]) -> KeyBytes {
 
 fn v4(address: &AddressBytes) -> [u8; 4] {
     [address[0], address[1], address[2], address[3]]
-}
-
-/// Where an address with a port (network order) and a protocol stand in the tables of VIPs and of replies.
-fn vip_hash(seed: u32, address: &AddressBytes, port: [u8; 2], protocol: u8) -> u32 {
-    let (words, _) = address.as_chunks::<4>();
-    let mixed = words
-        .iter()
-        .fold(seed, |hash, word| (hash ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b1));
-    let rest = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
-    let hash = (mixed ^ rest).wrapping_mul(0x85eb_ca6b);
-    hash ^ hash >> 15
 }
 
 /// The struct at a byte offset, of a multiple of 8 bytes, as every struct of the directory is.

@@ -88,14 +88,14 @@ impl Tables {
     }
 
     fn hash(&self, address: &[u8; 16], port: [u8; 2], protocol: u8) -> u32 {
-        let mut hash = self.directory.vip_seed;
-        for word in address.chunks_exact(4) {
-            let word = u32::from_ne_bytes(word.try_into().unwrap());
-            hash = (hash ^ word).wrapping_mul(0x9e37_79b1);
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut hash = u64::from(self.directory.vip_seed);
+        for word in address.chunks_exact(8) {
+            hash = (hash ^ u64::from_ne_bytes(word.try_into().unwrap())).wrapping_mul(FACTOR);
+            hash ^= hash >> 32;
         }
-        let rest = u32::from(u16::from_ne_bytes(port)) << 16 | u32::from(protocol);
-        hash = (hash ^ rest).wrapping_mul(0x85eb_ca6b);
-        hash ^ hash >> 15
+        let rest = u64::from(u16::from_ne_bytes(port)) << 16 | u64::from(protocol);
+        ((hash ^ rest).wrapping_mul(FACTOR) >> 32) as u32
     }
 
     fn free(&self, offset: u32, entry: usize, mark: usize, hash: u32, mask: u32) -> usize {

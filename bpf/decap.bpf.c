@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+/*
+ * For backends whose kernel has no tunnel device: takes the outer headers of tunnel and GUE off, and leaves the packet
+ * within to the kernel. Congestion that was marked on the way is marked within (RFC 6040, section 4.2).
+ */
+#include "checksum.h"
+#include "compat.h"
+#include "parse.h"
+
+#define EQP_ECN_MASK 3
+#define EQP_ECN_CONGESTED 3
+
+#ifndef EQP_HOST
+
+const volatile struct eqp_decapsulation decapsulation = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EQP_DECAPSULATED_COUNTERS);
+	__type(key, __u32);
+	__type(value, struct eqp_counter);
+} decapsulated SEC(".maps");
+
+eqp_inline struct eqp_counter *decapsulated_counter(__u32 which)
+{
+	return bpf_map_lookup_elem(&decapsulated, &which);
+}
+
+#endif
+
+/* A tunnel's headers. */
+struct eqp_around {
+	__u32 l3;
+	__u32 inner; /* offset of the packet within; 0: this is no tunnel of ours */
+	__u8 tos;
+	__u8 version; /* of the packet within; 0: its first bits tell */
+};
+
+eqp_inline void count(const struct eqp_context *ctx, enum eqp_decapsulated which)
+{
+	struct eqp_counter *counter = decapsulated_counter(which);
+
+	if (!counter)
+		return;
+	counter->packets++;
+	counter->bytes += packet_end(ctx) - packet_begin(ctx);
+}
+
+/* What a protocol number behind the outer IP header says is within. */
+eqp_inline void see_protocol(const struct eqp_context *ctx, struct eqp_around *around, __u8 protocol, __u32 l4)
+{
+	__u16 *udp;
+
+	switch (protocol) {
+	case IPPROTO_IPIP:
+		around->version = 4;
+		around->inner = l4;
+		break;
+	case IPPROTO_IPV6:
+		around->version = 6;
+		around->inner = l4;
+		break;
+	case IPPROTO_UDP:
+		udp = packet_at(ctx, l4, EQP_UDP_BYTES);
+		if (udp && decapsulation.gue_port && udp[1] == decapsulation.gue_port)
+			around->inner = l4 + EQP_UDP_BYTES;
+		break;
+	}
+}
+
+/* False: its source is not a balancer's. */
+eqp_inline bool see_ipv4(const struct eqp_context *ctx, struct eqp_around *around)
+{
+	unsigned char *ip = packet_at(ctx, around->l3, EQP_IPV4_BYTES);
+	__u32 header_bytes;
+
+	if (!ip || ip[0] >> 4 != 4 || *(__u16 *)(ip + 6) & eqp_htons(0x3fff))
+		return true;
+	header_bytes = (ip[0] & 0xf) * 4;
+	if (header_bytes < EQP_IPV4_BYTES)
+		return true;
+	around->tos = ip[1];
+	see_protocol(ctx, around, ip[9], around->l3 + header_bytes);
+	/* Read anew: the verifier has seen other bytes of the packet since. */
+	ip = packet_at(ctx, around->l3, EQP_IPV4_BYTES);
+	return ip && !((*(__u32 *)(ip + 12) ^ decapsulation.source4) & decapsulation.source4_mask);
+}
+
+eqp_inline bool see_ipv6(const struct eqp_context *ctx, struct eqp_around *around)
+{
+	unsigned char *ip = packet_at(ctx, around->l3, EQP_IPV6_BYTES);
+	__u32 differs = 0;
+	int i;
+
+	if (!ip || ip[0] >> 4 != 6)
+		return true;
+	around->tos = ip[0] << 4 | ip[1] >> 4;
+	for (i = 0; i < 4; i++)
+		differs |= (*(__u32 *)(ip + 8 + 4 * i) ^ decapsulation.source6[i]) & decapsulation.source6_mask[i];
+	see_protocol(ctx, around, ip[6], around->l3 + EQP_IPV6_BYTES);
+	return !differs;
+}
+
+/* Copies the mark of congestion inwards. False: the packet within cannot have it, and is to be dropped. */
+eqp_inline bool mark_congestion(const struct eqp_context *ctx, const struct eqp_around *around)
+{
+	__u16 *ip = packet_at(ctx, around->inner, EQP_IPV4_BYTES);
+	__u64 difference;
+
+	if ((around->tos & EQP_ECN_MASK) != EQP_ECN_CONGESTED)
+		return true;
+	if (!ip)
+		return false;
+	if (around->version == 4) {
+		/* Version, length; then DSCP and ECN. */
+		if (!(ip[0] >> 8 & EQP_ECN_MASK))
+			return false;
+		difference = replace16(&ip[0], ip[0] | EQP_ECN_CONGESTED << 8);
+		ip[5] = checksum_after(ip[5], difference);
+		return true;
+	}
+	if (!(ip[0] & eqp_htons(EQP_ECN_MASK << 4)))
+		return false;
+	ip[0] |= eqp_htons(EQP_ECN_CONGESTED << 4);
+	return true;
+}
+
+/* Ethernet and tag over what was the end of the outer headers. False: the kernel refuses. */
+eqp_inline bool take_off(struct eqp_context *ctx, const struct eqp_around *around)
+{
+	__u16 was[(ETH_HLEN + EQP_VLAN_BYTES) / sizeof(__u16)], type;
+	__u16 *ethernet = packet_at(ctx, 0, sizeof(was));
+	bool tagged = around->l3 != ETH_HLEN;
+	int i;
+
+	if (!ethernet)
+		return false;
+	for (i = 0; i < 9; i++)
+		was[i] = ethernet[i];
+	if (grow_head(ctx, -(int)(around->inner - around->l3)))
+		return false;
+	ethernet = packet_at(ctx, 0, sizeof(was));
+	if (!ethernet)
+		return false;
+	type = around->version == 4 ? eqp_htons(ETH_P_IP) : eqp_htons(ETH_P_IPV6);
+	for (i = 0; i < 6; i++)
+		ethernet[i] = was[i];
+	if (tagged) {
+		ethernet[6] = was[6];
+		ethernet[7] = was[7];
+		ethernet[8] = type;
+	} else {
+		ethernet[6] = type;
+	}
+	return true;
+}
+
+/* The packet's outer headers, by its Ethernet header. False: not a balancer's. */
+eqp_inline bool see(const struct eqp_context *ctx, struct eqp_around *around)
+{
+	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN + EQP_VLAN_BYTES);
+	__be16 type;
+
+	if (!ethernet)
+		return true;
+	type = *(__be16 *)(ethernet + 12);
+	if (type == eqp_htons(ETH_P_8021Q)) {
+		type = *(__be16 *)(ethernet + 16);
+		around->l3 += EQP_VLAN_BYTES;
+	}
+	if (type == eqp_htons(ETH_P_IP))
+		return see_ipv4(ctx, around);
+	return type == eqp_htons(ETH_P_IPV6) ? see_ipv6(ctx, around) : true;
+}
+
+SEC("xdp")
+int decapsulate(struct eqp_context *ctx)
+{
+	struct eqp_around around = { .l3 = ETH_HLEN };
+	bool ours = see(ctx, &around);
+	unsigned char *inner;
+	__u8 version;
+
+	if (!around.inner)
+		return XDP_PASS;
+	if (!ours) {
+		count(ctx, EQP_DECAPSULATED_FOREIGN);
+		return XDP_PASS;
+	}
+	inner = packet_at(ctx, around.inner, EQP_IPV4_BYTES);
+	version = inner ? inner[0] >> 4 : 0;
+	if ((version != 4 && version != 6) || (around.version && around.version != version)) {
+		count(ctx, EQP_DECAPSULATED_INVALID);
+		return XDP_DROP;
+	}
+	around.version = version;
+	if (!mark_congestion(ctx, &around) || !take_off(ctx, &around)) {
+		count(ctx, EQP_DECAPSULATED_INVALID);
+		return XDP_DROP;
+	}
+	count(ctx, EQP_DECAPSULATED_PACKETS);
+	return XDP_PASS;
+}
+
+#ifndef EQP_HOST
+char LICENSE[] SEC("license") = "GPL";
+#endif

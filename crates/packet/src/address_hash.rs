@@ -1,0 +1,80 @@
+//! Where an address with a port and a protocol stands in the tables of VIPs and of replies.
+
+use crate::packet::AddressBytes;
+
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The hash of both tables, as `vip.h` has it: an entry stands within [`PROBES_MAX`](crate::abi::PROBES_MAX) of it.
+/// `port` in network order.
+///
+/// Words are taken as they lie in memory, so the last byte of an address, in which those of a network differ, is the
+/// highest of its word. A product tells its higher bits of lower ones but never the other way; so after each the upper
+/// half is folded down, and the last one's is the result.
+pub fn address_hash(seed: u32, address: &AddressBytes, port: [u8; 2], protocol: u8) -> u32 {
+    let (words, _) = address.as_chunks::<8>();
+    let rest = u64::from(u16::from_ne_bytes(port)) << 16 | u64::from(protocol);
+    let words = words.iter().map(|word| u64::from_ne_bytes(*word)).chain([rest]);
+    let hash =
+        words.fold(u64::from(seed), |hash, word| (hash ^ hash >> 32 ^ word).wrapping_mul(FACTOR));
+    (hash >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::PROBES_MAX;
+
+    type Key = (AddressBytes, u16, u8);
+
+    const NETS: [AddressBytes; 3] = [
+        [192, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    ];
+
+    /// The keys of a site: neighbouring addresses, neighbouring ports, both protocols, subnets.
+    fn sites() -> Vec<(&'static str, Vec<Key>)> {
+        let [hosts, subnets] = [1, 2].map(|back| {
+            let keys = NETS.iter().flat_map(move |net| {
+                (1..=250).map(move |number| {
+                    let mut address = *net;
+                    let last = if address[4..] == [0; 12] && net[0] != 0x20 { 3 } else { 15 };
+                    address[last + 1 - back] = number;
+                    (address, 8080, 6)
+                })
+            });
+            keys.collect::<Vec<Key>>()
+        });
+        let ports = (1..=250).map(|port| (NETS[0], port, 6)).collect();
+        let spaced = (1..=60).map(|port| (NETS[0], port * 1000, 6)).collect();
+        let both = (1..=125).flat_map(|port| [6, 17].map(|protocol| (NETS[2], port, protocol)));
+        vec![
+            ("hosts", hosts),
+            ("subnets", subnets),
+            ("ports", ports),
+            ("ports a thousand apart", spaced),
+            ("ports of both protocols", both.collect()),
+        ]
+    }
+
+    /// The longest way to an entry, with four places for each.
+    fn longest(keys: &[Key], seed: u32) -> usize {
+        let places = (keys.len() * 4).next_power_of_two();
+        let mut taken = vec![false; places];
+        let ways = keys.iter().map(|(address, port, protocol)| {
+            let home = address_hash(seed, address, port.to_be_bytes(), *protocol) as usize;
+            let way = (0..places).find(|way| !taken[(home + way) % places]).unwrap();
+            taken[(home + way) % places] = true;
+            way + 1
+        });
+        ways.max().unwrap_or(0)
+    }
+
+    #[test]
+    fn what_a_site_has_finds_places_under_nearly_every_seed() {
+        for (name, keys) in sites() {
+            let good = (0..100).filter(|seed| longest(&keys, *seed) <= PROBES_MAX).count();
+            assert!(good >= 90, "{name}: {good} of 100 seeds");
+        }
+    }
+}

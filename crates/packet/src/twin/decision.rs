@@ -1,0 +1,85 @@
+//! What a packet comes to.
+
+use super::tables::ServiceAt;
+use crate::abi::{Backend, How};
+use crate::digest::Digest;
+use crate::reason::Reason;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Left to the kernel.
+    Pass,
+    /// Gone.
+    Drop(Reason),
+    /// Out where it came in.
+    Transmit,
+    /// Out of another interface, by its index.
+    Redirect(u32),
+    /// Turned into an answer to its sender, out where it came in.
+    Answer,
+}
+
+impl Verdict {
+    pub(super) fn out_of(ifindex: u32, around: &Surroundings) -> Verdict {
+        if ifindex == around.ingress_ifindex {
+            Verdict::Transmit
+        } else {
+            Verdict::Redirect(ifindex)
+        }
+    }
+}
+
+/// What a decision depends on beyond packet and tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The CPU that has the packet.
+    pub cpu: usize,
+    /// The interface that it came in by.
+    pub ingress_ifindex: u32,
+    /// The kernel's monotonic time.
+    pub now_ns: u64,
+    /// What the kernel's routing says of a translated reply.
+    pub route: Route,
+    /// The interface has the program for replies (`reverse`): nothing is balanced.
+    pub replies_only: bool,
+}
+
+/// The kernel's answer for a translated reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Route {
+    /// Not known to the program (no neighbour yet, forwarding off): left to the kernel.
+    #[default]
+    Kernel,
+    /// Out of this interface.
+    Out(u32),
+    /// There is none.
+    None,
+}
+
+/// Where a packet goes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// The service that it is for.
+    pub service: Option<ServiceAt>,
+    /// Its flow.
+    pub digest: Option<Digest>,
+    /// The slot chosen.
+    pub slot: Option<u16>,
+    /// The backend there, and its index.
+    pub backend: Option<(u32, Backend)>,
+    /// Why that one.
+    pub how: Option<How>,
+}
+
+impl Decision {
+    pub(super) fn of(verdict: Verdict) -> Decision {
+        Decision { verdict, service: None, digest: None, slot: None, backend: None, how: None }
+    }
+
+    pub(super) fn drop(reason: Reason, service: Option<ServiceAt>) -> Decision {
+        Decision { service, ..Decision::of(Verdict::Drop(reason)) }
+    }
+}
