@@ -132,7 +132,7 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
     assert_eq!(instance.who(), "a");
     instance.rewrite(&backends(&[("b", &b)]));
     let (worked, said) = instance.command(&["reload"]);
-    assert!(worked && said.contains("front doors: 1, pools: 1, backends: 1"), "{said}");
+    assert!(worked && said.contains("front doors: 1, VIPs: 0, pools: 1, backends: 1"), "{said}");
     assert_eq!(instance.who(), "b");
 
     instance.rewrite("backends = [\"nonsense\"]\nscheduler = \"rond-robin\"");

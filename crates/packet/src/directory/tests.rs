@@ -135,9 +135,9 @@ fn as_many_vips_as_there_is_room_for_fit() {
     });
     let records: Vec<_> = (0..500_u16)
         .map(|number| {
-            let address = IpAddr::from([192, number as u8, (number >> 8) as u8, 1]);
+            let address = IpAddr::from([192, 0, (number >> 8) as u8, number as u8]);
             let id = VipId { address, ports: Ports::One(80), protocol: Protocol::Tcp };
-            record(id, Forward::Nat, &[(&format!("10.{}.{}.1", number & 255, number >> 8), 0)])
+            record(id, Forward::Nat, &[(&format!("10.0.{}.{}", number >> 8, number & 255), 0)])
         })
         .collect();
     let mut words = vec![0; limits.directory_bytes() / 8];
