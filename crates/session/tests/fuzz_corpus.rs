@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{Plan, Proxy, get};
 use equipoise_session::config::Upstream;
-use equipoise_testkit::{Answer, Client, Ending, HttpBackend, Step};
+use equipoise_testkit::{Answer, Client, Ending, HttpBackend, Step, eventually};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

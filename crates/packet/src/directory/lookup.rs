@@ -1,8 +1,8 @@
 //! The tables in which the program looks up VIPs and replies: open addressing, few probes.
 
 use super::bytes::put;
-use crate::address_hash::address_hash;
 use crate::abi::{PROBES_MAX, Plain, Reverse, Vip};
+use crate::address_hash::address_hash;
 
 /// A table under a seed.
 pub(super) struct Lookup<T> {
