@@ -135,9 +135,7 @@ impl Control {
             .find(|pick| *pick as u8 == service.pick)?;
         let change = match service.flags {
             _ if is_between => Change::Transition(now + self.settings.transition),
-            flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => {
-                Change::Absorbing(now + self.settings.grace)
-            }
+            flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => Change::Absorbing(now),
             _ => Change::None,
         };
         let rings = Rings {

@@ -16,6 +16,9 @@ use crate::snapshot::Protocol;
 const AHEAD: usize = 12;
 /// Intervals for which a flow is kept that was found in pending and never logged.
 const RECORDED_INTERVALS: u32 = 2;
+/// Intervals for which, in a registry that is nearly full, a flow is kept that was logged in one interval only: packets
+/// from forged addresses make such flows, one each.
+const UNCONFIRMED_INTERVALS: u32 = 2;
 
 impl Control {
     /// Takes everything from the logs.
@@ -51,14 +54,14 @@ impl Control {
                 let state = state_after(&before, kind, before.idle(seen));
                 let slot = if self.keeps_slot(&before, event) { before.slot } else { event.slot };
                 let service = event.service;
-                Flow { slot, service, state, seen, ..before }
+                let confirmed = before.confirmed || before.idle(seen) > 0;
+                Flow { slot, service, state, seen, confirmed, ..before }
             }
             None if kind == EventKind::Rst as u8 => return,
             None => {
                 let is_fin = kind == EventKind::Fin as u8;
                 let state = if is_fin { FlowState::Closing } else { FlowState::Open };
-                let (service, slot) = (event.service, event.slot);
-                Flow { digest, service, slot, state, pinned: false, registered: false, seen }
+                Flow::new(digest, event.service, event.slot, state, seen)
             }
         };
         self.put(after, before.as_ref(), tick);
@@ -132,6 +135,8 @@ impl Control {
         }
         self.clocks.expired_at = now;
         let limits = self.limits_of_idleness();
+        let room = self.flows.registry.flows_max() as usize;
+        let is_pressed = self.flows.registry.len() >= room / 8 * 7;
         let (seen, services, forgotten) = (self.interval, &self.services, &mut self.pins.forgotten);
         let mut expired = 0;
         self.sweep_at = self.flows.sweep(self.sweep_at, share + 1, |flow| {
@@ -144,6 +149,8 @@ impl Control {
                 FlowState::Reset => limits[3],
                 FlowState::Recorded => RECORDED_INTERVALS,
             };
+            let most =
+                if is_pressed && !flow.confirmed { most.min(UNCONFIRMED_INTERVALS) } else { most };
             if flow.registered || flow.idle(seen) <= most {
                 return Verdict::Keep;
             }
@@ -223,9 +230,7 @@ impl Control {
         let by_old_ring = services.find(|(_, it)| it.went_by_old_ring(digest, slot));
         if let Some((service, _)) = by_old_ring {
             // A packet within the transition that was no SYN, of a flow that is not logged in this interval.
-            let (state, seen) = (FlowState::Recorded, self.interval);
-            let (pinned, registered) = (false, false);
-            let flow = Flow { digest, service, slot, state, pinned, registered, seen };
+            let flow = Flow::new(digest, service, slot, FlowState::Recorded, self.interval);
             self.put(flow, None, tick);
             return false;
         }

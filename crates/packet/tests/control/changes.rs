@@ -239,7 +239,7 @@ fn flows_beyond_the_room_for_pins_follow_the_ring_and_are_counted() {
         let home_now = world.send(tcp(1, client, ACK)).unwrap();
         match home_now {
             it if it == *home => kept += 1,
-            it if it == 3 => followed += 1,
+            3 => followed += 1,
             other => panic!("client {client} went to {other}"),
         }
         homes_now.push(home_now);
