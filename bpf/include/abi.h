@@ -192,7 +192,7 @@ struct eqp_state_header {
 
 /*
  * Then, each beginning at a multiple of 64:
- *   touched   limits.touched_buckets words of four 16-bit tags of flows seen in this interval; 0: free
+ *   touched   limits.touched_buckets times four 32-bit tags of flows seen in this interval; 0: free
  *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
  *   loads     an eqp_load for each backend index
  *   cursors   a __u32 for each service number

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * Tells userspace of flows: the first packet of each in an interval, and those that end it. Whether a flow was seen in
- * this interval stands in `touched`, as a tag of 16 bits; two flows have the same word and tag with probability 2^-16
- * for each of a word's other flows, and then the second is told of in another interval, under another number.
+ * this interval stands in `touched`, as a tag of 32 bits: another flow is taken for it with probability 2^-32 for each of
+ * its bucket's other flows. It is then told of in another interval, under another number; with 16 bits, of a million
+ * flows some thirty were unknown at any time, and moved with the pool.
  *
- * Words are stored plainly: what another CPU's store loses is told twice.
+ * Tags are stored plainly: what another CPU's store loses is told twice.
  */
 #ifndef EQP_LEARN_H
 #define EQP_LEARN_H
 
 #include "count.h"
 
-#define EQP_TAG_LANES 0x0001000100010001ull
-#define EQP_TAG_TOPS 0x8000800080008000ull
-
-/* The top bit of the lowest lane that equals the tag (what is above that one may be set as well), or 0. */
-eqp_inline __u64 tag_lanes(__u64 word, __u64 tag)
+/* The place of a tag in its bucket; EQP_TOUCHED_WAYS: it is not there. */
+eqp_inline __u32 tag_place(const __u32 *bucket, __u32 tag)
 {
-	__u64 difference = word ^ tag * EQP_TAG_LANES;
+	__u32 place;
 
-	return (difference - EQP_TAG_LANES) & ~difference & EQP_TAG_TOPS;
+	for (place = 0; place < EQP_TOUCHED_WAYS; place++)
+		if (eqp_read_once(bucket[place]) == tag)
+			break;
+	return place;
 }
 
 /* False: userspace lags, and the log has no room. */
@@ -42,57 +43,45 @@ eqp_inline bool log_event(const struct eqp_job *job, enum eqp_event_kind kind)
 }
 
 /* The last packets of a flow: always told, and so is the next, lest a forged RST makes a living flow look idle. */
-eqp_cold void learn_closing(const struct eqp_job *job, __u64 *touched, __u64 tag)
+eqp_cold void learn_closing(const struct eqp_job *job, __u32 *bucket, __u32 tag)
 {
-	bool reset = job->packet.tcp_flags & EQP_TCP_RST;
-	__u64 word = eqp_read_once(*touched);
-	__u64 lane = tag_lanes(word, tag);
+	__u32 place = tag_place(bucket, tag);
 
-	log_event(job, reset ? EQP_RST : EQP_FIN);
-	if (!lane)
-		return;
-	/* From the lane's top bit to all of its bits. */
-	lane &= -lane;
-	eqp_write_once(*touched, word & ~(lane | (lane - (lane >> 15))));
+	log_event(job, job->packet.tcp_flags & EQP_TCP_RST ? EQP_RST : EQP_FIN);
+	if (place < EQP_TOUCHED_WAYS)
+		eqp_write_once(bucket[place], 0);
 }
 
-/* The first packet of a flow in this interval. */
-eqp_cold void learn_touch(const struct eqp_job *job, __u64 *touched, __u64 tag, __u32 way)
+/* The first packet of a flow in this interval. If the bucket is full, it takes the place `way`. */
+eqp_cold void learn_touch(const struct eqp_job *job, __u32 *bucket, __u32 tag, __u32 way)
 {
-	__u64 word = eqp_read_once(*touched);
-	__u64 free = tag_lanes(word, 0);
-	__u64 shift = way * 16;
+	__u32 place = tag_place(bucket, 0);
 
 	if (!log_event(job, EQP_TOUCH))
 		return;
-	if (free & 0x8000)
-		shift = 0;
-	else if (free & 0x80000000)
-		shift = 16;
-	else if (free & 0x800000000000)
-		shift = 32;
-	else if (free)
-		shift = 48;
-	eqp_write_once(*touched, (word & ~(0xffffull << shift)) | tag << shift);
+	if (place >= EQP_TOUCHED_WAYS)
+		place = way & (EQP_TOUCHED_WAYS - 1);
+	eqp_write_once(bucket[place], tag);
 }
 
 eqp_inline void learn(const struct eqp_job *job)
 {
 	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;
 	const struct eqp_packet *packet = &job->packet;
-	__u64 mixed, tag, bucket, *touched;
+	__u64 mixed, at;
+	__u32 tag, *bucket;
 
 	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT) || packet_opens(packet))
 		return;
 	mixed = job->digest * eqp_read_once(header->interval);
-	tag = mixed >> 48;
+	tag = mixed >> 32;
 	tag += !tag;
-	bucket = mixed >> 16 & (limits.touched_buckets - 1);
-	touched = (__u64 *)(job->state + limits.touched_offset) + bucket;
+	at = mixed >> 8 & (limits.touched_buckets - 1);
+	bucket = (__u32 *)(job->state + limits.touched_offset) + at * EQP_TOUCHED_WAYS;
 	if (eqp_unlikely(packet->tcp_flags & (EQP_TCP_FIN | EQP_TCP_RST)))
-		learn_closing(job, touched, tag);
-	else if (!tag_lanes(*touched, tag))
-		learn_touch(job, touched, tag, mixed & (EQP_TOUCHED_WAYS - 1));
+		learn_closing(job, bucket, tag);
+	else if (tag_place(bucket, tag) == EQP_TOUCHED_WAYS)
+		learn_touch(job, bucket, tag, mixed);
 }
 
 #endif

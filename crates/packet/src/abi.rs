@@ -15,7 +15,7 @@ pub const DIGEST_HASH_ID: u32 = 3;
 pub const PROBES_MAX: usize = 8;
 /// Port ranges of one address and protocol.
 pub const RANGES_MAX: usize = 16;
-/// Tags in a word of the touched table.
+/// Tags in a bucket of the touched table.
 pub const TOUCHED_WAYS: usize = 4;
 /// Flows in a line of the pending table.
 pub const PENDING_WAYS: usize = 8;

@@ -4,7 +4,7 @@ use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
     Backend, Counter, Cpu, Directory, Event, HOWS, PENDING_WAYS, REASONS, Range, Reverse, Service,
-    StateHeader, Vip,
+    StateHeader, TOUCHED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<Limits>() == 136);
 
 const LINE_BYTES: usize = 64;
 
-/// Tags for each flow in the touched table: at half load few lines of four overflow.
+/// Tags for each flow in the touched table: at half load few buckets of four overflow.
 const TAGS_PER_FLOW: u32 = 2;
 /// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
@@ -110,7 +110,8 @@ impl Limits {
             backends_max: capacity.backends,
             rings_max: capacity.rings,
             ring_entries: capacity.ring_entries,
-            touched_buckets: (capacity.flows * TAGS_PER_FLOW / 4).next_power_of_two(),
+            touched_buckets: (capacity.flows * TAGS_PER_FLOW / TOUCHED_WAYS as u32)
+                .next_power_of_two(),
             pending_buckets: (capacity.pending / PENDING_WAYS as u32).next_power_of_two().max(4096),
             cpus_max: capacity.cpus,
             log_entries: capacity.log_events.next_power_of_two(),
@@ -151,7 +152,7 @@ impl Limits {
     fn place_state(&mut self) {
         let mut at = Cursor(0);
         at.place::<StateHeader>(1);
-        self.touched_offset = at.place::<u64>(self.touched_buckets);
+        self.touched_offset = at.place::<[u32; TOUCHED_WAYS]>(self.touched_buckets);
         self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
         self.cursors_offset = at.place::<u32>(self.services_max);

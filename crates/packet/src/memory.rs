@@ -12,7 +12,7 @@ use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
-use crate::abi::{Cpu, Event, EventKind, HOWS, PENDING_WAYS, REASONS};
+use crate::abi::{Cpu, Event, EventKind, HOWS, PENDING_WAYS, REASONS, TOUCHED_WAYS};
 use crate::limits::Limits;
 
 /// Memory cannot be mapped.
@@ -148,10 +148,25 @@ impl StateMemory {
         &self.area.words(8, 1)[0]
     }
 
-    /// Words of four tags.
-    pub fn touched(&self) -> &[AtomicU64] {
-        let limits = &self.limits;
-        self.area.words(limits.touched_offset as usize, limits.touched_buckets as usize)
+    /// Tags, [`TOUCHED_WAYS`] in a bucket.
+    pub fn touched(&self) -> &[AtomicU32] {
+        let tags = self.limits.touched_buckets as usize * TOUCHED_WAYS;
+        self.area.halves(self.limits.touched_offset as usize, tags)
+    }
+
+    /// The tag of a flow in this interval, and the bucket in which it stands if the flow has been seen.
+    pub fn touched_by(&self, digest: u64) -> (u32, &[AtomicU32]) {
+        let mixed = digest.wrapping_mul(self.interval().load(Relaxed));
+        let bucket = (mixed >> 8) as usize & (self.limits.touched_buckets as usize - 1);
+        let tag = ((mixed >> 32) as u32).max(1);
+        (tag, &self.touched()[bucket * TOUCHED_WAYS..][..TOUCHED_WAYS])
+    }
+
+    /// No flow has been seen.
+    pub fn clear_touched(&self) {
+        let words = self.limits.touched_buckets as usize * TOUCHED_WAYS / 2;
+        let words = self.area.words(self.limits.touched_offset as usize, words);
+        words.iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Lines of eight flows with their slots, one after another.

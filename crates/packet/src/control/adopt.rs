@@ -100,9 +100,7 @@ impl Control {
     fn begin_empty(&mut self) {
         // What it knows are slots of tables that are gone.
         self.flows.sweep_all(|_| Verdict::Remove);
-        for memory in &self.memories {
-            memory.state.interval().store(self.interval_multiplier(), Relaxed);
-        }
+        self.renew_tags();
     }
 
     /// Goes on with what is published, and with what the registry knows.
@@ -116,12 +114,8 @@ impl Control {
         if (published.head.digest_k0, published.head.digest_k1) != (digest.k0, digest.k1) {
             return Err(ControlError::Foreign { what: "another fleet seed" });
         }
-        for memory in &self.memories {
-            // Odd once it has been set up.
-            if memory.state.interval().load(Relaxed) & 1 == 0 {
-                memory.state.interval().store(self.interval_multiplier(), Relaxed);
-            }
-        }
+        // What was taken from the logs and did not reach the registry is told again; so is all if that was lost.
+        self.renew_tags();
         for service in published.services {
             let number = usize::from(service.service.number);
             let taken =
@@ -141,9 +135,7 @@ impl Control {
             .find(|pick| *pick as u8 == service.pick)?;
         let change = match service.flags {
             _ if is_between => Change::Transition(now + self.settings.transition),
-            flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => {
-                Change::Absorbing(now + self.settings.grace)
-            }
+            flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => Change::Absorbing(now),
             _ => Change::None,
         };
         let rings = Rings {

@@ -12,13 +12,16 @@ use super::{Control, Tick};
 use crate::snapshot::Standing;
 
 impl Control {
-    /// Moves every change on whose time has come. To be called when a publication may follow at once.
+    /// Moves every change on whose time has come. To be called when a publication may follow at once: a grace period
+    /// after the last.
     pub(super) fn advance(&mut self, now: Instant, tick: &mut Tick) {
         for number in 0..self.services.len() {
             match self.services[number].as_ref().map(|service| service.change) {
                 Some(Change::None) => self.begin(number, now, tick),
                 Some(Change::Transition(until)) if now >= until => self.cut(number, now),
-                Some(Change::Absorbing(until)) if now >= until => self.end(number, tick),
+                Some(Change::Absorbing(since)) if self.clocks.published_at >= since => {
+                    self.end(number, tick);
+                }
                 _ => {}
             }
         }
@@ -66,7 +69,7 @@ impl Control {
         let Some(service) = self.services[number].as_mut() else { return };
         let next = service.rings.next.take().unwrap_or_default();
         service.rings.before = Some(std::mem::replace(&mut service.rings.current, next));
-        service.change = Change::Absorbing(now + self.settings.grace);
+        service.change = Change::Absorbing(now);
         self.rearranged[number] = true;
         self.is_dirty = true;
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Control;
 use super::check::checked;
 use super::error::ApplyError;
-use super::service::{Service, pick_of};
+use super::service::{Change, Service, pick_of};
 use crate::abi::Pick;
 use crate::registry::Verdict;
 use crate::snapshot::{BackendId, Snapshot, VipId, VipSpec};
@@ -137,6 +137,10 @@ impl Control {
         if pick != service.pick {
             // Flows that had to be pinned need not be any more, or the other way round.
             self.rearranged[usize::from(number)] = true;
+            if pick == Pick::Ring && service.change == Change::None {
+                // What had a turn is recorded, and is to be pinned before nobody looks there any more.
+                service.change = Change::Absorbing(now);
+            }
         }
         (service.forward, service.pick) = (spec.forward, pick);
         service.scheduler = Some(spec.scheduler);

@@ -1,6 +1,6 @@
 //! From the program's logs and from pending to the registry; and out of it again when flows are over.
 
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use equipoise_pog::{KeyHash, SipHash13};
@@ -9,7 +9,6 @@ use super::service::{Change, Service};
 use super::{Control, Tick};
 use crate::abi::{Event, EventKind, How, Pick};
 use crate::digest::Digest;
-use crate::memory::StateMemory;
 use crate::registry::{Flow, FlowState, Full, Verdict};
 use crate::snapshot::Protocol;
 
@@ -17,6 +16,9 @@ use crate::snapshot::Protocol;
 const AHEAD: usize = 12;
 /// Intervals for which a flow is kept that was found in pending and never logged.
 const RECORDED_INTERVALS: u32 = 2;
+/// Intervals for which, in a registry that is nearly full, a flow is kept that was logged in one interval only: packets
+/// from forged addresses make such flows, one each.
+const UNCONFIRMED_INTERVALS: u32 = 2;
 
 impl Control {
     /// Takes everything from the logs.
@@ -52,14 +54,14 @@ impl Control {
                 let state = state_after(&before, kind, before.idle(seen));
                 let slot = if self.keeps_slot(&before, event) { before.slot } else { event.slot };
                 let service = event.service;
-                Flow { slot, service, state, seen, ..before }
+                let confirmed = before.confirmed || before.idle(seen) > 0;
+                Flow { slot, service, state, seen, confirmed, ..before }
             }
             None if kind == EventKind::Rst as u8 => return,
             None => {
                 let is_fin = kind == EventKind::Fin as u8;
                 let state = if is_fin { FlowState::Closing } else { FlowState::Open };
-                let (service, slot) = (event.service, event.slot);
-                Flow { digest, service, slot, state, pinned: false, registered: false, seen }
+                Flow::new(digest, event.service, event.slot, state, seen)
             }
         };
         self.put(after, before.as_ref(), tick);
@@ -108,16 +110,18 @@ impl Control {
         self.clocks.interval_began = now;
         self.interval = self.interval.wrapping_add(1);
         self.flows.registry.interval().store(u64::from(self.interval), Relaxed);
-        let multiplier = self.interval_multiplier();
-        for memory in &self.memories {
-            memory.state.interval().store(multiplier, Relaxed);
-            memory.state.touched().iter().for_each(|word| word.store(0, Relaxed));
-        }
+        self.renew_tags();
     }
 
-    /// Odd, and another one for each interval.
-    pub(super) fn interval_multiplier(&self) -> u64 {
-        SipHash13::with_seed(self.settings.fleet_seed).hash(&u64::from(self.interval)) | 1
+    /// Has every flow logged again, with its next packet.
+    pub(super) fn renew_tags(&mut self) {
+        let hash = SipHash13::with_seed(self.settings.fleet_seed);
+        for memory in &self.memories {
+            let interval = memory.state.interval();
+            let multiplier = hash.hash(&interval.load(Relaxed)) | 1;
+            interval.store(multiplier, Relaxed);
+            memory.state.clear_touched();
+        }
     }
 
     /// Forgets flows that are over, a part of the registry at a time: all of it in an interval.
@@ -131,6 +135,8 @@ impl Control {
         }
         self.clocks.expired_at = now;
         let limits = self.limits_of_idleness();
+        let room = self.flows.registry.flows_max() as usize;
+        let is_pressed = self.flows.registry.len() >= room / 8 * 7;
         let (seen, services, forgotten) = (self.interval, &self.services, &mut self.pins.forgotten);
         let mut expired = 0;
         self.sweep_at = self.flows.sweep(self.sweep_at, share + 1, |flow| {
@@ -143,6 +149,8 @@ impl Control {
                 FlowState::Reset => limits[3],
                 FlowState::Recorded => RECORDED_INTERVALS,
             };
+            let most =
+                if is_pressed && !flow.confirmed { most.min(UNCONFIRMED_INTERVALS) } else { most };
             if flow.registered || flow.idle(seen) <= most {
                 return Verdict::Keep;
             }
@@ -222,9 +230,7 @@ impl Control {
         let by_old_ring = services.find(|(_, it)| it.went_by_old_ring(digest, slot));
         if let Some((service, _)) = by_old_ring {
             // A packet within the transition that was no SYN, of a flow that is not logged in this interval.
-            let (state, seen) = (FlowState::Recorded, self.interval);
-            let (pinned, registered) = (false, false);
-            let flow = Flow { digest, service, slot, state, pinned, registered, seen };
+            let flow = Flow::new(digest, service, slot, FlowState::Recorded, self.interval);
             self.put(flow, None, tick);
             return false;
         }
@@ -242,9 +248,11 @@ impl Control {
     /// Makes the next packet of flows be logged, which went to a backend that is gone.
     pub(super) fn clear_tags(&mut self) {
         for memory in &self.memories {
-            let multiplier = memory.state.interval().load(Relaxed);
             for digest in &self.unlogged {
-                clear_tag(&memory.state, multiplier, *digest);
+                let (tag, bucket) = memory.state.touched_by(digest.0);
+                for place in bucket {
+                    let _ = place.compare_exchange(tag, 0, Relaxed, Relaxed);
+                }
             }
         }
         self.unlogged.clear();
@@ -264,18 +272,4 @@ fn state_after(before: &Flow, kind: u8, idle: u32) -> FlowState {
         FlowState::Closing if idle == 0 => FlowState::Closing,
         _ => FlowState::Open,
     }
-}
-
-/// Takes a flow's tag out of the touched table, as learn.h does at a FIN.
-fn clear_tag(state: &StateMemory, multiplier: u64, digest: Digest) {
-    let t = digest.0.wrapping_mul(multiplier);
-    let tag = ((t >> 48) as u16).max(1);
-    let touched = state.touched();
-    let word = &touched[(t >> 16) as usize & (touched.len() - 1)];
-    let _ = word.fetch_update(AcqRel, Relaxed, |ways| {
-        let cleared = (0..64).step_by(16).fold(ways, |ways, shift| {
-            if (ways >> shift) as u16 == tag { ways & !(0xffff << shift) } else { ways }
-        });
-        (cleared != ways).then_some(cleared)
-    });
 }

@@ -135,7 +135,8 @@ impl Control {
         let before = self.flows.get(digest);
         let (state, seen) = (FlowState::Open, self.interval);
         let pinned = before.is_some_and(|it| it.pinned);
-        let after = Flow { digest, service, slot, state, pinned, registered: true, seen };
+        let after = Flow::new(digest, service, slot, state, seen);
+        let after = Flow { pinned, registered: true, confirmed: true, ..after };
         if before != Some(Flow { seen: before.map_or(0, |it| it.seen), ..after }) {
             self.flows.set(after, before.as_ref())?;
             self.pins.suspects.push(digest);

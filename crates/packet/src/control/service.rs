@@ -74,7 +74,7 @@ pub(super) enum Change {
     None,
     /// Announced; to be made then.
     Transition(Instant),
-    /// Made; until then the program may yet record flows.
+    /// Made then; until a grace period after its publication the program may yet record flows.
     Absorbing(Instant),
 }
 

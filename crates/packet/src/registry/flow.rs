@@ -18,6 +18,9 @@ pub struct Flow {
     pub pinned: bool,
     /// Whether an operator or application pinned it.
     pub registered: bool,
+    /// Whether it was logged in more than one interval. One that was not may be the work of somebody who sends packets
+    /// from forged addresses.
+    pub confirmed: bool,
     /// The last interval in which it was logged; wraps at 2^28.
     pub seen: u32,
 }
@@ -44,11 +47,24 @@ impl FlowState {
 const STATE_SHIFT: u32 = SLOT_BITS;
 const PINNED: u64 = 1 << 14;
 const REGISTERED: u64 = 1 << 15;
+const CONFIRMED: u64 = 1 << 16;
 const SERVICE_SHIFT: u32 = 20;
 const SEEN_SHIFT: u32 = 36;
 const SEEN_MASK: u32 = (1 << (u64::BITS - SEEN_SHIFT)) - 1;
 
 impl Flow {
+    /// Just met.
+    pub(crate) fn new(
+        digest: Digest,
+        service: u16,
+        slot: u16,
+        state: FlowState,
+        seen: u32,
+    ) -> Flow {
+        let (pinned, registered, confirmed) = (false, false, false);
+        Flow { digest, service, slot, state, pinned, registered, confirmed, seen }
+    }
+
     #[inline(always)]
     pub(super) fn of(digest: Digest, word: u64) -> Flow {
         Flow {
@@ -58,6 +74,7 @@ impl Flow {
             state: FlowState::ALL[(word >> STATE_SHIFT & 3) as usize],
             pinned: word & PINNED != 0,
             registered: word & REGISTERED != 0,
+            confirmed: word & CONFIRMED != 0,
             seen: (word >> SEEN_SHIFT) as u32,
         }
     }
@@ -69,6 +86,7 @@ impl Flow {
             | (self.state as u64) << STATE_SHIFT
             | flag(self.pinned, PINNED)
             | flag(self.registered, REGISTERED)
+            | flag(self.confirmed, CONFIRMED)
             | u64::from(self.service) << SERVICE_SHIFT
             | u64::from(self.seen & SEEN_MASK) << SEEN_SHIFT
     }

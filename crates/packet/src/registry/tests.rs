@@ -8,9 +8,7 @@ use equipoise_pog::Seed;
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 
 fn flow(digest: u64, slot: u16) -> Flow {
-    let (service, seen) = (9, 77);
-    let digest = Digest(digest);
-    Flow { digest, service, slot, state: FlowState::Open, pinned: false, registered: false, seen }
+    Flow::new(Digest(digest), 9, slot, FlowState::Open, 77)
 }
 
 fn random(number: u64) -> u64 {
@@ -44,10 +42,11 @@ impl Drop for Folder {
 fn a_flow_fits_its_word() {
     for state in [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded] {
         for (service, slot, seen) in [(0, 0, 0), (u16::MAX, 4095, (1 << 28) - 1), (300, 7, 5)] {
-            for (pinned, registered) in [(false, false), (true, false), (false, true)] {
-                let digest = Digest(5);
-                let flow = Flow { digest, service, slot, state, pinned, registered, seen };
-                assert_eq!(Flow::of(digest, flow.word()), flow);
+            for flags in 0..8 {
+                let [pinned, registered, confirmed] = [1, 2, 4].map(|flag| flags & flag != 0);
+                let flow = Flow::new(Digest(5), service, slot, state, seen);
+                let flow = Flow { pinned, registered, confirmed, ..flow };
+                assert_eq!(Flow::of(flow.digest, flow.word()), flow);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX};
+use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX, TOUCHED_WAYS};
 use crate::digest::Digest;
 use crate::memory::{CpuMemory, Memory};
 use crate::reason::Reason;
@@ -117,12 +117,9 @@ impl<'a> State<'a> {
             return;
         }
         let state = &self.memory.state;
-        let mixed = digest.0.wrapping_mul(state.interval().load(Relaxed));
-        let tag = (mixed >> 48).max(1) as u16;
-        let touched = state.touched();
-        let word = &touched[(mixed >> 16) as usize & (touched.len() - 1)];
-        let mut tags = tags_of(word.load(Relaxed));
-        let way = tags.iter().position(|other| *other == tag);
+        let (tag, bucket) = state.touched_by(digest.0);
+        let place_of = |tag| bucket.iter().position(|other| other.load(Relaxed) == tag);
+        let way = place_of(tag);
         if kind == EventKind::Touch && way.is_some() {
             return;
         }
@@ -134,13 +131,14 @@ impl<'a> State<'a> {
         }
         match (kind, way) {
             (EventKind::Touch, _) if logged => {
-                let free = tags.iter().position(|other| *other == 0);
-                tags[free.unwrap_or(mixed as usize & 3)] = tag;
+                // Full: one of the four gives way.
+                let mixed = digest.0.wrapping_mul(state.interval().load(Relaxed));
+                let place = place_of(0).unwrap_or(mixed as usize & (TOUCHED_WAYS - 1));
+                bucket[place].store(tag, Relaxed);
             }
-            (EventKind::Fin | EventKind::Rst, Some(way)) => tags[way] = 0,
-            _ => return,
+            (EventKind::Fin | EventKind::Rst, Some(place)) => bucket[place].store(0, Relaxed),
+            _ => {}
         }
-        word.store(word_of(tags), Relaxed);
     }
 
     /// Counts a drop or a note; `None`: of no service.
@@ -192,15 +190,6 @@ fn is_of(word: u64, digest: Digest) -> bool {
 
 fn slot_of(word: u64) -> u16 {
     (word & SLOT_MASK) as u16
-}
-
-/// The lowest bits are the first tag.
-fn tags_of(word: u64) -> [u16; 4] {
-    [word, word >> 16, word >> 32, word >> 48].map(|tag| tag as u16)
-}
-
-fn word_of(tags: [u16; 4]) -> u64 {
-    tags.iter().rev().fold(0, |word, tag| word << 16 | u64::from(*tag))
 }
 
 /// Only this CPU writes the counter.

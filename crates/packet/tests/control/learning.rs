@@ -143,3 +143,40 @@ fn what_a_full_registry_cannot_take_goes_on_by_the_tables_and_is_counted() {
     world.run(SECOND);
     assert_eq!(world.flows(), 500);
 }
+
+/// Packets that are no SYN, from addresses that never answer.
+#[test]
+fn a_flood_of_forged_packets_leaves_room_for_flows_that_go_on() {
+    let mut world = World::one_vip(Maglev, &[1, 2, 3]);
+    let homes = world.open_all(1, 0..1000);
+    let mut forged = 10_000;
+    let flood = |world: &mut World, forged: &mut u32| {
+        for _ in 0..2000 {
+            *forged += 1;
+            world.send(tcp(1, *forged, ACK));
+        }
+        world.run(SECOND);
+    };
+    for second in 0..60 {
+        flood(&mut world, &mut forged);
+        if second % 7 == 0 {
+            world.assert_at(1, 0, &homes);
+        }
+    }
+    assert!(world.done.registry_full > 0, "twenty thousand fit");
+    // The flood goes on at a rate that leaves some room, and the known flows are still known.
+    world.change(1, |pool| pool.push(backend(4)));
+    for _ in 0..60 {
+        flood(&mut world, &mut forged);
+        world.assert_at(1, 0, &homes);
+    }
+    assert_eq!(world.done.moved, 0);
+    world.run(60 * SECOND);
+    assert!(world.flows() < 18_000, "{} flows", world.flows());
+    let homes_new = world.open_all(1, 5000..5100);
+    world.run(SECOND);
+    let flows = world.flows();
+    world.assert_at(1, 5000, &homes_new);
+    world.run(SECOND);
+    assert_eq!(world.flows(), flows, "learnt");
+}

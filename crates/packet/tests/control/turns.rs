@@ -173,3 +173,29 @@ fn a_client_is_one_flow_if_it_is_known_by_its_address() {
         assert_eq!(world.flows(), 100);
     }
 }
+
+#[test]
+fn flows_stay_when_the_scheduler_changes() {
+    use equipoise_core::SchedulerKind::{Maglev, WeightedRandom};
+    let mut world = World::one_vip(RoundRobin, &[1, 2, 3, 4]);
+    let mut homes = Vec::new();
+    for (round, scheduler) in
+        [Maglev, LeastConnection, WeightedRandom, RoundRobin, Maglev].into_iter().enumerate()
+    {
+        let first = 200 * round as u32;
+        homes.extend(world.open_all(1, first..first + 200));
+        let opening: Vec<_> =
+            (0..50).map(|at| world.send(tcp(1, 9000 + first + at, SYN))).collect();
+        world.apply(vec![vip(1, scheduler, &[1, 2, 3, 4])]);
+        world.run(Duration::from_millis(35));
+        for (client, home) in (9000 + first..).zip(opening) {
+            assert_eq!(world.send(tcp(1, client, ACK)), home, "{scheduler} {client}: handshake");
+        }
+        for _ in 0..30 {
+            world.run(Duration::from_millis(100));
+            world.assert_at(1, 0, &homes);
+        }
+    }
+    world.run(30 * SECOND);
+    assert_eq!((world.status().pending, world.status().moved), (0, 0));
+}
