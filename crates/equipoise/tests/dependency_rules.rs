@@ -39,7 +39,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-lab-sdlb", &["equipoise-lab-runner", "equipoise-pog"]),
     ("equipoise-lab-pog", &["equipoise-lab-runner", "equipoise-pog"]),
     // A program under test is called in the kernel, so this one loads it itself.
-    ("equipoise-lab-packet", &["equipoise-lab-runner", "equipoise-packet", "equipoise-pog"]),
+    (
+        "equipoise-lab-packet",
+        &["equipoise-core", "equipoise-lab-runner", "equipoise-packet", "equipoise-pog"],
+    ),
 ];
 
 /// For tests only: a dev-dependency of any crate, a dependency of none.

@@ -193,7 +193,8 @@ fn word_of(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(padded)
 }
 
-fn cpu_time_ns() -> u64 {
+/// Of this thread.
+pub(crate) fn cpu_time_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

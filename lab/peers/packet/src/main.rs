@@ -1,7 +1,8 @@
-//! The packet level beside a Katran-style program of our own writing: nanoseconds a packet, kernel memory, packets a
-//! second over veth.
+//! The packet level beside a Katran-style program of our own writing: nanoseconds a packet, kernel memory, changes of
+//! a pool, packets a second over veth.
 
 mod bench;
+mod change;
 mod contender;
 mod driver;
 mod equipoise;
@@ -34,6 +35,9 @@ fn main() -> Result<()> {
     let mut time = time::Time::new(seed, repetitions, quick);
     run.add(include_str!("../experiments/time.toml"), move |case, row| time.measure(case, row))?;
     run.add(include_str!("../experiments/memory.toml"), memory::measure)?;
+    run.add(include_str!("../experiments/change.toml"), move |case, row| {
+        change::measure(case, row, repetitions)
+    })?;
     run.add(include_str!("../experiments/wire.toml"), move |case, row| {
         wire_rate::measure(case, row, seed, repetitions)
     })?;
