@@ -76,6 +76,12 @@ impl History {
         Ok(())
     }
 
+    /// Takes a sign of life that says nothing else.
+    pub fn record_beat(&mut self, machine: &str, at: Duration) {
+        let one = entry(&mut self.machines, machine);
+        one.beat = one.beat.max(Some(at));
+    }
+
     /// Takes what `observer` saw of `subject` at `at`: whether it answered.
     pub fn record_sighting(
         &mut self,

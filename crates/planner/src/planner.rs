@@ -206,7 +206,7 @@ impl<'a> Context<'a> {
     fn pool(&self, name: &str, spec: &PoolSpec) -> PoolPlan {
         let was = self.before.and_then(|plan| plan.pools.get(name));
         let weights = if spec.weights_by_load {
-            weights::by_load(self.policy, self.history, spec, was)
+            weights::by_load(self.policy, self.history, name, spec, was)
         } else {
             BTreeMap::new()
         };

@@ -14,10 +14,20 @@ use crate::steering::{Member, relative, steer};
 /// largest would be too large.
 const WEIGHT_MEAN: f64 = 100.0;
 
+/// The load that stands for the mean number of requests in flight, per cent, where no machine reports.
+const CROWD_MEAN: f64 = 50.0;
+/// Requests in flight for each backend, on average, below which differences between backends are chance.
+const CROWD_MIN: f64 = 0.5;
+
 /// A weight for each backend that may be given new work. They begin in proportion to the operator's.
+///
+/// A backend's load is L1 of its machine. If no machine of the pool reports, it is what the balancers see: its requests
+/// in flight beside those of the others. A backend that is slow for what it is given has more of them, whatever makes it
+/// slow, and weights come to rest where all have equally many: in proportion to their speeds.
 pub(crate) fn by_load(
     policy: &Policy,
     history: &History,
+    name: &str,
     spec: &PoolSpec,
     was: Option<&PoolPlan>,
 ) -> BTreeMap<String, BackendPlan> {
@@ -26,14 +36,13 @@ pub(crate) fn by_load(
         spec.backends.iter().filter(|(_, it)| it.is_eligible()).collect();
     let total: f64 = backends.iter().map(|(_, it)| f64::from(it.weight.get())).sum();
     let mean = total / backends.len().max(1) as f64;
-    let member = |(name, spec): &(&String, &BackendSpec)| {
+    let loads = loads(policy, history, name, &backends);
+    let member = |((name, spec), load): (&(&String, &BackendSpec), Option<f64>)| {
         let nominal = f64::from(spec.weight.get()) / mean;
         let learnt = before(name).map_or(1.0, |was| was.learnt);
-        let load = spec.machine.as_ref().and_then(|machine| history.load(machine));
-        let load = load.map(|load| policy.coefficients.l1(&load.coming()).get());
         Member { learnt: learnt * nominal, nominal, presence: 1.0, load }
     };
-    let mut members: Vec<Member> = backends.iter().map(member).collect();
+    let mut members: Vec<Member> = backends.iter().zip(loads).map(member).collect();
     let shares = steer(&policy.pools, &mut members);
     let largest = shares.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let smallest = shares.iter().copied().fold(1.0, f64::min).max(f64::MIN_POSITIVE);
@@ -46,6 +55,28 @@ pub(crate) fn by_load(
         ((*name).clone(), BackendPlan { weight, learnt })
     };
     backends.iter().zip(shares.iter().zip(relative(&members))).map(plan).collect()
+}
+
+fn loads(
+    policy: &Policy,
+    history: &History,
+    name: &str,
+    backends: &[(&String, &BackendSpec)],
+) -> Vec<Option<f64>> {
+    let of_machine = |(_, spec): &(&String, &BackendSpec)| {
+        let load = history.load(spec.machine.as_ref()?)?;
+        Some(policy.coefficients.l1(&load.coming()).get())
+    };
+    let reported: Vec<Option<f64>> = backends.iter().map(of_machine).collect();
+    let Some(pool) = history.pool(name) else { return reported };
+    if reported.iter().any(Option::is_some) {
+        return reported;
+    }
+    let crowds: Vec<Option<f64>> = backends.iter().map(|(name, _)| pool.in_flight(name)).collect();
+    let known = crowds.iter().flatten().count().max(1) as f64;
+    let mean = crowds.iter().flatten().sum::<f64>() / known;
+    let load = |crowd: f64| (CROWD_MEAN * crowd / mean.max(CROWD_MIN)).min(100.0);
+    crowds.into_iter().map(|crowd| crowd.map(load)).collect()
 }
 
 /// A weight that is so near the old one that a new snapshot is not worth it.
@@ -86,7 +117,7 @@ mod tests {
                     .record(&format!("machine-of-{name}"), Duration::from_secs(at), &report)
                     .unwrap();
             }
-            let weights = by_load(&policy, &history, pool, was.as_ref());
+            let weights = by_load(&policy, &history, "pool", pool, was.as_ref());
             was = Some(PoolPlan { weights, scaling: None });
         }
         was.unwrap().weights.values().map(|it| it.weight.get()).collect()
@@ -103,6 +134,44 @@ mod tests {
         let pool = pool(&[("a", 1), ("b", 1), ("c", 1)]);
         let found = planned(&pool, &[("a", 90.0), ("b", 30.0)], 12);
         assert!(found[0] < found[2] && found[2] < found[1], "{found:?}");
+    }
+
+    /// The weights after `periods` in which a backend of the first kind takes ten times as long to answer, and requests
+    /// go by weight.
+    fn planned_by_crowd(pool: &PoolSpec, rate: f64, periods: u64) -> Vec<u16> {
+        use crate::elastic::{BackendSample, PoolSample};
+        let policy = Policy::default();
+        let mut history = History::new(policy.smoothing, Duration::ZERO);
+        let mut was: Option<PoolPlan> = None;
+        for at in 1..=periods {
+            let weight = |name: &str| {
+                was.as_ref().map_or(1.0, |was: &PoolPlan| f64::from(was.weights[name].weight.get()))
+            };
+            let total: f64 = pool.backends.keys().map(|name| weight(name.as_str())).sum();
+            let sample = |name: &String| {
+                let response_s = if name == "slow" { 0.1 } else { 0.01 };
+                let in_flight = rate * weight(name.as_str()) / total * response_s;
+                let response = Some(Duration::from_secs_f64(response_s));
+                (name.clone(), BackendSample { in_flight, response, ..BackendSample::default() })
+            };
+            let backends = pool.backends.keys().map(sample).collect();
+            let sample = PoolSample { backends, queued: 0.0 };
+            history.record_pool("pool", Duration::from_secs(at), &sample);
+            let weights = by_load(&policy, &history, "pool", pool, was.as_ref());
+            was = Some(PoolPlan { weights, scaling: None });
+        }
+        was.unwrap().weights.values().map(|it| it.weight.get()).collect()
+    }
+
+    #[test]
+    fn without_agents_weights_come_to_rest_in_proportion_to_speed() {
+        let mut pool = pool(&[("fast", 1), ("slow", 1)]);
+        pool.backends.values_mut().for_each(|it| it.machine = None);
+        let found = planned_by_crowd(&pool, 200.0, 120);
+        let ratio = f64::from(found[0]) / f64::from(found[1]);
+        assert!((7.0..12.0).contains(&ratio), "{found:?}");
+        let idle = planned_by_crowd(&pool, 1.0, 120);
+        assert!(idle[0].abs_diff(idle[1]) < 30, "too little to tell: {idle:?}");
     }
 
     #[test]

@@ -64,7 +64,7 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
     let mut total = 0;
     for round in 0..40 {
         let mut writer =
-            support::process::spawn(child("writes_until_it_is_killed", &path)).unwrap();
+            equipoise_testkit::spawn_bound(child("writes_until_it_is_killed", &path)).unwrap();
         let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
         let acknowledged = lines.map_while(Result::ok).filter_map(|line| {
             line.strip_prefix("acknowledged ").map(|number| number.parse::<u64>().unwrap())

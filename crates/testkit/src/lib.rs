@@ -7,6 +7,7 @@
 
 mod acceptor;
 mod client;
+mod etcd;
 mod gate;
 mod http;
 pub mod packet;
@@ -24,11 +25,12 @@ pub use equipoise_netns as netns;
 
 pub use acceptor::{Acceptor, Counts};
 pub use client::{Client, Ending, Response};
+pub use etcd::EtcdMembers;
 pub use gate::Gate;
 pub use http::{Answer, HttpBackend, Intake, Received, Request, Step};
 pub use pattern::Pattern;
 pub use port::{FullBacklog, ReservedPort, UdpPort, free_port};
-pub use process::{fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit};
+pub use process::{fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit, spawn_bound};
 pub use tcp::{TcpBackend, TcpBehaviour};
 pub use udp::UdpEcho;
 pub use wire::{Framing, Head, WireError};

@@ -1,5 +1,8 @@
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::{LazyLock, mpsc};
 
 /// Resident memory of this process, bytes.
 pub fn rss_bytes() -> u64 {
@@ -44,4 +47,35 @@ pub fn raise_fd_limit(want: u64) -> u64 {
         set_fd_limit(hard).expect("the soft limit may be raised to the hard one");
     }
     fd_limit().0
+}
+
+type Ask = (Command, mpsc::Sender<std::io::Result<Child>>);
+
+/// The kernel's death signal comes when the *thread* that started the child ends, and test threads end
+/// early. This one lives as long as the process.
+static SPAWNER: LazyLock<mpsc::Sender<Ask>> = LazyLock::new(|| {
+    let (sender, asked) = mpsc::channel::<Ask>();
+    std::thread::spawn(move || {
+        for (mut command, answer) in asked {
+            // SAFETY: one prctl between fork and exec, which is async-signal-safe.
+            unsafe {
+                command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                });
+            }
+            let _ = answer.send(command.spawn());
+        }
+    });
+    sender
+});
+
+/// Starts a process that dies with this one, however this one ends.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub fn spawn_bound(command: Command) -> std::io::Result<Child> {
+    let (answer, answered) = mpsc::channel();
+    SPAWNER.send((command, answer)).expect("the thread lives");
+    answered.recv().expect("the thread answers")
 }

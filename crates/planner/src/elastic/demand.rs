@@ -39,6 +39,7 @@ pub struct BackendSample {
 pub struct PoolHistory {
     profiles: BTreeMap<Option<String>, SpeedProfile>,
     latest: PoolSample,
+    in_flight: BTreeMap<String, Forecaster>,
     in_use: BTreeMap<String, Forecaster>,
     rate: Option<Forecaster>,
 }
@@ -61,7 +62,13 @@ impl PoolHistory {
             }
         }
         self.in_use.retain(|backend, _| sample.backends.contains_key(backend));
+        self.in_flight.retain(|backend, _| sample.backends.contains_key(backend));
         for (backend, one) in &sample.backends {
+            if one.in_flight.is_finite() {
+                let now = one.in_flight.max(0.0);
+                let begin = || Forecaster::new(*smoothing, f64::MAX, at, now);
+                self.in_flight.entry(backend.clone()).or_insert_with(begin).observe(at, now);
+            }
             let Some(now) = self.in_use_now(one) else { continue };
             let begin = || Forecaster::new(*smoothing, IN_USE_MAX, at, now);
             self.in_use.entry(backend.clone()).or_insert_with(begin).observe(at, now);
@@ -100,6 +107,11 @@ impl PoolHistory {
     /// The part of a backend's best that is expected to be in use in the coming period; `None` if unknown.
     pub fn in_use(&self, backend: &str) -> Option<f64> {
         self.in_use.get(backend).map(|one| one.coming() * self.rise())
+    }
+
+    /// Requests in flight at a backend, smoothed; `None` if nobody saw it.
+    pub fn in_flight(&self, backend: &str) -> Option<f64> {
+        self.in_flight.get(backend).map(Forecaster::smoothed)
     }
 
     /// Requests that wait for a backend.

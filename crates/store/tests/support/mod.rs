@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 pub(crate) mod etcd;
-pub(crate) mod process;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,0 +1,141 @@
+//! What operators ask controllers for.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hyper::Method;
+use hyper::body::Bytes;
+use rustls::ClientConfig;
+use serde::de::DeserializeOwned;
+
+use crate::client::{ClientError, Connection, Patience, json};
+use crate::node::load_credentials;
+use crate::tls::{TlsError, Trust, client};
+use crate::token::TokenId;
+use crate::wire::{CreateToken, CreatedToken, ListedTokens, MEMBERS, Members, NODES, TOKENS};
+use crate::{Authority, AuthorityError, ControllerAddress, Name, StateFolder};
+
+/// Asks the first controller that answers.
+pub struct Asker {
+    tls: Arc<ClientConfig>,
+    controllers: Vec<ControllerAddress>,
+}
+
+/// Why nobody can be asked from here.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotAsk {
+    /// No certificate can be made.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// TLS does not take it.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The node's own is not usable.
+    #[error("{0}")]
+    Node(String),
+}
+
+impl Asker {
+    /// As an operator, on a controller's machine: with a certificate for a few minutes, made here.
+    ///
+    /// # Errors
+    /// [`CannotAsk`].
+    pub fn operator(
+        authority: &Authority,
+        name: &Name,
+        controllers: Vec<ControllerAddress>,
+    ) -> Result<Asker, CannotAsk> {
+        let issued = authority.issue_operator(name, SystemTime::now())?;
+        let trust = Trust::Authority(authority.certificate().clone());
+        let tls = client(&trust, Some((issued.chain, issued.key)))?;
+        Ok(Asker { tls, controllers })
+    }
+
+    /// As the node whose folder this is: it may look at members only.
+    ///
+    /// # Errors
+    /// [`CannotAsk::Node`].
+    pub fn node(
+        folder: &StateFolder,
+        name: &Name,
+        controllers: Vec<ControllerAddress>,
+    ) -> Result<Asker, CannotAsk> {
+        match load_credentials(folder, name) {
+            Ok(Some(credentials)) => Ok(Asker { tls: credentials.tls, controllers }),
+            Ok(None) => {
+                let text = "this node has not joined a cluster: start it with a join token";
+                Err(CannotAsk::Node(text.to_string()))
+            }
+            Err(error) => Err(CannotAsk::Node(error.to_string())),
+        }
+    }
+
+    /// How the cluster stands.
+    ///
+    /// # Errors
+    /// [`ClientError`] of the last controller.
+    pub async fn members(&self) -> Result<Members, ClientError> {
+        self.ask(Method::GET, MEMBERS, Bytes::new()).await
+    }
+
+    /// Makes a join token.
+    ///
+    /// # Errors
+    /// As [`Asker::members`].
+    pub async fn create_token(&self, wish: &CreateToken) -> Result<CreatedToken, ClientError> {
+        self.ask(Method::POST, TOKENS, json(wish)).await
+    }
+
+    /// The tokens there are.
+    ///
+    /// # Errors
+    /// As [`Asker::members`].
+    pub async fn tokens(&self) -> Result<ListedTokens, ClientError> {
+        self.ask(Method::GET, TOKENS, Bytes::new()).await
+    }
+
+    /// Makes a token worthless.
+    ///
+    /// # Errors
+    /// As [`Asker::members`].
+    pub async fn revoke_token(&self, id: &TokenId) -> Result<(), ClientError> {
+        self.ask(Method::DELETE, &format!("{TOKENS}/{id}"), Bytes::new()).await
+    }
+
+    /// Shuts a node out.
+    ///
+    /// # Errors
+    /// As [`Asker::members`].
+    pub async fn evict(&self, node: &Name) -> Result<(), ClientError> {
+        self.ask(Method::DELETE, &format!("{NODES}/{node}"), Bytes::new()).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        let mut failed = None;
+        for address in &self.controllers {
+            let asked = async {
+                let mut connection =
+                    Connection::open(address, &self.tls, Patience::default()).await?;
+                connection.ask(method.clone(), path, body.clone()).await
+            };
+            match asked.await {
+                Ok(answer) => return Ok(answer),
+                // Another controller would say the same.
+                Err(error) if matches!(error.status(), Some(400..=499)) => return Err(error),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.expect("an asker is made with a controller"))
+    }
+}
+
+impl std::fmt::Debug for Asker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asker").field("controllers", &self.controllers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,50 @@
+use std::time::Duration;
+
+use rand::{Rng, RngExt};
+
+/// Pauses that double up to a bound, each between half and all of it by chance, so that many who lost the same
+/// controller do not come back together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Backoff {
+        Backoff { first, longest, next: first }
+    }
+
+    /// How long to wait now.
+    pub(crate) fn pause(&mut self, rng: &mut impl Rng) -> Duration {
+        let whole = self.next;
+        self.next = (whole * 2).min(self.longest);
+        whole.mul_f64(rng.random_range(0.5..=1.0))
+    }
+
+    /// It worked.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn pauses_double_with_jitter_to_a_bound_and_begin_anew() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(300));
+        for whole_ms in [100, 200, 300, 300] {
+            let pause = backoff.pause(&mut rng).as_millis();
+            assert!((whole_ms / 2..=whole_ms).contains(&pause), "{pause} of {whole_ms}");
+        }
+        backoff.reset();
+        assert!(backoff.pause(&mut rng).as_millis() <= 100);
+    }
+}

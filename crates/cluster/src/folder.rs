@@ -1,0 +1,246 @@
+//! The folder with a machine's certificates and keys.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A machine's folder: `ca.pem` everywhere, `ca.key` on controllers, `node.pem` and `node.key` on nodes.
+///
+/// Keys are only for their owner (mode 0600), and are not read if others may read them too. Files are replaced whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateFolder {
+    path: PathBuf,
+}
+
+/// A file of the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateFile {
+    /// The authority's certificate.
+    AuthorityCertificate,
+    /// The authority's key.
+    AuthorityKey,
+    /// This node's certificate.
+    NodeCertificate,
+    /// This node's key.
+    NodeKey,
+}
+
+/// The folder does not do.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Not there.
+    #[error("{path} is not there")]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// There already.
+    #[error("{path} is there already, and is not overwritten: a cluster's authority is made once")]
+    Exists {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A key that others can read.
+    #[error(
+        "{path} can be read by others (mode {mode:o}): chmod 600 it; if others may have read it, make a new one"
+    )]
+    NotPrivate {
+        /// Which file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Too large to be one of ours.
+    #[error("{path} has more than {FILE_BYTES_MAX} bytes, which no certificate or key has")]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The kernel says no.
+    #[error("cannot {step} {path}")]
+    File {
+        /// What failed.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+impl StateFile {
+    /// Its name in the folder.
+    pub fn name(self) -> &'static str {
+        match self {
+            StateFile::AuthorityCertificate => "ca.pem",
+            StateFile::AuthorityKey => "ca.key",
+            StateFile::NodeCertificate => "node.pem",
+            StateFile::NodeKey => "node.key",
+        }
+    }
+
+    fn is_secret(self) -> bool {
+        matches!(self, StateFile::AuthorityKey | StateFile::NodeKey)
+    }
+}
+
+impl StateFolder {
+    /// This folder, which need not be there yet.
+    pub fn new(path: impl Into<PathBuf>) -> StateFolder {
+        StateFolder { path: path.into() }
+    }
+
+    /// Where a file is, or would be.
+    pub fn path_of(&self, file: StateFile) -> PathBuf {
+        self.path.join(file.name())
+    }
+
+    /// Whether it is there.
+    pub fn has(&self, file: StateFile) -> bool {
+        self.path_of(file).exists()
+    }
+
+    /// Its text.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn read(&self, file: StateFile) -> Result<String, FolderError> {
+        let path = self.path_of(file);
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => FolderError::Missing { path: path.clone() },
+            _ => FolderError::File { step: "read", path: path.clone(), source },
+        };
+        let open = File::open(&path).map_err(failed)?;
+        let mode = open.metadata().map_err(failed)?.mode() & 0o777;
+        if file.is_secret() && mode & 0o077 != 0 {
+            return Err(FolderError::NotPrivate { path, mode });
+        }
+        let mut text = String::new();
+        open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(FolderError::TooLarge { path });
+        }
+        Ok(text)
+    }
+
+    /// Puts a file that is not there yet.
+    ///
+    /// # Errors
+    /// [`FolderError`]; [`FolderError::Exists`] leaves what is there.
+    pub fn create(&self, file: StateFile, text: &str) -> Result<(), FolderError> {
+        self.write(file, text, |new, path| std::fs::hard_link(new, path)).map_err(|error| {
+            match error {
+                FolderError::File { path, source, .. }
+                    if source.kind() == io::ErrorKind::AlreadyExists =>
+                {
+                    FolderError::Exists { path }
+                }
+                other => other,
+            }
+        })
+    }
+
+    /// Puts a file, whole or not at all, whatever was there.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn replace(&self, file: StateFile, text: &str) -> Result<(), FolderError> {
+        self.write(file, text, |new, path| std::fs::rename(new, path))
+    }
+
+    fn write(
+        &self,
+        file: StateFile,
+        text: &str,
+        install: impl Fn(&Path, &Path) -> io::Result<()>,
+    ) -> Result<(), FolderError> {
+        let path = self.path_of(file);
+        let failed = |step| {
+            let path = path.clone();
+            move |source| FolderError::File { step, path, source }
+        };
+        let mut folder = DirBuilder::new();
+        folder
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .map_err(failed("make the folder of"))?;
+        // Its name has our process in it; what a killed one left behind is overwritten by the next of that name.
+        let new = self.path.join(format!(".{}.{}", file.name(), std::process::id()));
+        let _ = std::fs::remove_file(&new);
+        let mode = if file.is_secret() { 0o600 } else { 0o644 };
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&new)
+            .and_then(|mut open| {
+                open.write_all(text.as_bytes())?;
+                open.sync_all()
+            })
+            .and_then(|()| install(&new, &path))
+            // The name lasts as soon as the folder does.
+            .and_then(|()| File::open(&self.path)?.sync_all());
+        // Gone already after a rename.
+        let _ = std::fs::remove_file(&new);
+        written.map_err(failed("write"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use StateFile::{AuthorityCertificate, AuthorityKey, NodeKey};
+
+    fn folder(name: &str) -> StateFolder {
+        let path = std::env::temp_dir().join(format!("eqp-folder-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        StateFolder::new(path)
+    }
+
+    #[test]
+    fn keys_are_private_from_their_first_moment_and_refused_if_they_are_not() {
+        let folder = folder("private");
+        folder.create(AuthorityKey, "secret").unwrap();
+        folder.create(AuthorityCertificate, "public").unwrap();
+        let mode = |file| folder.path_of(file).metadata().unwrap().mode() & 0o777;
+        assert_eq!(mode(AuthorityKey), 0o600);
+        assert_eq!(folder.read(AuthorityKey).unwrap(), "secret");
+        let open = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(folder.path_of(AuthorityKey), open).unwrap();
+        let refused = folder.read(AuthorityKey).unwrap_err();
+        assert!(matches!(refused, FolderError::NotPrivate { mode: 0o640, .. }), "{refused}");
+        assert_eq!(folder.read(AuthorityCertificate).unwrap(), "public");
+        std::fs::remove_dir_all(&folder.path).unwrap();
+    }
+
+    #[test]
+    fn an_authority_is_never_overwritten_and_a_nodes_key_is() {
+        let folder = folder("overwritten");
+        folder.create(AuthorityKey, "first").unwrap();
+        let refused = folder.create(AuthorityKey, "second").unwrap_err();
+        assert!(matches!(refused, FolderError::Exists { .. }), "{refused}");
+        assert_eq!(folder.read(AuthorityKey).unwrap(), "first");
+        folder.replace(NodeKey, "first").unwrap();
+        folder.replace(NodeKey, "second").unwrap();
+        assert_eq!(folder.read(NodeKey).unwrap(), "second");
+        let left = std::fs::read_dir(&folder.path).unwrap().count();
+        assert_eq!(left, 2, "nothing is left behind");
+        std::fs::remove_dir_all(&folder.path).unwrap();
+    }
+
+    #[test]
+    fn what_is_missing_or_huge_is_said() {
+        let folder = folder("missing");
+        assert!(matches!(folder.read(NodeKey), Err(FolderError::Missing { .. })));
+        folder.create(NodeKey, &"x".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();
+        assert!(matches!(folder.read(NodeKey), Err(FolderError::TooLarge { .. })));
+        std::fs::remove_dir_all(&folder.path).unwrap();
+    }
+}

@@ -1,0 +1,254 @@
+//! A node's side: joins, reports to every controller, follows the instructions of one.
+
+pub(crate) mod credentials;
+mod follow;
+pub(crate) mod report;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use equipoise_controller::{Edition, Instructions, NodeReport};
+use hyper::body::Bytes;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::client::{Patience, json};
+use crate::token::{JoinToken, NotAToken};
+use crate::{ControllerAddress, Name, StateFolder};
+use credentials::Credentials;
+pub(crate) use credentials::load as load_credentials;
+
+/// What a node needs to be part of a cluster.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// What it is called.
+    pub name: Name,
+    /// The controllers, all of them: each gets the reports.
+    pub controllers: Vec<ControllerAddress>,
+    /// With what it joins, if it has not.
+    pub token: Option<TokenSource>,
+    /// Where its certificate and key are.
+    pub folder: StateFolder,
+    /// How long a controller may take.
+    pub patience: Patience,
+    /// A stream of instructions that is silent for so long is given up; several times a controller's keep-alive.
+    pub silence: Duration,
+    /// The first pause after all controllers failed, and the longest.
+    pub pauses: (Duration, Duration),
+}
+
+impl NodeOptions {
+    /// With the usual times: a controller that hangs is left after 3 s.
+    pub fn new(
+        name: Name,
+        controllers: Vec<ControllerAddress>,
+        token: Option<TokenSource>,
+        folder: StateFolder,
+    ) -> NodeOptions {
+        NodeOptions {
+            name,
+            controllers,
+            token,
+            folder,
+            patience: Patience::default(),
+            silence: Duration::from_secs(3),
+            pauses: (Duration::from_millis(100), Duration::from_secs(5)),
+        }
+    }
+}
+
+/// Where a join token comes from.
+#[derive(Clone, Debug)]
+pub enum TokenSource {
+    /// It stands in the configuration.
+    Given(JoinToken),
+    /// A file has it; read again for each attempt, so that a new one can be put there.
+    File(PathBuf),
+}
+
+/// Why there is no token to join with.
+#[derive(Debug, thiserror::Error)]
+pub enum NoToken {
+    /// The file is not readable.
+    #[error("the join token's file {path} cannot be read")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file has something else.
+    #[error("the join token's file {path} has none")]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: NotAToken,
+    },
+    /// None was given.
+    #[error(
+        "this node is not in the cluster yet and has no token to join with: make one on a controller (`equipoise cluster token create`) and give it as `cluster.join-token-file`"
+    )]
+    NotGiven,
+}
+
+/// How a node stands to its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NodeStatus {
+    /// Until when its certificate holds; `None` before it has joined.
+    pub certificate_until: Option<SystemTime>,
+    /// Why it has not joined, or not renewed.
+    pub certificate_problem: Option<String>,
+    /// Whose instructions it follows; `None` while there is no controller.
+    pub following: Option<String>,
+    /// Why it follows nobody, or not the one before.
+    pub follow_problem: Option<String>,
+    /// The instructions that it goes by.
+    pub edition: Option<Edition>,
+    /// How long it has gone by them without newer ones.
+    pub instructions_age: Option<Duration>,
+    /// Instructions that were older than its own, and were ignored.
+    pub stale: u64,
+    /// Instructions that it did not understand.
+    pub not_understood: u64,
+    /// Reports, by controller.
+    pub reports: BTreeMap<String, ReportStatus>,
+}
+
+/// How reports to one controller go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReportStatus {
+    /// Those that it took.
+    pub taken: u64,
+    /// Those that it refused, or that did not arrive.
+    pub failed: u64,
+    /// Why the last one failed; `None` if it was taken.
+    pub problem: Option<String>,
+}
+
+/// What the tasks share.
+pub(crate) struct Inner {
+    pub(crate) options: NodeOptions,
+    pub(crate) credentials: watch::Sender<Option<Arc<Credentials>>>,
+    pub(crate) instructions: watch::Sender<Arc<Instructions>>,
+    /// The newest report that is not there yet for a controller is all that waits for it.
+    pub(crate) newest_report: watch::Sender<Option<Bytes>>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Default)]
+struct Noted {
+    status: NodeStatus,
+    received_at: Option<Instant>,
+}
+
+impl Inner {
+    pub(crate) fn new(options: NodeOptions) -> Inner {
+        Inner {
+            options,
+            credentials: watch::Sender::new(None),
+            instructions: watch::Sender::new(Arc::default()),
+            newest_report: watch::Sender::new(None),
+            noted: Mutex::default(),
+        }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note(&self, change: impl FnOnce(&mut NodeStatus)) {
+        change(&mut self.noted().status);
+    }
+
+    /// Goes by these if they are newer than what there is; whether they were.
+    pub(crate) fn offer(&self, offered: Instructions) -> bool {
+        let edition = offered.edition();
+        let mut before = Edition::default();
+        let is_newer = self.instructions.send_if_modified(|current| {
+            before = current.edition();
+            let is_newer = offered.is_newer_than(current);
+            if is_newer {
+                *current = Arc::new(offered);
+            }
+            is_newer
+        });
+        let mut noted = self.noted();
+        if is_newer {
+            noted.received_at = Some(Instant::now());
+            noted.status.edition = Some(edition);
+        } else if edition < before {
+            noted.status.stale += 1;
+            tracing::debug!(%edition, newer = %before, "stale instructions were ignored");
+        }
+        is_newer
+    }
+
+    /// How old the instructions are.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.noted().received_at.map(|at| at.elapsed())
+    }
+}
+
+/// A node's part in the cluster, until it is dropped. Losing controllers stops nothing: it keeps the last instructions,
+/// says their age, and looks for another.
+pub struct NodeClient {
+    inner: Arc<Inner>,
+    instructions: watch::Receiver<Arc<Instructions>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for NodeClient {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl NodeClient {
+    /// Begins to join, to report and to follow, in the background.
+    pub fn start(options: NodeOptions) -> NodeClient {
+        let inner = Arc::new(Inner::new(options));
+        let received = inner.instructions.subscribe();
+        let task = tokio::spawn(run(Arc::clone(&inner)));
+        NodeClient { inner, instructions: received, task }
+    }
+
+    /// Sends this to every controller, in the place of what has not gone yet.
+    pub fn report(&self, report: &NodeReport) {
+        self.inner.newest_report.send_replace(Some(json(report)));
+    }
+
+    /// The newest instructions, blank before there are any. Never goes back to older ones.
+    pub fn instructions(&self) -> watch::Receiver<Arc<Instructions>> {
+        self.instructions.clone()
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> NodeStatus {
+        let noted = self.inner.noted();
+        let instructions_age = noted.received_at.map(|at| at.elapsed());
+        NodeStatus { instructions_age, ..noted.status.clone() }
+    }
+}
+
+async fn run(inner: Arc<Inner>) {
+    let mut tasks = JoinSet::new();
+    for address in inner.options.controllers.clone() {
+        tasks.spawn(report::keep_reporting(Arc::clone(&inner), address));
+    }
+    tasks.spawn(follow::keep_following(Arc::clone(&inner)));
+    tasks.spawn(credentials::keep_certified(inner));
+    while tasks.join_next().await.is_some() {}
+}
+
+impl std::fmt::Debug for NodeClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeClient").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}

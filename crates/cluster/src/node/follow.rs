@@ -1,0 +1,218 @@
+//! Instructions: a stream from one controller, and another when it fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_controller::Instructions;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use rand::RngExt;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Inner;
+use super::credentials::{Credentials, with_causes};
+use crate::ControllerAddress;
+use crate::backoff::Backoff;
+use crate::client::{ClientError, Connection};
+use crate::sse::Parser;
+use crate::wire::{ANSWER_BYTES_MAX, INSTRUCTIONS, INSTRUCTIONS_EVENT};
+
+/// Why a stream was left.
+enum Left {
+    /// It failed.
+    Failed(ClientError),
+    /// The node has a new certificate: again to the same controller.
+    Renewed,
+    /// Nothing new for too long, though the connection lives: its controller may be cut off from the others.
+    Stale(Duration),
+}
+
+/// Instructions are planned each period; after so many without any, another controller is asked.
+const PERIODS_QUIET: u32 = 5;
+const QUIET_MIN: Duration = Duration::from_secs(5);
+const QUIET_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is said that there is no controller.
+const SAY_EVERY: Duration = Duration::from_secs(30);
+
+struct Follower {
+    inner: Arc<Inner>,
+    /// The controller in turn.
+    place: usize,
+    /// Controllers in a row that brought nothing new.
+    fruitless: u32,
+    said_at: Option<Instant>,
+}
+
+/// For as long as the node lives.
+pub(crate) async fn keep_following(inner: Arc<Inner>) {
+    let count = inner.options.controllers.len();
+    if count == 0 {
+        return;
+    }
+    let (first, longest) = inner.options.pauses;
+    let mut backoff = Backoff::new(first, longest);
+    // Nodes spread over the controllers.
+    let place = rand::rng().random_range(0..count);
+    let mut credentials = inner.credentials.subscribe();
+    let mut follower = Follower { inner, place, fruitless: 0, said_at: None };
+    loop {
+        let Ok(shown) = credentials.wait_for(Option::is_some).await.map(|one| one.clone()) else {
+            return;
+        };
+        let Some(shown) = shown else { continue };
+        let address = follower.inner.options.controllers[follower.place % count].clone();
+        let before = follower.fruitless;
+        let left = follower.follow(&address, shown).await;
+        if follower.fruitless == 0 && before > 0 {
+            backoff.reset();
+        }
+        if matches!(left, Left::Renewed) {
+            continue;
+        }
+        follower.place += 1;
+        follower.fruitless = follower.fruitless.saturating_add(1);
+        follower.say(&address, &left);
+        // One that failed is left at once; when all have, there is no hurry.
+        if follower.fruitless as usize >= count && matches!(left, Left::Failed(_)) {
+            let pause = backoff.pause(&mut rand::rng());
+            sleep(pause).await;
+        }
+    }
+}
+
+impl Follower {
+    async fn follow(&mut self, address: &ControllerAddress, shown: Arc<Credentials>) -> Left {
+        let inner = Arc::clone(&self.inner);
+        let mut credentials = inner.credentials.subscribe();
+        let opened = async {
+            let patience = inner.options.patience;
+            let mut connection = Connection::open(address, &shown.tls, patience).await?;
+            let edition = inner.instructions.borrow().edition();
+            let body = connection.stream(INSTRUCTIONS, Some(edition.to_string())).await?;
+            Ok((connection, body))
+        };
+        let (_connection, mut body) = match opened.await {
+            Ok(opened) => opened,
+            Err(error) => return Left::Failed(error),
+        };
+        inner.note(|status| {
+            (status.following, status.follow_problem) = (Some(address.to_string()), None);
+        });
+        self.said_at = None;
+        tracing::info!(controller = %address, "following instructions");
+        let mut parser = Parser::new(ANSWER_BYTES_MAX);
+        let mut newest_at = Instant::now();
+        loop {
+            let quiet_max = self.quiet_max();
+            tokio::select! {
+                read = self.read(address, &mut body, &mut parser) => match read {
+                    Ok(true) => newest_at = Instant::now(),
+                    Ok(false) => {}
+                    Err(error) => return Left::Failed(error),
+                },
+                () = renewed(&mut credentials, &shown) => return Left::Renewed,
+                () = sleep_until(newest_at + quiet_max), if inner.options.controllers.len() > 1 => {
+                    return Left::Stale(quiet_max);
+                }
+            }
+        }
+    }
+
+    /// Longer each time that another controller had nothing new either.
+    fn quiet_max(&self) -> Duration {
+        let period = self.inner.instructions.borrow().period;
+        let usual = period.saturating_mul(PERIODS_QUIET).max(QUIET_MIN);
+        usual.saturating_mul(1 << self.fruitless.min(5)).min(QUIET_MAX.max(usual))
+    }
+
+    /// One piece of the stream; whether there was something newer in it.
+    async fn read(
+        &mut self,
+        address: &ControllerAddress,
+        body: &mut Incoming,
+        parser: &mut Parser,
+    ) -> Result<bool, ClientError> {
+        let silence = self.inner.options.silence;
+        let ended = |what: String| ClientError::Ended { address: address.clone(), what };
+        let frame = match timeout(silence, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => return Err(ended(with_causes(&error))),
+            Ok(None) => return Err(ended("it stops".to_string())),
+            Err(_) => {
+                let address = address.clone();
+                return Err(ClientError::TimedOut { address, step: "stream", within: silence });
+            }
+        };
+        let Ok(bytes) = frame.into_data() else { return Ok(false) };
+        let mut events = Vec::new();
+        let fed = parser.feed(&bytes, |event| {
+            if event.name == INSTRUCTIONS_EVENT {
+                events.push(event.data);
+            }
+        });
+        fed.map_err(|error| {
+            let (address, what) = (address.clone(), error.to_string());
+            ClientError::NotUnderstood { address, what }
+        })?;
+        let mut is_news = false;
+        for data in events {
+            match serde_json::from_str::<Instructions>(&data) {
+                Ok(instructions) => is_news |= self.inner.offer(instructions),
+                Err(error) => self.not_understood(address, &error),
+            }
+        }
+        if is_news {
+            self.fruitless = 0;
+        }
+        Ok(is_news)
+    }
+
+    fn not_understood(&self, address: &ControllerAddress, error: &serde_json::Error) {
+        let mut count = 0;
+        self.inner.note(|status| {
+            status.not_understood += 1;
+            count = status.not_understood;
+        });
+        // One a period would fill the log.
+        if count.is_power_of_two() {
+            tracing::error!(controller = %address, count, %error, "instructions are not understood, and not followed: is the controller's version newer? The last ones hold");
+        }
+    }
+
+    fn say(&mut self, address: &ControllerAddress, left: &Left) {
+        let why = match left {
+            Left::Failed(error) => with_causes(error),
+            Left::Stale(quiet) => format!("{address}: nothing new for {quiet:?}"),
+            Left::Renewed => return,
+        };
+        self.inner.note(|status| {
+            (status.following, status.follow_problem) = (None, Some(why.clone()));
+        });
+        let all = self.fruitless as usize >= self.inner.options.controllers.len();
+        let now = Instant::now();
+        if !all {
+            tracing::info!("to another controller: {why}");
+        } else if self.said_at.is_none_or(|at| now - at >= SAY_EVERY) {
+            self.said_at = Some(now);
+            let edition = self.inner.instructions.borrow().edition();
+            match self.inner.age() {
+                Some(age) => {
+                    tracing::warn!(%edition, ?age, "no controller has newer instructions; going on with the last: {why}")
+                }
+                None => tracing::warn!("no controller has instructions: {why}"),
+            }
+        }
+    }
+}
+
+async fn renewed(
+    credentials: &mut tokio::sync::watch::Receiver<Option<Arc<Credentials>>>,
+    shown: &Arc<Credentials>,
+) {
+    let is_other =
+        |now: &Option<Arc<Credentials>>| now.as_ref().is_some_and(|now| !Arc::ptr_eq(now, shown));
+    if credentials.wait_for(is_other).await.is_err() {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,99 @@
+//! Reports to one controller, the newest each time.
+
+use std::sync::Arc;
+
+use hyper::Method;
+use hyper::body::Bytes;
+use tokio::time::sleep;
+
+use super::credentials::{Credentials, with_causes};
+use super::{Inner, ReportStatus};
+use crate::ControllerAddress;
+use crate::backoff::Backoff;
+use crate::client::{ClientError, Connection};
+use crate::wire::REPORT;
+
+struct Reporter {
+    inner: Arc<Inner>,
+    address: ControllerAddress,
+    open: Option<(Connection, Arc<Credentials>)>,
+}
+
+/// For as long as the node lives.
+pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress) {
+    let mut reports = inner.newest_report.subscribe();
+    let mut credentials = inner.credentials.subscribe();
+    let (first, longest) = inner.options.pauses;
+    let mut backoff = Backoff::new(first, longest);
+    let mut reporter = Reporter { inner, address, open: None };
+    loop {
+        // Those that came while this waited are in the newest one's place.
+        let Ok(shown) = credentials.wait_for(Option::is_some).await.map(|one| one.clone()) else {
+            return;
+        };
+        if reports.changed().await.is_err() {
+            return;
+        }
+        let newest = reports.borrow_and_update().clone();
+        let (Some(shown), Some(body)) = (shown, newest) else { continue };
+        let shown = credentials.borrow().clone().unwrap_or(shown);
+        match reporter.send(shown, body).await {
+            Ok(()) => {
+                reporter.note(None);
+                backoff.reset();
+            }
+            // It is the report that is wrong, not the way.
+            Err(error) if matches!(error.status(), Some(400 | 413 | 422)) => {
+                reporter.note(Some(with_causes(&error)));
+            }
+            Err(error) => {
+                reporter.open = None;
+                reporter.note(Some(with_causes(&error)));
+                let pause = backoff.pause(&mut rand::rng());
+                sleep(pause).await;
+            }
+        }
+    }
+}
+
+impl Reporter {
+    async fn send(&mut self, shown: Arc<Credentials>, body: Bytes) -> Result<(), ClientError> {
+        // A new certificate needs a new connection: the old one ends with the old certificate.
+        let kept = self.open.take();
+        let kept = kept.filter(|(one, with)| one.is_open() && Arc::ptr_eq(with, &shown));
+        if let Some((mut connection, with)) = kept {
+            match connection.ask(Method::POST, REPORT, body.clone()).await {
+                // The controller may have closed it just then: that says nothing of the controller.
+                Err(ClientError::Ended { .. }) => {}
+                answered => {
+                    self.open = Some((connection, with));
+                    return answered;
+                }
+            }
+        }
+        let patience = self.inner.options.patience;
+        let mut connection = Connection::open(&self.address, &shown.tls, patience).await?;
+        let answered = connection.ask(Method::POST, REPORT, body).await;
+        self.open = Some((connection, shown));
+        answered
+    }
+
+    fn note(&self, problem: Option<String>) {
+        let mut is_news = false;
+        self.inner.note(|status| {
+            let one: &mut ReportStatus =
+                status.reports.entry(self.address.to_string()).or_default();
+            match &problem {
+                None => one.taken += 1,
+                Some(_) => one.failed += 1,
+            }
+            is_news = one.problem.is_some() != problem.is_some();
+            one.problem.clone_from(&problem);
+        });
+        match problem {
+            Some(problem) if is_news => tracing::warn!("reports do not arrive: {problem}"),
+            None if is_news => tracing::info!(controller = %self.address, "reports arrive again"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A controller's side: certificates, tokens, reports in, instructions out.
+
+mod connections;
+mod evictions;
+mod gate;
+mod join;
+mod operator;
+mod peers;
+mod routes;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use equipoise_controller::{Intake, NodeReport};
+use equipoise_store::Store;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::attempts::{AttemptLimits, Attempts};
+use crate::tls::{Renewable, TlsError, server};
+use crate::{Authority, AuthorityError, Name, Tokens};
+use evictions::Evictions;
+use gate::Gate;
+use stream::Encoded;
+
+/// How a controller serves the cluster.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where.
+    pub listen: SocketAddr,
+    /// What the controller is called.
+    pub name: Name,
+    /// Host names and addresses by which nodes reach it.
+    pub hosts: Vec<String>,
+    /// The host by which other controllers reach it, one of `hosts`, so that each of their own nodes reports to all;
+    /// `None`: it is the only one.
+    pub advertise: Option<String>,
+    /// How long a node's certificate holds; it is renewed when two thirds have passed.
+    pub node_lifetime: Duration,
+    /// How long the controller's own holds; likewise.
+    pub own_lifetime: Duration,
+    /// Between comments on a quiet stream of instructions.
+    pub keep_alive: Duration,
+    /// How much at once.
+    pub limits: ServerLimits,
+}
+
+impl ServerOptions {
+    /// With certificates of a day, a comment each second.
+    pub fn new(listen: SocketAddr, name: Name, hosts: Vec<String>) -> ServerOptions {
+        ServerOptions {
+            listen,
+            name,
+            hosts,
+            advertise: None,
+            node_lifetime: Duration::from_secs(86_400),
+            own_lifetime: Duration::from_secs(86_400),
+            keep_alive: Duration::from_secs(1),
+            limits: ServerLimits::default(),
+        }
+    }
+}
+
+/// How much a controller takes at once, and how long it waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServerLimits {
+    /// Connections.
+    pub connections_max: usize,
+    /// Those that have not shown a certificate, or not yet.
+    pub unproven_max: usize,
+    /// Of those, from one address.
+    pub unproven_by_address_max: usize,
+    /// Connections of one member.
+    pub by_member_max: usize,
+    /// For the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// A connection without a certificate lasts no longer.
+    pub unproven_lifetime: Duration,
+    /// For the head of the next request, idle time included.
+    pub head_timeout: Duration,
+    /// For a request's body.
+    pub body_timeout: Duration,
+    /// What was sent must be acknowledged within this.
+    pub send_timeout: Duration,
+    /// Attempts to join.
+    pub attempts: AttemptLimits,
+}
+
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits {
+            connections_max: 8192,
+            unproven_max: 256,
+            unproven_by_address_max: 64,
+            by_member_max: 16,
+            handshake_timeout: Duration::from_secs(5),
+            unproven_lifetime: Duration::from_secs(15),
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(10),
+            send_timeout: Duration::from_secs(20),
+            attempts: AttemptLimits::default(),
+        }
+    }
+}
+
+/// Why a controller does not serve the cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be had.
+    #[error("cannot listen for the cluster on {address} (option `cluster.listen`)")]
+    Listen {
+        /// As asked.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No certificate for it.
+    #[error("cannot make the controller's certificate")]
+    Authority(#[from] AuthorityError),
+    /// TLS does not take them.
+    #[error("cannot set up TLS for the cluster")]
+    Tls(#[from] TlsError),
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) options: ServerOptions,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) tokens: Tokens,
+    pub(crate) intake: Arc<dyn Intake>,
+    pub(crate) encoded: watch::Receiver<Option<Encoded>>,
+    pub(crate) evictions: watch::Receiver<Evictions>,
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) gate: Gate,
+    attempts: Mutex<Attempts>,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+    started: Instant,
+}
+
+impl Shared {
+    /// Counts something, by the name under which it is shown.
+    pub(crate) fn count(&self, what: &'static str) {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn may_attempt(&self, from: std::net::IpAddr) -> bool {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.take(from, self.started.elapsed())
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().map(|(what, count)| ((*what).to_string(), *count)).collect()
+    }
+}
+
+/// The cluster API of one controller, until it is stopped or dropped.
+pub struct ClusterServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    peers: peers::Peers,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl ClusterServer {
+    /// Listens, with a certificate made now.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn start(
+        options: ServerOptions,
+        authority: Authority,
+        store: Arc<dyn Store>,
+        intake: Arc<dyn Intake>,
+    ) -> Result<ClusterServer, ServeError> {
+        let own = issue(&options, &authority)?;
+        let renew_at = renewal(&own.certified, options.own_lifetime);
+        let certificate = Arc::new(Renewable::new(own)?);
+        let config = server(authority.certificate(), Arc::clone(&certificate))?;
+        let failed = |source| ServeError::Listen { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let authority = Arc::new(authority);
+        let tokens = Tokens::new(Arc::clone(&store));
+        let (peers, meeting) = peers::meet(&options, Arc::clone(&authority), store, address.port());
+        let (stop, stopping) = watch::channel(false);
+        let (encoding, encoded) = stream::encode(intake.instructions());
+        let (watching, evictions) = evictions::follow(tokens.clone());
+        let shared = Arc::new(Shared {
+            gate: Gate::new(options.limits),
+            attempts: Mutex::new(Attempts::new(options.limits.attempts)),
+            options,
+            authority,
+            tokens,
+            intake,
+            encoded,
+            evictions,
+            stopping,
+            counts: Mutex::default(),
+            started: Instant::now(),
+        });
+        let accepting = connections::accept(listener, config, Arc::clone(&shared));
+        let renewing = keep_certified(Arc::clone(&shared), certificate, renew_at);
+        let tasks = vec![
+            tokio::spawn(accepting),
+            tokio::spawn(renewing),
+            tokio::spawn(encoding),
+            tokio::spawn(watching),
+            tokio::spawn(meeting),
+        ];
+        Ok(ClusterServer { address, shared, stop, peers, tasks })
+    }
+
+    /// Where it listens, the port chosen if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends a report of the controller's own node to the other controllers, as a node would.
+    pub fn tell_peers(&self, report: &NodeReport) {
+        self.peers.report(report);
+    }
+
+    /// What was taken, refused and dropped so far, by name.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.shared.counts()
+    }
+
+    /// Takes no more connections, ends streams, so that nodes go to another controller at once.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let accepting = self.tasks.swap_remove(0);
+        let _ = accepting.await;
+    }
+}
+
+impl Drop for ClusterServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn issue(options: &ServerOptions, authority: &Authority) -> Result<crate::Issued, AuthorityError> {
+    let ServerOptions { name, hosts, own_lifetime, .. } = options;
+    authority.issue_controller(name, hosts, SystemTime::now(), *own_lifetime)
+}
+
+/// In how long a certificate made now is to be renewed: when two thirds of what it holds have passed.
+fn renewal(certified: &crate::Certified, lifetime: Duration) -> Duration {
+    let left = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
+    left.min(lifetime) * 2 / 3
+}
+
+/// Makes the controller's certificate anew in time.
+async fn keep_certified(shared: Arc<Shared>, certificate: Arc<Renewable>, first: Duration) {
+    let mut pause = first;
+    loop {
+        // Not busy, however short the authority's own time has become.
+        tokio::time::sleep(pause.max(Duration::from_secs(1))).await;
+        let issued = issue(&shared.options, &shared.authority);
+        pause = match issued.map(|issued| {
+            let next = renewal(&issued.certified, shared.options.own_lifetime);
+            certificate.replace(issued).map(|()| next)
+        }) {
+            Ok(Ok(next)) => {
+                shared.count("own_certificate_renewed");
+                next
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the controller's certificate is not renewed");
+                Duration::from_secs(60)
+            }
+            Err(error) => {
+                tracing::error!(%error, "the controller's certificate is not renewed");
+                Duration::from_secs(60)
+            }
+        };
+    }
+}
+
+impl std::fmt::Debug for ClusterServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}

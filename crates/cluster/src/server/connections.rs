@@ -1,0 +1,159 @@
+//! Connections: accepted, shaken hands with, served, ended.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::gate::Pass;
+use super::{Shared, routes};
+use crate::{Certified, Role};
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// What its certificate says, checked; nobody without one may do more than join.
+    pub(crate) certified: Option<Certified>,
+}
+
+/// The largest head of a request, bytes.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// When the process is out of descriptors, a retry at once would only burn CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Requests in flight get this long when the controller stops.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Accepts until it is told to stop; then ends what is open.
+pub(crate) async fn accept(listener: TcpListener, config: Arc<ServerConfig>, shared: Arc<Shared>) {
+    let router = routes::router(Arc::clone(&shared));
+    let acceptor = TlsAcceptor::from(config);
+    let mut stopping = shared.stopping.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            _ = stopping.wait_for(|stopping| *stopping) => break,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                shared.count("accept_failed");
+                tracing::warn!(%error, "cannot accept a connection of the cluster");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match shared.gate.enter(address.ip()) {
+            Ok(pass) => {
+                let (acceptor, router, shared) =
+                    (acceptor.clone(), router.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    serve(stream, address, pass, acceptor, router, &shared).await;
+                });
+            }
+            Err(reason) => shared.count(reason),
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if timeout(GRACE, all).await.is_err() {
+        connections.abort_all();
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    address: SocketAddr,
+    mut pass: Pass,
+    acceptor: TlsAcceptor,
+    router: Router,
+    shared: &Arc<Shared>,
+) {
+    let limits = &shared.options.limits;
+    prepare(&stream, limits.send_timeout);
+    let stream = match timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            shared.count("handshake_failed");
+            tracing::debug!(%address, %error, "TLS handshake failed");
+            return;
+        }
+        Err(_) => return shared.count("handshake_timed_out"),
+    };
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let certified = match shown.map(Certified::of).transpose() {
+        Ok(certified) => certified,
+        Err(error) => {
+            shared.count("certificate_without_identity");
+            tracing::warn!(%address, %error, "a peer was refused");
+            return;
+        }
+    };
+    let mut lifetime = limits.unproven_lifetime;
+    if let Some(certified) = &certified {
+        let identity = &certified.identity;
+        if identity.cluster != *shared.authority.cluster() || identity.role == Role::Authority {
+            shared.count("certificate_of_another_cluster");
+            tracing::warn!(%address, %identity, "a peer was refused: not of this cluster");
+            return;
+        }
+        if let Err(reason) = pass.prove(&identity.name) {
+            return shared.count(reason);
+        }
+        // It ends with the certificate: who is not renewed is out.
+        lifetime = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
+    }
+    let peer = Arc::new(Peer { address, certified });
+    let service = TowerToHyperService::new(router.layer(Extension(peer)));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(64);
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut stopping = shared.stopping.clone();
+    let stopped = async {
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = sleep(lifetime) => return shared.count("connection_lifetime_over"),
+        () = stopped => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        if error.is_timeout() {
+            shared.count("head_timed_out");
+        }
+        tracing::debug!(%address, %error, "a connection of the cluster ended");
+    }
+}
+
+/// A peer that is gone without a word is found out.
+fn prepare(stream: &TcpStream, send_timeout: Duration) {
+    let socket = SockRef::from(stream);
+    let probes = TcpKeepalive::new().with_time(send_timeout / 2).with_interval(send_timeout / 4);
+    let set = socket
+        .set_tcp_nodelay(true)
+        .and_then(|()| socket.set_tcp_keepalive(&probes))
+        .and_then(|()| socket.set_tcp_user_timeout(Some(send_timeout)));
+    if let Err(error) = set {
+        tracing::debug!(%error, "a connection's options stay as they are");
+    }
+}

@@ -1,0 +1,143 @@
+//! How a node gets its certificate, and the next one.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::{Extension, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Shared;
+use super::routes::{Answer, Caller, Refusal, Server, read, refuse};
+use crate::authority::{SigningRequest, certificate_pem};
+use crate::token::{Applicant, JoinToken, TokenError};
+use crate::wire::{JoinRequest, Joined, RenewRequest, SMALL_BYTES_MAX};
+use crate::{JoinRefused, Name, Role};
+
+/// Why there is no certificate for now.
+enum NotJoined {
+    Refused(JoinRefused),
+    Store(TokenError),
+    Signing(crate::AuthorityError),
+}
+
+pub(crate) async fn join(
+    State(shared): Server,
+    Extension(peer): Caller,
+    request: Request,
+) -> Answer {
+    let from = peer.address.ip();
+    // Before anything is read of it, so that guessing costs us nothing.
+    if !shared.may_attempt(from) {
+        shared.count(JoinRefused::TooOften.word());
+        tracing::debug!(%from, "{}", JoinRefused::TooOften);
+        let detail = "too many attempts to join: wait a moment";
+        return Err(refuse(StatusCode::TOO_MANY_REQUESTS, "too often", detail));
+    }
+    let asked: JoinRequest = read(&shared, request.into_body(), SMALL_BYTES_MAX).await?;
+    match admit(&shared, &asked).await {
+        Ok(joined) => {
+            shared.count("joined");
+            tracing::info!(node = %asked.name, %from, "a node joined the cluster");
+            Ok(Json(joined).into_response())
+        }
+        Err(NotJoined::Refused(refused)) => {
+            shared.count(refused.word());
+            let reason = refused.word();
+            tracing::warn!(node = %asked.name, %from, reason, "a node may not join: {refused}");
+            // The same whatever the reason: who guesses learns nothing.
+            let detail = "the cluster does not let this node join; a controller's log says why";
+            Err(refuse(StatusCode::FORBIDDEN, "may not join", detail))
+        }
+        Err(NotJoined::Store(error)) => Err(store_problem(&shared, &error)),
+        Err(NotJoined::Signing(error)) => Err(signing_problem(&shared, &error)),
+    }
+}
+
+async fn admit(shared: &Arc<Shared>, asked: &JoinRequest) -> Result<Joined, NotJoined> {
+    let refused = NotJoined::Refused;
+    let token: JoinToken = asked.token.parse().map_err(|_| refused(JoinRefused::NotAToken))?;
+    let id = token.id().clone();
+    if token.authority() != shared.authority.fingerprint() {
+        return Err(refused(JoinRefused::OtherCluster { id }));
+    }
+    let request = signing_request(&asked.request)
+        .ok_or_else(|| refused(JoinRefused::NotARequest { id: id.clone() }))?;
+    let (now, lifetime) = (SystemTime::now(), shared.options.node_lifetime);
+    let applicant = Applicant { name: asked.name.clone(), key: request.key() };
+    shared
+        .tokens
+        .admit(&token, &applicant, now, lifetime)
+        .await
+        .map_err(NotJoined::Store)?
+        .map_err(refused)?;
+    sign(shared, &request, &asked.name, now).map_err(NotJoined::Signing)
+}
+
+/// The next certificate for a node that has one.
+pub(crate) async fn renew(
+    State(shared): Server,
+    Extension(peer): Caller,
+    request: Request,
+) -> Answer {
+    let certified = peer.role(&shared, &[Role::Node])?;
+    let asked: RenewRequest = read(&shared, request.into_body(), SMALL_BYTES_MAX).await?;
+    // The same key: so an eviction, which names a key, is of all that the node has.
+    let request = signing_request(&asked.request).filter(|asked| asked.key() == certified.key);
+    let Some(request) = request else {
+        shared.count("not_a_request");
+        let detail = "no signing request (PKCS #10, DER in base64) of the certificate's own key";
+        return Err(refuse(StatusCode::BAD_REQUEST, "not understood", detail));
+    };
+    let now = SystemTime::now();
+    let until = now + shared.options.node_lifetime;
+    let renewed = shared.tokens.renew(certified, until).await;
+    if !renewed.map_err(|error| store_problem(&shared, &error))? {
+        shared.count("refused_renewals");
+        let node = &certified.identity.name;
+        tracing::warn!(%node, "a certificate is not renewed: another key has the node's name");
+        let detail = "this key is not the node's any more; join again";
+        return Err(refuse(StatusCode::FORBIDDEN, "not renewed", detail));
+    }
+    let joined = sign(&shared, &request, &certified.identity.name, now);
+    let joined = joined.map_err(|error| signing_problem(&shared, &error))?;
+    shared.count("renewed");
+    Ok(Json(joined).into_response())
+}
+
+fn signing_request(base64: &str) -> Option<SigningRequest> {
+    SigningRequest::from_der(&STANDARD.decode(base64).ok()?).ok()
+}
+
+fn sign(
+    shared: &Shared,
+    request: &SigningRequest,
+    name: &Name,
+    now: SystemTime,
+) -> Result<Joined, crate::AuthorityError> {
+    let lifetime = shared.options.node_lifetime;
+    let certificate = shared.authority.sign_node(request, name, now, lifetime)?;
+    Ok(Joined {
+        certificate: certificate_pem(&certificate),
+        authority: shared.authority.certificate_pem(),
+    })
+}
+
+/// What the store does not do now, it may do later.
+pub(crate) fn store_problem(shared: &Shared, error: &TokenError) -> Refusal {
+    shared.count("store_failed");
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(%error, cause, "the cluster API cannot use the store");
+    let detail = "the cluster's store cannot be used now: try again, or ask another controller";
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "store unavailable", detail)
+}
+
+fn signing_problem(shared: &Shared, error: &crate::AuthorityError) -> Refusal {
+    shared.count("signing_failed");
+    tracing::error!(%error, "a certificate cannot be signed");
+    let detail = "the controller cannot sign: its log says why";
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "not signed", detail)
+}

@@ -1,0 +1,181 @@
+//! The paths, and who may ask for them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Extension, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use equipoise_controller::{IntakeError, NodeReport};
+use hyper::body::{Body as _, Bytes};
+use serde::de::DeserializeOwned;
+
+use super::connections::Peer;
+use super::{Shared, join, operator, stream};
+use crate::wire::{self, Members, Problem};
+use crate::{Certified, Role};
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route(wire::JOIN, post(join::join))
+        .route(wire::RENEW, post(join::renew))
+        .route(wire::REPORT, post(report))
+        .route(wire::INSTRUCTIONS, get(instructions))
+        .route(wire::MEMBERS, get(members))
+        .route(wire::TOKENS, get(operator::tokens).post(operator::create_token))
+        .route(&format!("{}/{{id}}", wire::TOKENS), delete(operator::revoke_token))
+        .route(&format!("{}/{{name}}", wire::NODES), delete(operator::evict))
+        .fallback(unknown)
+        .layer(DefaultBodyLimit::disable())
+        .with_state(shared)
+}
+
+pub(crate) type Caller = Extension<Arc<Peer>>;
+pub(crate) type Server = State<Arc<Shared>>;
+
+/// A refusal, as an answer.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    title: &'static str,
+    detail: Cow<'static, str>,
+}
+
+pub(crate) type Answer = Result<Response, Refusal>;
+
+pub(crate) fn refuse(
+    status: StatusCode,
+    title: &'static str,
+    detail: impl Into<Cow<'static, str>>,
+) -> Refusal {
+    Refusal { status, title, detail: detail.into() }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Refusal { status, title, detail } = self;
+        let (title, detail) = (title.to_string(), detail.into_owned());
+        let body = Problem { status: status.as_u16(), title, detail };
+        let mut response = (status, Json(body)).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+impl Peer {
+    /// What its certificate says, if it may ask as one of these roles now.
+    pub(crate) fn role(&self, shared: &Shared, roles: &[Role]) -> Result<&Certified, Refusal> {
+        let Some(certified) = &self.certified else {
+            shared.count("refused_without_certificate");
+            let detail = "show a certificate of this cluster; a node gets one by joining";
+            return Err(refuse(StatusCode::UNAUTHORIZED, "no certificate", detail));
+        };
+        if !certified.holds_at(SystemTime::now()) {
+            shared.count("refused_certificate_ended");
+            let detail = "the certificate has ended, or not begun: compare the machines' clocks";
+            return Err(refuse(StatusCode::UNAUTHORIZED, "certificate ended", detail));
+        }
+        if shared.evictions.borrow().has(certified) {
+            shared.count("refused_evicted");
+            let detail = "this node was evicted; only a token made for it lets it join again";
+            return Err(refuse(StatusCode::FORBIDDEN, "evicted", detail));
+        }
+        if !roles.contains(&certified.identity.role) {
+            shared.count("refused_role");
+            let detail = format!("a {} may not ask for this", certified.identity.role);
+            return Err(refuse(StatusCode::FORBIDDEN, "not for this role", detail));
+        }
+        Ok(certified)
+    }
+}
+
+/// A request's body, whole and in time, as JSON.
+pub(crate) async fn read<T: DeserializeOwned>(
+    shared: &Shared,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, Refusal> {
+    let too_large = || {
+        shared.count("refused_body");
+        let detail = format!("the body is cut, or has more than {bytes_max} bytes");
+        refuse(StatusCode::PAYLOAD_TOO_LARGE, "body refused", detail)
+    };
+    // What is announced as too large is not waited for.
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large());
+    }
+    let all = axum::body::to_bytes(body, bytes_max);
+    let bytes: Bytes = match tokio::time::timeout(shared.options.limits.body_timeout, all).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a body was refused");
+            return Err(too_large());
+        }
+        Err(_) => {
+            shared.count("body_timed_out");
+            let detail = "the body did not come in time";
+            return Err(refuse(StatusCode::REQUEST_TIMEOUT, "too slow", detail));
+        }
+    };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        shared.count("refused_json");
+        let detail = format!("not understood: {error}");
+        refuse(StatusCode::BAD_REQUEST, "not understood", detail)
+    })
+}
+
+async fn report(State(shared): Server, Extension(peer): Caller, request: Request) -> Answer {
+    let node = peer.role(&shared, &[Role::Node])?.identity.name.clone();
+    let report: NodeReport = read(&shared, request.into_body(), NodeReport::BYTES_MAX).await?;
+    // Whatever a report says, it is its sender's.
+    match shared.intake.report(node.as_str(), report).await {
+        Ok(()) => {
+            shared.count("reports");
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        Err(IntakeError::Refused(refused)) => {
+            shared.count("refused_reports");
+            let detail = refused.to_string();
+            Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, "report refused", detail))
+        }
+        Err(error @ IntakeError::Stopping) => {
+            Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string()))
+        }
+    }
+}
+
+async fn instructions(
+    State(shared): Server,
+    Extension(peer): Caller,
+    headers: HeaderMap,
+) -> Answer {
+    peer.role(&shared, &[Role::Node])?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    shared.count("streams");
+    Ok(stream::respond(&shared, peer, last.and_then(stream::edition)))
+}
+
+async fn members(State(shared): Server, Extension(peer): Caller) -> Answer {
+    peer.role(&shared, &[Role::Node, Role::Controller, Role::Operator])?;
+    let members = Members {
+        cluster: shared.authority.cluster().clone(),
+        authority: shared.authority.fingerprint(),
+        view: shared.intake.cluster(),
+        counts: shared.counts(),
+    };
+    Ok(Json(members).into_response())
+}
+
+async fn unknown(State(shared): Server, request: Request) -> Refusal {
+    shared.count("refused_path");
+    let path: String = request.uri().path().chars().take(80).collect();
+    let detail = format!("{path} is not served here; this controller speaks /cluster/v1");
+    refuse(StatusCode::NOT_FOUND, "no such path", detail)
+}
+
+pub(crate) type Named = Path<String>;

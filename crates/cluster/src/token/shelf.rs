@@ -1,0 +1,269 @@
+//! Tokens and nodes in the store, so that every controller knows the same.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use equipoise_store::{
+    Committed, Entry, Expect, Key, KeyError, Prefix, Store, StoreError, Transaction,
+};
+use serde::de::DeserializeOwned;
+
+use super::admission::{Admitted, Evicted, unix};
+use super::{Applicant, JoinRefused, JoinToken, NodeRecord, TokenId, TokenRecord, judge};
+use crate::{Certified, Fingerprint, Name};
+
+/// Tokens that are kept at once, expired ones included.
+const TOKENS_MAX: usize = 10_000;
+
+/// An expired token is remembered for this long, so that who presents it is told apart from a guesser.
+const REMEMBERED: Duration = Duration::from_secs(7 * 86_400);
+
+/// Tries against others who write the same.
+const TRIES: usize = 20;
+
+/// The cluster's tokens and joined nodes.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    store: Arc<dyn Store>,
+    tokens: Prefix,
+    nodes: Prefix,
+}
+
+/// What an operator wants of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenWish {
+    /// How long it is accepted.
+    pub time_to_live: Duration,
+    /// For one node only.
+    pub single_use: bool,
+    /// For the node of this name only.
+    pub node: Option<Name>,
+}
+
+/// Why tokens cannot be used now.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The store does not do it.
+    #[error("the cluster's store cannot be used")]
+    Store(#[from] StoreError),
+    /// A record of another kind or version.
+    #[error("the store has something else under {key}: written by another version?")]
+    Unreadable {
+        /// Where.
+        key: Key,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Others were always faster.
+    #[error("{key} changed {TRIES} times meanwhile: try again")]
+    Contended {
+        /// What.
+        key: Key,
+    },
+    /// Enough is enough.
+    #[error(
+        "there are {TOKENS_MAX} tokens: revoke what is not needed (`equipoise cluster token list`)"
+    )]
+    TooMany,
+}
+
+impl Tokens {
+    /// In this store.
+    pub fn new(store: Arc<dyn Store>) -> Tokens {
+        let folder = |name| Prefix::of(name).expect("constants without odd characters");
+        Tokens { store, tokens: folder("cluster/tokens"), nodes: folder("cluster/nodes") }
+    }
+
+    /// Makes one. Only its hash is kept, so this is the one time that it can be shown.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn create(
+        &self,
+        wish: &TokenWish,
+        authority: Fingerprint,
+        now: SystemTime,
+    ) -> Result<(JoinToken, TokenRecord), TokenError> {
+        if self.forget_expired(now).await? >= TOKENS_MAX {
+            return Err(TokenError::TooMany);
+        }
+        let token = JoinToken::new(authority);
+        let record = TokenRecord {
+            secret_hash: token.secret_hash(),
+            created_at: unix(now),
+            expires_at: unix(now + wish.time_to_live),
+            single_use: wish.single_use,
+            node: wish.node.clone(),
+            used: None,
+        };
+        let key = self.key_of(token.id());
+        match self.store.compare_and_put(&key, Expect::Absent, bytes(&record)).await? {
+            Committed::Done(_) => Ok((token, record)),
+            // 40 random bits met; the next will not.
+            Committed::Refused(_) => Err(TokenError::Contended { key }),
+        }
+    }
+
+    /// All of them, the expired of late included.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn list(&self) -> Result<Vec<(TokenId, TokenRecord)>, TokenError> {
+        let mut found = Vec::new();
+        for entry in self.store.list(&self.tokens).await?.entries {
+            let Ok(id) = entry.key.name().parse() else { continue };
+            found.push((id, read(&entry)?));
+        }
+        Ok(found)
+    }
+
+    /// Makes it worthless at once; whether there was one.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn revoke(&self, id: &TokenId) -> Result<bool, TokenError> {
+        let delete =
+            Transaction::new().require(self.key_of(id), Expect::Present).delete(self.key_of(id));
+        Ok(matches!(self.store.commit(delete).await?, Committed::Done(_)))
+    }
+
+    /// Joins a node, if it may: what is decided is written at one moment for all controllers, so that a token for one
+    /// use is used once.
+    ///
+    /// # Errors
+    /// [`TokenError`]; the inner [`JoinRefused`] if it may not.
+    pub(crate) async fn admit(
+        &self,
+        token: &JoinToken,
+        applicant: &Applicant,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Result<(), JoinRefused>, TokenError> {
+        let (token_key, node_key) = (self.key_of(token.id()), self.node_key(&applicant.name));
+        for _ in 0..TRIES {
+            let kept = self.store.get(&token_key).await?;
+            let holder = self.store.get(&node_key).await?;
+            let record = kept.as_ref().map(read).transpose()?;
+            let held = holder.as_ref().map(read).transpose()?;
+            let judged = judge(token, record.as_ref(), held.as_ref(), applicant, now, lifetime);
+            let Admitted { token, node } = match judged {
+                Ok(admitted) => admitted,
+                Err(refused) => return Ok(Err(refused)),
+            };
+            let mut write = Transaction::new()
+                .require(token_key.clone(), unchanged(kept.as_ref()))
+                .require(node_key.clone(), unchanged(holder.as_ref()))
+                .put(node_key.clone(), bytes(&node));
+            if let Some(token) = token {
+                write = write.put(token_key.clone(), bytes(&token));
+            }
+            if let Committed::Done(_) = self.store.commit(write).await? {
+                return Ok(Ok(()));
+            }
+        }
+        Err(TokenError::Contended { key: node_key })
+    }
+
+    /// Notes that a node has a new certificate, unless it was shut out; whether it was not.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub(crate) async fn renew(
+        &self,
+        certified: &Certified,
+        valid_until: SystemTime,
+    ) -> Result<bool, TokenError> {
+        let node_key = self.node_key(&certified.identity.name);
+        for _ in 0..TRIES {
+            let Some(entry) = self.store.get(&node_key).await? else { return Ok(false) };
+            let mut record: NodeRecord = read(&entry)?;
+            // Another has the name by now, or it was evicted.
+            if record.key != certified.key || record.is_evicted(certified.key) {
+                return Ok(false);
+            }
+            record.valid_until = unix(valid_until);
+            let expect = unchanged(Some(&entry));
+            if let Committed::Done(_) =
+                self.store.compare_and_put(&node_key, expect, bytes(&record)).await?
+            {
+                return Ok(true);
+            }
+        }
+        Err(TokenError::Contended { key: node_key })
+    }
+
+    /// Shuts a node out: its certificates are refused from now on; whether there is such a node.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn evict(&self, node: &Name) -> Result<bool, TokenError> {
+        let node_key = self.node_key(node);
+        for _ in 0..TRIES {
+            let Some(entry) = self.store.get(&node_key).await? else { return Ok(false) };
+            let mut record: NodeRecord = read(&entry)?;
+            if record.is_evicted(record.key) {
+                return Ok(true);
+            }
+            record.evicted.push(Evicted { key: record.key, until: record.valid_until });
+            let expect = unchanged(Some(&entry));
+            if let Committed::Done(_) =
+                self.store.compare_and_put(&node_key, expect, bytes(&record)).await?
+            {
+                return Ok(true);
+            }
+        }
+        Err(TokenError::Contended { key: node_key })
+    }
+
+    /// Where the nodes' records are: for a watch.
+    pub(crate) fn nodes(&self) -> (&Arc<dyn Store>, &Prefix) {
+        (&self.store, &self.nodes)
+    }
+
+    /// Deletes what expired long ago; how many there are left.
+    async fn forget_expired(&self, now: SystemTime) -> Result<usize, TokenError> {
+        let before = unix(now).saturating_sub(REMEMBERED.as_secs());
+        let all = self.list().await?;
+        let mut left = all.len();
+        for (id, record) in all.into_iter().filter(|(_, record)| record.expires_at < before) {
+            tracing::debug!(token = %id, expired_at = record.expires_at, "an expired token is forgotten");
+            self.store.delete(&self.key_of(&id)).await?;
+            left -= 1;
+        }
+        Ok(left)
+    }
+
+    fn key_of(&self, id: &TokenId) -> Key {
+        in_folder(self.tokens.key(id.as_str()))
+    }
+
+    fn node_key(&self, node: &Name) -> Key {
+        in_folder(self.nodes.key(node.as_str()))
+    }
+}
+
+impl NodeRecord {
+    /// Whether certificates of this key are refused.
+    pub fn is_evicted(&self, key: Fingerprint) -> bool {
+        self.evicted.iter().any(|evicted| evicted.key == key)
+    }
+}
+
+/// Names and ids have only characters that keys have.
+fn in_folder(key: Result<Key, KeyError>) -> Key {
+    key.expect("names and token ids are segments of keys")
+}
+
+fn unchanged(entry: Option<&Entry>) -> Expect {
+    entry.map_or(Expect::Absent, |entry| Expect::Modified(entry.modified))
+}
+
+fn bytes(record: &impl serde::Serialize) -> Arc<[u8]> {
+    serde_json::to_vec(record).expect("records are plain JSON").into()
+}
+
+pub(crate) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, TokenError> {
+    serde_json::from_slice(&entry.value)
+        .map_err(|source| TokenError::Unreadable { key: entry.key.clone(), source })
+}

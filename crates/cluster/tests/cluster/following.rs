@@ -1,0 +1,141 @@
+use std::time::Duration;
+
+use equipoise_controller::{Edition, NodeReport};
+use tokio::time::Instant;
+
+use crate::bed::{Bed, count, eventually, report, until};
+
+fn edition(term: u64, generation: u64) -> Option<Edition> {
+    Some(Edition { term, generation })
+}
+
+#[tokio::test]
+async fn every_controller_gets_the_reports_and_one_gives_instructions() {
+    let bed = Bed::new().await;
+    let (one, desk_one) = bed.controller().await;
+    let (other, desk_other) = bed.controller().await;
+    let client = bed.joined("a", &[&one, &other]).await;
+    desk_one.plan(1, 1);
+    desk_other.plan(1, 1);
+    until(&client, |status| status.edition == edition(1, 1)).await;
+    client.report(&report());
+    eventually("both have it", || desk_one.reported() == ["a"] && desk_other.reported() == ["a"])
+        .await;
+    assert_eq!(count(&one, "streams") + count(&other, "streams"), 1);
+    let applied = client.instructions().borrow().edition();
+    assert_eq!(Some(applied), edition(1, 1));
+}
+
+#[tokio::test]
+async fn a_node_reports_as_itself_whatever_the_report_says() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let (a, b) = (bed.joined("a", &[&server]).await, bed.joined("b", &[&server]).await);
+    a.report(&report());
+    b.report(&report());
+    eventually("both", || desk.reported().len() == 2).await;
+    let mut reported = desk.reported();
+    reported.sort();
+    assert_eq!(reported, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_lie_is_refused_and_counted_and_the_truth_after_it_is_taken() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let client = bed.joined("liar", &[&server]).await;
+    client.report(&NodeReport { capacity: -1.0, ..report() });
+    let status = until(&client, |s| s.reports.values().any(|one| one.failed == 1)).await;
+    let problem = status.reports.into_values().next().unwrap().problem.unwrap();
+    assert!(problem.contains("capacity is -1"), "{problem}");
+    assert_eq!(count(&server, "refused_reports"), 1);
+    client.report(&report());
+    eventually("the truth", || desk.reported() == ["liar"]).await;
+}
+
+#[tokio::test]
+async fn stale_instructions_are_refused_whoever_sends_them() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let client = bed.joined("a", &[&server]).await;
+    desk.plan(5, 7);
+    until(&client, |status| status.edition == edition(5, 7)).await;
+    let age = client.status().instructions_age.unwrap();
+    // A former leader, heard late by a controller that does not mind: the stream itself leaves it out.
+    desk.plan(4, 900);
+    desk.plan(5, 8);
+    until(&client, |status| status.edition == edition(5, 8)).await;
+    assert!(client.status().instructions_age.unwrap() <= age + Duration::from_secs(20));
+    // Another controller that knows only older ones.
+    let (behind, desk_behind) = bed.controller().await;
+    desk_behind.plan(5, 6);
+    server.stop().await;
+    drop(client);
+    let client = bed.joined("b", &[&behind]).await;
+    until(&client, |status| status.edition == edition(5, 6)).await;
+    desk_behind.plan(5, 5);
+    desk_behind.plan(5, 9);
+    until(&client, |status| status.edition == edition(5, 9)).await;
+}
+
+#[tokio::test]
+async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
+    let bed = Bed::new().await;
+    let (one, desk_one) = bed.controller().await;
+    let (other, desk_other) = bed.controller().await;
+    let client = bed.joined("a", &[&one, &other]).await;
+    desk_one.plan(1, 1);
+    desk_other.plan(1, 1);
+    let status = until(&client, |s| s.edition == edition(1, 1) && s.following.is_some()).await;
+    let first = status.following.unwrap();
+    let (dying, living, desk) = if first == one.address().to_string() {
+        (one, other, desk_other)
+    } else {
+        (other, one, desk_one)
+    };
+    drop(dying);
+    let died = Instant::now();
+    let second = living.address().to_string();
+    until(&client, |status| status.following.as_ref() == Some(&second)).await;
+    let took = died.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    desk.plan(2, 1);
+    until(&client, |status| status.edition == edition(2, 1)).await;
+}
+
+#[tokio::test]
+async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_are() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let client = bed.joined("a", &[&server]).await;
+    desk.plan(1, 1);
+    until(&client, |status| status.edition == edition(1, 1)).await;
+    drop(server);
+    let status = until(&client, |status| status.following.is_none()).await;
+    assert!(status.follow_problem.is_some());
+    let aged = |status: &equipoise_cluster::NodeStatus| {
+        status.instructions_age.is_some_and(|age| age > Duration::from_millis(300))
+    };
+    let status = until(&client, aged).await;
+    assert_eq!(status.edition, edition(1, 1));
+    assert_eq!(client.instructions().borrow().generation, 1);
+}
+
+#[tokio::test]
+async fn a_controller_that_hangs_is_left() {
+    // It accepts, and never says a word.
+    let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    drop(bed.joined("a", &[&server]).await);
+    desk.plan(1, 1);
+    let mut options = bed.options("a", &[&server], None);
+    let stuck = hanging.local_addr().unwrap().to_string().parse().unwrap();
+    options.controllers.push(stuck);
+    options.patience.handshake = Duration::from_millis(300);
+    for _ in 0..4 {
+        // Which is asked first is chance.
+        let client = equipoise_cluster::NodeClient::start(options.clone());
+        until(&client, |status| status.edition == edition(1, 1)).await;
+    }
+}

@@ -1,0 +1,196 @@
+use std::time::{Duration, SystemTime};
+
+use equipoise_cluster::wire::CreateToken;
+use equipoise_cluster::{Asker, Authority, JoinToken, NodeClient, StateFile};
+
+use crate::bed::{Bed, address, count, eventually, name, report, until};
+
+/// Tries to join with this, and waits for the refusal of that name.
+async fn refused(bed: &Bed, node: &str, token: JoinToken, word: &str) {
+    let (server, _desk) = bed.controller().await;
+    let client = NodeClient::start(bed.options(node, &[&server], Some(token)));
+    eventually(word, || count(&server, word) > 0).await;
+    let status = until(&client, |status| status.certificate_problem.is_some()).await;
+    let problem = status.certificate_problem.unwrap();
+    // The peer learns nothing but that it may not.
+    assert!(problem.contains("a controller's log says why"), "{problem}");
+    assert_eq!(status.certificate_until, None);
+    assert!(!bed.scratch.folder(node).has(StateFile::NodeCertificate));
+}
+
+#[tokio::test]
+async fn a_node_with_a_token_joins_reports_and_is_known_again_after_a_restart() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let client = bed.joined("edge-1", &[&server]).await;
+    client.report(&report());
+    eventually("the report", || desk.reported() == ["edge-1"]).await;
+    drop(client);
+    let again = NodeClient::start(bed.options("edge-1", &[&server], None));
+    until(&again, |status| status.certificate_until.is_some()).await;
+    again.report(&report());
+    eventually("its report", || desk.reported().len() == 2).await;
+    assert_eq!(count(&server, "joined"), 1);
+}
+
+#[tokio::test]
+async fn a_token_for_one_use_admits_one_of_many_on_all_controllers() {
+    let bed = Bed::new().await;
+    let (one, _desk) = bed.controller().await;
+    let (other, _desk) = bed.controller().await;
+    let token = bed.token(true, None).await;
+    let nodes: Vec<_> = (0..8)
+        .map(|n| {
+            let servers = if n % 2 == 0 { [&one] } else { [&other] };
+            NodeClient::start(bed.options(&format!("n{n}"), &servers, Some(token.clone())))
+        })
+        .collect();
+    let decided = |client: &NodeClient| {
+        let status = client.status();
+        status.certificate_until.is_some() || status.certificate_problem.is_some()
+    };
+    eventually("all are answered", || nodes.iter().all(decided)).await;
+    let joined = nodes.iter().filter(|node| node.status().certificate_until.is_some()).count();
+    assert_eq!(joined, 1);
+    let replays = count(&one, "replayed") + count(&other, "replayed");
+    assert!(replays >= 7, "{replays}");
+}
+
+#[tokio::test]
+async fn a_wrong_secret_is_refused() {
+    let bed = Bed::new().await;
+    let good = bed.token(false, None).await;
+    let other = JoinToken::new(bed.authority().fingerprint());
+    let secret = |token: &JoinToken| token.reveal().split('.').nth(2).unwrap().to_string();
+    let wrong = good.reveal().replace(&secret(&good), &secret(&other));
+    refused(&bed, "a", wrong.parse().unwrap(), "wrong_secret").await;
+}
+
+#[tokio::test]
+async fn an_unknown_or_revoked_token_is_refused() {
+    let bed = Bed::new().await;
+    refused(&bed, "a", JoinToken::new(bed.authority().fingerprint()), "unknown").await;
+    let revoked = bed.token(false, None).await;
+    assert!(bed.tokens().revoke(revoked.id()).await.unwrap());
+    refused(&bed, "b", revoked, "unknown").await;
+}
+
+#[tokio::test]
+async fn an_expired_token_is_refused() {
+    let bed = Bed::new().await;
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    let expired = bed.token_for(Duration::from_secs(1800), false, None, hour_ago).await;
+    refused(&bed, "a", expired, "expired").await;
+}
+
+#[tokio::test]
+async fn a_replayed_token_is_refused() {
+    let bed = Bed::new().await;
+    let (server, _desk) = bed.controller().await;
+    let token = bed.token(true, None).await;
+    let first = NodeClient::start(bed.options("a", &[&server], Some(token.clone())));
+    until(&first, |status| status.certificate_until.is_some()).await;
+    refused(&bed, "b", token, "replayed").await;
+}
+
+#[tokio::test]
+async fn a_token_for_another_node_and_a_name_that_lives_are_refused() {
+    let bed = Bed::new().await;
+    let (server, _desk) = bed.controller().await;
+    let _first = bed.joined("a", &[&server]).await;
+    let token = bed.token(false, Some("a")).await;
+    refused(&bed, "b", token, "other_node").await;
+    // Another machine (another folder) that calls itself the same.
+    let token = bed.token(false, None).await;
+    let mut options = bed.options("a", &[&server], Some(token));
+    options.folder = bed.scratch.folder("impostor");
+    let impostor = NodeClient::start(options);
+    eventually("name_taken", || count(&server, "name_taken") > 0).await;
+    assert_eq!(impostor.status().certificate_until, None);
+}
+
+#[tokio::test]
+async fn a_joiner_tells_its_token_to_no_controller_of_another_authority() {
+    let (bed, others) = (Bed::new().await, Bed::new().await);
+    let (server, _desk) = others.controller().await;
+    let token = bed.token(false, None).await;
+    let client = NodeClient::start(bed.options("a", &[&server], Some(token)));
+    let status = until(&client, |status| status.certificate_problem.is_some()).await;
+    let problem = status.certificate_problem.unwrap();
+    assert!(problem.contains("another cluster's authority"), "{problem}");
+    assert_eq!(count(&server, "other_cluster"), 0, "the token was not sent");
+}
+
+#[tokio::test]
+async fn a_controller_under_another_name_than_its_certificate_is_not_believed() {
+    let bed = Bed::new().await;
+    let (server, _desk) =
+        bed.controller_with(|options| options.hosts = vec!["c1.example".to_string()]).await;
+    let client =
+        NodeClient::start(bed.options("a", &[&server], Some(bed.token(false, None).await)));
+    let status = until(&client, |status| status.certificate_problem.is_some()).await;
+    let problem = status.certificate_problem.unwrap();
+    assert!(problem.contains("add 127.0.0.1 to `cluster.advertise`"), "{problem}");
+}
+
+#[tokio::test]
+async fn operators_make_list_and_revoke_tokens_and_nodes_may_not() {
+    let bed = Bed::new().await;
+    let (server, _desk) = bed.controller().await;
+    let operator = bed.operator(&server);
+    let wish = CreateToken { time_to_live_s: 60, single_use: true, node: Some(name("a")) };
+    let made = operator.create_token(&wish).await.unwrap();
+    let listed = operator.tokens().await.unwrap().tokens;
+    assert_eq!(listed, std::slice::from_ref(&made.listed));
+    assert_eq!((listed[0].single_use, listed[0].node.clone()), (true, Some(name("a"))));
+    let token: JoinToken = made.token.parse().unwrap();
+    let client = NodeClient::start(bed.options("a", &[&server], Some(token)));
+    until(&client, |status| status.certificate_until.is_some()).await;
+    let used = operator.tokens().await.unwrap().tokens.remove(0).used.unwrap();
+    assert_eq!(used.node, name("a"));
+    operator.revoke_token(&made.listed.id).await.unwrap();
+    assert_eq!(operator.tokens().await.unwrap().tokens, []);
+    assert_eq!(operator.revoke_token(&made.listed.id).await.unwrap_err().status(), Some(404));
+    let too_long = CreateToken { time_to_live_s: u64::MAX, ..wish.clone() };
+    assert_eq!(operator.create_token(&too_long).await.unwrap_err().status(), Some(400));
+
+    let folder = bed.scratch.folder("a");
+    let node = Asker::node(&folder, &name("a"), vec![address(&server)]).unwrap();
+    assert_eq!(node.members().await.unwrap().cluster, name("test"));
+    assert_eq!(node.tokens().await.unwrap_err().status(), Some(403));
+    assert_eq!(node.create_token(&wish).await.unwrap_err().status(), Some(403));
+    assert_eq!(node.evict(&name("a")).await.unwrap_err().status(), Some(403));
+}
+
+#[tokio::test]
+async fn an_evicted_node_is_out_at_once_and_comes_back_by_a_token_of_its_own() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let client = bed.joined("a", &[&server]).await;
+    desk.plan(1, 1);
+    until(&client, |status| status.edition.is_some()).await;
+    bed.operator(&server).evict(&name("a")).await.unwrap();
+    eventually("refused", || count(&server, "refused_evicted") > 0).await;
+    client.report(&report());
+    until(&client, |s| s.reports.values().any(|one| one.problem.is_some())).await;
+    assert_eq!(desk.reported(), [] as [&str; 0]);
+    drop(client);
+    // Its folder is emptied, and a token made for it.
+    std::fs::remove_dir_all(bed.scratch.0.join("a")).unwrap();
+    let token = bed.token(true, Some("a")).await;
+    let back = NodeClient::start(bed.options("a", &[&server], Some(token)));
+    until(&back, |status| status.certificate_until.is_some()).await;
+    back.report(&report());
+    eventually("the report", || desk.reported() == ["a"]).await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_cluster_opens_nothing() {
+    let bed = Bed::new().await;
+    let (server, _desk) = bed.controller().await;
+    let foreign = Authority::new(&name("test"), SystemTime::now()).unwrap();
+    let asker = Asker::operator(&foreign, &name("root"), vec![address(&server)]).unwrap();
+    // It does not even believe the server.
+    let refused = asker.members().await.unwrap_err().to_string();
+    assert!(refused.contains("another cluster's authority"), "{refused}");
+}

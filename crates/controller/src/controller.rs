@@ -1,0 +1,408 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use equipoise_planner::Plan;
+use equipoise_planner::elastic::Mode;
+use equipoise_store::{
+    Election, Entry, Key, KeyError, Leader, Membership, Prefix, Store, StoreError,
+};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::counts::Counts;
+use crate::leader;
+use crate::mirror::Mirror;
+use crate::options::{ControllerOptions, Premises, Source};
+use crate::recorder::Recorder;
+use crate::roll::Roll;
+use crate::{ClusterView, Instructions, Intake, IntakeError, NodeReport};
+
+/// A controller that runs.
+#[derive(Debug)]
+pub struct Controller {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    /// These have no end of their own.
+    mirrors: JoinSet<()>,
+}
+
+/// Asks things of a running [`Controller`]; clones ask the same one.
+#[derive(Clone, Debug)]
+pub struct ControllerHandle {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A controller that cannot start, or a wish that cannot be noted.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// A name that the store cannot have.
+    #[error("{0:?} cannot be a name in the store")]
+    Name(String, #[source] KeyError),
+    /// The store does not do it.
+    #[error("the store does not note it")]
+    Store(#[from] StoreError),
+}
+
+/// What the tasks of a controller share.
+pub(crate) struct Shared {
+    pub(crate) options: ControllerOptions,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) began: Instant,
+    pub(crate) roll: Mutex<Roll>,
+    pub(crate) known: Mutex<Known>,
+    pub(crate) instructions: watch::Sender<Arc<Instructions>>,
+    pub(crate) counts: Counts,
+    /// A wish has come: plan now.
+    pub(crate) wake: Notify,
+    pub(crate) keys: Keys,
+}
+
+/// What a controller has learnt, other than from members.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) premises: Premises,
+    pub(crate) modes: BTreeMap<String, Mode>,
+    pub(crate) leader: Option<Leader>,
+    pub(crate) controllers: Vec<String>,
+    pub(crate) leads: bool,
+    /// When the newest instructions were published here.
+    pub(crate) published: Option<Instant>,
+    pub(crate) failing_since: Option<Instant>,
+    pub(crate) is_stopping: bool,
+}
+
+/// Where things are in the store.
+pub(crate) struct Keys {
+    pub(crate) plans: Prefix,
+    pub(crate) plan: Key,
+    pub(crate) wishes: Prefix,
+    office: Prefix,
+    group: Prefix,
+}
+
+/// The office, and the group of its candidates.
+const OFFICE: &str = "controller";
+const GROUP: &str = "controllers";
+
+impl Controller {
+    /// Starts on this runtime. It leads as soon as the store says so.
+    ///
+    /// # Errors
+    /// [`ControllerError::Name`] if the controller's name cannot be a member's.
+    pub fn start(
+        options: ControllerOptions,
+        store: Arc<dyn Store>,
+        source: Arc<dyn Source>,
+        recorder: Arc<Recorder>,
+    ) -> Result<Controller, ControllerError> {
+        let name = |of: &str| {
+            let of = of.to_string();
+            move |error| ControllerError::Name(of, error)
+        };
+        let ttl = options.time_to_live;
+        let election = Election::new(Arc::clone(&store), OFFICE, ttl).map_err(name(OFFICE))?;
+        let members = Membership::new(Arc::clone(&store), GROUP, ttl).map_err(name(GROUP))?;
+        let candidate = Prefix::of(GROUP).and_then(|group| group.key(&options.name));
+        candidate.map_err(name(&options.name))?;
+        let keys = Keys::new().map_err(name("plan"))?;
+        let roll = Roll::new(options.smoothing, options.members_max, Duration::ZERO);
+        let shared = Arc::new(Shared {
+            options,
+            store,
+            source,
+            recorder,
+            began: Instant::now(),
+            roll: Mutex::new(roll),
+            known: Mutex::default(),
+            instructions: watch::channel(Arc::default()).0,
+            counts: Counts::default(),
+            wake: Notify::new(),
+            keys,
+        });
+        let (stop, stopping) = watch::channel(false);
+        let (mut tasks, mut mirrors) = (JoinSet::new(), JoinSet::new());
+        shared.follow(&mut mirrors);
+        tasks.spawn(join(Arc::clone(&shared), members, stopping.clone()));
+        tasks.spawn(leader::run(Arc::clone(&shared), election, stopping));
+        Ok(Controller { shared, stop, tasks, mirrors })
+    }
+
+    /// For asking.
+    pub fn handle(&self) -> ControllerHandle {
+        ControllerHandle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Steps down, so that another need not wait, and ends. The store stays open.
+    pub async fn stop(mut self) {
+        self.shared.known().is_stopping = true;
+        self.stop.send_replace(true);
+        let patience = self.shared.options.time_to_live;
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(patience, ended).await;
+        self.tasks.abort_all();
+        self.mirrors.abort_all();
+    }
+}
+
+impl Keys {
+    fn new() -> Result<Keys, KeyError> {
+        let plans = Prefix::of("plan")?;
+        let plan = plans.key("instructions")?;
+        let wishes = Prefix::of("wishes/pools")?;
+        let office = Prefix::of(&format!("election/{OFFICE}"))?;
+        let group = Prefix::of(&format!("members/{GROUP}"))?;
+        Ok(Keys { plan, plans, wishes, office, group })
+    }
+}
+
+impl ControllerHandle {
+    /// What operators said of pools: who decides on their size.
+    pub fn modes(&self) -> BTreeMap<String, Mode> {
+        self.shared.known().modes.clone()
+    }
+
+    /// Notes who decides on a pool's size; `None` returns to what the file says. Every controller learns of it, and
+    /// the leader plans at once.
+    ///
+    /// # Errors
+    /// [`ControllerError`], if the store does not note it; nothing has changed then.
+    pub async fn set_mode(&self, pool: &str, mode: Option<Mode>) -> Result<(), ControllerError> {
+        let key = self.shared.keys.wishes.key(pool);
+        let key = key.map_err(|error| ControllerError::Name(pool.to_string(), error))?;
+        let store = &self.shared.store;
+        let done = match mode {
+            Some(mode) => {
+                let value = serde_json::to_vec(&mode).expect("a mode is a word or a number");
+                store.put(&key, value.into()).await
+            }
+            None => store.delete(&key).await,
+        };
+        self.shared.note_store(&done);
+        done?;
+        {
+            let mut known = self.shared.known();
+            match mode {
+                Some(mode) => drop(known.modes.insert(pool.to_string(), mode)),
+                None => drop(known.modes.remove(pool)),
+            }
+        }
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// The plan that would be made now; nothing follows from it. `None` if the premises contradict themselves.
+    pub fn preview(&self) -> Option<Plan> {
+        let premises = self.shared.known().premises.clone();
+        let before = self.shared.instructions.borrow().clone();
+        let period = self.shared.options.smoothing.period;
+        self.shared.plan(&premises, &before, period).map(|(plan, _)| plan)
+    }
+
+    /// The premises of the last period, with what operators said of pools.
+    pub fn premises_now(&self) -> Premises {
+        let known = self.shared.known();
+        let mut premises = known.premises.clone();
+        for (name, mode) in &known.modes {
+            let pool = premises.pools.get_mut(name);
+            if let Some(elastic) = pool.and_then(|pool| pool.elastic.as_mut()) {
+                elastic.mode = *mode;
+            }
+        }
+        premises
+    }
+
+    /// Returns when newer instructions than `seen` are published, or after `patience`.
+    pub async fn newer_than(&self, seen: crate::Edition, patience: Duration) {
+        let mut instructions = self.shared.instructions.subscribe();
+        let newer = instructions.wait_for(|now| now.edition() > seen);
+        let _ = tokio::time::timeout(patience, newer).await;
+    }
+}
+
+#[async_trait]
+impl Intake for ControllerHandle {
+    async fn report(&self, node: &str, report: NodeReport) -> Result<(), IntakeError> {
+        let shared = &self.shared;
+        if shared.known().is_stopping {
+            return Err(IntakeError::Stopping);
+        }
+        let load = report.load;
+        let now = shared.now();
+        shared.roll().take(now, node, report)?;
+        if let Some(load) = load {
+            shared.recorder.record_load(node, &load);
+        }
+        Ok(())
+    }
+
+    fn instructions(&self) -> watch::Receiver<Arc<Instructions>> {
+        self.shared.instructions.subscribe()
+    }
+
+    fn cluster(&self) -> ClusterView {
+        crate::view::cluster(&self.shared)
+    }
+}
+
+impl Shared {
+    /// On the clock of the history.
+    pub(crate) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(crate) fn roll(&self) -> MutexGuard<'_, Roll> {
+        self.roll.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts what the store did not do, and says when that begins and ends.
+    pub(crate) fn note_store<T>(&self, outcome: &Result<T, StoreError>) {
+        match outcome {
+            Ok(_) => {
+                if let Some(since) = self.known().failing_since.take() {
+                    tracing::info!(after = ?since.elapsed(), "the store answers again");
+                }
+            }
+            Err(error) => self.note_failure(error),
+        }
+    }
+
+    pub(crate) fn note_failure(&self, error: &dyn std::error::Error) {
+        self.counts.store_failed();
+        let mut known = self.known();
+        if known.failing_since.is_none() {
+            known.failing_since = Some(Instant::now());
+            tracing::warn!(%error, "the store fails; instructions go on");
+        }
+    }
+
+    /// Makes these the newest instructions, if they are newer.
+    pub(crate) fn publish(&self, instructions: Instructions) {
+        let is_newer = self.instructions.send_if_modified(|newest| {
+            let is_newer = instructions.is_newer_than(newest);
+            if is_newer {
+                *newest = Arc::new(instructions);
+            }
+            is_newer
+        });
+        if is_newer {
+            self.known().published = Some(Instant::now());
+        }
+    }
+
+    /// Reads what the store holds, and what others change there.
+    fn follow(self: &Arc<Self>, mirrors: &mut JoinSet<()>) {
+        self.mirror(mirrors, self.keys.plans.clone(), see_plan);
+        self.mirror(mirrors, self.keys.wishes.clone(), see_wishes);
+        self.mirror(mirrors, self.keys.office.clone(), see_leader);
+        self.mirror(mirrors, self.keys.group.clone(), see_controllers);
+    }
+
+    fn mirror(
+        self: &Arc<Self>,
+        mirrors: &mut JoinSet<()>,
+        folder: Prefix,
+        see: fn(&Shared, &BTreeMap<Key, Entry>),
+    ) {
+        let mirror = Mirror::new(Arc::clone(&self.store), folder);
+        let (seeing, failing) = (Arc::clone(self), Arc::clone(self));
+        mirrors.spawn(
+            mirror.run(
+                move |entries| see(&seeing, entries),
+                move |error| failing.note_failure(error),
+            ),
+        );
+    }
+}
+
+/// Instructions as the store has them; `None` for what this version cannot read.
+pub(crate) fn read_instructions(entry: &Entry) -> Option<Instructions> {
+    serde_json::from_slice(&entry.value)
+        .inspect_err(|error| {
+            tracing::error!(%error, key = %entry.key, "the stored plan cannot be read: it is not gone by");
+        })
+        .ok()
+}
+
+fn see_plan(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    let Some(entry) = entries.get(&shared.keys.plan) else { return };
+    if let Some(instructions) = read_instructions(entry) {
+        shared.publish(instructions);
+    }
+}
+
+fn see_wishes(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    let mode = |(key, entry): (&Key, &Entry)| {
+        let read = serde_json::from_slice(&entry.value);
+        let told = |error: &serde_json::Error| {
+            tracing::error!(%error, %key, "an operator's wish cannot be read: it is not followed");
+        };
+        Some((key.name().to_string(), read.inspect_err(told).ok()?))
+    };
+    let modes = entries.iter().filter_map(mode).collect();
+    let has_changed = {
+        let mut known = shared.known();
+        let has_changed = known.modes != modes;
+        known.modes = modes;
+        has_changed
+    };
+    if has_changed {
+        shared.wake.notify_one();
+    }
+}
+
+fn see_leader(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    let leader = entries.values().find(|entry| entry.key.name() == "leader").map(|entry| Leader {
+        name: String::from_utf8_lossy(&entry.value).into_owned(),
+        term: equipoise_store::Term(entry.created),
+    });
+    let mut known = shared.known();
+    if known.leader != leader {
+        match &leader {
+            Some(leader) => tracing::info!(leader = leader.name, term = %leader.term, "leader"),
+            None => tracing::warn!("no controller leads"),
+        }
+    }
+    known.leader = leader;
+}
+
+fn see_controllers(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    shared.known().controllers = entries.keys().map(|key| key.name().to_string()).collect();
+}
+
+/// Is among the controllers until the end.
+async fn join(shared: Arc<Shared>, members: Membership, mut stopping: watch::Receiver<bool>) {
+    let value: Arc<[u8]> = env!("CARGO_PKG_VERSION").as_bytes().into();
+    loop {
+        let joined = tokio::select! {
+            joined = members.join(&shared.options.name, value.clone()) => joined,
+            () = leader::stopped(&mut stopping) => return,
+        };
+        match joined {
+            Ok(member) => {
+                leader::stopped(&mut stopping).await;
+                let _ = member.leave().await;
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "not among the controllers yet");
+                tokio::time::sleep(shared.options.time_to_live).await;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use equipoise_core::load::Reported;
+use equipoise_planner::{PlannedLoad, Standing};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::{Edition, Instructions, NodeKind, NodeReport, ReportRefused};
+
+/// A controller, as whoever serves nodes sees it: the transport between machines, or the same process.
+#[async_trait]
+pub trait Intake: Send + Sync {
+    /// Takes what `node` says. That it is `node` who says it is for the caller to check.
+    ///
+    /// # Errors
+    /// [`IntakeError`]; it is counted.
+    async fn report(&self, node: &str, report: NodeReport) -> Result<(), IntakeError>;
+
+    /// The newest instructions, blank before there are any, and every newer one. Never goes back to older ones.
+    fn instructions(&self) -> watch::Receiver<Arc<Instructions>>;
+
+    /// How the cluster stands, as this controller sees it. Reads memory, asks nobody.
+    fn cluster(&self) -> ClusterView;
+}
+
+/// Why a report was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum IntakeError {
+    /// It cannot be believed. The node is there all the same, and is not taken for late.
+    #[error(transparent)]
+    Refused(#[from] ReportRefused),
+    /// This controller is stopping.
+    #[error("the controller is stopping: report to another")]
+    Stopping,
+}
+
+/// How the cluster stands, as one controller sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// The controller that says so.
+    pub controller: String,
+    /// Controllers that are there; empty if the store cannot be asked.
+    pub controllers: Vec<String>,
+    /// Who leads, as far as is known here.
+    pub leader: Option<String>,
+    /// Since when: the store's revision.
+    pub term: Option<u64>,
+    /// Whether this one leads.
+    pub leads: bool,
+    /// The newest instructions; `None` before there are any.
+    pub instructions: Option<Edition>,
+    /// How long ago they were planned here or read here.
+    pub instructions_age: Option<Duration>,
+    /// From one plan to the next.
+    pub period: Duration,
+    /// By name.
+    pub members: Vec<MemberView>,
+    /// How the store is.
+    pub store: StoreView,
+}
+
+/// One member of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Its equipoise; empty if it has not reported here.
+    pub version: String,
+    /// Cores.
+    pub capacity: f64,
+    /// How it stands in the newest plan; `None` for agents, and before it was planned.
+    pub standing: Option<Standing>,
+    /// Part of its share that it gets, 0..=1.
+    pub presence: Option<f64>,
+    /// What it said of its resources last.
+    pub load: Option<Reported>,
+    /// Its load in the coming period, by the newest plan.
+    pub planned: Option<PlannedLoad>,
+    /// Age of the last report that came here; `None` if none has.
+    pub report_age: Option<Duration>,
+    /// The instructions that it goes by, by its last report.
+    pub applied: Option<Edition>,
+    /// Reports of its own that were refused here.
+    pub refused: u64,
+}
+
+/// How the store is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreView {
+    /// For how long nothing has come of it; `None` if all is well.
+    pub failing_for: Option<Duration>,
+    /// What it did not do, so far.
+    pub failures: u64,
+}

@@ -1,0 +1,264 @@
+//! One task of a controller: each period it takes in what members said, and plans if it leads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_planner::elastic::Scaling;
+use equipoise_planner::{Plan, Tick, plan};
+use equipoise_store::{Committed, Election, Leadership, StoreError, Transaction};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::controller::{Shared, read_instructions};
+use crate::options::Premises;
+use crate::{Edition, Enrolled, Instructions};
+
+/// Being leader, with what that needs.
+struct Office {
+    leadership: Leadership,
+    /// When this leader planned last.
+    planned: Option<Instant>,
+    /// What it wrote last, and when.
+    written: Option<(Instant, Arc<Instructions>)>,
+}
+
+/// Between two campaigns that failed for good.
+const RETRY: Duration = Duration::from_secs(1);
+/// For the store to say what the leader before had planned.
+const READING: Duration = Duration::from_secs(2);
+
+/// Runs until it is stopped.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    election: Election,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut ticks = interval(shared.options.smoothing.period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut office: Option<Office> = None;
+    let mut campaign = Box::pin(election.campaign(&shared.options.name));
+    loop {
+        tokio::select! {
+            () = stopped(&mut stopping) => break,
+            _ = ticks.tick() => period(&shared, &mut office).await,
+            () = shared.wake.notified(), if office.is_some() => period(&shared, &mut office).await,
+            won = &mut campaign, if office.is_none() => {
+                match won {
+                    Ok(leadership) => {
+                        office = Some(enter(&shared, leadership).await);
+                        period(&shared, &mut office).await;
+                    }
+                    Err(error) => {
+                        shared.note_failure(&error);
+                        sleep(RETRY).await;
+                    }
+                }
+                campaign = Box::pin(election.campaign(&shared.options.name));
+            }
+            () = lost(&mut office), if office.is_some() => leave(&shared, &mut office),
+        }
+    }
+    shared.known().leads = false;
+    drop(campaign);
+    if let Some(office) = office.take() {
+        let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
+    }
+}
+
+/// Returns when the controller is told to stop.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+async fn lost(office: &mut Option<Office>) {
+    match office {
+        Some(office) => office.leadership.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn leave(shared: &Shared, office: &mut Option<Office>) {
+    tracing::warn!("this controller leads no more; instructions go on");
+    *office = None;
+    shared.known().leads = false;
+}
+
+/// Takes over: what was planned last is in the store.
+async fn enter(shared: &Shared, leadership: Leadership) -> Office {
+    let term = leadership.term();
+    tracing::info!(%term, "this controller leads");
+    let read = timeout(READING, shared.store.get(&shared.keys.plan)).await;
+    match read {
+        Ok(read) => {
+            shared.note_store(&read);
+            if let Some(instructions) = read.ok().flatten().as_ref().and_then(read_instructions) {
+                let edition = instructions.edition();
+                tracing::info!(%edition, leader = instructions.leader, "going on from its plan");
+                shared.publish(instructions);
+            }
+        }
+        Err(_) => tracing::warn!("the store does not say what was planned; going on from memory"),
+    }
+    shared.known().leads = true;
+    Office { leadership, planned: None, written: None }
+}
+
+/// What is done each period.
+async fn period(shared: &Shared, office: &mut Option<Office>) {
+    let premises = shared.source.premises().await;
+    let now = shared.now();
+    let forgotten = {
+        let mut roll = shared.roll();
+        roll.settle_pools(now, premises.pools.keys());
+        roll.forget_silent(now, shared.options.forget_after)
+    };
+    for node in &forgotten {
+        tracing::info!(node, "silent for too long: forgotten");
+        shared.recorder.forget(node);
+    }
+    shared.known().premises = premises.clone();
+    let still_leads = match office {
+        Some(office) => lead(shared, office, &premises).await,
+        None => {
+            probe(shared).await;
+            return;
+        }
+    };
+    if !still_leads {
+        leave(shared, office);
+    }
+}
+
+/// Who does not lead asks the store something now and then, so as to say when it is gone.
+async fn probe(shared: &Shared) {
+    let asked = timeout(shared.options.smoothing.period, shared.store.get(&shared.keys.plan)).await;
+    match asked {
+        Ok(answer) => shared.note_store(&answer),
+        Err(late) => shared.note_failure(&late),
+    }
+}
+
+/// Plans, writes, publishes. Returns whether it still leads.
+async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool {
+    if !office.leadership.is_held() {
+        return false;
+    }
+    let before = shared.instructions.borrow().clone();
+    let period = shared.options.smoothing.period;
+    let began = Instant::now();
+    let passed = office.planned.map_or(period, |planned| began - planned);
+    let Some((plan, members)) = shared.plan(premises, &before, passed) else { return true };
+    shared.counts.planned(began.elapsed());
+    office.planned = Some(began);
+    let instructions = Arc::new(Instructions {
+        term: office.leadership.term().0.0,
+        generation: plan.generation.0,
+        leader: shared.options.name.clone(),
+        period,
+        members,
+        plan,
+    });
+    if is_to_be_written(office, &instructions, shared.options.write_every) {
+        match write(shared, &office.leadership, &instructions).await {
+            Ok(true) => office.written = Some((Instant::now(), Arc::clone(&instructions))),
+            Ok(false) => return false,
+            // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
+            Err(()) if office.leadership.is_held() => {}
+            Err(()) => return false,
+        }
+    }
+    shared.publish(Arc::unwrap_or_clone(instructions));
+    true
+}
+
+/// Whether the store has it: `Ok(false)` if it has another leader.
+async fn write(
+    shared: &Shared,
+    leadership: &Leadership,
+    instructions: &Instructions,
+) -> Result<bool, ()> {
+    let value = match serde_json::to_vec(instructions) {
+        Ok(value) => value,
+        Err(error) => {
+            shared.note_failure(&error);
+            return Err(());
+        }
+    };
+    let put = Transaction::new().put(shared.keys.plan.clone(), value);
+    let commit = shared.store.commit(leadership.fence(put));
+    let patience = shared.options.smoothing.period.max(Duration::from_millis(500));
+    let committed: Result<Committed, StoreError> = match timeout(patience, commit).await {
+        Ok(committed) => committed,
+        Err(late) => {
+            shared.note_failure(&late);
+            return Err(());
+        }
+    };
+    shared.note_store(&committed);
+    match committed.map_err(drop)? {
+        Committed::Done(_) => {
+            shared.counts.wrote();
+            Ok(true)
+        }
+        Committed::Refused(refusal) => {
+            tracing::warn!(%refusal, "the store has another leader");
+            shared.counts.fenced_off();
+            Ok(false)
+        }
+    }
+}
+
+fn is_to_be_written(office: &Office, now: &Instructions, every: Duration) -> bool {
+    match &office.written {
+        None => true,
+        Some((at, written)) => at.elapsed() >= every || does_otherwise(written, now),
+    }
+}
+
+/// Whether something else is done than was written: more than shares that have moved a little.
+fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
+    let standing = |plan: &Plan| -> BTreeMap<String, _> {
+        plan.nodes.iter().map(|(name, node)| (name.clone(), node.standing)).collect()
+    };
+    let acts = |plan: &Plan| {
+        let scaling = plan.pools.values().filter_map(|pool| pool.scaling.as_ref());
+        scaling.into_iter().any(|scaling| scaling.action != Scaling::Hold)
+    };
+    let pools = |plan: &Plan| plan.pools.keys().cloned().collect::<Vec<_>>();
+    acts(&now.plan)
+        || acts(&written.plan)
+        || written.members != now.members
+        || standing(&written.plan) != standing(&now.plan)
+        || pools(&written.plan) != pools(&now.plan)
+}
+
+impl Shared {
+    /// The plan that follows `before`, with the members that it is for; `None` if the premises contradict themselves.
+    pub(crate) fn plan(
+        &self,
+        premises: &Premises,
+        before: &Instructions,
+        passed: Duration,
+    ) -> Option<(Plan, BTreeMap<String, Enrolled>)> {
+        let modes = self.known().modes.clone();
+        let roll = self.roll();
+        let now = self.now();
+        let members = roll.enrolled(now, &before.members, self.options.forget_after);
+        let inventory = match roll.inventory(premises, &members, &modes) {
+            Ok(inventory) => inventory,
+            Err(error) => {
+                self.counts.not_planned();
+                tracing::error!(%error, "no plan: what there is contradicts itself");
+                return None;
+            }
+        };
+        let policy = equipoise_planner::Policy {
+            smoothing: self.options.smoothing,
+            ..premises.policy.clone()
+        };
+        let before = (before.edition() > Edition::default()).then_some(&before.plan);
+        let tick = Tick { now, passed };
+        Some((plan(&policy, &inventory, roll.history(), before, tick), members))
+    }
+}

@@ -1,0 +1,45 @@
+//! The controller: measures, plans, sends every level its instructions.
+//!
+//! | comes in | goes out |
+//! |---|---|
+//! | [`NodeReport`]s, one a period from each node, through [`Intake`] | [`Instructions`], one a period |
+//! | what there is and what is wanted of it, from a [`Source`] | how the cluster stands: [`ClusterView`] |
+//! | operators' wishes about pools | the plan in the store, fenced by the leader's term |
+//!
+//! Every node reports to *every* controller, and controllers forward nothing: so each of them knows the past, whoever
+//! of them leads next, and a controller that dies takes no knowledge with it. One leads (`equipoise_store::Election`):
+//! it plans each period, from the plan before, and writes the plan into the store; the others publish what they read
+//! there. A node takes instructions from any of them and goes by the newest ([`Edition`]).
+//!
+//! It fails softly: without a store, a leader or a controller, nodes go on with their last instructions, whose age is
+//! said. What is refused has a counted reason ([`ReportRefused`]).
+//!
+//! | file | job |
+//! |---|---|
+//! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, in one process or over a network |
+//! | `roll.rs` | who is there and what they said; pure |
+//! | `leader.rs` | the loop: each period, and the office |
+//! | `controller.rs` | start, stop, what is read from the store |
+//! | `mirror.rs` | a folder of the store, kept in memory |
+//! | `recorder.rs` | the resource utilisation repository on this machine's clock |
+
+mod controller;
+mod counts;
+mod instructions;
+mod intake;
+mod leader;
+mod mirror;
+mod options;
+mod recorder;
+mod report;
+mod roll;
+mod view;
+
+pub use controller::{Controller, ControllerError, ControllerHandle};
+pub use counts::Counted;
+pub use instructions::{Edition, Enrolled, Instructions};
+pub use intake::{ClusterView, Intake, IntakeError, MemberView, StoreView};
+pub use options::{ControllerOptions, Premises, Source};
+pub use recorder::Recorder;
+pub use report::{Fault, NodeKind, NodeReport, ReportRefused};
+pub use view::{Figures, LoadFigures};

@@ -1,0 +1,139 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use equipoise_core::load::Reported;
+use equipoise_monitor::{Point, QueryError, Repository, RepositoryOptions, Sample};
+
+/// The resource utilisation repository, on this machine's clock.
+///
+/// Samples are filed under the time at which they came here, not under what their sender's clock says. A clock that is
+/// set back by more than a moment would file new samples behind old ones: the history then begins anew.
+#[derive(Debug)]
+pub struct Recorder {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    repository: Repository,
+    last: Duration,
+    resets: u64,
+}
+
+/// Steps of a clock that is kept in time by another are smaller.
+const BACK_MAX: Duration = Duration::from_secs(5);
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        let repository = Repository::new(RepositoryOptions::default());
+        let inner = Inner { repository, last: Duration::ZERO, resets: 0 };
+        Recorder { inner: Mutex::new(inner) }
+    }
+}
+
+impl Recorder {
+    /// Files what `node` reported just now.
+    pub fn record(&self, node: &str, sample: Sample) {
+        self.record_at(node, sample, unix_now());
+    }
+
+    /// The same of a report's signals.
+    pub fn record_load(&self, node: &str, load: &Reported) {
+        let percent = |value: f64| Some(value.clamp(0.0, 100.0));
+        let net_percent = load.net.and_then(percent);
+        let (cpu_percent, memory_percent) = (percent(load.cpu), percent(load.memory));
+        self.record(node, Sample { cpu_percent, memory_percent, net_percent });
+    }
+
+    fn record_at(&self, node: &str, sample: Sample, now: Duration) {
+        let mut inner = self.lock();
+        if now + BACK_MAX < inner.last {
+            inner.repository = Repository::new(RepositoryOptions::default());
+            inner.resets += 1;
+            tracing::warn!(
+                back_by = ?(inner.last - now),
+                "the clock was set back: the history of utilisation begins anew"
+            );
+        }
+        inner.last = now;
+        if let Err(refused) = inner.repository.insert(node, now, sample, now) {
+            tracing::debug!(node, %refused, "a sample of utilisation was not filed");
+        }
+    }
+
+    /// A node's signals of the last `span`, in steps of at least `step`, oldest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn recent(
+        &self,
+        node: &str,
+        span: Duration,
+        step: Duration,
+    ) -> Result<Vec<Point>, QueryError> {
+        let now = unix_now();
+        let to = now + Duration::from_secs(1);
+        self.lock().repository.range(node, now.saturating_sub(span), to, step, now)
+    }
+
+    /// What a node reported last, and how long ago.
+    pub fn latest(&self, node: &str) -> Option<(Duration, Sample)> {
+        let (at, sample) = self.lock().repository.latest(node)?;
+        Some((unix_now().saturating_sub(at), sample))
+    }
+
+    /// The nodes of which there is a history.
+    pub fn nodes(&self) -> Vec<String> {
+        self.lock().repository.nodes().map(str::to_string).collect()
+    }
+
+    /// Forgets a node.
+    pub fn forget(&self, node: &str) {
+        self.lock().repository.forget(node);
+    }
+
+    /// How often the clock was set back so far that the history began anew.
+    pub fn resets(&self) -> u64 {
+        self.lock().resets
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(cpu: f64) -> Sample {
+        Sample { cpu_percent: Some(cpu), ..Sample::default() }
+    }
+
+    #[test]
+    fn what_was_reported_can_be_asked_for() {
+        let recorder = Recorder::default();
+        recorder.record_load("a", &Reported { cpu: 105.0, memory: 20.0, net: None });
+        let minute = Duration::from_secs(60);
+        let points = recorder.recent("a", minute, Duration::from_secs(1)).unwrap();
+        assert_eq!(points.len(), 1);
+        assert_eq!(points[0].cpu.unwrap().mean_percent, 100.0);
+        assert!(recorder.recent("b", minute, Duration::from_secs(1)).is_err());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_the_history_anew() {
+        let (recorder, second) = (Recorder::default(), Duration::from_secs(1));
+        let noon = unix_now();
+        recorder.record_at("a", sample(50.0), noon + 3600 * second);
+        recorder.record_at("a", sample(10.0), noon - second);
+        recorder.record_at("a", sample(20.0), noon - 3 * second);
+        let points = recorder.recent("a", 60 * second, second).unwrap();
+        let means: Vec<f64> = points.iter().filter_map(|p| Some(p.cpu?.mean_percent)).collect();
+        assert_eq!((means, recorder.resets()), (vec![20.0, 10.0], 1));
+    }
+}

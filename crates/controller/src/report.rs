@@ -1,0 +1,309 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use equipoise_core::load::{ClassRates, Measurement, MeasurementRefused, Reported};
+use equipoise_monitor::Utilisation;
+use equipoise_planner::elastic::PoolSample;
+use serde::{Deserialize, Serialize};
+
+use crate::Edition;
+
+/// What a node says of itself and of what it sees, once a period. Also its heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeReport {
+    /// What it is.
+    pub kind: NodeKind,
+    /// Its equipoise.
+    pub version: String,
+    /// What it can do, in cores; above 0.
+    pub capacity: f64,
+    /// Its resources; absent while its monitor has nothing to say (the first period, a kernel that does not tell).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Reported>,
+    /// Its requests by class in the period; zeros if it does not dispatch.
+    #[serde(default)]
+    pub classes: ClassRates,
+    /// Whether it has a dispatch level: it may delegate, and be delegated to.
+    #[serde(default)]
+    pub dispatches: bool,
+    /// Where peers reach it, to delegate to it and to see whether it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<SocketAddr>,
+    /// Its own addresses: backends there run on this machine, and its load is theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// What its balancer saw of pools in the period, by pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, PoolSample>,
+    /// Peers that it looked for in the period, and whether they answered.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reachable: BTreeMap<String, bool>,
+    /// The instructions that it goes by; absent before it had any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<Edition>,
+}
+
+/// What a member of the cluster is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// Balances: it is in names and shares, and follows instructions.
+    #[default]
+    Node,
+    /// Only reports: a machine of backends.
+    Agent,
+}
+
+/// Why a report was not believed; none of it is used, but it counts as a sign of life.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[error("the report is refused: {what}")]
+pub struct ReportRefused {
+    /// The kind of what is wrong: a metric's label.
+    pub fault: Fault,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+/// What is wrong with a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// A signal of its load is no per cent.
+    Load,
+    /// A number elsewhere is not finite, or negative.
+    Number,
+    /// More pools, backends, peers or addresses than may be.
+    TooMany,
+    /// A name that is empty, too long, or has control characters.
+    Name,
+    /// The node's own name cannot be one.
+    Node,
+    /// There are as many members as may be.
+    TooManyMembers,
+}
+
+impl Fault {
+    /// In the order of their numbers.
+    pub const ALL: [Fault; 6] = [
+        Fault::Load,
+        Fault::Number,
+        Fault::TooMany,
+        Fault::Name,
+        Fault::Node,
+        Fault::TooManyMembers,
+    ];
+
+    /// As a metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Fault::Load => "load",
+            Fault::Number => "number",
+            Fault::TooMany => "too_many",
+            Fault::Name => "name",
+            Fault::Node => "node",
+            Fault::TooManyMembers => "too_many_members",
+        }
+    }
+}
+
+impl From<MeasurementRefused> for ReportRefused {
+    fn from(refused: MeasurementRefused) -> ReportRefused {
+        ReportRefused { fault: Fault::Load, what: refused.to_string() }
+    }
+}
+
+impl NodeReport {
+    /// The most pools in a report.
+    pub const POOLS_MAX: usize = 1000;
+    /// The most backends of all its pools.
+    pub const BACKENDS_MAX: usize = 10_000;
+    /// The most peers that it saw.
+    pub const PEERS_MAX: usize = 64;
+    /// The most addresses of its own.
+    pub const ADDRESSES_MAX: usize = 64;
+    /// The longest name of a node, pool or backend, in bytes.
+    pub const NAME_BYTES_MAX: usize = 255;
+    /// The largest report that a transport need accept, in bytes of JSON.
+    pub const BYTES_MAX: usize = 2 << 20;
+
+    /// The signals that the planner goes by, if the monitor has them.
+    pub fn load_of(used: &Utilisation) -> Option<Reported> {
+        let (cpu, memory) = (used.cpu_percent?, used.memory_percent?);
+        Some(Reported { cpu, memory, net: used.net_percent })
+    }
+
+    /// Whether it can be believed.
+    ///
+    /// # Errors
+    /// [`ReportRefused`] with the first thing that is wrong.
+    pub fn check(&self) -> Result<(), ReportRefused> {
+        if let Some(load) = &self.load {
+            Measurement::checked(load)?;
+        }
+        let capacity = self.capacity;
+        if !(capacity.is_finite() && capacity > 0.0) {
+            let accepted = "accepted: a number of cores above 0";
+            return Err(wrong(Fault::Number, format!("capacity is {capacity}; {accepted}")));
+        }
+        at_most("pools", self.pools.len(), NodeReport::POOLS_MAX)?;
+        at_most("peers", self.reachable.len(), NodeReport::PEERS_MAX)?;
+        at_most("addresses", self.addresses.len(), NodeReport::ADDRESSES_MAX)?;
+        let backends = self.pools.values().map(|pool| pool.backends.len()).sum();
+        at_most("backends", backends, NodeReport::BACKENDS_MAX)?;
+        check_text("version", &self.version)?;
+        self.reachable.keys().try_for_each(|peer| check_text("peer", peer))?;
+        self.check_classes()?;
+        self.pools.iter().try_for_each(|(name, sample)| check_pool(name, sample))
+    }
+
+    fn check_classes(&self) -> Result<(), ReportRefused> {
+        use equipoise_core::load::RequestClass;
+        for class in RequestClass::ALL {
+            let rate = &self.classes[class];
+            for value in [rate.arrived, rate.delegated, rate.taken, rate.bytes] {
+                not_negative(&format!("a rate of class {class}"), value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
+    check_text("pool", name)?;
+    not_negative(&format!("pool {name}: queued"), sample.queued)?;
+    for (backend, one) in &sample.backends {
+        check_text("backend", backend)?;
+        let what = |of: &str| format!("backend {name}/{backend}: {of}");
+        not_negative(&what("in flight"), one.in_flight)?;
+        not_negative(&what("limit"), one.limit.unwrap_or(0.0))?;
+        one.size.iter().try_for_each(|size| check_text("size", size))?;
+    }
+    Ok(())
+}
+
+fn wrong(fault: Fault, what: String) -> ReportRefused {
+    ReportRefused { fault, what }
+}
+
+/// What nobody's balancer has: a number this large is a lie or a fault.
+const LARGEST: f64 = 1e12;
+
+fn not_negative(what: &str, value: f64) -> Result<(), ReportRefused> {
+    if (0.0..=LARGEST).contains(&value) {
+        return Ok(());
+    }
+    Err(wrong(Fault::Number, format!("{what} is {value}; accepted: 0 to {LARGEST:e}")))
+}
+
+fn at_most(what: &str, count: usize, most: usize) -> Result<(), ReportRefused> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(wrong(Fault::TooMany, format!("{count} {what}; accepted: at most {most}")))
+}
+
+/// Whether a text can be the name of something.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NodeReport::NAME_BYTES_MAX && !text.contains(char::is_control)
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), ReportRefused> {
+    if is_name(text) {
+        return Ok(());
+    }
+    let start: String = text.chars().take(40).collect();
+    let most = NodeReport::NAME_BYTES_MAX;
+    let what = format!("{what} {start:?}; accepted: 1 to {most} bytes, no control characters");
+    Err(wrong(Fault::Name, what))
+}
+
+impl fmt::Display for NodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NodeKind::Node => "node",
+            NodeKind::Agent => "agent",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use equipoise_planner::elastic::BackendSample;
+
+    use super::*;
+
+    fn fine() -> NodeReport {
+        let load = Some(Reported { cpu: 20.0, memory: 30.0, net: None });
+        let backend = BackendSample {
+            in_flight: 1.5,
+            response: Some(Duration::from_millis(3)),
+            ..BackendSample::default()
+        };
+        let backends = [("10.0.0.1:80".to_string(), backend)].into();
+        let pools = [("web".to_string(), PoolSample { backends, queued: 0.0 })].into();
+        NodeReport { version: "0.1.0".into(), capacity: 2.0, load, pools, ..NodeReport::default() }
+    }
+
+    #[test]
+    fn a_fine_report_is_believed_and_survives_the_wire() {
+        assert_eq!(fine().check(), Ok(()));
+        let text = serde_json::to_string(&fine()).unwrap();
+        assert_eq!(serde_json::from_str::<NodeReport>(&text).unwrap(), fine());
+    }
+
+    #[test]
+    fn what_is_not_known_of_reports_is_refused_on_the_wire() {
+        let mut value = serde_json::to_value(fine()).unwrap();
+        value["surprise"] = 1.into();
+        assert!(serde_json::from_value::<NodeReport>(value).is_err());
+    }
+
+    #[test]
+    fn a_report_that_lies_says_where() {
+        let with = |change: fn(&mut NodeReport)| {
+            let mut report = fine();
+            change(&mut report);
+            let refused = report.check().unwrap_err();
+            (refused.fault, refused.to_string())
+        };
+        fn cpu(report: &mut NodeReport, cpu: f64) {
+            report.load = Some(Reported { cpu, ..Reported::default() });
+        }
+        fn backend(report: &mut NodeReport) -> &mut BackendSample {
+            let pool = report.pools.get_mut("web").unwrap();
+            pool.backends.get_mut("10.0.0.1:80").unwrap()
+        }
+        let rows = [
+            (with(|r| cpu(r, f64::NAN)), Fault::Load, "cpu is NaN"),
+            (with(|r| cpu(r, -1.0)), Fault::Load, "cpu is -1"),
+            (with(|r| cpu(r, 1e9)), Fault::Load, "cpu is 1000000000"),
+            (with(|r| r.capacity = 0.0), Fault::Number, "capacity is 0"),
+            (with(|r| r.classes.light.arrived = -1.0), Fault::Number, "class light is -1"),
+            (with(|r| backend(r).in_flight = f64::INFINITY), Fault::Number, "in flight is inf"),
+            (with(|r| r.version = "\n".into()), Fault::Name, "version \"\\n\""),
+            (
+                with(|r| r.reachable = (0..65).map(|n| (n.to_string(), true)).collect()),
+                Fault::TooMany,
+                "65 peers; accepted: at most 64",
+            ),
+            (
+                with(|r| {
+                    let pool = r.pools["web"].clone();
+                    r.pools = (0..1001).map(|n| (n.to_string(), pool.clone())).collect();
+                }),
+                Fault::TooMany,
+                "1001 pools",
+            ),
+        ];
+        for ((fault, text), expected, words) in rows {
+            assert_eq!(fault, expected, "{text}");
+            assert!(text.contains(words), "{text:?} lacks {words:?}");
+        }
+    }
+}

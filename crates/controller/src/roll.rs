@@ -1,0 +1,237 @@
+//! Who is there and what they said: pure, with `now` as an argument.
+
+mod pools;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use equipoise_core::load::{NodeLoad, Reported, Smoothing};
+use equipoise_core::{AdminState, Health};
+use equipoise_planner::elastic::{Mode, PoolSample};
+use equipoise_planner::{History, Inventory, InventoryRefused, NodeSpec, PoolSpec, Report};
+
+use crate::options::Premises;
+use crate::report::is_name;
+use crate::{Edition, Enrolled, Fault, NodeKind, NodeReport, ReportRefused};
+
+/// What members said, and what follows for planning.
+#[derive(Debug)]
+pub(crate) struct Roll {
+    smoothing: Smoothing,
+    members_max: usize,
+    history: History,
+    members: BTreeMap<String, Member>,
+    refused: [u64; Fault::ALL.len()],
+}
+
+/// A member that has reported.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) enrolled: Enrolled,
+    pub(crate) version: String,
+    pub(crate) load: Option<Reported>,
+    pub(crate) applied: Option<Edition>,
+    /// Its last sign of life.
+    pub(crate) at: Duration,
+    pub(crate) refused: u64,
+    pools: BTreeMap<String, PoolSample>,
+}
+
+/// Reports that are older than this many periods say nothing of pools.
+const FRESH_PERIODS: f64 = 3.0;
+
+impl Roll {
+    pub(crate) fn new(smoothing: Smoothing, members_max: usize, now: Duration) -> Roll {
+        let history = History::new(smoothing, now);
+        let (members, refused) = (BTreeMap::new(), [0; Fault::ALL.len()]);
+        Roll { smoothing, members_max, history, members, refused }
+    }
+
+    /// Takes a report that came at `now`.
+    pub(crate) fn take(
+        &mut self,
+        now: Duration,
+        node: &str,
+        report: NodeReport,
+    ) -> Result<(), ReportRefused> {
+        let checked = report.check().and_then(|()| self.check_node(node));
+        if let Err(refused) = checked {
+            self.refused[refused.fault as usize] += 1;
+            // Whoever lies is there; but nobody joins by lying.
+            if let Some(member) = self.members.get_mut(node) {
+                member.refused += 1;
+                member.at = now;
+                self.history.record_beat(node, now);
+            }
+            return Err(refused);
+        }
+        match report.load {
+            Some(load) => {
+                let report = Report { load, classes: report.classes };
+                // It was checked above.
+                let _ = self.history.record(node, now, &report);
+            }
+            None => self.history.record_beat(node, now),
+        }
+        let known = |peer: &String| self.members.contains_key(peer);
+        for (peer, is_reachable) in report.reachable.iter().filter(|(peer, _)| known(peer)) {
+            self.history.record_sighting(node, peer, now, *is_reachable);
+        }
+        let refused = self.members.get(node).map_or(0, |member| member.refused);
+        let member = Member {
+            enrolled: Enrolled {
+                kind: report.kind,
+                capacity: report.capacity,
+                dispatches: report.dispatches,
+                endpoint: report.endpoint,
+                addresses: report.addresses,
+            },
+            version: report.version,
+            load: report.load,
+            applied: report.applied,
+            at: now,
+            refused,
+            pools: report.pools,
+        };
+        self.members.insert(node.to_string(), member);
+        Ok(())
+    }
+
+    fn check_node(&self, node: &str) -> Result<(), ReportRefused> {
+        if !is_name(node) {
+            let what = "the node's name is empty, too long, or has control characters".to_string();
+            return Err(ReportRefused { fault: Fault::Node, what });
+        }
+        if self.members.len() >= self.members_max && !self.members.contains_key(node) {
+            let what = format!("there are {} members, as many as may be", self.members_max);
+            return Err(ReportRefused { fault: Fault::TooManyMembers, what });
+        }
+        Ok(())
+    }
+
+    /// Forgets members that were silent for `after`; their names.
+    pub(crate) fn forget_silent(&mut self, now: Duration, after: Duration) -> Vec<String> {
+        let silent = |member: &Member| now.saturating_sub(member.at) > after;
+        let gone: Vec<String> = self
+            .members
+            .iter()
+            .filter(|(_, it)| silent(it))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in &gone {
+            self.members.remove(name);
+        }
+        if !gone.is_empty() {
+            let members = &self.members;
+            self.history.retain(|machine| members.contains_key(machine));
+        }
+        gone
+    }
+
+    /// Takes what all balancers together saw of the pools. Once a period.
+    pub(crate) fn settle_pools<'a>(
+        &mut self,
+        now: Duration,
+        pools: impl Iterator<Item = &'a String>,
+    ) {
+        let fresh = self.smoothing.period.mul_f64(FRESH_PERIODS);
+        for pool in pools {
+            let members = self.members.values();
+            let samples = members
+                .filter(|member| now.saturating_sub(member.at) <= fresh)
+                .filter_map(|member| member.pools.get(pool));
+            if let Some(sample) = pools::together(samples) {
+                self.history.record_pool(pool, now, &sample);
+            }
+        }
+    }
+
+    /// The members as others need to know them; those of `before` too, that have not reported to this controller yet.
+    pub(crate) fn enrolled(
+        &self,
+        now: Duration,
+        before: &BTreeMap<String, Enrolled>,
+        forget_after: Duration,
+    ) -> BTreeMap<String, Enrolled> {
+        let mut all = BTreeMap::new();
+        // This controller has been listening for `now`: whoever was silent that long is gone.
+        if now <= forget_after {
+            all.clone_from(before);
+        }
+        for (name, member) in &self.members {
+            all.insert(name.clone(), member.enrolled.clone());
+        }
+        all
+    }
+
+    /// What is planned for: the premises, the members, and what operators said of pools.
+    pub(crate) fn inventory(
+        &self,
+        premises: &Premises,
+        enrolled: &BTreeMap<String, Enrolled>,
+        modes: &BTreeMap<String, Mode>,
+    ) -> Result<Inventory, InventoryRefused> {
+        let spec = |member: &Enrolled| NodeSpec {
+            admin: AdminState::Up,
+            health: Health::Unknown,
+            capacity: member.capacity,
+            dispatches: member.dispatches,
+        };
+        let nodes = enrolled.iter().filter(|(_, member)| member.kind == NodeKind::Node);
+        let mut nodes: BTreeMap<String, NodeSpec> =
+            nodes.map(|(name, member)| (name.clone(), spec(member))).collect();
+        for node in premises.names.values().flat_map(|name| &name.nodes) {
+            let never_seen = NodeSpec { dispatches: false, ..NodeSpec::default() };
+            nodes.entry(node.clone()).or_insert(never_seen);
+        }
+        let mut pools = premises.pools.clone();
+        for (name, pool) in &mut pools {
+            if let Some(addresses) = premises.addresses.get(name) {
+                find_machines(pool, addresses, enrolled);
+            }
+            if let (Some(elastic), Some(mode)) = (&mut pool.elastic, modes.get(name)) {
+                elastic.mode = *mode;
+            }
+        }
+        Inventory::new(nodes, premises.names.clone(), pools)
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub(crate) fn load(&self, node: &str) -> Option<&NodeLoad> {
+        self.history.load(node)
+    }
+
+    pub(crate) fn members(&self) -> &BTreeMap<String, Member> {
+        &self.members
+    }
+
+    /// By fault, in the order of [`Fault::ALL`].
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
+        Fault::ALL.into_iter().zip(self.refused)
+    }
+}
+
+/// Backends whose address a member says is its own run on that machine, unless the operator named another.
+fn find_machines(
+    pool: &mut PoolSpec,
+    addresses: &BTreeMap<String, IpAddr>,
+    enrolled: &BTreeMap<String, Enrolled>,
+) {
+    for (name, backend) in &mut pool.backends {
+        let Some(address) = addresses.get(name).filter(|_| backend.machine.is_none()) else {
+            continue;
+        };
+        let mut found = enrolled.iter().filter(|(_, member)| member.addresses.contains(address));
+        // An address that two claim says nothing: of loopback, everybody does.
+        if let (Some((machine, _)), None) = (found.next(), found.next()) {
+            backend.machine = Some(machine.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use std::time::Duration;
+
+use equipoise_planner::elastic::{BackendSample, PoolSample};
+
+/// What several balancers saw of one pool, as one would have seen it; `None` if nobody looked.
+///
+/// Requests in flight, in queues and limits add up. The response time is the mean over answers: each balancer's counts
+/// by the answers that it had in the period, which by Little's law are in proportion to N/T.
+pub(super) fn together<'a>(samples: impl Iterator<Item = &'a PoolSample>) -> Option<PoolSample> {
+    let mut sum: Option<PoolSample> = None;
+    for sample in samples {
+        let Some(sum) = &mut sum else {
+            sum = Some(sample.clone());
+            continue;
+        };
+        sum.queued += sample.queued;
+        for (name, one) in &sample.backends {
+            match sum.backends.get_mut(name) {
+                Some(all) => add(all, one),
+                None => drop(sum.backends.insert(name.clone(), one.clone())),
+            }
+        }
+    }
+    sum
+}
+
+fn add(all: &mut BackendSample, one: &BackendSample) {
+    all.response = match (all.response, one.response) {
+        (Some(some), Some(others)) => Some(mean_response(all, some, one, others)),
+        (some, others) => some.or(others),
+    };
+    all.in_flight += one.in_flight;
+    all.limit = match (all.limit, one.limit) {
+        (Some(some), Some(others)) => Some(some + others),
+        // A limit for a part of the requests is none for all of them.
+        _ => None,
+    };
+    if all.size.is_none() {
+        all.size.clone_from(&one.size);
+    }
+}
+
+fn mean_response(
+    all: &BackendSample,
+    some: Duration,
+    one: &BackendSample,
+    others: Duration,
+) -> Duration {
+    let rate = |in_flight: f64, response: Duration| in_flight / response.as_secs_f64().max(1e-9);
+    let answers = rate(all.in_flight, some) + rate(one.in_flight, others);
+    if answers > 0.0 {
+        let mean_s = (all.in_flight + one.in_flight) / answers;
+        // Between the two, so within what a duration holds.
+        Duration::try_from_secs_f64(mean_s).unwrap_or(some)
+    } else {
+        some.max(others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(in_flight: f64, response_ms: u64) -> PoolSample {
+        let response = Some(Duration::from_millis(response_ms));
+        let one = BackendSample { in_flight, response, limit: Some(4.0), size: None };
+        PoolSample { backends: [("a".to_string(), one)].into(), queued: 1.0 }
+    }
+
+    #[test]
+    fn two_balancers_are_seen_as_one() {
+        // 100 answers a second of 10 ms, and 100 of 30 ms: 20 ms on average, and four in flight.
+        let both = together([sample(1.0, 10), sample(3.0, 30)].iter()).unwrap();
+        let one = &both.backends["a"];
+        assert_eq!((one.in_flight, one.limit, both.queued), (4.0, Some(8.0), 2.0));
+        assert_eq!(one.response.unwrap().as_millis(), 20);
+    }
+
+    #[test]
+    fn nobody_saw_nothing_and_idle_ones_do_not_divide_by_zero() {
+        assert_eq!(together([].iter()), None);
+        let idle = together([sample(0.0, 10), sample(0.0, 30)].iter()).unwrap();
+        assert_eq!(idle.backends["a"].response, Some(Duration::from_millis(30)));
+        let zero = together([sample(1.0, 0), sample(1.0, 0)].iter()).unwrap();
+        assert!(zero.backends["a"].response.is_some());
+    }
+}

@@ -1,0 +1,132 @@
+use equipoise_planner::NameSpec;
+use equipoise_planner::elastic::Elasticity;
+
+use super::*;
+
+fn second(at: u64) -> Duration {
+    Duration::from_secs(at)
+}
+
+fn report(cpu: f64) -> NodeReport {
+    let load = Some(Reported { cpu, memory: 20.0, net: None });
+    NodeReport { version: "0.1.0".into(), capacity: 2.0, load, ..NodeReport::default() }
+}
+
+fn roll() -> Roll {
+    Roll::new(Smoothing::default(), 2, Duration::ZERO)
+}
+
+fn enrolled(roll: &Roll, at: u64) -> Vec<String> {
+    roll.enrolled(second(at), &BTreeMap::new(), second(600)).into_keys().collect()
+}
+
+#[test]
+fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
+    let mut roll = roll();
+    roll.take(second(1), "a", report(10.0)).unwrap();
+    roll.take(second(500), "b", report(10.0)).unwrap();
+    assert_eq!(enrolled(&roll, 500), ["a", "b"]);
+    assert_eq!(roll.forget_silent(second(650), second(600)), ["a"]);
+    assert_eq!(enrolled(&roll, 650), ["b"]);
+    assert!(roll.load("a").is_none());
+}
+
+#[test]
+fn a_liar_is_refused_counted_and_not_late() {
+    let mut roll = roll();
+    roll.take(second(1), "a", report(10.0)).unwrap();
+    for (at, cpu) in [(2, f64::NAN), (3, -1.0), (4, 1e9)] {
+        let refused = roll.take(second(at), "a", report(cpu)).unwrap_err();
+        assert_eq!(refused.fault, Fault::Load);
+    }
+    assert_eq!(roll.members()["a"].refused, 3);
+    assert_eq!(roll.refused().find(|(fault, _)| *fault == Fault::Load).unwrap().1, 3);
+    assert_eq!(roll.history().missed_beats("a", second(5)), 0.0);
+    let load = roll.load("a").unwrap();
+    assert_eq!(load.coming().cpu, 10.0, "nothing of it is used");
+}
+
+#[test]
+fn nobody_joins_by_lying_and_members_have_a_limit() {
+    let mut roll = roll();
+    assert!(roll.take(second(1), "liar", report(-1.0)).is_err());
+    assert_eq!(roll.take(second(1), "", report(1.0)).unwrap_err().fault, Fault::Node);
+    roll.take(second(1), "a", report(1.0)).unwrap();
+    roll.take(second(1), "b", report(1.0)).unwrap();
+    let refused = roll.take(second(1), "c", report(1.0)).unwrap_err();
+    assert_eq!(refused.fault, Fault::TooManyMembers);
+    assert_eq!(enrolled(&roll, 1), ["a", "b"]);
+    roll.take(second(2), "a", report(2.0)).unwrap();
+}
+
+#[test]
+fn a_report_without_load_is_a_sign_of_life() {
+    let mut roll = roll();
+    roll.take(second(9), "a", NodeReport { load: None, ..report(0.0) }).unwrap();
+    assert_eq!(roll.history().missed_beats("a", second(10)), 0.0);
+    assert!(roll.load("a").is_none());
+}
+
+#[test]
+fn members_of_the_plan_before_stay_until_they_had_time_to_report() {
+    let mut first = roll();
+    first.take(second(1), "a", report(10.0)).unwrap();
+    let before = first.enrolled(second(1), &BTreeMap::new(), second(600));
+    let next = roll();
+    assert_eq!(next.enrolled(second(1), &before, second(600)), before);
+    assert_eq!(next.enrolled(second(601), &before, second(600)), BTreeMap::new());
+}
+
+#[test]
+fn agents_are_machines_and_no_nodes() {
+    let mut roll = roll();
+    roll.take(second(1), "a", report(10.0)).unwrap();
+    roll.take(second(1), "b", NodeReport { kind: NodeKind::Agent, ..report(10.0) }).unwrap();
+    let members = roll.enrolled(second(1), &BTreeMap::new(), second(600));
+    let inventory = roll.inventory(&Premises::default(), &members, &BTreeMap::new()).unwrap();
+    assert_eq!(inventory.nodes().keys().collect::<Vec<_>>(), ["a"]);
+    assert!(roll.load("b").is_some());
+}
+
+#[test]
+fn a_names_node_that_never_reported_is_planned_for_all_the_same() {
+    let roll = roll();
+    let name = NameSpec { nodes: ["x".to_string()].into() };
+    let premises = Premises { names: [("www".to_string(), name)].into(), ..Premises::default() };
+    let inventory = roll.inventory(&premises, &BTreeMap::new(), &BTreeMap::new()).unwrap();
+    assert!(inventory.nodes().contains_key("x"));
+}
+
+#[test]
+fn a_backend_at_a_members_address_runs_on_that_machine() {
+    let mut roll = roll();
+    let at = |last| NodeReport {
+        addresses: vec![[10, 0, 0, last].into(), [127, 0, 0, 1].into()],
+        ..report(10.0)
+    };
+    roll.take(second(1), "a", at(1)).unwrap();
+    roll.take(second(1), "b", at(2)).unwrap();
+    let addresses = ["10.0.0.2", "127.0.0.1", "10.0.0.3"];
+    let backends = addresses.map(|it| (it.to_string(), Default::default())).into();
+    let pool = PoolSpec { backends, ..PoolSpec::default() };
+    let places = addresses.map(|it| (it.to_string(), it.parse().unwrap())).into();
+    let premises = Premises {
+        pools: [("web".to_string(), pool)].into(),
+        addresses: [("web".to_string(), places)].into(),
+        ..Premises::default()
+    };
+    let members = roll.enrolled(second(1), &BTreeMap::new(), second(600));
+    let inventory = roll.inventory(&premises, &members, &BTreeMap::new()).unwrap();
+    let machine = |name: &str| inventory.pools()["web"].backends[name].machine.clone();
+    let found = addresses.map(machine);
+    assert_eq!(found, [Some("b".to_string()), None, None]);
+}
+
+#[test]
+fn what_an_operator_said_of_a_pool_wins_over_the_file() {
+    let pool = PoolSpec { elastic: Some(Elasticity::default()), ..PoolSpec::default() };
+    let premises = Premises { pools: [("web".to_string(), pool)].into(), ..Premises::default() };
+    let modes = [("web".to_string(), Mode::Pinned(3)), ("gone".to_string(), Mode::Paused)].into();
+    let inventory = roll().inventory(&premises, &BTreeMap::new(), &modes).unwrap();
+    assert_eq!(inventory.pools()["web"].elastic.as_ref().unwrap().mode, Mode::Pinned(3));
+}

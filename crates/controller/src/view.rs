@@ -1,0 +1,101 @@
+use std::collections::BTreeSet;
+
+use equipoise_core::load::{ForecastError, Signal, Signals};
+
+use crate::controller::{ControllerHandle, Shared};
+use crate::counts::Counted;
+use crate::{ClusterView, Edition, Fault, MemberView, NodeKind, StoreView};
+
+/// What a controller knows in numbers: for metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// What was counted.
+    pub counted: Counted,
+    /// Reports that were refused, by fault; zeros included.
+    pub refused: Vec<(Fault, u64)>,
+    /// The load of each machine that has reported.
+    pub loads: Vec<LoadFigures>,
+}
+
+/// A machine's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadFigures {
+    /// Its name.
+    pub node: String,
+    /// What is used, smoothed; per cent.
+    pub smoothed: Signals,
+    /// What is expected to be used in the coming period.
+    pub coming: Signals,
+    /// L1 of that.
+    pub l1: f64,
+    /// L2 of that.
+    pub l2: f64,
+    /// How far predictions were off, by signal.
+    pub errors: Vec<(Signal, ForecastError)>,
+}
+
+impl ControllerHandle {
+    /// For metrics.
+    pub fn figures(&self) -> Figures {
+        let weigh = self.shared.known().premises.policy.coefficients;
+        let roll = self.shared.roll();
+        let load = |node: &String| {
+            let load = roll.load(node)?;
+            let coming = load.coming();
+            let errors = Signal::ALL.into_iter();
+            Some(LoadFigures {
+                node: node.clone(),
+                smoothed: load.smoothed(),
+                coming,
+                l1: weigh.l1(&coming).get(),
+                l2: weigh.l2(&coming),
+                errors: errors.filter_map(|it| Some((it, load.error(it)?))).collect(),
+            })
+        };
+        Figures {
+            counted: self.shared.counts.read(),
+            refused: roll.refused().collect(),
+            loads: roll.members().keys().filter_map(load).collect(),
+        }
+    }
+}
+
+/// How the cluster stands, as this controller sees it.
+pub(crate) fn cluster(shared: &Shared) -> ClusterView {
+    let newest = shared.instructions.borrow().clone();
+    let (roll, now) = (shared.roll(), shared.now());
+    let names: BTreeSet<&String> = roll.members().keys().chain(newest.members.keys()).collect();
+    let member = |name: &String| {
+        let (said, planned) = (roll.members().get(name), newest.plan.nodes.get(name));
+        let enrolled = said.map(|said| &said.enrolled).or_else(|| newest.members.get(name));
+        MemberView {
+            name: name.clone(),
+            kind: enrolled.map_or(NodeKind::Node, |it| it.kind),
+            version: said.map(|said| said.version.clone()).unwrap_or_default(),
+            capacity: enrolled.map_or(0.0, |it| it.capacity),
+            standing: planned.map(|planned| planned.standing),
+            presence: planned.map(|planned| planned.presence),
+            load: said.and_then(|said| said.load),
+            planned: planned.and_then(|planned| planned.load),
+            report_age: said.map(|said| now.saturating_sub(said.at)),
+            applied: said.and_then(|said| said.applied),
+            refused: said.map_or(0, |said| said.refused),
+        }
+    };
+    let members = names.into_iter().map(member).collect();
+    drop(roll);
+    let failures = shared.counts.read().store_failures;
+    let known = shared.known();
+    ClusterView {
+        controller: shared.options.name.clone(),
+        controllers: known.controllers.clone(),
+        leader: known.leader.as_ref().map(|leader| leader.name.clone()),
+        term: known.leader.as_ref().map(|leader| leader.term.0.0),
+        leads: known.leads,
+        instructions: (newest.edition() > Edition::default()).then(|| newest.edition()),
+        instructions_age: known.published.map(|at| at.elapsed()),
+        period: shared.options.smoothing.period,
+        members,
+        store: StoreView { failing_for: known.failing_since.map(|at| at.elapsed()), failures },
+    }
+}

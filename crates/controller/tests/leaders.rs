@@ -1,0 +1,91 @@
+//! Several controllers over one store: one leads, whoever dies.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_controller::{ControllerHandle, Edition, Intake};
+use support::{Scratch, newer, report, stage, start, until};
+use tokio::time::Instant;
+
+/// Fails if instructions that are published ever go back.
+async fn watch_order(handle: ControllerHandle) {
+    let mut instructions = handle.instructions();
+    let mut last = Edition::default();
+    while instructions.changed().await.is_ok() {
+        let now = instructions.borrow_and_update().edition();
+        assert!(now > last, "{now} after {last}");
+        last = now;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_the_others_publish_what_it_planned() {
+    let scratch = Scratch::new("two");
+    let store = Arc::new(scratch.store().await);
+    let one = start("one", store.clone(), stage(&["a"]));
+    newer(&one.handle(), Edition::default()).await;
+    let two = start("two", store.clone(), stage(&["a"]));
+    let seen = newer(&two.handle(), Edition::default()).await;
+    assert_eq!(seen.leader, "one");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (first, second) = (one.handle().cluster(), two.handle().cluster());
+    assert!(first.leads && !second.leads);
+    assert_eq!((second.leader.as_deref(), second.term), (Some("one"), first.term));
+    assert_eq!(second.controllers, ["one", "two"]);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_leader_steps_down_another_goes_on_at_once() {
+    let scratch = Scratch::new("step-down");
+    let store = Arc::new(scratch.store().await);
+    let one = start("one", store.clone(), stage(&["slow", "fast"]));
+    let mut last = newer(&one.handle(), Edition::default()).await;
+    let two = start("two", store.clone(), stage(&["slow", "fast"]));
+    let order = tokio::spawn(watch_order(two.handle()));
+    for _ in 0..10 {
+        for handle in [one.handle(), two.handle()] {
+            let seen = report(40.0, &[("slow", 10.0, 100), ("fast", 1.0, 10)]);
+            handle.report("edge-1", seen).await.unwrap();
+        }
+        last = newer(&two.handle(), last.edition()).await;
+    }
+    let before = last.plan.pools["web"].weights["slow"].weight.get();
+    assert!(before < 90, "{before}");
+    let stopped = Instant::now();
+    one.stop().await;
+    let next = until(&two.handle(), |now| now.leader == "two").await;
+    assert!(stopped.elapsed() < Duration::from_secs(1), "{:?}", stopped.elapsed());
+    assert!(next.generation > last.generation, "{} after {}", next.edition(), last.edition());
+    let after = next.plan.pools["web"].weights["slow"].weight.get();
+    assert!(after.abs_diff(before) <= 15, "{before} to {after}");
+    two.stop().await;
+    order.abort();
+    assert!(order.await.unwrap_err().is_cancelled(), "instructions never went back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_is_replaced_within_three_seconds() {
+    let scratch = Scratch::new("dies");
+    let store = Arc::new(scratch.store().await);
+    let mut leader = start("c0", store.clone(), stage(&["a"]));
+    let mut last = newer(&leader.handle(), Edition::default()).await;
+    for round in 1..6 {
+        let next = start(&format!("c{round}"), store.clone(), stage(&["a"]));
+        newer(&next.handle(), Edition::default()).await;
+        let order = tokio::spawn(watch_order(next.handle()));
+        let died = Instant::now();
+        drop(leader);
+        let term = last.edition().term;
+        last = until(&next.handle(), |now| now.edition().term > term).await;
+        assert!(died.elapsed() < Duration::from_secs(3), "{:?}", died.elapsed());
+        assert_eq!(last.leader, format!("c{round}"));
+        order.abort();
+        assert!(order.await.unwrap_err().is_cancelled(), "instructions never went back");
+        leader = next;
+    }
+}

@@ -1,0 +1,149 @@
+//! A controller over the embedded store: plans, restarts, wishes, a store that goes.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use equipoise_controller::{Edition, Intake, IntakeError};
+use equipoise_planner::Standing;
+use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
+use support::{Flaky, Scratch, newer, report, stage, start, until};
+
+const SLOW_AND_FAST: &[(&str, f64, u64)] = &[("slow", 10.0, 100), ("fast", 1.0, 10)];
+
+fn weight(instructions: &equipoise_controller::Instructions, backend: &str) -> u16 {
+    instructions.plan.pools["web"].weights[backend].weight.get()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_plans_each_period_from_what_nodes_say() {
+    let scratch = Scratch::new("plans");
+    let controller = start("one", Arc::new(scratch.store().await), stage(&["slow", "fast"]));
+    let handle = controller.handle();
+    let mut last = newer(&handle, Edition::default()).await;
+    assert_eq!((weight(&last, "slow"), weight(&last, "fast")), (100, 100));
+    for _ in 0..20 {
+        handle.report("edge-1", report(40.0, SLOW_AND_FAST)).await.unwrap();
+        last = newer(&handle, last.edition()).await;
+    }
+    assert!(weight(&last, "slow") < 60 && weight(&last, "fast") > 140, "{:?}", last.plan.pools);
+    assert_eq!(
+        last.plan.nodes["edge-1"].standing,
+        Standing::Joining,
+        "it came after the first plan"
+    );
+    assert!(last.plan.nodes["edge-1"].load.unwrap().l1 > 20.0);
+    let view = handle.cluster();
+    assert!(view.leads && view.leader.as_deref() == Some("one"), "{view:?}");
+    assert_eq!(view.controllers, ["one"]);
+    assert!(view.members[0].report_age.unwrap() <= Duration::from_secs(2), "{view:?}");
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_it_goes_on_from_the_stored_plan() {
+    let scratch = Scratch::new("crash");
+    let store = scratch.store().await;
+    let controller = start("one", Arc::new(store.clone()), stage(&["slow", "fast"]));
+    let handle = controller.handle();
+    let mut last = newer(&handle, Edition::default()).await;
+    for _ in 0..20 {
+        handle.report("edge-1", report(40.0, SLOW_AND_FAST)).await.unwrap();
+        last = newer(&handle, last.edition()).await;
+    }
+    // No step down: its tasks end where they are, and with the process goes the store's handle.
+    drop((controller, handle));
+    store.close().await;
+
+    let store = scratch.store().await;
+    let controller = start("one", Arc::new(store), stage(&["slow", "fast"]));
+    let first = until(&controller.handle(), |now| now.edition().term > last.edition().term).await;
+    assert!(first.generation >= last.generation, "{} {}", first.edition(), last.edition());
+    assert_eq!(weight(&first, "slow"), weight(&last, "slow"), "what was learnt is kept");
+    assert_eq!(first.members, last.members, "members are expected before they report");
+    let presence = |of: &equipoise_controller::Instructions| of.plan.nodes["edge-1"].presence;
+    assert!(presence(&first) >= presence(&last), "it does not begin to join again");
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lying_report_is_refused_and_counted_and_changes_nothing() {
+    let scratch = Scratch::new("liar");
+    let controller = start("one", Arc::new(scratch.store().await), stage(&["a"]));
+    let handle = controller.handle();
+    handle.report("edge-1", report(40.0, &[])).await.unwrap();
+    for cpu in [f64::NAN, -5.0, 1e9] {
+        let refused = handle.report("edge-1", report(cpu, &[])).await.unwrap_err();
+        assert!(matches!(refused, IntakeError::Refused(_)), "{refused}");
+    }
+    assert!(handle.report("edge-1", report(1.0, &[("a", f64::INFINITY, 1)])).await.is_err());
+    let next = newer(&handle, Edition::default()).await;
+    let next = newer(&handle, next.edition()).await;
+    let load = next.plan.nodes["edge-1"].load.unwrap();
+    assert!((33.0..40.0).contains(&load.l2), "of 40 and 30: {load:?}");
+    let refused: u64 = handle.figures().refused.iter().map(|(_, count)| count).sum();
+    assert_eq!((refused, handle.cluster().members[0].refused), (4, 4));
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_store_instructions_go_on_and_it_says_so() {
+    let scratch = Scratch::new("store-lost");
+    let store = Flaky::new(scratch.store().await);
+    let controller = start("one", store.clone(), stage(&["a"]));
+    let handle = controller.handle();
+    let last = newer(&handle, Edition::default()).await;
+    store.is_gone.store(true, Relaxed);
+    // The lease cannot be kept alive: nobody leads, and what was said stands.
+    let gone = Duration::from_secs(30);
+    tokio::time::sleep(gone).await;
+    let view = handle.cluster();
+    assert!(!view.leads, "{view:?}");
+    assert!(view.instructions.unwrap() >= last.edition());
+    assert!(view.instructions_age.unwrap() > gone / 2, "{view:?}");
+    assert!(view.store.failures > 0 && view.store.failing_for.unwrap() > gone / 2, "{view:?}");
+    store.is_gone.store(false, Relaxed);
+    let next = until(&handle, |now| now.edition().term > last.edition().term).await;
+    assert!(next.generation > last.generation);
+    assert_eq!(handle.cluster().store.failing_for, None);
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process() {
+    let scratch = Scratch::new("wishes");
+    let stage = stage(&["a"]);
+    {
+        let mut premises = stage.0.lock().unwrap();
+        let pool = premises.pools.get_mut("web").unwrap();
+        pool.elastic = Some(Elasticity { max: 8, ..Elasticity::default() });
+    }
+    let store = scratch.store().await;
+    let controller = start("one", Arc::new(store.clone()), stage.clone());
+    let handle = controller.handle();
+    let action = |now: &equipoise_controller::Instructions| {
+        now.plan.pools.get("web").and_then(|pool| Some(pool.scaling.as_ref()?.action.clone()))
+    };
+    until(&handle, |now| action(now) == Some(Scaling::Hold)).await;
+    handle.set_mode("web", Some(Mode::Pinned(4))).await.unwrap();
+    let out = Some(Scaling::Out { size: None, count: 3 });
+    until(&handle, |now| action(now) == out).await;
+    let preview = handle.preview().unwrap();
+    let reason = &preview.pools["web"].scaling.as_ref().unwrap().reason;
+    assert!(reason.contains("pinned at 4"), "{reason}");
+    controller.stop().await;
+    store.close().await;
+
+    let controller = start("one", Arc::new(scratch.store().await), stage);
+    let handle = controller.handle();
+    until(&handle, |now| action(now) == out).await;
+    handle.set_mode("web", Some(Mode::Paused)).await.unwrap();
+    until(&handle, |now| action(now) == Some(Scaling::Hold)).await;
+    handle.set_mode("web", None).await.unwrap();
+    assert!(handle.modes().is_empty());
+    assert!(handle.set_mode("no/such/\0", None).await.is_err());
+    controller.stop().await;
+}

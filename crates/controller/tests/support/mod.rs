@@ -1,0 +1,158 @@
+//! What the controller's tests share: a store of their own, a source that they set, reports.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use equipoise_controller::{
+    Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
+    Premises, Recorder, Source,
+};
+use equipoise_core::Weight;
+use equipoise_core::load::Reported;
+use equipoise_planner::elastic::{BackendSample, PoolSample};
+use equipoise_planner::{BackendSpec, PoolSpec};
+use equipoise_store::{
+    Committed, Embedded, EmbeddedOptions, Entry, Key, Lease, LeaseId, Listing, Outcome, Prefix,
+    Revision, Store, StoreError, Transaction, Watch,
+};
+
+/// A folder of a test's own, gone when it is.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder for the test");
+        Scratch(path)
+    }
+
+    pub(crate) async fn store(&self) -> Embedded {
+        let options = EmbeddedOptions::new(self.0.join("controller.store"));
+        Embedded::open(options).await.unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Premises that a test sets.
+#[derive(Default)]
+pub(crate) struct Stage(pub(crate) Mutex<Premises>);
+
+#[async_trait]
+impl Source for Stage {
+    async fn premises(&self) -> Premises {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A pool `web` of these backends, by load.
+pub(crate) fn stage(backends: &[&str]) -> Arc<Stage> {
+    let spec = BackendSpec { weight: Weight::DEFAULT, ..BackendSpec::default() };
+    let backends = backends.iter().map(|name| (name.to_string(), spec.clone())).collect();
+    let pool = PoolSpec { backends, weights_by_load: true, elastic: None };
+    let pools = [("web".to_string(), pool)].into();
+    Arc::new(Stage(Mutex::new(Premises { pools, ..Premises::default() })))
+}
+
+pub(crate) fn start(name: &str, store: Arc<dyn Store>, source: Arc<Stage>) -> Controller {
+    let options = ControllerOptions::new(name);
+    Controller::start(options, store, source, Arc::new(Recorder::default())).unwrap()
+}
+
+/// A fine report; backends by their requests in flight and response time in milliseconds.
+pub(crate) fn report(cpu: f64, backends: &[(&str, f64, u64)]) -> NodeReport {
+    let load = Some(Reported { cpu, memory: 30.0, net: None });
+    let sample = |(name, in_flight, response_ms): &(&str, f64, u64)| {
+        let response = Some(Duration::from_millis(*response_ms));
+        let one = BackendSample { in_flight: *in_flight, response, ..BackendSample::default() };
+        (name.to_string(), one)
+    };
+    let backends = backends.iter().map(sample).collect();
+    let pools: BTreeMap<_, _> = [("web".to_string(), PoolSample { backends, queued: 0.0 })].into();
+    NodeReport { version: "test".into(), capacity: 2.0, load, pools, ..NodeReport::default() }
+}
+
+/// Waits for instructions that fit.
+pub(crate) async fn until(
+    controller: &ControllerHandle,
+    mut fits: impl FnMut(&Instructions) -> bool,
+) -> Arc<Instructions> {
+    let mut instructions = controller.instructions();
+    let found = instructions.wait_for(|now| fits(now));
+    let found = tokio::time::timeout(Duration::from_secs(120), found).await;
+    found.expect("such instructions come").unwrap().clone()
+}
+
+pub(crate) async fn newer(controller: &ControllerHandle, than: Edition) -> Arc<Instructions> {
+    until(controller, |now| now.edition() > than).await
+}
+
+/// A store that can be taken away.
+#[derive(Debug)]
+pub(crate) struct Flaky {
+    pub(crate) inner: Embedded,
+    pub(crate) is_gone: AtomicBool,
+}
+
+impl Flaky {
+    pub(crate) fn new(inner: Embedded) -> Arc<Flaky> {
+        Arc::new(Flaky { inner, is_gone: AtomicBool::new(false) })
+    }
+
+    fn there(&self) -> Result<(), StoreError> {
+        if !self.is_gone.load(Relaxed) {
+            return Ok(());
+        }
+        Err(StoreError::Unavailable {
+            patience: Duration::ZERO,
+            outcome: Outcome::NotDone,
+            source: "taken away by the test".into(),
+        })
+    }
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        self.there()?;
+        self.inner.get(key).await
+    }
+    async fn list(&self, prefix: &Prefix) -> Result<Listing, StoreError> {
+        self.there()?;
+        self.inner.list(prefix).await
+    }
+    async fn commit(&self, transaction: Transaction) -> Result<Committed, StoreError> {
+        self.there()?;
+        self.inner.commit(transaction).await
+    }
+    async fn watch(&self, prefix: Prefix, after: Revision) -> Result<Watch, StoreError> {
+        self.there()?;
+        self.inner.watch(prefix, after).await
+    }
+    async fn grant(&self, time_to_live: Duration) -> Result<Lease, StoreError> {
+        self.there()?;
+        self.inner.grant(time_to_live).await
+    }
+    async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
+        self.there()?;
+        self.inner.keep_alive(lease).await
+    }
+    async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.there()?;
+        self.inner.revoke(lease).await
+    }
+}

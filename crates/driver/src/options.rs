@@ -1,0 +1,135 @@
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::driver::{Driver, Event};
+use crate::{
+    ExecDriver, ExecOptions, ProcessDriver, ProcessOptions, WebhookDriver, WebhookOptions,
+};
+
+/// Which driver, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DriverOptions {
+    /// Local processes.
+    Process(ProcessOptions),
+    /// The operator's scripts.
+    Exec(ExecOptions),
+    /// HTTP requests to a service of the operator's.
+    Webhook(WebhookOptions),
+}
+
+/// An option that cannot be followed.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{driver}.{option} is {value}; accepted: {accepted}")]
+pub struct OptionRefused {
+    /// The driver's kind.
+    pub driver: &'static str,
+    /// The option's name, as in the configuration file.
+    pub option: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it may be, and what to do.
+    pub accepted: String,
+}
+
+impl DriverOptions {
+    /// `process`, `exec` or `webhook`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            DriverOptions::Process(_) => "process",
+            DriverOptions::Exec(_) => "exec",
+            DriverOptions::Webhook(_) => "webhook",
+        }
+    }
+
+    /// Whether they can be followed. Looks at the options alone, not at this machine.
+    ///
+    /// # Errors
+    /// [`OptionRefused`] names the first option that is wrong.
+    pub fn check(&self) -> Result<(), OptionRefused> {
+        match self {
+            DriverOptions::Process(options) => options.check(),
+            DriverOptions::Exec(options) => options.check(),
+            DriverOptions::Webhook(options) => options.check(),
+        }
+    }
+
+    /// The driver for a pool. What it notices by itself goes to `events`.
+    ///
+    /// # Errors
+    /// [`OptionRefused`] also for what this machine does not have: a user, a folder, a certificate.
+    pub fn open(
+        self,
+        pool: &str,
+        events: mpsc::Sender<Event>,
+    ) -> Result<Arc<dyn Driver>, OptionRefused> {
+        self.check()?;
+        Ok(match self {
+            DriverOptions::Process(options) => {
+                Arc::new(ProcessDriver::open(pool, options, events)?)
+            }
+            DriverOptions::Exec(options) => Arc::new(ExecDriver::new(pool, options)),
+            DriverOptions::Webhook(options) => Arc::new(WebhookDriver::open(pool, options)?),
+        })
+    }
+}
+
+/// For the checks of one driver's options.
+pub(crate) struct Refuse(pub(crate) &'static str);
+
+impl Refuse {
+    pub(crate) fn with(
+        &self,
+        option: &'static str,
+        value: impl std::fmt::Debug,
+        accepted: impl Into<String>,
+    ) -> OptionRefused {
+        let value = format!("{value:?}");
+        OptionRefused { driver: self.0, option, value, accepted: accepted.into() }
+    }
+
+    pub(crate) fn program(
+        &self,
+        option: &'static str,
+        argv: &[String],
+    ) -> Result<(), OptionRefused> {
+        if argv.first().is_none_or(String::is_empty) {
+            let accepted = "a list of a program and its arguments, such as [\"/usr/bin/app\", \"--port\", \"{port}\"] \
+                            (no shell reads it)";
+            return Err(self.with(option, argv, accepted));
+        }
+        match argv.iter().find(|word| word.contains('\0')) {
+            Some(word) => Err(self.with(option, word, "words without NUL bytes")),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn variables<'a>(
+        &self,
+        option: &'static str,
+        names: impl Iterator<Item = (&'a String, &'a String)>,
+    ) -> Result<(), OptionRefused> {
+        for (name, value) in names {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                let accepted = "names without `=`, and no NUL bytes";
+                return Err(self.with(option, (name, value), accepted));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn within(
+        &self,
+        option: &'static str,
+        value: std::time::Duration,
+        least_ms: u64,
+        most_s: u64,
+    ) -> Result<(), OptionRefused> {
+        use std::time::Duration;
+        let fine = Duration::from_millis(least_ms)..=Duration::from_secs(most_s);
+        if fine.contains(&value) {
+            return Ok(());
+        }
+        Err(self.with(option, value, format!("{:?} to {:?}", fine.start(), fine.end())))
+    }
+}

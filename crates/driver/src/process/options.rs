@@ -1,0 +1,219 @@
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::limits::SizeLimit;
+use crate::Backoff;
+use crate::options::{OptionRefused, Refuse};
+use crate::template::{NAMES, unknown, uses};
+
+/// How a pool's backends are made of a command.
+///
+/// In the command, in values of the environment and in the working folder, `{port}`, `{address}`, `{name}`, `{size}` and
+/// `{pool}` stand for the backend's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessOptions {
+    /// Program and arguments. No shell reads them.
+    pub command: Vec<String>,
+    /// Variables of the environment.
+    pub environment: BTreeMap<String, String>,
+    /// Whether it also gets all of our variables; else `PATH`, `LANG` and `TZ` alone.
+    pub inherit_environment: bool,
+    /// Its working folder; ours if none.
+    pub folder: Option<PathBuf>,
+    /// Whom it runs as; us if none. Needs root.
+    pub user: Option<String>,
+    /// Where it listens.
+    pub address: IpAddr,
+    /// Which ports it may get.
+    pub ports: Ports,
+    /// How long it may take to accept connections.
+    pub ready_timeout: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub stop_timeout: Duration,
+    /// Waits before it is started again.
+    pub restart: Backoff,
+    /// One that ran so long ran well: waits begin anew.
+    pub well_after: Duration,
+    /// Ends in a row, none after running well, that are reported as a loop.
+    pub loop_after: u32,
+    /// Where its output goes; nowhere if none, but for the last lines in errors.
+    pub logs: Option<LogOptions>,
+    /// CPU and memory by size, by control groups; `*` is for every other size. Needs root.
+    pub limits: BTreeMap<String, SizeLimit>,
+}
+
+/// Which ports a pool's processes get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// One that the kernel says is free.
+    Free,
+    /// Of a range, both ends included.
+    Range(u16, u16),
+}
+
+/// Where the output of processes is kept: `NAME.log`, older parts as `NAME.log.1` and up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Bytes of one file.
+    pub bytes_max: u64,
+    /// Files of one backend.
+    pub files: u32,
+    /// Backends that are gone whose files are kept, the latest.
+    pub gone_kept: u32,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions { folder: PathBuf::from("."), bytes_max: 4 << 20, files: 3, gone_kept: 8 }
+    }
+}
+
+impl Default for ProcessOptions {
+    fn default() -> Self {
+        ProcessOptions {
+            command: Vec::new(),
+            environment: BTreeMap::new(),
+            inherit_environment: false,
+            folder: None,
+            user: None,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ports: Ports::Free,
+            ready_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(10),
+            restart: Backoff { first: Duration::from_millis(500), most: Duration::from_secs(30) },
+            well_after: Duration::from_secs(10),
+            loop_after: 5,
+            logs: None,
+            limits: BTreeMap::new(),
+        }
+    }
+}
+
+impl ProcessOptions {
+    /// Whether they can be followed; looks at nothing but the options.
+    ///
+    /// # Errors
+    /// [`OptionRefused`] names the first option that is wrong.
+    pub fn check(&self) -> Result<(), OptionRefused> {
+        let refuse = Refuse("process");
+        refuse.program("command", &self.command)?;
+        refuse.variables("environment", self.environment.iter())?;
+        self.check_names(&refuse)?;
+        if self.address.is_unspecified() || self.address.is_multicast() {
+            let accepted = "the address at which it is reached, such as 127.0.0.1";
+            return Err(refuse.with("address", self.address, accepted));
+        }
+        if let Ports::Range(first, last) = self.ports
+            && (first == 0 || first > last)
+        {
+            let accepted = "\"free\", or a range such as 9000-9099";
+            return Err(refuse.with("ports", format!("{first}-{last}"), accepted));
+        }
+        refuse.within("ready-timeout", self.ready_timeout, 100, 3600)?;
+        refuse.within("stop-timeout", self.stop_timeout, 0, 3600)?;
+        refuse.within("restart-first", self.restart.first, 10, 3600)?;
+        refuse.within("restart-most", self.restart.most, 10, 24 * 3600)?;
+        if self.restart.first > self.restart.most {
+            let accepted = format!("at most restart-most, {:?}", self.restart.most);
+            return Err(refuse.with("restart-first", self.restart.first, accepted));
+        }
+        refuse.within("well-after", self.well_after, 100, 24 * 3600)?;
+        if !(2..=1000).contains(&self.loop_after) {
+            return Err(refuse.with("loop-after", self.loop_after, "2 to 1000"));
+        }
+        if let Some(logs) = &self.logs {
+            logs.check(&refuse)?;
+        }
+        for (size, limit) in &self.limits {
+            limit.check(size, &refuse)?;
+        }
+        Ok(())
+    }
+
+    fn check_names(&self, refuse: &Refuse) -> Result<(), OptionRefused> {
+        let folder = self.folder.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let words = self.command.iter().map(|word| ("command", word));
+        let values = self.environment.values().map(|value| ("environment", value));
+        let all = || words.clone().chain(values.clone());
+        for (option, template) in all().chain(folder.as_ref().map(|path| ("folder", path))) {
+            if let Some(word) = unknown(template) {
+                let names = NAMES.map(|name| format!("{{{name}}}")).join(", ");
+                return Err(refuse.with(option, format!("{{{word}}}"), names));
+            }
+        }
+        if !all().any(|(_, template)| uses(template, "port")) {
+            let accepted = "an argument, or a variable of the environment, with {port}: a backend must know where to \
+                            listen";
+            return Err(refuse.with("command", &self.command, accepted));
+        }
+        Ok(())
+    }
+}
+
+impl LogOptions {
+    fn check(&self, refuse: &Refuse) -> Result<(), OptionRefused> {
+        if !(4096..=1 << 40).contains(&self.bytes_max) {
+            return Err(refuse.with("logs.bytes-max", self.bytes_max, "4096 to 2^40"));
+        }
+        if !(1..=100).contains(&self.files) {
+            return Err(refuse.with("logs.files", self.files, "1 to 100"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fine() -> ProcessOptions {
+        let command = ["app", "--listen", "{address}:{port}"].map(String::from).to_vec();
+        ProcessOptions { command, ..ProcessOptions::default() }
+    }
+
+    #[test]
+    fn options_that_cannot_be_followed_say_what_can() {
+        fn with(change: impl FnOnce(&mut ProcessOptions)) -> String {
+            let mut options = fine();
+            change(&mut options);
+            options.check().unwrap_err().to_string()
+        }
+        let limit = SizeLimit { cpus: Some(0.0), memory_bytes: None };
+        let rows = [
+            (with(|o| o.command.clear()), "no shell reads it"),
+            (with(|o| o.command = vec![String::new()]), "process.command"),
+            (with(|o| o.command[1] += "\0"), "without NUL"),
+            (with(|o| o.command[2] = "80".into()), "must know where to listen"),
+            (with(|o| o.command[2] += "{prot}"), "is \"{prot}\"; accepted: {address}, {name}"),
+            (with(|o| _ = o.environment.insert("A=B".into(), "1".into())), "without `=`"),
+            (with(|o| o.folder = Some("/srv/{nam}".into())), "process.folder"),
+            (with(|o| o.address = IpAddr::V4(Ipv4Addr::UNSPECIFIED)), "at which it is reached"),
+            (with(|o| o.ports = Ports::Range(9, 8)), "9000-9099"),
+            (with(|o| o.ports = Ports::Range(0, 8)), "process.ports"),
+            (with(|o| o.ready_timeout = Duration::ZERO), "accepted: 100ms to 3600s"),
+            (with(|o| o.restart.most = Duration::from_millis(20)), "restart-first"),
+            (with(|o| o.loop_after = 1), "loop-after"),
+            (
+                with(|o| o.logs = Some(LogOptions { files: 0, ..LogOptions::default() })),
+                "process.logs.files is 0",
+            ),
+            (with(|o| _ = o.limits.insert("small".into(), limit)), "process.limits"),
+        ];
+        for (found, expected) in rows {
+            assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        }
+        assert_eq!(fine().check(), Ok(()));
+    }
+
+    #[test]
+    fn the_port_may_come_by_the_environment() {
+        let mut options = fine();
+        options.command.truncate(1);
+        options.environment.insert("PORT".into(), "{port}".into());
+        assert_eq!(options.check(), Ok(()));
+    }
+}

@@ -1,0 +1,238 @@
+//! The scaler of a pool: a task that keeps what exists, asks the driver, and publishes.
+
+mod adoption;
+pub(crate) mod record;
+mod roster;
+mod task;
+pub(crate) mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_planner::elastic::Scaling;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::options::{DriverOptions, OptionRefused, Refuse};
+use crate::{Backoff, Driver, Event};
+use record::{Record, RecordKeeper};
+use view::PoolView;
+
+/// Bounds of a scaler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Backends that it may have made at any time, draining ones and those that cannot be removed included; one more while one is
+    /// replaced. The planner's most, less the backends that the operator listed.
+    pub max: u32,
+    /// Backends being added at the same time.
+    pub parallel: u32,
+    /// A draining backend is removed after this, whatever it still has.
+    pub drain_timeout: Duration,
+    /// How long one that replaces another must have served before the other drains.
+    pub warm_up: Duration,
+    /// Waits between tries to add, by backend and by size, and to remove.
+    pub retry: Backoff,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (first, most) = (Duration::from_secs(1), Duration::from_secs(60));
+        Limits {
+            max: 1,
+            parallel: 4,
+            drain_timeout: Duration::from_secs(60),
+            warm_up: Duration::from_secs(10),
+            retry: Backoff { first, most },
+        }
+    }
+}
+
+impl Limits {
+    /// Whether they can be followed.
+    ///
+    /// # Errors
+    /// [`OptionRefused`] names the first that is wrong.
+    pub fn check(&self) -> Result<(), OptionRefused> {
+        let refuse = Refuse("elastic");
+        if !(1..=256).contains(&self.parallel) {
+            return Err(refuse.with("parallel", self.parallel, "1 to 256"));
+        }
+        if self.max > 10_000 {
+            return Err(refuse.with("max", self.max, "at most 10000"));
+        }
+        refuse.within("drain-timeout", self.drain_timeout, 0, 30 * 24 * 3600)?;
+        refuse.within("retry-first", self.retry.first, 10, 3600)?;
+        refuse.within("retry-most", self.retry.most, 10, 24 * 3600)?;
+        if self.retry.first > self.retry.most {
+            let accepted = format!("at most retry-most, {:?}", self.retry.most);
+            return Err(refuse.with("retry-first", self.retry.first, accepted));
+        }
+        Ok(())
+    }
+}
+
+/// What a scaler is started with.
+pub struct ScalerOptions {
+    /// The pool. Names of backends begin with it.
+    pub pool: String,
+    /// Its bounds.
+    pub limits: Limits,
+    /// What adds and removes.
+    pub driver: DriverOptions,
+    /// What an earlier process left, as the keeper read it.
+    pub record: Option<Record>,
+    /// Where what is made is written down. It may be left out for a driver whose backends die with this process.
+    pub keeper: Option<Arc<dyn RecordKeeper>>,
+}
+
+/// A scaler that cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An option.
+    #[error(transparent)]
+    Option(#[from] OptionRefused),
+    /// The record is another pool's.
+    #[error("the record is of pool {found}, and this is pool {pool}")]
+    OtherPool {
+        /// This pool.
+        pool: String,
+        /// The record's.
+        found: String,
+    },
+    /// What outlives this process must be written down.
+    #[error(
+        "the {driver} driver's backends outlive equipoise, so there must be a place for the record of them"
+    )]
+    NoKeeper {
+        /// Its kind.
+        driver: &'static str,
+    },
+}
+
+/// The scaler has stopped.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the scaler has stopped")]
+pub struct Stopped;
+
+/// What the task is told.
+enum Command {
+    Scale(Scaling),
+    Drained(String),
+    Limits(Limits),
+    Stop { remove: bool, done: oneshot::Sender<()> },
+}
+
+/// Commands that may wait: more than a plan has for one period.
+const COMMANDS: usize = 256;
+/// The same for what a driver notices.
+const EVENTS: usize = 256;
+
+/// A pool's scaler. It stops when this is dropped: then processes end, and what outlives us stays.
+pub struct Scaler {
+    commands: mpsc::Sender<Command>,
+    view: watch::Receiver<Arc<PoolView>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Scaler {
+    /// Starts it, with what an earlier process left.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing has been added or removed then.
+    pub async fn start(options: ScalerOptions) -> Result<Scaler, StartError> {
+        let (events_to, events) = mpsc::channel(EVENTS);
+        let kind = options.driver.kind();
+        let driver = options.driver.open(&options.pool, events_to)?;
+        if driver.outlives_us() && options.keeper.is_none() {
+            return Err(StartError::NoKeeper { driver: kind });
+        }
+        let (pool, limits) = (options.pool, options.limits);
+        Self::with_driver(pool, limits, driver, events, options.record, options.keeper).await
+    }
+
+    /// The same with a driver of one's own, and what it notices.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn with_driver(
+        pool: String,
+        limits: Limits,
+        driver: Arc<dyn Driver>,
+        events: mpsc::Receiver<Event>,
+        record: Option<Record>,
+        keeper: Option<Arc<dyn RecordKeeper>>,
+    ) -> Result<Scaler, StartError> {
+        limits.check()?;
+        if let Some(other) = record.as_ref().filter(|record| record.pool != pool) {
+            return Err(StartError::OtherPool { pool, found: other.pool.clone() });
+        }
+        let mut work = task::Work::new(&pool, limits, driver, keeper);
+        work.adopt(record).await;
+        let (commands, commanded) = mpsc::channel(COMMANDS);
+        let view = work.subscribe();
+        let task = Some(tokio::spawn(work.run(commanded, events)));
+        Ok(Scaler { commands, view, task })
+    }
+
+    /// What exists, and every change of it.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<PoolView>> {
+        self.view.clone()
+    }
+
+    /// What exists.
+    pub fn view(&self) -> Arc<PoolView> {
+        self.view.borrow().clone()
+    }
+
+    /// Takes a step of the plan. To be told once for each plan: it is a step, not a goal.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn scale(&self, scaling: &Scaling) -> Result<(), Stopped> {
+        match scaling {
+            Scaling::Hold => Ok(()),
+            step => self.tell(Command::Scale(step.clone())).await,
+        }
+    }
+
+    /// A draining backend has nothing left in flight, and the levels give it nothing new: it may go.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn drained(&self, name: &str) -> Result<(), Stopped> {
+        self.tell(Command::Drained(name.to_string())).await
+    }
+
+    /// Goes by other limits. Fewer backends than there are take none away: the planner says which.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn set_limits(&self, limits: Limits) -> Result<(), Stopped> {
+        self.tell(Command::Limits(limits)).await
+    }
+
+    /// Stops. Processes are ended; what outlives us stays, and the record says what it is.
+    pub async fn stop(self) {
+        self.end(false).await;
+    }
+
+    /// Removes every backend it made, and stops: the pool is no longer elastic. Some that cannot be removed within a minute
+    /// stay in the record.
+    pub async fn remove_all(self) {
+        self.end(true).await;
+    }
+
+    async fn end(mut self, remove: bool) {
+        let (done, ended) = oneshot::channel();
+        if self.tell(Command::Stop { remove, done }).await.is_ok() {
+            let _ = ended.await;
+        }
+        if let Some(task) = self.task.take() {
+            let _ = task.await;
+        }
+    }
+
+    async fn tell(&self, command: Command) -> Result<(), Stopped> {
+        self.commands.send(command).await.map_err(|_| Stopped)
+    }
+}

@@ -1,0 +1,209 @@
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// What a scaler made, as it must outlive this process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Of this layout; [`Record::VERSION`].
+    pub version: u32,
+    /// The pool.
+    pub pool: String,
+    /// The number of the next backend's name. Never goes back, so that no name comes twice.
+    pub next_number: u64,
+    /// What there is, or may be.
+    pub backends: Vec<Recorded>,
+}
+
+/// One backend of a [`Record`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size: Option<String>,
+    /// Under which it was asked for.
+    pub key: String,
+    /// How far it was.
+    pub state: RecordedState,
+    /// Where it serves.
+    pub address: Option<SocketAddr>,
+    /// What the driver calls it.
+    pub id: Option<String>,
+    /// When it began to serve, milliseconds since 1970.
+    pub ready_unix_ms: Option<u64>,
+}
+
+/// How far a recorded backend was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordedState {
+    /// The driver was or will be asked for it.
+    Adding,
+    /// It served.
+    Ready,
+    /// It was to leave when it has nothing left.
+    Draining,
+    /// The driver was or will be asked to take it away.
+    Leaving,
+}
+
+impl Record {
+    /// The layout that this version reads and writes.
+    pub const VERSION: u32 = 1;
+
+    /// Of a pool that has nothing yet.
+    pub fn empty(pool: &str) -> Record {
+        Record {
+            version: Record::VERSION,
+            pool: pool.to_string(),
+            next_number: 1,
+            backends: Vec::new(),
+        }
+    }
+}
+
+/// Where a record is kept. It is asked before a backend is made, and after each change.
+#[async_trait]
+pub trait RecordKeeper: Send + Sync + 'static {
+    /// Keeps the record durably, in the place of the one before.
+    ///
+    /// # Errors
+    /// Why not, in words. Nothing is added until it works.
+    async fn keep(&self, record: &Record) -> Result<(), String>;
+}
+
+/// A record in a JSON file that is replaced as a whole.
+#[derive(Clone, Debug)]
+pub struct RecordFile {
+    path: PathBuf,
+}
+
+/// A record that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file system says no.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no record.
+    #[error(
+        "{path} does not hold the record of an elastic pool. If it cannot be repaired, remove the backends that it \
+         names by hand and delete it"
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Another version's.
+    #[error("{path} has layout {found}; this version reads {}", Record::VERSION)]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: u32,
+    },
+}
+
+impl RecordFile {
+    /// At a path; its folder must exist.
+    pub fn new(path: impl Into<PathBuf>) -> RecordFile {
+        RecordFile { path: path.into() }
+    }
+
+    /// What the file holds; `None` if there is no file.
+    ///
+    /// # Errors
+    /// [`RecordError`] if there is one that cannot be understood: to go on without it would leak what it names.
+    pub fn load(&self) -> Result<Option<Record>, RecordError> {
+        let path = || self.path.clone();
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(RecordError::Read { path: path(), source }),
+        };
+        let record: Record = serde_json::from_slice(&bytes)
+            .map_err(|source| RecordError::Content { path: path(), source })?;
+        if record.version != Record::VERSION {
+            return Err(RecordError::Version { path: path(), found: record.version });
+        }
+        Ok(Some(record))
+    }
+}
+
+#[async_trait]
+impl RecordKeeper for RecordFile {
+    async fn keep(&self, record: &Record) -> Result<(), String> {
+        let bytes = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
+        let path = self.path.clone();
+        let write = move || {
+            replace(&path, &bytes)
+                .map_err(|error| format!("cannot write {}: {error}", path.display()))
+        };
+        tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?
+    }
+}
+
+/// The new content or the old one, whatever happens.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_kept_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RecordFile::new(folder.path().join("web.json"));
+        assert_eq!(file.load().unwrap(), None);
+        let mut record = Record::empty("web");
+        for number in 1..4 {
+            record.next_number = number;
+            file.keep(&record).await.unwrap();
+            assert_eq!(file.load().unwrap().as_ref(), Some(&record));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_record_is_refused_and_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.json");
+        let file = RecordFile::new(&path);
+        let rows = [
+            ("{\"version\": 1, \"pool\"", "remove the backends that it names by hand"),
+            ("{\"version\": 2, \"pool\": \"w\", \"next_number\": 1, \"backends\": []}", "layout 2"),
+        ];
+        for (content, expected) in rows {
+            fs::write(&path, content).unwrap();
+            let found = file.load().unwrap_err().to_string();
+            assert!(found.contains(expected), "{found}");
+        }
+        let nowhere = RecordFile::new(folder.path().join("none/web.json"));
+        let refused = nowhere.keep(&Record::empty("web")).await.unwrap_err();
+        assert!(refused.contains("none/web.json"), "{refused}");
+    }
+}

@@ -1,0 +1,55 @@
+use std::time::Duration;
+
+use crate::Backoff;
+
+/// How a try ended, as far as the next one goes by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// No whole answer.
+    Unanswered,
+    /// With this status, and so many seconds of `Retry-After`.
+    Answered(u16, Option<u64>),
+}
+
+/// A longer `Retry-After` is reported as a failure, and asked again later by whoever wanted it.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The wait before the next try; `None` if there is none. Pure.
+///
+/// Tried again are what got no answer, 408, 425, 429 and 5xx but 501: the key makes it the same request.
+pub(super) fn next(backoff: Backoff, tries: u32, tries_max: u32, tried: Tried) -> Option<Duration> {
+    let wait = match tried {
+        Tried::Unanswered => backoff.after(tries),
+        Tried::Answered(408 | 425 | 429 | 500 | 502..=599, told_s) => {
+            told_s.map_or_else(|| backoff.after(tries), Duration::from_secs)
+        }
+        Tried::Answered(..) => return None,
+    };
+    (tries < tries_max && wait <= WAIT_MAX).then_some(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        let backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(4) };
+        let rows = [
+            (1, Tried::Unanswered, Some(1)),
+            (3, Tried::Unanswered, Some(4)),
+            (4, Tried::Unanswered, None),
+            (1, Tried::Answered(200, None), None),
+            (1, Tried::Answered(400, Some(1)), None),
+            (1, Tried::Answered(501, None), None),
+            (2, Tried::Answered(503, None), Some(2)),
+            (2, Tried::Answered(429, Some(30)), Some(30)),
+            (2, Tried::Answered(503, Some(0)), Some(0)),
+            (2, Tried::Answered(503, Some(3600)), None),
+        ];
+        for (tries, tried, wait_s) in rows {
+            let expected = wait_s.map(Duration::from_secs);
+            assert_eq!(next(backoff, tries, 4, tried), expected, "{tries} {tried:?}");
+        }
+    }
+}

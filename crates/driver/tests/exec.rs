@@ -1,0 +1,217 @@
+//! The exec driver with real scripts.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_driver::{
+    Ask, BackendState, Driver, DriverOptions, ExecDriver, ExecOptions, Limits, RecordFile, Scaler,
+    ScalerOptions,
+};
+use equipoise_planner::elastic::Scaling;
+
+/// Keeps a file for each backend in its folder, with what it was told.
+const ADD: &str = r#"#!/bin/sh
+set -e
+told=$(cat)
+name=$(printf %s "$told" | sed 's/.*"name":"\([^"]*\)".*/\1/')
+printf %s "$told" > "$PLACE/$name.json"
+echo "made $name" >&2
+printf '{"address": "10.0.0.7:8080", "id": "i-%s"}' "$name"
+"#;
+const REMOVE: &str = r#"#!/bin/sh
+name=$(sed 's/.*"name":"\([^"]*\)".*/\1/')
+rm -f "$PLACE/$name.json"
+"#;
+const LIST: &str = r#"#!/bin/sh
+cd "$PLACE"
+printf '{"backends": ['
+comma=
+for file in *.json; do
+  [ -e "$file" ] || continue
+  printf '%s{"name": "%s", "address": "10.0.0.7:8080"}' "$comma" "${file%.json}"
+  comma=,
+done
+printf ']}'
+"#;
+
+fn script(folder: &Path, name: &str, text: &str) -> Vec<String> {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    vec![path.to_str().unwrap().to_string()]
+}
+
+fn options(folder: &Path) -> (ExecOptions, PathBuf) {
+    let place = folder.join("place");
+    fs::create_dir(&place).unwrap();
+    let options = ExecOptions {
+        add: script(folder, "add", ADD),
+        remove: script(folder, "remove", REMOVE),
+        list: Some(script(folder, "list", LIST)),
+        environment: [("PLACE".to_string(), place.to_str().unwrap().to_string())].into(),
+        timeout: Duration::from_secs(20),
+        ..ExecOptions::default()
+    };
+    (options, place)
+}
+
+fn ask(name: &str) -> Ask {
+    Ask {
+        pool: "web".to_string(),
+        name: name.to_string(),
+        size: Some("small".to_string()),
+        key: format!("{name}-k"),
+        attempt: 2,
+        address: None,
+        id: None,
+    }
+}
+
+#[tokio::test]
+async fn scripts_are_told_what_is_wanted_and_say_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (options, place) = options(folder.path());
+    let driver = ExecDriver::new("web", options);
+    let added = driver.add(&ask("web-e1")).await.unwrap();
+    assert_eq!(
+        (added.address.to_string().as_str(), added.id.as_str()),
+        ("10.0.0.7:8080", "i-web-e1")
+    );
+    let told: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.join("web-e1.json")).unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "action": "add", "pool": "web", "name": "web-e1", "size": "small", "key": "web-e1-k", "attempt": 2
+    });
+    assert_eq!(told, expected);
+    let listed = driver.list().await.unwrap().unwrap();
+    assert_eq!(listed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["web-e1"]);
+    driver.remove(&ask("web-e1")).await.unwrap();
+    assert_eq!(driver.list().await.unwrap().unwrap(), []);
+}
+
+async fn failure(text: &str, timeout: Duration) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let add = script(folder.path(), "add", text);
+    let driver = ExecDriver::new("web", ExecOptions { add, timeout, ..ExecOptions::default() });
+    let error = driver.add(&ask("web-e1")).await.unwrap_err();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn what_a_script_does_wrong_is_said() {
+    let long = Duration::from_secs(20);
+    let rows = [
+        ("#!/bin/sh\necho 'quota exceeded' >&2; exit 4", "failed (exit status: 4): quota exceeded"),
+        ("#!/bin/sh\nexit 1", "it wrote nothing to stderr"),
+        ("#!/bin/sh\necho done", r#"should be {"address": "IP:PORT", "id": "..."}, and is "done""#),
+        ("#!/bin/sh\nhead -c 3000000 /dev/zero", "wrote more than 1048576 bytes"),
+        ("#!/bin/sh\nkill -9 $$", "signal: 9"),
+        ("#!/no/such/shell\n", "cannot run"),
+    ];
+    for (text, expected) in rows {
+        let found = failure(text, long).await;
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_that_takes_too_long_is_killed_with_what_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let text = format!(
+        "#!/bin/sh\necho 'waiting for the cloud' >&2\nsleep 600 &\necho $! > {}\nwait",
+        pid.display()
+    );
+    let found = failure(&text, Duration::from_millis(700)).await;
+    assert!(found.contains("killed after 700ms (timeout): waiting for the cloud"), "{found}");
+    let pid = fs::read_to_string(pid).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let stat = format!("/proc/{}/stat", pid.trim());
+    while fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z ")) {
+        assert!(Instant::now() < until, "its child is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[tokio::test]
+async fn what_a_script_leaves_in_the_background_neither_holds_it_up_nor_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    // It keeps the script's stdout open.
+    let text = r#"#!/bin/sh
+sleep 5 &
+printf '{"address": "10.0.0.7:80", "id": "%s"}' $!
+"#;
+    let add = script(folder.path(), "add", text);
+    let driver = ExecDriver::new("web", ExecOptions { add, ..ExecOptions::default() });
+    let began = Instant::now();
+    let added = driver.add(&ask("web-e1")).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4));
+    assert!(fs::read_to_string(format!("/proc/{}/stat", added.id)).is_ok());
+}
+
+#[tokio::test]
+async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (options, place) = options(folder.path());
+    let file = RecordFile::new(folder.path().join("web.json"));
+    let start = async || {
+        let scaler = Scaler::start(ScalerOptions {
+            pool: "web".to_string(),
+            limits: Limits { max: 4, ..Limits::default() },
+            driver: DriverOptions::Exec(options.clone()),
+            record: file.load().unwrap(),
+            keeper: Some(Arc::new(file.clone())),
+        });
+        scaler.await.unwrap()
+    };
+    let scaler = start().await;
+    scaler.scale(&Scaling::Out { size: None, count: 2 }).await.unwrap();
+    let mut view = scaler.subscribe();
+    let is_ready = |count| {
+        move |view: &Arc<equipoise_driver::PoolView>| {
+            let ready = view.backends.iter().filter(|one| one.state == BackendState::Ready);
+            ready.count() == count
+        }
+    };
+    view.wait_for(is_ready(2)).await.unwrap();
+    scaler.stop().await;
+    // One goes by itself; another appears whose record was lost.
+    fs::remove_file(place.join("web-e1.json")).unwrap();
+    fs::write(place.join("web-e7.json"), "").unwrap();
+    let scaler = start().await;
+    let names = |scaler: &Scaler| -> Vec<String> {
+        scaler.view().backends.iter().map(|one| one.name.clone()).collect()
+    };
+    assert_eq!(names(&scaler), ["web-e2", "web-e7"]);
+    scaler.scale(&Scaling::Out { size: None, count: 1 }).await.unwrap();
+    let mut view = scaler.subscribe();
+    view.wait_for(is_ready(3)).await.unwrap();
+    assert_eq!(names(&scaler), ["web-e2", "web-e7", "web-e8"]);
+    scaler.remove_all().await;
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is leaked");
+}
+
+#[tokio::test]
+async fn what_outlives_us_must_be_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let (options, _) = options(folder.path());
+    let scaler = Scaler::start(ScalerOptions {
+        pool: "web".to_string(),
+        limits: Limits::default(),
+        driver: DriverOptions::Exec(options),
+        record: None,
+        keeper: None,
+    });
+    let refused = scaler.await.err().unwrap().to_string();
+    assert!(refused.contains("the exec driver's backends outlive equipoise"), "{refused}");
+}

@@ -1,0 +1,253 @@
+//! The scaler with a scripted driver, on a paused clock.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use equipoise_core::{AdminState, Health, Weight};
+use equipoise_driver::{
+    Added, Ask, BackendState, Driver, DriverError, Event, Limits, Listed, Record, RecordKeeper,
+    RecordedState, Scaler,
+};
+use equipoise_planner::elastic::Scaling;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Adds in a second, unless it is told to fail; remembers what it was asked.
+#[derive(Default)]
+struct Scripted {
+    asked: Mutex<Vec<String>>,
+    failures: Mutex<VecDeque<String>>,
+    there: Mutex<BTreeMap<String, Added>>,
+    is_local: bool,
+    panics: bool,
+}
+
+impl Scripted {
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl Driver for Scripted {
+    fn outlives_us(&self) -> bool {
+        !self.is_local
+    }
+
+    async fn add(&self, ask: &Ask) -> Result<Added, DriverError> {
+        self.asked.lock().unwrap().push(format!("+{} {}", ask.name, ask.attempt));
+        sleep(SECOND).await;
+        assert!(!self.panics, "as it was told");
+        let failure = self.failures.lock().unwrap().pop_front();
+        if let Some(failure) = failure {
+            return Err(DriverError::Other(failure));
+        }
+        let added = Added { address: ([127, 0, 0, 1], 80).into(), id: ask.key.clone() };
+        self.there.lock().unwrap().insert(ask.name.clone(), added.clone());
+        Ok(added)
+    }
+
+    async fn remove(&self, ask: &Ask) -> Result<(), DriverError> {
+        self.asked.lock().unwrap().push(format!("-{}", ask.name));
+        self.there.lock().unwrap().remove(&ask.name);
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Option<Vec<Listed>>, DriverError> {
+        Ok(None)
+    }
+}
+
+#[derive(Default)]
+struct Memory {
+    kept: Mutex<Vec<Record>>,
+    is_full: Mutex<bool>,
+}
+
+#[async_trait]
+impl RecordKeeper for Memory {
+    async fn keep(&self, record: &Record) -> Result<(), String> {
+        if *self.is_full.lock().unwrap() {
+            return Err("the disk is full".to_string());
+        }
+        self.kept.lock().unwrap().push(record.clone());
+        Ok(())
+    }
+}
+
+struct Stage {
+    driver: Arc<Scripted>,
+    keeper: Arc<Memory>,
+    scaler: Scaler,
+    _events: mpsc::Sender<Event>,
+}
+
+async fn stage(driver: Scripted, record: Option<Record>) -> Stage {
+    let (driver, keeper) = (Arc::new(driver), Arc::new(Memory::default()));
+    let (events_to, events) = mpsc::channel(8);
+    let limits = Limits { max: 4, ..Limits::default() };
+    let scaler = Scaler::with_driver(
+        "web".to_string(),
+        limits,
+        driver.clone(),
+        events,
+        record,
+        Some(keeper.clone()),
+    );
+    let scaler = scaler.await.unwrap();
+    Stage { driver, keeper, scaler, _events: events_to }
+}
+
+impl Stage {
+    async fn out(&self, count: u32) {
+        self.scaler.scale(&Scaling::Out { size: None, count }).await.unwrap();
+    }
+
+    async fn leave(&self, names: &[&str]) {
+        let backends = names.iter().map(|name| (*name).to_string()).collect();
+        self.scaler.scale(&Scaling::In { backends }).await.unwrap();
+    }
+
+    fn states(&self) -> Vec<BackendState> {
+        self.scaler.view().backends.iter().map(|one| one.state).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_grows_and_shrinks_by_drain() {
+    let stage = stage(Scripted::default(), None).await;
+    let mut view = stage.scaler.subscribe();
+    stage.out(2).await;
+    view.wait_for(|view| view.backends.len() == 2).await.unwrap();
+    assert_eq!(stage.states(), [BackendState::Starting; 2]);
+    view.wait_for(|view| view.backends.iter().all(|one| one.state == BackendState::Ready))
+        .await
+        .unwrap();
+    sleep(5 * SECOND).await;
+    let now = Instant::now();
+    let spec = stage.scaler.view().backends[0].spec(Health::Healthy, Weight::DEFAULT, now);
+    assert_eq!((spec.is_elastic, spec.admin, spec.age), (true, AdminState::Up, 5 * SECOND));
+    stage.leave(&["web-e1"]).await;
+    view.wait_for(|view| view.backends[0].state == BackendState::Draining).await.unwrap();
+    sleep(5 * SECOND).await;
+    assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e2 1"], "it has not drained");
+    stage.scaler.drained("web-e1").await.unwrap();
+    view.wait_for(|view| view.backends.len() == 1).await.unwrap();
+    assert_eq!(stage.driver.asked(), ["-web-e1"]);
+    stage.scaler.stop().await;
+    assert_eq!(stage.driver.there.lock().unwrap().len(), 1, "what outlives us stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_added_is_written_down_before() {
+    let stage = stage(Scripted::default(), None).await;
+    stage.out(1).await;
+    sleep(SECOND / 2).await;
+    assert_eq!(stage.driver.asked().len(), 1);
+    let last = stage.keeper.kept.lock().unwrap().last().cloned().unwrap();
+    assert_eq!((last.backends[0].state, last.next_number), (RecordedState::Adding, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_added_while_the_record_cannot_be_kept() {
+    let stage = stage(Scripted::default(), None).await;
+    *stage.keeper.is_full.lock().unwrap() = true;
+    stage.out(1).await;
+    sleep(10 * SECOND).await;
+    assert_eq!(stage.driver.asked(), [""; 0]);
+    let view = stage.scaler.view();
+    assert_eq!(view.record_problem.as_deref(), Some("the disk is full"));
+    *stage.keeper.is_full.lock().unwrap() = false;
+    sleep(70 * SECOND).await;
+    assert_eq!(stage.states(), [BackendState::Ready]);
+    assert_eq!(stage.scaler.view().record_problem, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_tried_again_later_and_later() {
+    let driver = Scripted::default();
+    *driver.failures.lock().unwrap() = (0..3).map(|_| "no room".to_string()).collect();
+    let stage = stage(driver, None).await;
+    let began = Instant::now();
+    stage.out(1).await;
+    let mut view = stage.scaler.subscribe();
+    view.wait_for(|view| view.backends.iter().any(|one| one.state == BackendState::Failed))
+        .await
+        .unwrap();
+    let problem = stage.scaler.view().backends[0].problem.clone().unwrap();
+    assert!(problem.contains("no room"), "{problem}");
+    view.wait_for(|view| view.backends[0].state == BackendState::Ready).await.unwrap();
+    // Four tries of a second, and waits of 1, 2 and 4 seconds.
+    let took = began.elapsed();
+    assert!(took >= 11 * SECOND && took < 12 * SECOND, "{took:?}");
+    assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e1 2", "+web-e1 3", "+web-e1 4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_panics_is_a_failure_and_no_more() {
+    let stage = stage(Scripted { panics: true, ..Scripted::default() }, None).await;
+    stage.out(1).await;
+    sleep(5 * SECOND).await;
+    assert_eq!(stage.states(), [BackendState::Failed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_process_goes_on_with_what_there_is() {
+    let first = stage(Scripted::default(), None).await;
+    first.out(2).await;
+    sleep(5 * SECOND).await;
+    first.leave(&["web-e2"]).await;
+    first.scaler.stop().await;
+    let record = first.keeper.kept.lock().unwrap().last().cloned().unwrap();
+    let next = stage(Scripted::default(), Some(record)).await;
+    assert_eq!(next.states(), [BackendState::Ready, BackendState::Draining]);
+    next.out(2).await;
+    sleep(5 * SECOND).await;
+    let names: Vec<_> = next.scaler.view().backends.iter().map(|one| one.name.clone()).collect();
+    assert_eq!(names, ["web-e1", "web-e2", "web-e3"], "the second was taken back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_dies_with_us_is_not_adopted_and_its_names_stay_used() {
+    let first = stage(Scripted::default(), None).await;
+    first.out(2).await;
+    sleep(5 * SECOND).await;
+    first.scaler.stop().await;
+    let record = first.keeper.kept.lock().unwrap().last().cloned().unwrap();
+    let next = stage(Scripted { is_local: true, ..Scripted::default() }, Some(record)).await;
+    next.out(1).await;
+    sleep(5 * SECOND).await;
+    assert_eq!(next.scaler.view().backends[0].name, "web-e3");
+    next.scaler.stop().await;
+    assert_eq!(next.driver.asked(), ["+web-e3 1", "-web-e3"], "it is ended with us");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_pools_record_is_refused() {
+    let scaler = Scaler::with_driver(
+        "web".to_string(),
+        Limits::default(),
+        Arc::new(Scripted::default()),
+        mpsc::channel(1).1,
+        Some(Record::empty("db")),
+        None,
+    );
+    let refused = scaler.await.err().unwrap().to_string();
+    assert_eq!(refused, "the record is of pool db, and this is pool web");
+}
+
+#[tokio::test(start_paused = true)]
+async fn removing_all_leaves_nothing() {
+    let stage = stage(Scripted::default(), None).await;
+    stage.out(3).await;
+    sleep(SECOND / 2).await;
+    let (driver, keeper) = (stage.driver.clone(), stage.keeper.clone());
+    stage.scaler.remove_all().await;
+    assert!(driver.there.lock().unwrap().is_empty());
+    assert!(keeper.kept.lock().unwrap().last().unwrap().backends.is_empty());
+}
