@@ -1,0 +1,265 @@
+//! Sockets and threads of the DNS level.
+//!
+//! For each core there is a thread for datagrams and one for connections; the kernel spreads both over their
+//! `SO_REUSEPORT` sockets. A thread of datagrams blocks in `recvmmsg`, answers the batch and sends it with `sendmmsg`:
+//! two system calls for up to 64 queries. Threads share what is published, as `Arc`s that are changed rarely, and the
+//! rate limiter's table; counters have a shard for each thread.
+
+mod batch;
+mod socket;
+mod tcp;
+mod udp;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_utils::CachePadded;
+use tokio::sync::watch;
+
+use crate::loads::LoadTable;
+use crate::respond::{Now, Published};
+use crate::snapshot::Snapshot;
+use crate::stats::{Figures, Shard};
+use crate::top::{self, TopResolvers};
+
+pub use socket::BindError;
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be served.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The kernel gives no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Limits of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpLimits {
+    /// At a time, over all threads.
+    pub connections_max: usize,
+    /// Without a whole query for this long, a connection is closed.
+    pub idle: Duration,
+}
+
+/// How the engine runs.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Cores to use; twice as many threads.
+    pub threads: usize,
+    /// Limits of connections.
+    pub tcp: TcpLimits,
+}
+
+/// The running DNS level. Stopping it, or dropping it, ends its threads.
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: usize,
+    listeners: watch::Sender<Arc<Vec<Vec<Arc<std::net::TcpListener>>>>>,
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What all threads see.
+struct Shared {
+    /// Rises when `state` changes.
+    version: AtomicU64,
+    state: Mutex<State>,
+    stopping: AtomicBool,
+    shards: Vec<CachePadded<Shard>>,
+    tops: Vec<Mutex<TopResolvers>>,
+    connections: AtomicUsize,
+    connections_max: AtomicUsize,
+    idle_ms: AtomicU64,
+    started: Instant,
+}
+
+struct State {
+    published: Arc<Published>,
+    /// By thread.
+    datagrams: Vec<Arc<Vec<Arc<socket2::Socket>>>>,
+    bound: Vec<Bound>,
+}
+
+/// The sockets of an address, one for each thread.
+#[derive(Clone)]
+struct Bound {
+    /// As the configuration has it: its port may be 0.
+    asked: SocketAddr,
+    /// As it is.
+    address: SocketAddr,
+    datagrams: Vec<Arc<socket2::Socket>>,
+    listeners: Vec<Arc<std::net::TcpListener>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A thread of datagrams looks this often for addresses that were added.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How many shards of counters an engine of so many threads has, for [`crate::SnapshotInput::threads`].
+pub fn shards(threads: usize) -> usize {
+    2 * threads
+}
+
+impl Engine {
+    /// Binds the addresses and starts to answer.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is bound then.
+    pub fn start(
+        options: EngineOptions,
+        listen: &[SocketAddr],
+        snapshot: Arc<Snapshot>,
+    ) -> Result<Engine, StartError> {
+        let threads = options.threads.max(1);
+        let bound = socket::bind_all(listen, &[], threads)?;
+        let published = Arc::new(Published { snapshot, loads: Arc::default() });
+        let state = State { published, datagrams: by_thread(&bound, threads), bound };
+        let listeners = watch::Sender::new(listeners(&state.bound, threads));
+        let shared = Arc::new(Shared {
+            version: AtomicU64::new(1),
+            state: Mutex::new(state),
+            stopping: AtomicBool::new(false),
+            shards: (0..shards(threads)).map(|_| CachePadded::default()).collect(),
+            tops: (0..shards(threads)).map(|_| Mutex::default()).collect(),
+            connections: AtomicUsize::new(0),
+            connections_max: AtomicUsize::new(options.tcp.connections_max),
+            idle_ms: AtomicU64::new(millis(options.tcp.idle)),
+            started: Instant::now(),
+        });
+        let engine = Engine { shared, threads, listeners, running: Mutex::default() };
+        for thread in 0..threads {
+            let shared = Arc::clone(&engine.shared);
+            engine.spawn(format!("dns-udp-{thread}"), move || udp::run(&shared, thread))?;
+            let (shared, listeners) = (Arc::clone(&engine.shared), engine.listeners.subscribe());
+            let shard = threads + thread;
+            engine.spawn(format!("dns-tcp-{thread}"), move || {
+                tcp::run(&shared, (thread, shard), listeners);
+            })?;
+        }
+        Ok(engine)
+    }
+
+    fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let thread =
+            std::thread::Builder::new().name(name).spawn(body).map_err(StartError::Thread)?;
+        lock(&self.running).push(thread);
+        Ok(())
+    }
+
+    /// Answers from `snapshot` from the next batch on; `false`: the one in force is as new or newer.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) -> bool {
+        let mut state = lock(&self.shared.state);
+        if snapshot.generation <= state.published.snapshot.generation {
+            return false;
+        }
+        let loads = Arc::clone(&state.published.loads);
+        self.shared.replace(&mut state, Published { snapshot, loads });
+        true
+    }
+
+    /// Assigns by these loads from the next batch on.
+    pub fn publish_loads(&self, loads: Arc<LoadTable>) {
+        let mut state = lock(&self.shared.state);
+        let snapshot = Arc::clone(&state.published.snapshot);
+        self.shared.replace(&mut state, Published { snapshot, loads });
+    }
+
+    /// What queries are answered from.
+    pub fn published(&self) -> Arc<Published> {
+        Arc::clone(&lock(&self.shared.state).published)
+    }
+
+    /// Goes over to other addresses, all or none; those that stay keep their sockets and what waits in them.
+    ///
+    /// # Errors
+    /// [`BindError`]; everything stays as it was.
+    pub fn listen(&self, addresses: &[SocketAddr], tcp: TcpLimits) -> Result<(), BindError> {
+        let mut state = lock(&self.shared.state);
+        state.bound = socket::bind_all(addresses, &state.bound, self.threads)?;
+        state.datagrams = by_thread(&state.bound, self.threads);
+        self.shared.connections_max.store(tcp.connections_max, Ordering::Relaxed);
+        self.shared.idle_ms.store(millis(tcp.idle), Ordering::Relaxed);
+        self.shared.version.fetch_add(1, Ordering::Release);
+        self.listeners.send_replace(listeners(&state.bound, self.threads));
+        Ok(())
+    }
+
+    /// Where queries arrive, in the order they were asked for.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        lock(&self.shared.state).bound.iter().map(|bound| bound.address).collect()
+    }
+
+    /// What was counted, over all threads.
+    pub fn figures(&self) -> Figures {
+        Figures::sum(self.shared.shards.iter().map(|shard| &**shard))
+    }
+
+    /// TCP connections that are open.
+    pub fn connections_open(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// The `most` resolvers that ask most, with estimates of their queries.
+    pub fn top_resolvers(&self, most: usize) -> Vec<(IpAddr, u64)> {
+        top::merged(self.shared.tops.iter().map(|top| lock(top).clone()), most)
+    }
+
+    /// Ends all threads; what waits in sockets is lost, as datagrams may be.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.listeners.send_replace(Arc::default());
+        for thread in std::mem::take(&mut *lock(&self.running)) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn by_thread(bound: &[Bound], threads: usize) -> Vec<Arc<Vec<Arc<socket2::Socket>>>> {
+    (0..threads)
+        .map(|thread| Arc::new(bound.iter().map(|b| Arc::clone(&b.datagrams[thread])).collect()))
+        .collect()
+}
+
+fn listeners(bound: &[Bound], threads: usize) -> Arc<Vec<Vec<Arc<std::net::TcpListener>>>> {
+    let of = |thread: usize| bound.iter().map(|b| Arc::clone(&b.listeners[thread])).collect();
+    Arc::new((0..threads).map(of).collect())
+}
+
+impl Shared {
+    fn replace(&self, state: &mut State, published: Published) {
+        state.published = Arc::new(published);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now::new(unix, self.started.elapsed())
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn idle(&self) -> Duration {
+        Duration::from_millis(self.idle_ms.load(Ordering::Relaxed))
+    }
+}

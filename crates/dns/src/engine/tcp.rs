@@ -1,0 +1,238 @@
+//! A thread of connections: queries in line on each, answered in their order (RFC 7766).
+
+use std::cell::RefCell;
+use std::net::{IpAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::timeout_at;
+
+use super::{Shared, lock};
+use crate::Reason;
+use crate::respond::{Published, Responder, TCP_MESSAGE_MAX};
+use crate::stats::{Shard, Transport};
+
+/// A query over TCP is no longer than one over UDP may be.
+const QUERY_BYTES_MAX: usize = 4096;
+/// Answers are written when so much has gathered, or there are no more queries to answer.
+const GATHERED_BYTES: usize = 32 << 10;
+/// After an accept that failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(50);
+
+type Listeners = watch::Receiver<Arc<Vec<Vec<Arc<StdListener>>>>>;
+
+/// What the tasks of a thread share.
+struct Thread {
+    shared: Arc<Shared>,
+    shard: usize,
+    state: RefCell<Answering>,
+}
+
+/// What answering takes.
+struct Answering {
+    version: u64,
+    published: Arc<Published>,
+    responder: Responder,
+    /// With room for the longest answer.
+    scratch: Vec<u8>,
+}
+
+impl Thread {
+    fn stats(&self) -> &Shard {
+        &self.shared.shards[self.shard]
+    }
+}
+
+/// Serves connections until the engine stops.
+pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listeners: Listeners) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "dns: no TCP on this thread");
+            return;
+        }
+    };
+    let state = RefCell::new(Answering {
+        version: shared.version.load(Ordering::Acquire),
+        published: Arc::clone(&lock(&shared.state).published),
+        responder: Responder::new(shard, rand::random()),
+        scratch: vec![0; TCP_MESSAGE_MAX],
+    });
+    let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state });
+    LocalSet::new().block_on(&runtime, follow(own, thread, listeners));
+}
+
+/// Accepts on whatever the engine listens on.
+async fn follow(own: Rc<Thread>, thread: usize, mut listeners: Listeners) {
+    let mut accepting: Vec<(Arc<StdListener>, JoinHandle<()>)> = Vec::new();
+    loop {
+        let wanted = Arc::clone(&listeners.borrow_and_update());
+        let wanted = wanted.get(thread).map(|own| &own[..]).unwrap_or_default();
+        accepting.retain(|(listener, task)| {
+            let stays = wanted.iter().any(|w| Arc::ptr_eq(w, listener));
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for listener in wanted {
+            if !accepting.iter().any(|(known, _)| Arc::ptr_eq(known, listener)) {
+                let task = spawn_local(accept(Rc::clone(&own), Arc::clone(listener)));
+                accepting.push((Arc::clone(listener), task));
+            }
+        }
+        if own.shared.stopping() || listeners.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
+    let listener = listener.try_clone().and_then(TcpListener::from_std);
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "dns: cannot accept connections");
+            return;
+        }
+    };
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "dns: accepting");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let shared = &own.shared;
+        own.stats().connections.add(1);
+        if shared.connections.fetch_add(1, Ordering::Relaxed)
+            >= shared.connections_max.load(Ordering::Relaxed)
+        {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            own.stats().dropped(Reason::ConnectionsMax, 1);
+            continue;
+        }
+        let own = Rc::clone(&own);
+        spawn_local(async move {
+            let open = Open(Rc::clone(&own));
+            if let Err(reason) = serve(&own, stream, peer.ip()).await {
+                own.stats().dropped(reason, 1);
+            }
+            drop(open);
+        });
+    }
+}
+
+/// Counts a connection as open.
+struct Open(Rc<Thread>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves one connection to its end; an error is why something of it was lost.
+async fn serve(own: &Thread, mut stream: TcpStream, client: IpAddr) -> Result<(), Reason> {
+    // Answers are gathered here, and written when they are due.
+    let _ = stream.set_nodelay(true);
+    let mut received = Vec::with_capacity(512);
+    let mut answers = Vec::new();
+    let idle = || tokio::time::Instant::now() + own.shared.idle();
+    let mut deadline = idle();
+    loop {
+        let read = timeout_at(deadline, stream.read_buf(&mut received)).await;
+        match read {
+            // Between queries it is what every connection comes to.
+            Err(_) if received.is_empty() => return Ok(()),
+            Err(_) => return Err(Reason::ConnectionIdle),
+            Ok(Ok(0)) if received.is_empty() => return Ok(()),
+            Ok(Ok(0)) | Ok(Err(_)) => return Err(Reason::ConnectionBroken),
+            Ok(Ok(_)) => {}
+        }
+        let mut rest = &received[..];
+        let mut failed = None;
+        while let Some((query, after)) = framed(rest) {
+            // Only whole queries keep a connection open: not bytes that drip.
+            deadline = idle();
+            match query.and_then(|query| answer(own, client, query, &mut answers)) {
+                Ok(()) => {}
+                Err(reason) => {
+                    failed = Some(reason);
+                    break;
+                }
+            }
+            rest = after;
+            if answers.len() >= GATHERED_BYTES {
+                write(&mut stream, &mut answers, deadline).await?;
+            }
+        }
+        let done = received.len() - rest.len();
+        received.drain(..done);
+        write(&mut stream, &mut answers, deadline).await?;
+        // What is no query is counted already.
+        match failed {
+            Some(Reason::TooLong) => return Err(Reason::TooLong),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+/// A message, or why there is none, and what is behind it.
+type Framed<'b> = (Result<&'b [u8], Reason>, &'b [u8]);
+
+/// The first message of some bytes, and what is behind it; `None`: it is not whole yet.
+fn framed(bytes: &[u8]) -> Option<Framed<'_>> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let length = usize::from(u16::from_be_bytes(*length));
+    if length > QUERY_BYTES_MAX {
+        return Some((Err(Reason::TooLong), rest));
+    }
+    let (query, after) = rest.split_at_checked(length)?;
+    Some((Ok(query), after))
+}
+
+fn answer(own: &Thread, client: IpAddr, query: &[u8], answers: &mut Vec<u8>) -> Result<(), Reason> {
+    let began = Instant::now();
+    let state = &mut *own.state.borrow_mut();
+    let version = own.shared.version.load(Ordering::Acquire);
+    if version != state.version {
+        state.version = version;
+        state.published = Arc::clone(&lock(&own.shared.state).published);
+    }
+    let Answering { published, responder, scratch, .. } = state;
+    let now = own.shared.now();
+    let from = (client, Transport::Tcp);
+    let length = responder.respond(published, own.stats(), from, now, query, scratch)?;
+    // A message of TCP has at most 65,535 bytes.
+    answers.extend((length as u16).to_be_bytes());
+    answers.extend(&scratch[..length]);
+    own.stats().took(began.elapsed(), 1);
+    Ok(())
+}
+
+async fn write(
+    stream: &mut TcpStream,
+    answers: &mut Vec<u8>,
+    deadline: tokio::time::Instant,
+) -> Result<(), Reason> {
+    if answers.is_empty() {
+        return Ok(());
+    }
+    match timeout_at(deadline, stream.write_all(answers)).await {
+        Ok(Ok(())) => answers.clear(),
+        Ok(Err(_)) => return Err(Reason::ConnectionBroken),
+        Err(_) => return Err(Reason::ClientStalled),
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The DNS level: an authoritative server whose answers spread clients over nodes.
+//!
+//! **In**: queries, over UDP and TCP; a [`Snapshot`] of zones, names and nodes with their shares; the loads that
+//! resolvers bring ([`ResolverLoads`]). **Out**: answers, and counters. **Fails** by dropping with a counted
+//! [`Reason`], never by waiting: losing whoever makes snapshots leaves the last one in force.
+//!
+//! The message path ([`Responder`]) is pure: bytes, an address and the time in, bytes out. What can be known before
+//! a query comes is in the snapshot as bytes already, so that a query costs a parse, a pick and a copy. [`engine`]
+//! has the sockets and threads.
+//!
+//! There is room for DNSSEC (signatures are further records of a tail, chosen by the DO bit that queries already
+//! carry along) and for RFC 2136 (an update makes the next snapshot); both are to come.
+
+pub mod config;
+mod cookie;
+pub mod engine;
+#[cfg(test)]
+mod fixture;
+mod loads;
+mod message;
+mod rate_limit;
+mod reason;
+mod respond;
+mod snapshot;
+mod spread;
+pub mod stats;
+mod top;
+pub mod zone;
+
+pub use config::{DnsConfig, Mode, Name};
+pub use cookie::{CookieSecret, CookieSecrets, NotASecret};
+pub use loads::{Layout, LoadTable, ResolverLoads, SUBNET_BITS4, SUBNET_BITS6, Source};
+pub use rate_limit::RateLimit;
+pub use reason::Reason;
+pub use respond::{Now, Published, Responder, TCP_MESSAGE_MAX};
+pub use snapshot::{NameStatus, NodeKey, NodeStatus, NodeTallies, Snapshot};
+pub use stats::Transport;
+pub use zone::{NodeState, SnapshotInput, Standing, ZoneError, build};

@@ -1,0 +1,230 @@
+use std::net::Ipv4Addr;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::spread::{Member, record};
+
+const WEIGHTS: [f64; 4] = [0.1, 0.2, 0.3, 0.4];
+
+fn group(mode: Mode, shares: &[f64]) -> Group {
+    let members = shares.iter().enumerate().map(|(node, share)| Member {
+        node,
+        place: node,
+        share: *share,
+        records: record(1, &[192, 0, 2, node as u8]).into(),
+        count: 1,
+    });
+    Group::new(1, mode, members.collect(), &mut SmallRng::seed_from_u64(1))
+}
+
+fn layout(nodes: usize) -> Arc<Layout> {
+    let nodes = (0..nodes).map(|n| format!("n{n}").into()).collect();
+    Arc::new(Layout { names: vec![(b"\x03www\x00".to_vec(), nodes)] })
+}
+
+fn resolver(number: usize) -> Source {
+    Source::resolver(Ipv4Addr::from(0x0a00_0000 + number as u32).into())
+}
+
+/// Loads of `count` resolvers by Zipf's law.
+fn zipf(count: usize, exponent: f64) -> Vec<f64> {
+    let loads: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-exponent)).collect();
+    let sum: f64 = loads.iter().sum();
+    loads.into_iter().map(|load| load / sum).collect()
+}
+
+/// How resolvers pass an answer on, and how it is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// All nodes in weighted order, shuffled on the way: each client takes the first it sees.
+    OrderedShuffled,
+    /// One node, weighted.
+    Single,
+    /// Two nodes, weighted, shuffled on the way.
+    Pair,
+    /// One node, the furthest behind.
+    SingleByDeficit,
+    /// Two nodes, the furthest behind.
+    PairByDeficit,
+}
+
+/// The worst node's distance from its share, in points, averaged over `rounds` TTLs in which every resolver asks
+/// once, at any time: loads are looked at when each has been answered.
+fn worst_error(
+    way: Way,
+    loads: &[f64],
+    rounds: usize,
+    told: &dyn Fn(f64, &mut SmallRng) -> f64,
+) -> f64 {
+    let mut rng = SmallRng::seed_from_u64(11);
+    let mode = match way {
+        Way::OrderedShuffled => Mode::Ordered,
+        Way::Single | Way::SingleByDeficit => Mode::Single,
+        Way::Pair | Way::PairByDeficit => Mode::Pair,
+    };
+    let group = group(mode, &WEIGHTS);
+    let mut known = ResolverLoads::new(loads.len(), Duration::from_secs(60));
+    let now = Instant::now();
+    for (number, load) in loads.iter().enumerate() {
+        let load = told(*load, &mut rng);
+        known.observe(resolver(number), load, now);
+    }
+    let table = known.table(now, 0.02, &layout(4), &LoadTable::default());
+    let mut order: Vec<usize> = (0..loads.len()).collect();
+    let mut errors = 0.0;
+    for _ in 0..rounds {
+        for at in (1..order.len()).rev() {
+            order.swap(at, rng.random_range(0..=at));
+        }
+        let mut found = [0.0; 4];
+        for resolver_number in &order {
+            let deficit = matches!(way, Way::SingleByDeficit | Way::PairByDeficit);
+            let index = table.find(resolver(*resolver_number)).filter(|_| deficit);
+            let chosen = index.and_then(|index| table.assign(0, 0, index, &group));
+            let members: Vec<_> =
+                chosen.unwrap_or_else(|| group.draw(&mut rng)).members().collect();
+            for member in &members {
+                found[*member] += loads[*resolver_number] / members.len() as f64;
+            }
+        }
+        errors += found
+            .iter()
+            .zip(WEIGHTS)
+            .map(|(found, share)| (found - share).abs())
+            .fold(0.0, f64::max);
+    }
+    errors / rounds as f64 * 100.0
+}
+
+/// The gain of knowing sizes, with the figures of the design: about 15, 8 and 1 points.
+#[test]
+fn knowing_what_resolvers_bring_keeps_shares_within_a_point() {
+    println!(
+        "worst node's distance from its share in points; weights 10/20/30/40; Zipf (1.0) resolvers"
+    );
+    println!(
+        "{:>9}  {:>8}  {:>6}  {:>6}  {:>14}  {:>12}",
+        "resolvers", "ordered", "single", "pair", "single deficit", "pair deficit"
+    );
+    let exact = |load: f64, _: &mut SmallRng| load;
+    for count in [100, 1000, 10_000] {
+        let loads = zipf(count, 1.0);
+        let ways = [
+            Way::OrderedShuffled,
+            Way::Single,
+            Way::Pair,
+            Way::SingleByDeficit,
+            Way::PairByDeficit,
+        ];
+        let [ordered, single, pair, single_deficit, pair_deficit] =
+            ways.map(|way| worst_error(way, &loads, 40, &exact));
+        println!(
+            "{count:>9}  {ordered:>8.1}  {single:>6.1}  {pair:>6.1}  {single_deficit:>14.2}  {pair_deficit:>12.2}"
+        );
+        assert!((14.0..16.0).contains(&ordered), "{ordered}");
+        assert!(single > 4.0, "{single}");
+        assert!(single_deficit < 1.5 && single_deficit < single / 4.0, "{single_deficit}");
+        assert!(pair_deficit < 1.5, "{pair_deficit}");
+    }
+}
+
+#[test]
+fn sizes_that_are_known_roughly_help_too() {
+    let loads = zipf(1000, 1.0);
+    let exact = worst_error(Way::Single, &loads, 40, &|load, _| load);
+    println!("single {exact:.1}");
+    for (noise, most) in [(0.2, 2.5), (0.5, 5.0)] {
+        let told =
+            |load: f64, rng: &mut SmallRng| load * rng.random_range(1.0 - noise..1.0 + noise);
+        let rough = worst_error(Way::SingleByDeficit, &loads, 40, &told);
+        println!("single by deficit, sizes off by up to {:.0} %: {rough:.1}", noise * 100.0);
+        assert!(rough < most && rough < exact, "{noise} {rough}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_given_anew_takes_the_place_of_the_last() {
+    let mut known = ResolverLoads::new(8, Duration::from_secs(60));
+    let now = Instant::now();
+    (0..2).for_each(|number| known.observe(resolver(number), 1.0, now));
+    let table = known.table(now, 0.02, &layout(2), &LoadTable::default());
+    let group = group(Mode::Single, &[0.5, 0.5]);
+    let ask = |number: usize| {
+        let index = table.find(resolver(number)).unwrap();
+        table.assign(0, 0, index, &group).unwrap().members().next().unwrap()
+    };
+    let (first, second) = (ask(0), ask(1));
+    assert_ne!(first, second);
+    for _ in 0..10 {
+        assert_eq!(ask(0), first, "asking again moves nothing");
+    }
+    let sum: i64 = table.accounts[0].loads.iter().map(|load| load.load(Relaxed)).sum();
+    assert!((sum - 100_000_000).abs() < 4, "{sum}");
+}
+
+#[test]
+fn a_new_table_carries_over_who_was_given_what() {
+    let mut known = ResolverLoads::new(8, Duration::from_secs(60));
+    let now = Instant::now();
+    (0..3).for_each(|number| known.observe(resolver(number), 1.0 + number as f64, now));
+    let table = known.table(now, 0.02, &layout(2), &LoadTable::default());
+    let group = group(Mode::Pair, &[0.5, 0.5]);
+    for number in 0..3 {
+        let index = table.find(resolver(number)).unwrap();
+        assert!(table.assign(0, 0, index, &group).is_some());
+    }
+    let later = known.table(now, 0.02, &layout(2), &table);
+    let loads = |table: &LoadTable| -> Vec<i64> {
+        table.accounts[0].loads.iter().map(|l| l.load(Relaxed)).collect()
+    };
+    assert_eq!(loads(&later), loads(&table));
+    let other = known.table(now, 0.02, &layout(3), &table);
+    assert_eq!(loads(&other), [0, 0, 0], "other nodes are another account");
+}
+
+#[test]
+fn what_is_not_told_any_more_fades_and_the_table_stays_bounded() {
+    let mut known = ResolverLoads::new(100, Duration::from_secs(10));
+    let start = Instant::now();
+    known.observe(resolver(0), 1000.0, start);
+    for number in 1..1000 {
+        known.observe(resolver(number), number as f64, start);
+    }
+    assert_eq!(known.len(), 100);
+    let table = known.table(start, 0.02, &layout(2), &LoadTable::default());
+    assert!(table.find(resolver(0)).is_some(), "the largest stay");
+    assert!(table.find(resolver(999)).is_some());
+    assert!(table.find(resolver(1)).is_none());
+    let later = start + Duration::from_secs(400);
+    known.observe(resolver(5000), 100.0, later);
+    let table = known.table(later, 0.02, &layout(2), &LoadTable::default());
+    assert_eq!((table.len(), known.len()), (1, 1));
+}
+
+#[test]
+fn what_is_told_again_is_averaged() {
+    let mut known = ResolverLoads::new(8, Duration::from_secs(10));
+    let start = Instant::now();
+    known.observe(resolver(0), 100.0, start);
+    known.observe(resolver(0), 0.0, start + Duration::from_secs(10));
+    let learnt = known.known[&resolver(0)];
+    assert!((learnt.load - 50.0).abs() < 0.001);
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        known.observe(resolver(1), bad, start);
+    }
+    assert_eq!(known.len(), 1);
+}
+
+#[test]
+fn resolvers_and_subnets_are_told_apart() {
+    let address = "192.0.2.0".parse().unwrap();
+    assert_ne!(Source::resolver(address), Source::subnet(address));
+    assert_eq!(Source::subnet(address), Source::subnet("192.0.2.77".parse().unwrap()));
+    assert_eq!(
+        Source::subnet("2001:db8:0:1::1".parse().unwrap()),
+        Source::subnet("2001:db8:0:ff::1".parse().unwrap())
+    );
+    assert_ne!(Source::subnet(address).subnet, Source::resolver(address).subnet);
+}

@@ -1,0 +1,84 @@
+//! Numbers of the protocol that the message path looks at.
+
+use domain::base::iana::Rtype;
+
+pub(crate) const HEADER: usize = 12;
+
+/// Bits of the header's third byte.
+pub(crate) const QR: u8 = 0x80;
+pub(crate) const AA: u8 = 0x04;
+pub(crate) const TC: u8 = 0x02;
+pub(crate) const RD: u8 = 0x01;
+
+pub(crate) const CLASS_IN: u16 = 1;
+pub(crate) const CLASS_CHAOS: u16 = 3;
+
+pub(crate) const A: u16 = Rtype::A.to_int();
+pub(crate) const NS: u16 = Rtype::NS.to_int();
+pub(crate) const CNAME: u16 = Rtype::CNAME.to_int();
+pub(crate) const SOA: u16 = Rtype::SOA.to_int();
+pub(crate) const PTR: u16 = Rtype::PTR.to_int();
+pub(crate) const HINFO: u16 = Rtype::HINFO.to_int();
+pub(crate) const MX: u16 = Rtype::MX.to_int();
+pub(crate) const TXT: u16 = Rtype::TXT.to_int();
+pub(crate) const AAAA: u16 = Rtype::AAAA.to_int();
+pub(crate) const SRV: u16 = Rtype::SRV.to_int();
+pub(crate) const DNAME: u16 = Rtype::DNAME.to_int();
+pub(crate) const OPT: u16 = Rtype::OPT.to_int();
+pub(crate) const DS: u16 = Rtype::DS.to_int();
+pub(crate) const HTTPS: u16 = Rtype::HTTPS.to_int();
+pub(crate) const TSIG: u16 = Rtype::TSIG.to_int();
+pub(crate) const ANY: u16 = Rtype::ANY.to_int();
+/// From TKEY to AXFR, with TSIG and IXFR between them: types of queries that ask for no records.
+pub(crate) const TKEY: u16 = Rtype::TKEY.to_int();
+pub(crate) const AXFR: u16 = Rtype::AXFR.to_int();
+
+/// Types of queries that are counted one by one.
+pub(crate) const QUERY_TYPES: [(u16, &str); 13] = [
+    (A, "A"),
+    (AAAA, "AAAA"),
+    (HTTPS, "HTTPS"),
+    (SRV, "SRV"),
+    (NS, "NS"),
+    (SOA, "SOA"),
+    (MX, "MX"),
+    (TXT, "TXT"),
+    (CNAME, "CNAME"),
+    (PTR, "PTR"),
+    (DS, "DS"),
+    (Rtype::DNSKEY.to_int(), "DNSKEY"),
+    (ANY, "ANY"),
+];
+
+/// The place of a type among [`QUERY_TYPES`]; one beyond them for others.
+#[inline]
+pub(crate) fn place_of(rtype: u16) -> usize {
+    QUERY_TYPES.iter().position(|(known, _)| *known == rtype).unwrap_or(QUERY_TYPES.len())
+}
+
+/// Response codes, with what EDNS adds to them.
+pub(crate) mod rcode {
+    pub(crate) const NOERROR: u16 = 0;
+    pub(crate) const FORMERR: u16 = 1;
+    pub(crate) const NXDOMAIN: u16 = 3;
+    pub(crate) const NOTIMP: u16 = 4;
+    pub(crate) const REFUSED: u16 = 5;
+    pub(crate) const NOTAUTH: u16 = 9;
+    pub(crate) const BADVERS: u16 = 16;
+    pub(crate) const BADCOOKIE: u16 = 23;
+}
+
+/// As metrics name a response code.
+pub(crate) fn rcode_name(number: usize) -> &'static str {
+    match u16::try_from(number).unwrap_or(u16::MAX) {
+        rcode::NOERROR => "NOERROR",
+        rcode::FORMERR => "FORMERR",
+        rcode::NXDOMAIN => "NXDOMAIN",
+        rcode::NOTIMP => "NOTIMP",
+        rcode::REFUSED => "REFUSED",
+        rcode::NOTAUTH => "NOTAUTH",
+        rcode::BADVERS => "BADVERS",
+        rcode::BADCOOKIE => "BADCOOKIE",
+        _ => "other",
+    }
+}

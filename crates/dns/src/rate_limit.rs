@@ -1,0 +1,199 @@
+//! Response-rate limiting: a server that answers over UDP must not be a megaphone for forged sources.
+//!
+//! Responses of one kind (this name, or NXDOMAIN of this zone, or an error) to one prefix of clients share
+//! a bucket. A limited response is dropped, or once in a while sent short with the TC bit, so that a real
+//! client there comes back over TCP. A client with a valid cookie is not limited.
+//!
+//! The table has a fixed size and no lock: a bucket is one atomic word, read and replaced. Two kinds that
+//! fall on one bucket are told apart by a tag, and the later one takes the place of a bucket that is idle,
+//! or else the place of the other: then the limit is lax, never strict.
+//!
+//! # Source
+//! Vixie and Schryver, "DNS Response Rate Limiting", ISC-TN-2012-1; the bucket is GCRA (ITU-T I.371), which
+//! needs one number.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use siphasher::sip::SipHasher13;
+
+/// How many responses a prefix may be sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateLimit {
+    /// Responses of one kind a second to one prefix; 0: no limit.
+    pub per_second: u32,
+    /// Of limited responses, one in this many is sent truncated; 0: none.
+    pub slip: u32,
+    /// Bits of an IPv4 address that make a prefix.
+    pub prefix4: u8,
+    /// Bits of an IPv6 address that make a prefix.
+    pub prefix6: u8,
+    /// Prefixes that are not limited: address and length.
+    pub exempt: Vec<(IpAddr, u8)>,
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        RateLimit { per_second: 200, slip: 2, prefix4: 24, prefix6: 56, exempt: Vec::new() }
+    }
+}
+
+/// Ten microseconds, the clock of the buckets. Their 40 bits go round in 127 days.
+pub(crate) const TICKS_PER_SECOND: u64 = 100_000;
+const TIME_BITS: u32 = 40;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+/// So many seconds' worth may come at once.
+const BURST_SECONDS: u64 = 1;
+/// Places; 512 KiB.
+const PLACES: usize = 1 << 16;
+
+/// The buckets, shared by all threads.
+pub(crate) struct RateLimiter {
+    rules: RateLimit,
+    /// Ticks that a response takes from its bucket.
+    cost: u64,
+    keys: (u64, u64),
+    places: Box<[AtomicU64]>,
+}
+
+impl RateLimiter {
+    /// `keys` are secret: who knew them could choose sources that share a bucket.
+    pub(crate) fn new(rules: RateLimit, keys: (u64, u64)) -> RateLimiter {
+        let cost = TICKS_PER_SECOND / u64::from(rules.per_second.max(1));
+        let places = if rules.per_second == 0 { 0 } else { PLACES };
+        let places = (0..places).map(|_| AtomicU64::new(0)).collect();
+        RateLimiter { rules, cost: cost.max(1), keys, places }
+    }
+
+    /// Whether it goes by these rules.
+    pub(crate) fn is_of(&self, rules: &RateLimit) -> bool {
+        self.rules == *rules
+    }
+
+    pub(crate) fn slip(&self) -> u32 {
+        self.rules.slip
+    }
+
+    /// Takes one response of `kind` to `client` at `now`, in ticks, from its bucket; whether it may be sent.
+    #[inline]
+    pub(crate) fn allows(&self, client: IpAddr, kind: u64, now: u64) -> bool {
+        if self.places.is_empty() {
+            return true;
+        }
+        if self
+            .rules
+            .exempt
+            .iter()
+            .any(|(net, length)| prefix(client, *length) == prefix(*net, *length))
+        {
+            return true;
+        }
+        let length = if client.is_ipv4() { self.rules.prefix4 } else { self.rules.prefix6 };
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u128(prefix(client, length));
+        hasher.write_u64(kind);
+        let hash = hasher.finish();
+        let tag = hash & !TIME_MASK;
+        let place = &self.places[hash as usize % PLACES];
+        let burst = BURST_SECONDS * TICKS_PER_SECOND;
+        let now = now & TIME_MASK;
+        let old = place.load(Relaxed);
+        // How far the bucket's time is ahead of ours; what seems far ahead is long past.
+        let ahead = (old & TIME_MASK).wrapping_sub(now) & TIME_MASK;
+        let ahead = if ahead > 2 * burst || old & !TIME_MASK != tag { 0 } else { ahead };
+        if ahead + self.cost > burst {
+            return false;
+        }
+        // Lost races let a few more through: one for each thread at most.
+        place.store(tag | (now + ahead + self.cost) & TIME_MASK, Relaxed);
+        true
+    }
+}
+
+/// An address's first bits; IPv4 and IPv6 apart.
+#[inline]
+pub(crate) fn prefix(address: IpAddr, length: u8) -> u128 {
+    match address {
+        IpAddr::V4(v4) => {
+            let kept = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);
+            u128::from(u32::from(v4) & kept) | 0xffff << 32
+        }
+        IpAddr::V6(v6) => {
+            let kept = u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0);
+            u128::from(v6) & kept
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter(per_second: u32) -> RateLimiter {
+        RateLimiter::new(RateLimit { per_second, ..RateLimit::default() }, (1, 2))
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_prefix_gets_its_rate_and_a_second_of_it_at_once() {
+        let limiter = limiter(100);
+        let mut now = 5_000_000;
+        let allowed = (0..1000).filter(|_| limiter.allows(ip("192.0.2.1"), 7, now)).count();
+        assert_eq!(allowed, 100);
+        // At four times the rate, a quarter of them.
+        let mut allowed = 0;
+        for _ in 0..4000 {
+            now += TICKS_PER_SECOND / 400;
+            allowed += usize::from(limiter.allows(ip("192.0.2.9"), 7, now));
+        }
+        assert!((995..=1005).contains(&allowed), "{allowed}");
+    }
+
+    #[test]
+    fn kinds_and_prefixes_do_not_share() {
+        let limiter = limiter(1);
+        for (client, kind) in
+            [("192.0.2.1", 7), ("192.0.3.1", 7), ("192.0.2.1", 8), ("2001:db8::1", 7)]
+        {
+            assert!(limiter.allows(ip(client), kind, 100), "{client} {kind}");
+            assert!(!limiter.allows(ip(client), kind, 100), "{client} {kind}");
+        }
+        assert!(!limiter.allows(ip("192.0.2.77"), 7, 100), "of the same /24");
+        assert!(!limiter.allows(ip("2001:db8:0:ff::7"), 7, 100), "of the same /56");
+        assert!(limiter.allows(ip("2001:db8:0:100::7"), 7, 100));
+    }
+
+    #[test]
+    fn the_clock_may_go_round() {
+        let limiter = limiter(10);
+        let near_end = TIME_MASK - 5;
+        for now in [near_end, near_end + 20_000] {
+            let allowed = (0..50).filter(|_| limiter.allows(ip("192.0.2.1"), 7, now)).count();
+            assert!(allowed == 10 || allowed == 2, "{allowed}");
+        }
+    }
+
+    #[test]
+    fn none_is_limited_at_rate_0_nor_within_an_exempt_prefix() {
+        assert!((0..1000).all(|_| limiter(0).allows(ip("192.0.2.1"), 7, 1)));
+        let exempt = vec![(ip("192.0.0.0"), 16)];
+        let limiter =
+            RateLimiter::new(RateLimit { per_second: 1, exempt, ..RateLimit::default() }, (1, 2));
+        assert!((0..1000).all(|_| limiter.allows(ip("192.0.2.1"), 7, 1)));
+        assert_eq!((0..1000).filter(|_| limiter.allows(ip("192.1.2.1"), 7, 1)).count(), 1);
+    }
+
+    #[test]
+    fn a_prefix_of_no_bits_is_everything_of_its_family() {
+        assert_eq!(prefix(ip("192.0.2.1"), 0), prefix(ip("10.0.0.1"), 0));
+        assert_ne!(prefix(ip("192.0.2.1"), 0), prefix(ip("2001:db8::1"), 0));
+        assert_eq!(
+            prefix(ip("2001:db8::1"), 128),
+            u128::from("2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap())
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! The message path: bytes in, bytes out. No socket, no clock, no lock, no allocation.
+
+mod exchange;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::loads::LoadTable;
+use crate::message::code::{AAAA, ANY, AXFR, CLASS_CHAOS, DS, HEADER, OPT, TKEY, TXT, rcode};
+use crate::message::edns::{Edns, Opt};
+use crate::message::name::AskedName;
+use crate::message::query::{Query, Read, read};
+use crate::message::tail::{Tail, Written};
+use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
+use crate::spread::{Chosen, Group, Spread};
+use crate::stats::{Shard, Transport};
+use crate::top::{SAMPLE, TopResolvers};
+use crate::{Mode, Reason};
+
+use exchange::{Exchange, KIND_ERROR};
+
+/// Of a message over TCP.
+pub const TCP_MESSAGE_MAX: usize = 65_535;
+
+/// The time as the message path needs it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Seconds since 1970, for cookies.
+    pub unix_seconds: u32,
+    /// Of a monotonous clock, in 10 µs, for rates.
+    pub ticks: u64,
+}
+
+impl Now {
+    /// From a wall clock since 1970 and a monotonous clock since whenever.
+    pub fn new(unix: Duration, monotonous: Duration) -> Now {
+        Now { unix_seconds: unix.as_secs() as u32, ticks: (monotonous.as_nanos() / 10_000) as u64 }
+    }
+}
+
+/// What answers are made from.
+#[derive(Debug)]
+pub struct Published {
+    /// Names and nodes.
+    pub snapshot: Arc<Snapshot>,
+    /// What is known of resolvers.
+    pub loads: Arc<LoadTable>,
+}
+
+/// Answers the queries of one thread.
+pub struct Responder {
+    thread: usize,
+    name: AskedName,
+    rng: SmallRng,
+    asked: u64,
+    pub(crate) top: TopResolvers,
+}
+
+/// What the answer section and those behind it come from.
+enum Answer<'s> {
+    Tail(&'s Tail),
+    /// A spread, behind a tail that leads to it, and where its owner's name is then.
+    Spread {
+        spread: &'s Spread,
+        group: &'s Group,
+        lead: Option<(&'s Tail, u16)>,
+    },
+    /// A code alone.
+    Code(u16),
+}
+
+impl Responder {
+    /// The responder of data thread `thread`.
+    pub fn new(thread: usize, seed: u64) -> Responder {
+        Responder {
+            thread,
+            name: AskedName::new(),
+            rng: SmallRng::seed_from_u64(seed),
+            asked: 0,
+            top: TopResolvers::default(),
+        }
+    }
+
+    /// Writes the answer to `query` of `client` to the start of `out`; returns its length.
+    ///
+    /// `out` has room for [`crate::config::UDP_PAYLOAD_MAX`] bytes, over TCP for [`TCP_MESSAGE_MAX`].
+    ///
+    /// # Errors
+    /// Why there is none; it is counted.
+    #[inline]
+    pub fn respond(
+        &mut self,
+        published: &Published,
+        stats: &Shard,
+        (client, transport): (IpAddr, Transport),
+        now: Now,
+        query: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, Reason> {
+        let mut exchange = Exchange { published, stats, client, transport, now, query, out };
+        self.asked += 1;
+        if self.asked.is_multiple_of(SAMPLE) {
+            self.top.count(client);
+        }
+        let length = match read(query, &mut self.name) {
+            Read::Query(query) => self.answer(&mut exchange, &query),
+            Read::TooShort => Err(Reason::TooShort),
+            Read::Response => Err(Reason::NotAQuery),
+            Read::CookieOnly(edns) => {
+                exchange.bare(rcode::NOERROR, HEADER, Some(&edns), &mut self.rng)
+            }
+            Read::NotImplemented => exchange.bare(rcode::NOTIMP, HEADER, None, &mut self.rng),
+            Read::Malformed(end) => {
+                exchange.bare(rcode::FORMERR, end.unwrap_or(HEADER), None, &mut self.rng)
+            }
+        };
+        length.inspect_err(|reason| stats.dropped(*reason, 1))
+    }
+
+    #[inline]
+    fn answer(&mut self, exchange: &mut Exchange<'_>, query: &Query) -> Result<usize, Reason> {
+        exchange.stats.query(exchange.transport, query.rtype);
+        let published = exchange.published;
+        let snapshot = &*published.snapshot;
+        let (answer, kind) = self.find(snapshot, query);
+        let (mut opt, proven) = exchange.opt(query.edns.as_ref());
+        if exchange.transport == Transport::Udp
+            && !proven
+            && !snapshot.limiter.allows(exchange.client, kind, exchange.now.ticks)
+        {
+            return exchange.limited(query, opt.as_mut(), &mut self.rng);
+        }
+        let (code, authoritative) = match &answer {
+            Answer::Tail(tail) => (tail.rcode, tail.authoritative),
+            Answer::Spread { .. } => (rcode::NOERROR, true),
+            Answer::Code(code) => (*code, false),
+        };
+        let opt_len = opt.as_ref().map_or(0, Opt::len);
+        let room = exchange.limit(query.edns.as_ref());
+        let end = query.question_end;
+        // A question has at most 259 bytes and OPT less than 200 with an identity of its longest: both fit.
+        let room = room.saturating_sub(opt_len).max(end);
+        exchange.out[..end].copy_from_slice(&exchange.query[..end]);
+        let written = match answer {
+            Answer::Tail(tail) => tail.write(&mut exchange.out[end..room], self.name.len()),
+            Answer::Spread { spread, group, lead } => {
+                exchange.stats.mode(spread.mode);
+                let (chosen, ttl, scoped) =
+                    self.choose(exchange, spread, group, query.edns.as_ref());
+                if let Some((_, scope)) = opt.as_mut().and_then(|opt| opt.subnet.as_mut()) {
+                    *scope = scoped;
+                }
+                self.spread(snapshot, group, &chosen, ttl, lead, &mut exchange.out[end..room])
+            }
+            Answer::Code(_) => Written::default(),
+        };
+        if let Some(opt) = &mut opt {
+            opt.rcode = code;
+        }
+        Ok(exchange.finish(code, authoritative, end, written, opt.as_ref()))
+    }
+
+    /// The answer, and the kind of response for limiting.
+    #[inline]
+    fn find<'s>(&self, snapshot: &'s Snapshot, query: &Query) -> (Answer<'s>, u64) {
+        let error = |code: u16| (Answer::Code(code), KIND_ERROR + u64::from(code));
+        if query.edns.is_some_and(|edns| edns.version > 0) {
+            return error(rcode::BADVERS);
+        }
+        if query.signed {
+            // Without keys, every signature is by an unknown one (RFC 8945, 5.2.1).
+            return error(rcode::NOTAUTH);
+        }
+        if !query.is_internet() {
+            return match self.chaos(snapshot, query) {
+                Some(tail) => (Answer::Tail(tail), KIND_ERROR),
+                None => error(rcode::REFUSED),
+            };
+        }
+        match query.rtype {
+            OPT => return error(rcode::FORMERR),
+            // Keys, signatures and transfers are no questions for records.
+            TKEY..=AXFR => return error(rcode::REFUSED),
+            _ => {}
+        }
+        let names = &snapshot.names;
+        let Some((index, exact)) = names.closest(&self.name) else { return error(rcode::REFUSED) };
+        let mut entry = &names.entries[index];
+        // A parent answers for DS itself (RFC 4035, 3.1.4.1): at the cut, not below it.
+        let ours =
+            entry.role == Role::Ours || exact && entry.role == Role::Cut && query.rtype == DS;
+        if let Role::BelowCut(cut) = entry.role {
+            entry = &names.entries[cut];
+        }
+        if let (false, Otherwise::Referral(referral)) = (ours, &entry.otherwise) {
+            return (Answer::Tail(referral), entry.hash);
+        }
+        if !exact {
+            let zone = &snapshot.zones[entry.zone];
+            let Some(wildcard) = entry.wildcard else {
+                // One kind for the whole zone: names that do not exist are never asked twice in a flood.
+                return (Answer::Tail(&zone.no_such_name), zone.seed);
+            };
+            entry = &names.entries[wildcard];
+        }
+        (of_type(snapshot, entry, query.rtype), entry.hash)
+    }
+
+    fn chaos<'s>(&self, snapshot: &'s Snapshot, query: &Query) -> Option<&'s Tail> {
+        let asked = query.class == CLASS_CHAOS && matches!(query.rtype, TXT | ANY);
+        let (name, _) = self.name.suffix(0);
+        snapshot.chaos.iter().find(|(known, _)| asked && known == name).map(|(_, tail)| tail)
+    }
+
+    /// Members, TTL and the scope that the answer is for.
+    #[inline]
+    fn choose(
+        &mut self,
+        exchange: &Exchange<'_>,
+        spread: &Spread,
+        group: &Group,
+        edns: Option<&Edns>,
+    ) -> (Chosen, u32, u8) {
+        if spread.fail_open {
+            exchange.stats.fail_open.add(1);
+        }
+        let loads = &exchange.published.loads;
+        if loads.is_empty() {
+            return (group.draw(&mut self.rng), spread.ttl, 0);
+        }
+        let subnet = edns.and_then(|edns| edns.subnet);
+        let subnet = subnet.filter(|_| exchange.published.snapshot.client_subnet);
+        let (found, scope) = exchange.source(subnet);
+        let weighed = matches!(group.mode, Mode::Pair | Mode::Single);
+        if let Some(index) = found.filter(|_| weighed) {
+            let ttl = if loads.is_heavy(index) { spread.ttl_heavy } else { spread.ttl };
+            let family = usize::from(group.rtype == AAAA);
+            if let Some(chosen) = loads.assign(spread.account, family, index, group) {
+                exchange.stats.by_deficit.add(1);
+                return (chosen, ttl, scope);
+            }
+        }
+        (group.draw(&mut self.rng), spread.ttl, scope)
+    }
+
+    #[inline]
+    fn spread(
+        &mut self,
+        snapshot: &Snapshot,
+        group: &Group,
+        chosen: &Chosen,
+        ttl: u32,
+        lead: Option<(&Tail, u16)>,
+        body: &mut [u8],
+    ) -> Written {
+        for member in chosen.members() {
+            snapshot.tallies.count(self.thread, group.members[member].node);
+        }
+        let Some((lead, owner)) = lead else {
+            return group.write(chosen, ttl, HEADER as u16, body);
+        };
+        let mut written = lead.write(body, self.name.len());
+        if !written.truncated {
+            let rest = group.write(chosen, ttl, owner, &mut body[written.bytes..]);
+            written.bytes += rest.bytes;
+            written.counts[0] += rest.counts[0];
+        }
+        written
+    }
+}
+
+#[inline]
+fn of_type<'s>(snapshot: &'s Snapshot, entry: &'s Entry, rtype: u16) -> Answer<'s> {
+    if let Some(spread) = &entry.spread
+        && let Some(group) = spread.group(rtype)
+    {
+        return Answer::Spread { spread, group, lead: None };
+    }
+    if let Some((_, tail)) = entry.sets.iter().find(|(known, _)| *known == rtype) {
+        return Answer::Tail(tail);
+    }
+    if let (ANY, Some(tail)) = (rtype, &entry.any) {
+        return Answer::Tail(tail);
+    }
+    match &entry.otherwise {
+        Otherwise::Nothing(tail) | Otherwise::Referral(tail) => Answer::Tail(tail),
+        Otherwise::Alias { plain, by_type, balanced } => {
+            if let Some((target, owner)) = balanced {
+                let entry = &snapshot.names.entries[*target];
+                if let Some(spread) = &entry.spread
+                    && let Some(group) = spread.group(rtype)
+                {
+                    return Answer::Spread { spread, group, lead: Some((plain, *owner)) };
+                }
+            }
+            let typed = by_type.iter().find(|(known, _)| *known == rtype);
+            Answer::Tail(typed.map_or(plain, |(_, tail)| tail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Balanced names: which nodes they give, with which shares, and the records that say so.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rand::Rng;
+
+use super::collect::{host_name, lower, text};
+use super::{NodeState, Standing};
+use crate::Mode;
+use crate::config::{NameConfig, NodeConfig, ZoneConfig};
+use crate::message::code::{A, AAAA, HTTPS, SRV};
+use crate::snapshot::{NameStatus, NodeStatus};
+use crate::spread::{Group, Member, Spread, record};
+
+/// Types that a balanced name answers from its nodes.
+pub(super) fn types_of(mode: Mode) -> &'static [u16] {
+    match mode {
+        Mode::Pair | Mode::Single | Mode::Ordered => &[A, AAAA],
+        Mode::Srv => &[SRV],
+        Mode::Https => &[HTTPS, A, AAAA],
+    }
+}
+
+/// A balanced name being made.
+pub(super) struct Spreading<'s> {
+    pub(super) zone: &'s ZoneConfig,
+    pub(super) config: &'s NameConfig,
+    pub(super) origin: &'s [u8],
+    /// Nodes of the zones before.
+    pub(super) nodes_before: usize,
+    pub(super) state: &'s dyn Fn(usize) -> NodeState,
+}
+
+impl Spreading<'_> {
+    /// Which nodes are given: those that serve; without any, those that are unhealthy, for a check may be wrong
+    /// and nobody is better; without any, those that drain. And whether it is not the first.
+    fn given(&self) -> (Vec<usize>, bool) {
+        let of = |standing: Standing| -> Vec<usize> {
+            let places = 0..self.config.nodes.len();
+            let stands = |place: &usize| {
+                let state = (self.state)(self.config.nodes[*place]);
+                state.standing == standing && (state.share > 0.0 || standing != Standing::Serving)
+            };
+            places.filter(stands).collect()
+        };
+        let serving = of(Standing::Serving);
+        if !serving.is_empty() {
+            return (serving, false);
+        }
+        let unhealthy = of(Standing::Unhealthy);
+        if !unhealthy.is_empty() {
+            return (unhealthy, true);
+        }
+        let draining = of(Standing::Draining);
+        let open = !draining.is_empty();
+        (draining, open)
+    }
+
+    fn node(&self, place: usize) -> Option<&NodeConfig> {
+        self.zone.nodes.get(self.config.nodes[place])
+    }
+
+    fn ttl(&self) -> u32 {
+        let states = self.config.nodes.iter().map(|node| (self.state)(*node));
+        let draining = states.into_iter().any(|state| state.standing == Standing::Draining);
+        if draining { self.config.ttl.min(self.config.ttl_draining) } else { self.config.ttl }
+    }
+
+    pub(super) fn made(&self, account: usize, rng: &mut dyn Rng) -> Spread {
+        let (given, fail_open) = self.given();
+        let groups = types_of(self.config.mode).iter();
+        let groups = groups.filter_map(|rtype| self.group(*rtype, &given, rng)).collect();
+        let ttl = self.ttl();
+        Spread {
+            mode: self.config.mode,
+            ttl,
+            ttl_heavy: ttl.min(self.config.ttl_heavy),
+            fail_open,
+            account,
+            groups,
+        }
+    }
+
+    fn group(&self, rtype: u16, given: &[usize], rng: &mut dyn Rng) -> Option<Group> {
+        let mut members: Vec<Member> = given
+            .iter()
+            .filter_map(|place| {
+                let node = self.node(*place)?;
+                let share = (self.state)(self.config.nodes[*place]).share;
+                let bodies = self.bodies(rtype, node, share);
+                let count = bodies.len() as u16;
+                (count > 0).then(|| Member {
+                    node: self.nodes_before + self.config.nodes[*place],
+                    place: *place,
+                    share,
+                    records: bodies.iter().flat_map(|body| record(rtype, body)).collect(),
+                    count,
+                })
+            })
+            .collect();
+        let sum: f64 = members.iter().map(|member| member.share).sum();
+        let count = members.len() as f64;
+        for member in &mut members {
+            // Those that fail open may all have share 0.
+            member.share = if sum > 0.0 { member.share / sum } else { 1.0 / count };
+        }
+        let mode = match (rtype, self.config.mode) {
+            (A | AAAA, Mode::Https) => Mode::Pair,
+            (_, mode) => mode,
+        };
+        (!members.is_empty()).then(|| Group::new(rtype, mode, members, rng))
+    }
+
+    fn bodies(&self, rtype: u16, node: &NodeConfig, share: f64) -> Vec<Vec<u8>> {
+        match rtype {
+            A => node.v4.iter().map(|v4| v4.octets().to_vec()).collect(),
+            AAAA => node.v6.iter().map(|v6| v6.octets().to_vec()).collect(),
+            _ => {
+                let Some(host) = host_name(&node.name, self.origin) else { return Vec::new() };
+                let body = match rtype {
+                    SRV => self.service(&host, share),
+                    _ => self.https(&host, node),
+                };
+                vec![body]
+            }
+        }
+    }
+
+    /// RFC 2782: priority 0 for all, weight, port, target. Weight 0 means hardly ever, so that none has it.
+    fn service(&self, host: &[u8], share: f64) -> Vec<u8> {
+        let largest =
+            self.config.nodes.iter().map(|node| (self.state)(*node).share).fold(0.0, f64::max);
+        let weight = if largest > 0.0 { (share / largest * 1000.0).round() } else { 1.0 };
+        let mut body = vec![0, 0];
+        body.extend((weight.clamp(1.0, 65_535.0) as u16).to_be_bytes());
+        body.extend(self.config.port.to_be_bytes());
+        body.extend(host);
+        body
+    }
+
+    /// RFC 9460, 2.2: priority (written with each answer), target, and parameters in rising order of their keys.
+    fn https(&self, host: &[u8], node: &NodeConfig) -> Vec<u8> {
+        const HTTPS_PORT: u16 = 443;
+        let mut body = vec![0, 1];
+        body.extend(host);
+        let mut parameter = |key: u16, value: Vec<u8>| {
+            if !value.is_empty() {
+                body.extend(key.to_be_bytes());
+                body.extend((value.len() as u16).to_be_bytes());
+                body.extend(value);
+            }
+        };
+        let protocols = self.config.alpn.iter();
+        parameter(
+            1,
+            protocols.flat_map(|id| std::iter::once(id.len() as u8).chain(id.bytes())).collect(),
+        );
+        if self.config.port != HTTPS_PORT && self.config.port != 0 {
+            parameter(3, self.config.port.to_be_bytes().to_vec());
+        }
+        parameter(4, node.v4.iter().flat_map(|v4| v4.octets()).collect());
+        parameter(6, node.v6.iter().flat_map(|v6| v6.octets()).collect());
+        body
+    }
+
+    pub(super) fn status(&self) -> NameStatus {
+        let (given, fail_open) = self.given();
+        let share_of = |place: usize| (self.state)(self.config.nodes[place]).share;
+        let sum: f64 = given.iter().map(|place| share_of(*place)).sum();
+        let nodes = (0..self.config.nodes.len()).filter_map(|place| {
+            let node = self.node(place)?;
+            let share = match given.contains(&place) {
+                true if sum > 0.0 => share_of(place) / sum,
+                true => 1.0 / given.len() as f64,
+                false => 0.0,
+            };
+            let v4 = node.v4.iter().copied().map(IpAddr::from);
+            Some(NodeStatus {
+                pool: Arc::clone(&node.pool),
+                name: Arc::clone(&node.name),
+                addresses: v4.chain(node.v6.iter().copied().map(IpAddr::from)).collect(),
+                standing: (self.state)(self.config.nodes[place]).standing,
+                share,
+            })
+        });
+        NameStatus {
+            name: text(&lower(&self.config.name)),
+            mode: self.config.mode,
+            ttl: self.ttl(),
+            fail_open,
+            nodes: nodes.collect(),
+        }
+    }
+}

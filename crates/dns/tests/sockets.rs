@@ -1,0 +1,305 @@
+//! The engine over real sockets.
+#![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::Generation;
+use equipoise_dns::config::{DnsConfig, NameConfig, NameServer, NodeConfig, ZoneConfig};
+use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
+use equipoise_dns::{Mode, Name, NodeState, Snapshot, SnapshotInput, Standing, build};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+const THREADS: usize = 2;
+const PATIENT: Duration = Duration::from_secs(10);
+
+fn name(text: &str) -> Name {
+    Name::vec_from_str(text).unwrap()
+}
+
+fn config() -> DnsConfig {
+    let zone = ZoneConfig {
+        origin: name("cluster.example."),
+        ttl: 3600,
+        negative_ttl: 30,
+        serial: 1,
+        mailbox: name("hostmaster.cluster.example."),
+        servers: vec![NameServer {
+            name: name("ns.cluster.example."),
+            addresses: vec!["192.0.2.1".parse().unwrap()],
+        }],
+        nodes: (1..=3u8)
+            .map(|n| NodeConfig {
+                pool: "web".into(),
+                name: format!("n{n}").into(),
+                v4: vec![[192, 0, 2, n].into()],
+                v6: Vec::new(),
+            })
+            .collect(),
+        names: vec![NameConfig {
+            name: name("www.cluster.example."),
+            mode: Mode::Ordered,
+            nodes: vec![0, 1, 2],
+            ttl: 60,
+            ttl_draining: 10,
+            ttl_heavy: 20,
+            port: 0,
+            alpn: Vec::new(),
+        }],
+        records: Vec::new(),
+    };
+    let mut config = DnsConfig { zones: vec![Arc::new(zone)], ..DnsConfig::default() };
+    config.options.rate_limit.per_second = 0;
+    config
+}
+
+fn snapshot(generation: u64, standings: [Standing; 3]) -> Arc<Snapshot> {
+    let states = vec![standings.map(|standing| NodeState { standing, share: 1.0 }).to_vec()];
+    let config = config();
+    let input = SnapshotInput {
+        generation: Generation(generation),
+        config: &config,
+        states: &states,
+        threads: shards(THREADS),
+        before: None,
+        secrets: (1, 2),
+    };
+    Arc::new(build(&input, &mut SmallRng::seed_from_u64(1)))
+}
+
+const LIMITS: TcpLimits = TcpLimits { connections_max: 4, idle: PATIENT };
+
+fn engine(listen: &[&str], tcp: TcpLimits) -> Engine {
+    let listen: Vec<SocketAddr> = listen.iter().map(|text| text.parse().unwrap()).collect();
+    let options = EngineOptions { threads: THREADS, tcp };
+    Engine::start(options, &listen, snapshot(1, [Standing::Serving; 3])).unwrap()
+}
+
+fn query(id: u16) -> Vec<u8> {
+    let mut bytes = id.to_be_bytes().to_vec();
+    bytes.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(name("www.cluster.example.").as_slice());
+    bytes.extend([0, 1, 0, 1]);
+    bytes
+}
+
+fn ask(from: &UdpSocket, to: SocketAddr, id: u16) -> (Vec<u8>, SocketAddr) {
+    from.set_read_timeout(Some(PATIENT)).unwrap();
+    from.send_to(&query(id), to).unwrap();
+    let mut answer = [0; 2048];
+    let (length, peer) = from.recv_from(&mut answer).unwrap();
+    (answer[..length].to_vec(), peer)
+}
+
+/// Records in the answer section.
+fn answers(message: &[u8]) -> u16 {
+    u16::from_be_bytes([message[6], message[7]])
+}
+
+fn framed(ids: impl IntoIterator<Item = u16>) -> Vec<u8> {
+    ids.into_iter()
+        .flat_map(|id| {
+            let query = query(id);
+            [&(query.len() as u16).to_be_bytes()[..], &query].concat()
+        })
+        .collect()
+}
+
+fn read_message(stream: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).unwrap();
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut message).unwrap();
+    message
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(PATIENT)).unwrap();
+    stream
+}
+
+#[test]
+fn datagrams_are_answered_over_both_families() {
+    let engine = engine(&["127.0.0.1:0", "[::1]:0"], LIMITS);
+    for to in engine.addresses() {
+        let from: SocketAddr =
+            if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }.parse().unwrap();
+        let client = UdpSocket::bind(from).unwrap();
+        for id in 0..200 {
+            let (answer, peer) = ask(&client, to, id);
+            assert_eq!((&answer[..2], peer, answers(&answer)), (&id.to_be_bytes()[..], to, 3));
+        }
+    }
+    // An answer is counted when it has been sent, and may be read before.
+    let counted = || {
+        let figures = engine.figures();
+        (figures.queries_udp, figures.queries_tcp, figures.latency.iter().sum::<u64>())
+    };
+    let begun = std::time::Instant::now();
+    while counted() != (400, 0, 400) && begun.elapsed() < PATIENT {
+        std::thread::yield_now();
+    }
+    assert_eq!(counted(), (400, 0, 400));
+}
+
+#[test]
+fn an_answer_comes_from_the_address_that_was_asked() {
+    let engine = engine(&["0.0.0.0:0"], LIMITS);
+    let port = engine.addresses()[0].port();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for address in ["127.0.0.1", "127.0.0.2", "127.1.2.3"] {
+        let to = SocketAddr::new(address.parse::<IpAddr>().unwrap(), port);
+        assert_eq!(ask(&client, to, 7).1, to);
+    }
+    let v6 = self::engine(&["[::]:0"], LIMITS);
+    let to = SocketAddr::new("::1".parse().unwrap(), v6.addresses()[0].port());
+    assert_eq!(ask(&UdpSocket::bind("[::1]:0").unwrap(), to, 7).1, to);
+}
+
+#[test]
+fn a_burst_is_answered_whole() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let to = engine.addresses()[0];
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENT)).unwrap();
+    for id in 0..150 {
+        client.send_to(&query(id), to).unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut answer = [0; 2048];
+    while seen.len() < 150 {
+        client.recv(&mut answer).unwrap();
+        seen.insert([answer[0], answer[1]]);
+    }
+}
+
+#[test]
+fn a_datagram_that_is_no_query_is_dropped_and_the_next_one_answered() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let to = engine.addresses()[0];
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(&[1, 2, 3], to).unwrap();
+    client.send_to(&[], to).unwrap();
+    client.send_to(&[0; 9000], to).unwrap();
+    assert_eq!(answers(&ask(&client, to, 9).0), 3);
+    let drops = engine.figures().drops;
+    let count = |name: &str| drops.iter().find(|(known, _)| *known == name).unwrap().1;
+    assert_eq!((count("too_short"), count("too_long")), (2, 1));
+}
+
+#[test]
+fn queries_in_line_on_a_connection_are_answered_in_their_order() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let mut stream = connect(engine.addresses()[0]);
+    let bytes = framed(0..1000);
+    let mut writer = stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        // In pieces that end in the middle of messages.
+        bytes.chunks(777).for_each(|chunk| writer.write_all(chunk).unwrap());
+    });
+    for id in 0..1000u16 {
+        assert_eq!(read_message(&mut stream)[..2], id.to_be_bytes());
+    }
+    writing.join().unwrap();
+    assert_eq!(engine.figures().queries_tcp, 1000);
+}
+
+#[test]
+fn a_connection_beyond_the_limit_is_closed_and_counted() {
+    let engine = engine(&["127.0.0.1:0"], TcpLimits { connections_max: 2, ..LIMITS });
+    let to = engine.addresses()[0];
+    let mut kept: Vec<_> = (0..2).map(|_| connect(to)).collect();
+    for stream in &mut kept {
+        stream.write_all(&framed([1])).unwrap();
+        read_message(stream);
+    }
+    assert_eq!(engine.connections_open(), 2);
+    let mut third = connect(to);
+    assert_eq!(third.read(&mut [0; 16]).unwrap_or(0), 0);
+    let drops = engine.figures().drops;
+    assert!(drops.contains(&("connections_max", 1)), "{drops:?}");
+    // The others go on.
+    kept[0].write_all(&framed([2])).unwrap();
+    assert_eq!(read_message(&mut kept[0])[..2], [0, 2]);
+}
+
+#[test]
+fn a_connection_whose_query_never_ends_is_closed() {
+    let engine = engine(&["127.0.0.1:0"], TcpLimits { idle: Duration::from_millis(100), ..LIMITS });
+    let mut stream = connect(engine.addresses()[0]);
+    stream.write_all(&framed([1])[..10]).unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0, "closed");
+    let drops = engine.figures().drops;
+    assert!(drops.contains(&("connection_idle", 1)), "{drops:?}");
+}
+
+#[test]
+fn a_message_that_is_too_long_ends_its_connection() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let mut stream = connect(engine.addresses()[0]);
+    stream.write_all(&framed([1])).unwrap();
+    stream.write_all(&[0xff, 0xff, 0, 0]).unwrap();
+    assert_eq!(read_message(&mut stream)[..2], [0, 1], "what came before is answered");
+    assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0);
+}
+
+#[test]
+fn the_next_query_is_answered_from_what_was_published_last() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let to = engine.addresses()[0];
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut stream = connect(to);
+    use Standing::{Down, Serving};
+    for (generation, standings, nodes) in
+        [(2, [Serving, Serving, Down], 2), (3, [Down, Serving, Down], 1), (4, [Serving; 3], 3)]
+    {
+        assert!(engine.publish(snapshot(generation, standings)));
+        assert_eq!(answers(&ask(&client, to, 1).0), nodes);
+        stream.write_all(&framed([1])).unwrap();
+        assert_eq!(answers(&read_message(&mut stream)), nodes);
+    }
+    assert!(!engine.publish(snapshot(3, [Down, Serving, Down])), "an older one never wins");
+    assert_eq!(answers(&ask(&client, to, 1).0), 3);
+}
+
+#[test]
+fn addresses_come_and_go_without_touching_the_others() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let first = engine.addresses()[0];
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let asked: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let other: SocketAddr = "127.0.0.2:0".parse().unwrap();
+    engine.listen(&[asked, other], LIMITS).unwrap();
+    let [same, second] = engine.addresses()[..] else { panic!() };
+    assert_eq!(same, first);
+    assert_eq!(answers(&ask(&client, first, 1).0), 3);
+    assert_eq!(answers(&ask(&client, second, 1).0), 3);
+    // One that is taken changes nothing.
+    let taken = UdpSocket::bind("127.0.0.3:0").unwrap();
+    let error = engine.listen(&[other, taken.local_addr().unwrap()], LIMITS).unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(engine.addresses(), [first, second]);
+    engine.listen(&[other], LIMITS).unwrap();
+    assert_eq!(engine.addresses(), [second]);
+    assert_eq!(answers(&ask(&client, second, 1).0), 3);
+}
+
+#[test]
+fn two_engines_do_not_share_a_port() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let options = EngineOptions { threads: THREADS, tcp: LIMITS };
+    let second = Engine::start(options, &engine.addresses(), snapshot(1, [Standing::Serving; 3]));
+    assert!(second.is_err());
+}
+
+#[test]
+fn the_busiest_resolver_is_known() {
+    let engine = engine(&["127.0.0.1:0"], LIMITS);
+    let client = UdpSocket::bind("127.0.0.5:0").unwrap();
+    (0..320).for_each(|id| drop(ask(&client, engine.addresses()[0], id)));
+    assert_eq!(engine.top_resolvers(3)[0].0, "127.0.0.5".parse::<IpAddr>().unwrap());
+}
