@@ -1,0 +1,369 @@
+//! Which slices should move: a function of what was measured. It moves nothing itself.
+//!
+//! The load of a slice is the share of a core that it keeps busy, smoothed, plus what its waiting items say is missing:
+//! a worker that is full cannot be busier, but its queues grow older. A worker's load is that of its slices, by its
+//! weight. Each round takes the best move (most imbalance removed for its cost) again and again, until the workers are
+//! even, or as much load has been moved as a round may.
+//!
+//! # Source
+//! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates: no merging or
+//! splitting of slices; hysteresis, and a cool-down for each slice.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_core::Weight;
+
+use crate::ids::{SliceId, WorkerId};
+
+/// How eagerly is balanced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// What was measured this long ago counts by 1/e.
+    pub smoothing: Duration,
+    /// Items that wait this long count as one core that is missing.
+    pub queue_horizon: Duration,
+    /// Begins when the most loaded worker has this much over the mean, as a share of the mean.
+    pub begin: f64,
+    /// And goes on until it has no more than this.
+    pub stop: f64,
+    /// Of the whole load, what a round moves at most.
+    pub share_max: f64,
+    /// Slices in one handover.
+    pub batch_max: usize,
+    /// Slices in the first handover to a worker that has none.
+    pub first_batch_max: usize,
+    /// A slice that moved stays this long.
+    pub cool_down: Duration,
+    /// A slice is hot with this share of what one worker should have.
+    pub hot: f64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            smoothing: Duration::from_secs(1),
+            queue_horizon: Duration::from_secs(1),
+            begin: 0.08,
+            stop: 0.02,
+            share_max: 0.25,
+            batch_max: 64,
+            first_batch_max: 8,
+            cool_down: Duration::from_secs(10),
+            hot: 0.8,
+        }
+    }
+}
+
+/// A worker that slices may be on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerInput {
+    /// Which.
+    pub id: WorkerId,
+    /// Its share of the load. 0: it gets nothing new and keeps what it has.
+    pub weight: Weight,
+    /// It is to be left without slices.
+    pub leaving: bool,
+}
+
+/// What was measured of a slice since the last round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SliceInput {
+    /// Which.
+    pub id: SliceId,
+    /// Who owns it.
+    pub owner: WorkerId,
+    /// It is in a handover, or its owner is not sure: it cannot be moved now.
+    pub blocked: bool,
+    /// How long its items were being done.
+    pub busy: Duration,
+    /// How long its oldest item waits.
+    pub queue_age: Duration,
+}
+
+/// Slices to be moved together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// From whom.
+    pub giver: WorkerId,
+    /// To whom.
+    pub taker: WorkerId,
+    /// Which.
+    pub slices: Vec<SliceId>,
+}
+
+/// A slice that is too large to be balanced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hot {
+    /// Which.
+    pub slice: SliceId,
+    /// Of what one worker should have.
+    pub share: f64,
+}
+
+/// What a round comes to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Round {
+    /// What to move.
+    pub moves: Vec<Move>,
+    /// Slices that no move can even out.
+    pub hot: Vec<Hot>,
+    /// What the most loaded worker had over the mean before the moves, as a share of the mean.
+    pub imbalance: f64,
+}
+
+/// What has to be remembered from round to round.
+#[derive(Debug)]
+pub struct Balancer {
+    policy: Policy,
+    loads: BTreeMap<SliceId, f64>,
+    /// Who owned it last, and when it moved there.
+    owners: BTreeMap<SliceId, (WorkerId, Option<Duration>)>,
+    last: Option<Duration>,
+    moving: bool,
+}
+
+/// A worker while a round is planned.
+#[derive(Debug)]
+struct Side {
+    weight: f64,
+    leaving: bool,
+    load: f64,
+    slices: Vec<SliceId>,
+}
+
+impl Side {
+    fn relative(&self) -> f64 {
+        self.load / self.weight
+    }
+
+    fn takes(&self) -> bool {
+        !self.leaving && self.weight > 0.0
+    }
+}
+
+impl Balancer {
+    /// A balancer that knows nothing yet.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, loads: BTreeMap::new(), owners: BTreeMap::new(), last: None, moving: false }
+    }
+
+    /// The smoothed load of `slice`, in cores.
+    pub fn load(&self, slice: SliceId) -> f64 {
+        self.loads.get(&slice).copied().unwrap_or(0.0)
+    }
+
+    /// One round. `now` is the time since any fixed moment.
+    pub fn round(
+        &mut self,
+        now: Duration,
+        workers: &[WorkerInput],
+        slices: &[SliceInput],
+    ) -> Round {
+        self.learn(now, slices);
+        let mut sides = self.sides(workers, slices);
+        let takers = sides.values().filter(|side| side.takes());
+        let (load, weight) =
+            takers.clone().fold((0.0, 0.0), |(l, w), side| (l + side.load, w + side.weight));
+        let leaving: f64 = sides.values().filter(|side| side.leaving).map(|side| side.load).sum();
+        if weight <= 0.0 {
+            return Round::default();
+        }
+        let mean = (load + leaving) / weight;
+        let worst = takers.map(Side::relative).fold(0.0, f64::max);
+        let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
+        let bound = if self.moving { self.policy.stop } else { self.policy.begin };
+        self.moving = imbalance > bound;
+        let mut budget = self.policy.share_max * (load + leaving);
+        let blocked = self.blocked(now, slices);
+        let mut moved = Vec::new();
+        self.leave(&mut sides, slices, &mut moved);
+        while self.moving && budget > 0.0 {
+            let Some((slice, giver, taker)) = self.best(&sides, &blocked, budget, mean) else {
+                // As even as it gets, unless something only has to wait.
+                self.moving = !(moved.is_empty() && blocked.is_empty());
+                break;
+            };
+            budget -= self.load(slice);
+            self.shift(&mut sides, slice, giver, taker);
+            moved.push((slice, giver, taker));
+        }
+        let newcomers: Vec<_> = workers
+            .iter()
+            .filter(|worker| !slices.iter().any(|slice| slice.owner == worker.id))
+            .map(|worker| worker.id)
+            .collect();
+        Round { moves: self.batches(&moved, &newcomers), hot: self.hot(mean, slices), imbalance }
+    }
+
+    fn learn(&mut self, now: Duration, slices: &[SliceInput]) {
+        let passed = now.saturating_sub(self.last.unwrap_or(now)).as_secs_f64();
+        self.last = Some(now);
+        for slice in slices {
+            let (owner, since) = self.owners.entry(slice.id).or_insert((slice.owner, None));
+            if *owner != slice.owner {
+                (*owner, *since) = (slice.owner, Some(now));
+            }
+            if passed <= 0.0 {
+                continue;
+            }
+            let missing = slice.queue_age.as_secs_f64() / self.policy.queue_horizon.as_secs_f64();
+            let load = slice.busy.as_secs_f64() / passed + missing;
+            let known = self.loads.entry(slice.id).or_insert(load);
+            let old = (-passed / self.policy.smoothing.as_secs_f64()).exp();
+            *known = *known * old + load * (1.0 - old);
+        }
+        let present: std::collections::BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
+        self.loads.retain(|slice, _| present.contains(slice));
+        self.owners.retain(|slice, _| present.contains(slice));
+    }
+
+    fn sides(&self, workers: &[WorkerInput], slices: &[SliceInput]) -> BTreeMap<WorkerId, Side> {
+        let side = |worker: &WorkerInput| Side {
+            weight: f64::from(worker.weight.get()),
+            leaving: worker.leaving,
+            load: 0.0,
+            slices: Vec::new(),
+        };
+        let mut sides: BTreeMap<_, _> =
+            workers.iter().map(|worker| (worker.id, side(worker))).collect();
+        for slice in slices {
+            if let Some(side) = sides.get_mut(&slice.owner) {
+                side.load += self.load(slice.id);
+                side.slices.push(slice.id);
+            }
+        }
+        sides
+    }
+
+    /// Slices that stay where they are in this round.
+    fn blocked(&self, now: Duration, slices: &[SliceInput]) -> std::collections::BTreeSet<SliceId> {
+        let cooling = |slice: &SliceInput| {
+            self.owners
+                .get(&slice.id)
+                .and_then(|(_, since)| *since)
+                .is_some_and(|since| now.saturating_sub(since) < self.policy.cool_down)
+        };
+        slices.iter().filter(|slice| slice.blocked || cooling(slice)).map(|s| s.id).collect()
+    }
+
+    /// Who leaves is left, whatever it costs: the largest slice first, to the emptiest.
+    fn leave(
+        &self,
+        sides: &mut BTreeMap<WorkerId, Side>,
+        slices: &[SliceInput],
+        moved: &mut Vec<(SliceId, WorkerId, WorkerId)>,
+    ) {
+        let leaving = |slice: &&SliceInput| {
+            !slice.blocked && sides.get(&slice.owner).is_some_and(|side| side.leaving)
+        };
+        let mut leaving: Vec<_> = slices.iter().filter(leaving).collect();
+        leaving.sort_by(|a, b| self.load(b.id).total_cmp(&self.load(a.id)).then(a.id.cmp(&b.id)));
+        for slice in leaving {
+            let after = |side: &Side| (side.load + self.load(slice.id)) / side.weight;
+            let emptiest = sides
+                .iter()
+                .filter(|(_, side)| side.takes())
+                .min_by(|a, b| {
+                    let slices = |side: &Side| side.slices.len();
+                    after(a.1).total_cmp(&after(b.1)).then(slices(a.1).cmp(&slices(b.1)))
+                })
+                .map(|(id, _)| *id);
+            let Some(taker) = emptiest else { return };
+            self.shift(sides, slice.id, slice.owner, taker);
+            moved.push((slice.id, slice.owner, taker));
+        }
+    }
+
+    /// The move from the fullest worker to the emptiest that evens out most for its cost.
+    fn best(
+        &self,
+        sides: &BTreeMap<WorkerId, Side>,
+        blocked: &std::collections::BTreeSet<SliceId>,
+        budget: f64,
+        mean: f64,
+    ) -> Option<(SliceId, WorkerId, WorkerId)> {
+        let takers = || sides.iter().filter(|(_, side)| side.takes());
+        let by_load = |a: &(&WorkerId, &Side), b: &(&WorkerId, &Side)| {
+            a.1.relative().total_cmp(&b.1.relative())
+        };
+        let mut givers: Vec<_> = takers().collect();
+        givers.sort_by(|a, b| by_load(b, a));
+        let (taker, to) = takers().min_by(by_load)?;
+        for (giver, from) in givers {
+            // The fullest may have nothing that helps, as when it has one hot slice.
+            if from.relative() <= mean * (1.0 + self.policy.stop) {
+                return None;
+            }
+            let gap = from.relative() - to.relative();
+            let gain = |slice: SliceId| {
+                let load = self.load(slice);
+                let after = (from.load - load) / from.weight - (to.load + load) / to.weight;
+                gap - after.abs()
+            };
+            // A handover has a price of its own: of two that help alike, the fewer.
+            let worth = |slice: SliceId| gain(slice) / (1.0 + mean / gap * 0.1);
+            let best = from
+                .slices
+                .iter()
+                .filter(|slice| !blocked.contains(slice) && self.load(**slice) <= budget)
+                .max_by(|a, b| worth(**a).total_cmp(&worth(**b)).then(b.cmp(a)));
+            if let Some(best) = best
+                && gain(*best) > 1e-3 * mean
+            {
+                return Some((*best, *giver, *taker));
+            }
+        }
+        None
+    }
+
+    fn shift(
+        &self,
+        sides: &mut BTreeMap<WorkerId, Side>,
+        slice: SliceId,
+        giver: WorkerId,
+        taker: WorkerId,
+    ) {
+        let load = self.load(slice);
+        if let Some(side) = sides.get_mut(&giver) {
+            side.load -= load;
+            side.slices.retain(|of| *of != slice);
+        }
+        if let Some(side) = sides.get_mut(&taker) {
+            side.load += load;
+        }
+    }
+
+    /// One handover for each pair of workers. The rest of what should move is found again in the next round.
+    fn batches(
+        &self,
+        moved: &[(SliceId, WorkerId, WorkerId)],
+        newcomers: &[WorkerId],
+    ) -> Vec<Move> {
+        let mut pairs: BTreeMap<(WorkerId, WorkerId), Vec<SliceId>> = BTreeMap::new();
+        for (slice, giver, taker) in moved {
+            pairs.entry((*giver, *taker)).or_default().push(*slice);
+        }
+        pairs
+            .into_iter()
+            .map(|((giver, taker), mut slices)| {
+                let first = newcomers.contains(&taker);
+                let max = if first { self.policy.first_batch_max } else { self.policy.batch_max };
+                slices.truncate(max);
+                Move { giver, taker, slices }
+            })
+            .collect()
+    }
+
+    fn hot(&self, mean: f64, slices: &[SliceInput]) -> Vec<Hot> {
+        // The mean is for a weight of 1; a worker has at least that.
+        let hot = |slice: &SliceInput| {
+            let share = if mean > 0.0 { self.load(slice.id) / mean } else { 0.0 };
+            (share >= self.policy.hot).then_some(Hot { slice: slice.id, share })
+        };
+        slices.iter().filter_map(hot).collect()
+    }
+}

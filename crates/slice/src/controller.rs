@@ -1,0 +1,466 @@
+//! The protocol at the controller: handovers, and what follows the loss of a worker. No socket, clock or thread.
+//!
+//! It says nothing of *which* slices should move: that is the balancer's. It is told to move some, and sees that they
+//! arrive. What has to outlive it is in [`Record`]s: each has to be in the store before the outputs after it are done,
+//! and a controller whose record is refused has lost its office and says nothing more.
+
+mod assign;
+mod handover;
+mod members;
+mod record;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+pub use handover::{HandoverAction, HandoverEvent, HandoverState};
+pub use members::Member;
+pub use record::{Intent, Record, Stored};
+
+use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
+use crate::message::{Address, Config, Envelope, Message, Progress};
+use crate::positions::Positions;
+use members::{Heard, Members};
+
+/// What the controller's surroundings have to do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output<T> {
+    /// Write it to the store, under the election's fence.
+    Record(Record),
+    /// Send it.
+    Send(Envelope<T>),
+}
+
+/// Why slices are not moved.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MoveRefused {
+    /// There is nothing to move.
+    #[error("no slice was named")]
+    Nothing,
+    /// No such slice.
+    #[error("there is no slice {}: they have the numbers 0 to one less than `slices` in the file", .0.0)]
+    UnknownSlice(SliceId),
+    /// Nobody owns the slice.
+    #[error("slice {} has no owner yet", .0.0)]
+    Unowned(SliceId),
+    /// The slice is in a handover that is not over.
+    #[error("slice {} is in handover {}, which is {}", .0.0, .1.0, .2)]
+    Busy(SliceId, HandoverId, &'static str),
+    /// Slices of one handover have one giver.
+    #[error("slices {} and {} have different owners: move them separately", .0.0, .1.0)]
+    SeveralOwners(SliceId, SliceId),
+    /// The worker is not there, is leaving, or owns the slices.
+    #[error("worker {} cannot take the slices: {}", .0.0, .1)]
+    Taker(WorkerId, &'static str),
+}
+
+/// A slice in the table.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// Who owns it.
+    pub owner: Option<Life>,
+    /// The handover that made it so.
+    pub epoch: HandoverId,
+    /// The handover that it is in.
+    pub busy: Option<HandoverId>,
+    /// Known to be committed whatever the owner says: C.
+    floor: Option<Arc<Positions>>,
+}
+
+/// A handover that is not over.
+#[derive(Debug, Clone)]
+pub struct Handover {
+    /// The slices.
+    pub slices: Arc<[SliceId]>,
+    /// Who gives; `None`: assigned.
+    pub giver: Option<Life>,
+    /// Who takes.
+    pub taker: Life,
+    /// How far it is; for assignments, `Activating` throughout.
+    pub state: HandoverState,
+    /// Since when it is.
+    pub since: Duration,
+    said: Duration,
+    positions: Positions,
+    settled: bool,
+    cut: Option<Arc<Positions>>,
+    /// Of an assignment: what was committed.
+    after: Option<Positions>,
+    /// Of an assignment to the giver of a handover: that handover.
+    returns: Option<HandoverId>,
+}
+
+/// The controller's side of the protocol.
+#[derive(Debug)]
+pub struct Controller<T> {
+    config: Config,
+    term: Term,
+    last: HandoverId,
+    members: Members,
+    table: BTreeMap<SliceId, Row>,
+    handovers: BTreeMap<HandoverId, Handover>,
+    out: VecDeque<Output<T>>,
+}
+
+impl<T: Clone> Controller<T> {
+    /// A controller that begins its `term` with what the store holds, for slices 0 to `slices` - 1.
+    pub fn new(now: Duration, term: Term, config: Config, slices: u32, stored: &Stored) -> Self {
+        let mut controller = Self {
+            config,
+            term,
+            last: stored.last,
+            members: Members::default(),
+            table: (0..slices).map(|slice| (SliceId(slice), Row::default())).collect(),
+            handovers: BTreeMap::new(),
+            out: VecDeque::new(),
+        };
+        for (slice, (owner, epoch)) in &stored.owners {
+            controller.members.expect(*owner, now);
+            if let Some(row) = controller.table.get_mut(slice) {
+                (row.owner, row.epoch) = (Some(*owner), *epoch);
+            }
+        }
+        for (id, intent) in &stored.open {
+            for life in intent.giver.into_iter().chain([intent.taker]) {
+                controller.members.expect(life, now);
+            }
+            // How far it was is asked of the giver first: with a cut it goes on, without one it is called off.
+            let state = match intent.giver {
+                Some(_) => HandoverState::AbortingGiver { taker_lost: false },
+                None => HandoverState::Activating { giver_lost: false },
+            };
+            controller.open(now, *id, intent.clone(), state, None);
+        }
+        controller.lose_superseded(now);
+        controller
+    }
+
+    /// What is to be done next.
+    pub fn poll(&mut self) -> Option<Output<T>> {
+        self.out.pop_front()
+    }
+
+    /// Every slice.
+    pub fn table(&self) -> &BTreeMap<SliceId, Row> {
+        &self.table
+    }
+
+    /// Handovers that are not over.
+    pub fn handovers(&self) -> &BTreeMap<HandoverId, Handover> {
+        &self.handovers
+    }
+
+    /// Every worker that was heard of.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter()
+    }
+
+    /// A worker that leaves is assigned nothing; its slices are for the balancer to move. `false`: no such worker.
+    pub fn set_leaving(&mut self, worker: WorkerId, leaving: bool) -> bool {
+        let member = self.members.current_mut(worker);
+        member.map(|member| member.leaving = leaving).is_some()
+    }
+
+    /// Begins to move `slices`, all of one owner, to `taker`.
+    ///
+    /// # Errors
+    /// [`MoveRefused`]; then nothing has changed.
+    pub fn move_slices(
+        &mut self,
+        now: Duration,
+        slices: &[SliceId],
+        taker: WorkerId,
+    ) -> Result<HandoverId, MoveRefused> {
+        let giver = self.giver_of(slices)?;
+        let refused = |why| Err(MoveRefused::Taker(taker, why));
+        let taker = match self.members.current(taker) {
+            None => return refused("it was never heard of"),
+            Some(member) if member.lost || !member.is_here => return refused("it is not there"),
+            Some(member) if member.leaving => return refused("it is leaving"),
+            Some(member) if member.life == giver => return refused("it owns them"),
+            Some(member) => member.life,
+        };
+        let mut slices = slices.to_vec();
+        slices.sort_unstable();
+        slices.dedup();
+        let intent = Intent { slices: slices.into(), giver: Some(giver), taker, after: None };
+        Ok(self.begin(now, intent, HandoverState::Preparing, None))
+    }
+
+    fn giver_of(&self, slices: &[SliceId]) -> Result<Life, MoveRefused> {
+        let mut giver: Option<(SliceId, Life)> = None;
+        for slice in slices {
+            let row = self.table.get(slice).ok_or(MoveRefused::UnknownSlice(*slice))?;
+            if let Some(handover) = row.busy {
+                let state = self.handovers.get(&handover).map_or("over", |h| h.state.name());
+                return Err(MoveRefused::Busy(*slice, handover, state));
+            }
+            let owner = row.owner.filter(|owner| !self.members.is_lost(*owner));
+            let owner = owner.ok_or(MoveRefused::Unowned(*slice))?;
+            match giver {
+                Some((first, of)) if of != owner => {
+                    return Err(MoveRefused::SeveralOwners(first, *slice));
+                }
+                _ => giver = Some((*slice, owner)),
+            }
+        }
+        giver.map(|(_, life)| life).ok_or(MoveRefused::Nothing)
+    }
+
+    /// A message came. One for an earlier term is heard all the same: what workers say is true whoever asked.
+    pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
+        let Address::Worker(from) = envelope.from else { return };
+        if envelope.to != Address::Controller {
+            return;
+        }
+        if let Message::Claims(claims) = envelope.message {
+            let number = claims.number;
+            match self.members.heard(from, claims, now) {
+                Heard::Renewed => self.send(from, Message::Grant { number }),
+                Heard::Expelled => self.send(from, Message::Expel),
+                Heard::Succeeds(before) => {
+                    self.send(from, Message::Grant { number });
+                    self.lost(now, before);
+                }
+            }
+            return self.assign_unowned(now);
+        }
+        if self.members.is_lost(from) {
+            return;
+        }
+        match envelope.message {
+            Message::Ready { handover, positions, settled } => {
+                if let Some(open) = self.handovers.get_mut(&handover)
+                    && open.state == HandoverState::Preparing
+                {
+                    (open.positions, open.settled) = (positions, settled);
+                    self.event(now, handover, HandoverEvent::Ready);
+                }
+            }
+            Message::Cut { handover, positions, .. } => {
+                self.learn_cut(handover, positions);
+                self.event(now, handover, HandoverEvent::Cut);
+            }
+            Message::Active { handover, cut, progress, .. } => {
+                self.active(now, handover, from, cut, &progress);
+            }
+            Message::Closed { handover } => self.event(now, handover, HandoverEvent::Closed),
+            Message::Aborted { handover } => match self.handovers.get(&handover) {
+                Some(open) if open.giver == Some(from) => {
+                    self.event(now, handover, HandoverEvent::GiverAborted);
+                }
+                Some(open) if open.taker == from => {
+                    self.event(now, handover, HandoverEvent::TakerAborted);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn active(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        from: Life,
+        cut: Positions,
+        progress: &Progress,
+    ) {
+        let Some(open) = self.handovers.get(&handover) else { return };
+        if open.taker != from {
+            return;
+        }
+        if open.giver.is_none() {
+            return self.assigned(now, handover);
+        }
+        self.learn_cut(handover, cut);
+        self.event(now, handover, HandoverEvent::Active);
+        if progress.recovered {
+            self.event(now, handover, HandoverEvent::Recovered);
+        }
+    }
+
+    fn learn_cut(&mut self, handover: HandoverId, cut: Positions) {
+        if let Some(open) = self.handovers.get_mut(&handover)
+            && open.cut.is_none()
+        {
+            open.cut = Some(Arc::new(cut));
+        }
+    }
+
+    /// Time has passed. Call it at least every `config.resend`.
+    pub fn tick(&mut self, now: Duration) {
+        let silence = self.config.lease + self.config.margin;
+        for life in self.members.give_up(now, silence) {
+            self.lost(now, life);
+        }
+        let patience = self.config.patience;
+        let impatient = self.handovers.iter().filter(|(_, open)| {
+            matches!(open.state, HandoverState::Preparing | HandoverState::Releasing)
+                && now.saturating_sub(open.since) >= patience
+        });
+        for handover in impatient.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.event(now, handover, HandoverEvent::TimedOut);
+        }
+        let (resend, claims) = (self.config.resend, self.config.claims);
+        let due = self.handovers.iter().filter(|(_, open)| {
+            let settling = open.state == HandoverState::Settling { giver_lost: false };
+            now.saturating_sub(open.said) >= if settling { 4 * claims } else { resend }
+        });
+        for handover in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.say(now, handover);
+        }
+        self.assign_unowned(now);
+    }
+
+    /// Lives that the store knows of, though their worker has a later one.
+    fn lose_superseded(&mut self, now: Duration) {
+        let owners = self.table.values().filter_map(|row| row.owner);
+        let parties = self.handovers.values().flat_map(|h| h.giver.into_iter().chain([h.taker]));
+        let lost: std::collections::BTreeSet<_> =
+            owners.chain(parties).filter(|life| self.members.is_lost(*life)).collect();
+        for life in lost {
+            self.lost(now, life);
+        }
+    }
+
+    /// A life is over: what it took part in goes on without it.
+    fn lost(&mut self, now: Duration, life: Life) {
+        let open = self.handovers.iter().filter(|(_, h)| h.giver == Some(life) || h.taker == life);
+        for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(open) = self.handovers.get(&handover) else { continue };
+            if open.giver.is_none() {
+                self.target_lost(now, handover);
+            } else if open.giver == Some(life) {
+                self.event(now, handover, HandoverEvent::GiverLost);
+            } else {
+                self.event(now, handover, HandoverEvent::TakerLost);
+            }
+        }
+        self.assign_unowned(now);
+    }
+
+    /// Notes the intent, and begins.
+    fn begin(
+        &mut self,
+        now: Duration,
+        intent: Intent,
+        state: HandoverState,
+        returns: Option<HandoverId>,
+    ) -> HandoverId {
+        self.last = HandoverId(self.last.0 + 1);
+        let id = self.last;
+        self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
+        self.open(now, id, intent, state, returns);
+        id
+    }
+
+    fn open(
+        &mut self,
+        now: Duration,
+        id: HandoverId,
+        intent: Intent,
+        state: HandoverState,
+        returns: Option<HandoverId>,
+    ) {
+        let Intent { slices, giver, taker, after } = intent;
+        for slice in slices.iter() {
+            if let Some(row) = self.table.get_mut(slice) {
+                row.busy = Some(id);
+            }
+        }
+        let open = Handover {
+            slices,
+            giver,
+            taker,
+            state,
+            since: now,
+            said: now,
+            positions: Positions::default(),
+            settled: false,
+            cut: None,
+            after,
+            returns,
+        };
+        self.handovers.insert(id, open);
+        self.say(now, id);
+    }
+
+    /// Follows the table for one event.
+    fn event(&mut self, now: Duration, handover: HandoverId, event: HandoverEvent) {
+        let Some(open) = self.handovers.get_mut(&handover) else { return };
+        let (next, actions) = open.state.on(event);
+        let before = std::mem::replace(&mut open.state, next);
+        for action in actions {
+            match action {
+                HandoverAction::Own => self.own(handover),
+            }
+        }
+        if next.is_over() {
+            self.over(now, handover);
+        } else if next != before {
+            self.say(now, handover);
+        }
+    }
+
+    /// The taker owns the slices from now on.
+    fn own(&mut self, handover: HandoverId) {
+        self.out.push_back(Output::Record(Record::Owned(handover)));
+        let Some(open) = self.handovers.get(&handover) else { return };
+        let floor = open.cut.clone().or_else(|| open.after.clone().map(Arc::new));
+        for slice in open.slices.iter() {
+            if let Some(row) = self.table.get_mut(slice) {
+                (row.owner, row.epoch) = (Some(open.taker), handover);
+                row.floor = floor.clone();
+            }
+        }
+    }
+
+    /// Says what the handover waits for, to whom it waits for.
+    fn say(&mut self, now: Duration, handover: HandoverId) {
+        let Some(open) = self.handovers.get_mut(&handover) else { return };
+        open.said = now;
+        let (slices, taker) = (open.slices.clone(), open.taker);
+        let Some(giver) = open.giver else {
+            let after = open.after.clone();
+            return self.send(taker, Message::Assign { handover, slices, after });
+        };
+        match open.state {
+            HandoverState::Preparing => {
+                self.send(taker, Message::Prepare { handover, slices, giver });
+            }
+            // A giver that has cut or closed answers so.
+            HandoverState::Releasing | HandoverState::Settling { giver_lost: false } => {
+                let (positions, settled) = (open.positions.clone(), open.settled);
+                let release = Message::Release { handover, slices, taker, positions, settled };
+                self.send(giver, release);
+            }
+            HandoverState::AbortingGiver { .. } => self.send(giver, Message::Abort { handover }),
+            HandoverState::AbortingTaker { .. } => self.send(taker, Message::Abort { handover }),
+            HandoverState::Activating { .. } => {
+                let positions = open.cut.as_deref().cloned().unwrap_or_default();
+                self.send(taker, Message::Cut { handover, slices, positions });
+            }
+            HandoverState::Settling { giver_lost: true } => {
+                let after = self.committed_by_giver(handover, giver);
+                self.send(taker, Message::Recover { handover, after });
+            }
+            HandoverState::Orphaned => self.send(giver, Message::Forget { handover }),
+            HandoverState::Moved
+            | HandoverState::Kept
+            | HandoverState::Returned
+            | HandoverState::Lost => {}
+        }
+    }
+
+    fn send(&mut self, to: Life, message: Message<T>) {
+        let to = Address::Worker(to);
+        let envelope = Envelope { from: Address::Controller, to, term: self.term, message };
+        self.out.push_back(Output::Send(envelope));
+    }
+}

@@ -1,0 +1,161 @@
+//! Which workers live, and what they claim.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::ids::{HandoverId, Life, SliceId, WorkerId};
+use crate::message::Claims;
+use crate::positions::Positions;
+
+/// A worker, as the controller sees it.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its life.
+    pub life: Life,
+    /// When its lease was last renewed; for a life that was only read of in the store, when the controller started.
+    pub heard: Duration,
+    /// It has sent claims to this controller.
+    pub is_here: bool,
+    /// Given up.
+    pub lost: bool,
+    /// To be left without slices.
+    pub leaving: bool,
+    /// Its last claims.
+    pub claims: Claims,
+}
+
+/// All lives that matter.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    current: BTreeMap<WorkerId, Member>,
+    /// Earlier lives, while slices are theirs.
+    dead: BTreeMap<Life, Claims>,
+}
+
+/// What claims make of a worker.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Its lease goes on.
+    Renewed,
+    /// It was given up, or has a successor.
+    Expelled,
+    /// A new life, which ends this one.
+    Succeeds(Life),
+}
+
+impl Members {
+    /// A life that the store knows of.
+    pub(super) fn expect(&mut self, life: Life, now: Duration) {
+        let member = self.current.entry(life.worker).or_insert_with(|| Member::new(life, now));
+        if member.life.number < life.number {
+            member.life = life;
+        }
+    }
+
+    pub(super) fn heard(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
+        let Some(member) = self.current.get_mut(&life.worker) else {
+            let member = Member { is_here: true, claims, ..Member::new(life, now) };
+            self.current.insert(life.worker, member);
+            return Heard::Renewed;
+        };
+        if life.number < member.life.number || (life == member.life && member.lost) {
+            return Heard::Expelled;
+        }
+        if life.number > member.life.number {
+            let leaving = member.leaving;
+            let next = Member { is_here: true, claims, leaving, ..Member::new(life, now) };
+            let before = std::mem::replace(member, next);
+            self.dead.insert(before.life, before.claims);
+            return Heard::Succeeds(before.life);
+        }
+        member.heard = now;
+        member.is_here = true;
+        if claims.number > member.claims.number {
+            member.claims = claims;
+        }
+        Heard::Renewed
+    }
+
+    /// Gives up those that were not heard of for `silence`.
+    pub(super) fn give_up(&mut self, now: Duration, silence: Duration) -> Vec<Life> {
+        let silent =
+            |member: &&mut Member| !member.lost && now.saturating_sub(member.heard) >= silence;
+        let silent = self.current.values_mut().filter(silent);
+        let mut lost = Vec::new();
+        for member in silent {
+            member.lost = true;
+            lost.push(member.life);
+        }
+        lost
+    }
+
+    pub(super) fn is_lost(&self, life: Life) -> bool {
+        self.current.get(&life.worker).is_none_or(|m| m.life != life || m.lost)
+    }
+
+    pub(super) fn current(&self, worker: WorkerId) -> Option<&Member> {
+        self.current.get(&worker)
+    }
+
+    pub(super) fn current_mut(&mut self, worker: WorkerId) -> Option<&mut Member> {
+        self.current.get_mut(&worker)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.current.values()
+    }
+
+    /// Workers that may be given slices.
+    pub(super) fn able(&self) -> impl Iterator<Item = Life> {
+        let able = |member: &&Member| member.is_here && !member.lost && !member.leaving;
+        self.current.values().filter(able).map(|member| member.life)
+    }
+
+    /// Forgets lives of which nothing is left.
+    pub(super) fn bury(&mut self, needed: impl Fn(Life) -> bool) {
+        self.dead.retain(|life, _| needed(*life));
+    }
+
+    fn claims(&self, life: Life) -> Option<&Claims> {
+        match self.current.get(&life.worker) {
+            Some(member) if member.life == life => Some(&member.claims),
+            _ => self.dead.get(&life),
+        }
+    }
+
+    /// What `life` committed of `slice`, if it claims to own it; with its epoch.
+    pub(super) fn committed_as_owner(
+        &self,
+        life: Life,
+        slice: SliceId,
+    ) -> Option<(HandoverId, Positions)> {
+        let claims = self.claims(life)?;
+        let found = claims.slices.binary_search_by_key(&slice, |(slice, _)| *slice).ok()?;
+        let epoch = claims.slices[found].1;
+        let floor = claims.floors.iter().find(|(of, _)| *of == epoch);
+        Some(match floor {
+            Some((_, floor)) => (epoch, claims.marks.furthest(floor)),
+            None => (epoch, claims.marks.clone()),
+        })
+    }
+
+    /// What `life` committed of what it gave in `handover`, if it says that it cut.
+    pub(super) fn committed_as_giver(&self, life: Life, handover: HandoverId) -> Option<Positions> {
+        let claims = self.claims(life)?;
+        let (_, cut) = claims.cut.iter().find(|(of, _)| *of == handover)?;
+        Some(claims.marks.least(cut))
+    }
+}
+
+impl Member {
+    fn new(life: Life, now: Duration) -> Self {
+        Self {
+            life,
+            heard: now,
+            is_here: false,
+            lost: false,
+            leaving: false,
+            claims: Claims::default(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What the controller writes to the store, and what the next one starts from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{HandoverId, Life, SliceId};
+use crate::positions::Positions;
+
+/// What is meant to be done, noted before anybody is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The slices.
+    pub slices: Arc<[SliceId]>,
+    /// Who owns them; `None` if nobody hands them over.
+    pub giver: Option<Life>,
+    /// Who is to have them.
+    pub taker: Life,
+    /// Without a giver: what the lost owner had committed; `None` if there was no owner.
+    pub after: Option<Positions>,
+}
+
+/// A change of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// A handover begins.
+    Opened(HandoverId, Intent),
+    /// Its slices are the taker's.
+    Owned(HandoverId),
+    /// It is over.
+    Closed(HandoverId),
+}
+
+/// What the store holds: every record, applied.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stored {
+    /// The largest number that a handover had.
+    pub last: HandoverId,
+    /// Owner and epoch of each slice that has an owner.
+    pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
+    /// Handovers that are not over.
+    pub open: BTreeMap<HandoverId, Intent>,
+}
+
+impl Stored {
+    /// Applies a record. One that was applied before changes nothing.
+    pub fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Opened(handover, intent) => {
+                self.last = self.last.max(*handover);
+                self.open.insert(*handover, intent.clone());
+            }
+            Record::Owned(handover) => {
+                let Some(intent) = self.open.get(handover) else { return };
+                for slice in intent.slices.iter() {
+                    self.owners.insert(*slice, (intent.taker, *handover));
+                }
+            }
+            Record::Closed(handover) => {
+                self.open.remove(handover);
+            }
+        }
+    }
+}

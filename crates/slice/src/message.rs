@@ -1,0 +1,271 @@
+//! What workers and the controller say to each other. Every message may come late, twice or not at all: each names
+//! its handover, and whoever needs an answer asks again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{HandoverId, Life, SliceId, Term, Writer};
+use crate::positions::Positions;
+
+/// One data item, with as much of it as the protocol needs. `T` is what the application gets; it is cloned by the
+/// protocol, so it should be a reference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item<T> {
+    /// Its slice.
+    pub slice: SliceId,
+    /// Who wrote it.
+    pub writer: Writer,
+    /// Grows with each item of the writer; 1 or more. An item that was published before comes again with its first
+    /// position.
+    pub position: u64,
+    /// The item itself.
+    pub payload: T,
+}
+
+/// Where a message comes from or goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Address {
+    /// The controller in office.
+    Controller,
+    /// One life of a worker: a later one does not take its mail.
+    Worker(Life),
+}
+
+/// A message on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    /// Who says it.
+    pub from: Address,
+    /// Who is told.
+    pub to: Address,
+    /// The controller's term, as the sender knows it.
+    pub term: Term,
+    /// What is said.
+    pub message: Message<T>,
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message<T> {
+    /// Controller to taker: shadow these slices.
+    Prepare {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices to be moved.
+        slices: Arc<[SliceId]>,
+        /// Who owns them.
+        giver: Life,
+    },
+    /// Taker to controller: everything after these positions is in my shadow (P).
+    Ready {
+        /// The handover.
+        handover: HandoverId,
+        /// P.
+        positions: Positions,
+        /// Every writer has long matched my readers, so those that P does not know have no hole.
+        settled: bool,
+    },
+    /// Controller to giver: cut, once you have passed P.
+    Release {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices to be moved.
+        slices: Arc<[SliceId]>,
+        /// Who takes them.
+        taker: Life,
+        /// P.
+        positions: Positions,
+        /// As the taker said.
+        settled: bool,
+    },
+    /// Giver to taker and controller: I admitted what is at or below these positions (C), and nothing above.
+    Cut {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices that were moved.
+        slices: Arc<[SliceId]>,
+        /// C.
+        positions: Positions,
+    },
+    /// Taker to giver and controller: the slices are mine, and this is how far I am.
+    Active {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices that were moved.
+        slices: Arc<[SliceId]>,
+        /// C.
+        cut: Positions,
+        /// How far.
+        progress: Progress,
+    },
+    /// Giver to taker: of these slices I have nothing left to do. The state is there if the application has one.
+    Drained {
+        /// The handover.
+        handover: HandoverId,
+        /// Slices, with their state.
+        slices: Vec<(SliceId, Option<Vec<u8>>)>,
+    },
+    /// Giver to taker: items after C of writers that matched the taker's readers late.
+    Tail {
+        /// The handover.
+        handover: HandoverId,
+        /// The number of the first entry, from 0 on.
+        first: u64,
+        /// In order.
+        entries: Vec<TailEntry<T>>,
+    },
+    /// Giver to controller: all is drained, and the taker lacks nothing.
+    Closed {
+        /// The handover.
+        handover: HandoverId,
+    },
+    /// Controller to giver or taker: call it off, if there is no cut yet.
+    Abort {
+        /// The handover.
+        handover: HandoverId,
+    },
+    /// Giver or taker to controller: I shall never cut, or never heed a cut.
+    Aborted {
+        /// The handover.
+        handover: HandoverId,
+    },
+    /// Controller to a worker: these slices are yours now; nobody hands them over.
+    Assign {
+        /// Counts as a handover.
+        handover: HandoverId,
+        /// The slices.
+        slices: Arc<[SliceId]>,
+        /// Their owner was lost, having committed this. `None`: nobody had them before.
+        after: Option<Positions>,
+    },
+    /// Controller to taker: the giver was lost before it had drained, having committed this.
+    Recover {
+        /// The handover.
+        handover: HandoverId,
+        /// What it had committed.
+        after: Positions,
+    },
+    /// Controller to giver: the taker was lost; wait no more for it.
+    Forget {
+        /// The handover.
+        handover: HandoverId,
+    },
+    /// Controller to taker: it is over.
+    End {
+        /// The handover.
+        handover: HandoverId,
+    },
+    /// Worker to controller, again and again: I live, and this is what I hold.
+    Claims(Claims),
+    /// Controller to worker: the claims of this number were heard. They renew the lease from when they were sent.
+    Grant {
+        /// The number of the claims.
+        number: u64,
+    },
+    /// Controller to worker: you were given up as lost. Drop everything, and come as a new life.
+    Expel,
+}
+
+/// How far the taker is, after the cut.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// Slices that wait for the giver's `Drained`.
+    pub held: Vec<SliceId>,
+    /// What the tail lacks now it need not bring: every writer has long matched.
+    pub settled: bool,
+    /// Which tail entry is wanted next.
+    pub tail_next: u64,
+    /// Writers whose items have come here from this position on: the tail has to reach there.
+    pub until: Vec<(Writer, u64)>,
+    /// What the lost giver left is being recovered here.
+    pub recovered: bool,
+}
+
+/// A step of the tail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TailEntry<T> {
+    /// An item after C.
+    Item(Item<T>),
+    /// There are no more of this writer.
+    End(Writer),
+    /// There are no more at all.
+    EndAll,
+}
+
+/// What a worker holds: by it a lost worker is succeeded, and a new controller goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Claims {
+    /// Grows with each.
+    pub number: u64,
+    /// The slices it owns, with their epochs.
+    pub slices: Vec<(SliceId, HandoverId)>,
+    /// Committed: of what it owns or owned, all at or below is done.
+    pub marks: Positions,
+    /// Of slices with this epoch, all at or below was another's. Left out once the marks have passed it.
+    pub floors: Vec<(HandoverId, Positions)>,
+    /// Slices that it cut and has not drained, with C.
+    pub cut: Vec<(HandoverId, Positions)>,
+}
+
+/// Times and bounds of the protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// What order there is.
+    pub order: Order,
+    /// Who has no answer asks again after this.
+    pub resend: Duration,
+    /// Workers send their claims so often. At most a third of `lease`.
+    pub claims: Duration,
+    /// A worker stops by itself this long after it sent the last claims that were heard.
+    pub lease: Duration,
+    /// The controller gives a worker up this much later, at the earliest. Covers clocks of different speed.
+    pub margin: Duration,
+    /// A handover is called off that has no cut after this.
+    pub patience: Duration,
+    /// Published again, items of a lost worker are taken for this long.
+    pub recovery: Duration,
+    /// A writer that is gone is forgotten after this.
+    pub forget: Duration,
+    /// Items in the shadow of one handover; a taker with more calls it off.
+    pub shadow_max: usize,
+    /// Items kept for a taker that may be lost, and tail entries, of one handover. Beyond it the oldest go.
+    pub released_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            order: Order::Free,
+            resend: Duration::from_millis(20),
+            claims: Duration::from_millis(50),
+            lease: Duration::from_millis(300),
+            margin: Duration::from_millis(100),
+            patience: Duration::from_secs(5),
+            recovery: Duration::from_secs(5),
+            forget: Duration::from_secs(60),
+            shadow_max: 262_144,
+            released_max: 65_536,
+        }
+    }
+}
+
+/// The order of items of one writer in one slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Order {
+    /// The taker starts at once, while the giver may still be at earlier items.
+    #[default]
+    Free,
+    /// The taker starts a slice when the giver has drained it.
+    Strict,
+    /// Strict, and the state of a slice moves with it.
+    Stateful,
+}
+
+impl Order {
+    /// Whether a taker waits for the giver.
+    pub fn is_strict(self) -> bool {
+        self != Self::Free
+    }
+}

@@ -1,0 +1,85 @@
+//! How far each writer was followed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Writer;
+
+/// A position for each writer. A writer that is not here stands at 0, which is before its first item.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Positions(BTreeMap<Writer, u64>);
+
+impl Positions {
+    /// Where `writer` stands.
+    pub fn of(&self, writer: Writer) -> u64 {
+        self.0.get(&writer).copied().unwrap_or(0)
+    }
+
+    /// Whether anything is known of `writer`.
+    pub fn knows(&self, writer: Writer) -> bool {
+        self.0.contains_key(&writer)
+    }
+
+    /// Sets where `writer` stands.
+    pub fn set(&mut self, writer: Writer, position: u64) {
+        self.0.insert(writer, position);
+    }
+
+    /// Every writer that is known, and where it stands.
+    pub fn iter(&self) -> impl Iterator<Item = (Writer, u64)> {
+        self.0.iter().map(|(writer, position)| (*writer, *position))
+    }
+
+    /// How many writers are known.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no writer is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The further of both, for each writer.
+    #[must_use]
+    pub fn furthest(&self, other: &Self) -> Self {
+        let mut all = self.clone();
+        for (writer, position) in other.iter() {
+            let known = all.0.entry(writer).or_insert(0);
+            *known = position.max(*known);
+        }
+        all
+    }
+
+    /// The lesser of both, for each writer: one that either does not know stands at 0.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        let both = self.iter().filter(|(writer, _)| other.knows(*writer));
+        both.map(|(writer, position)| (writer, position.min(other.of(writer)))).collect()
+    }
+}
+
+impl FromIterator<(Writer, u64)> for Positions {
+    fn from_iter<I: IntoIterator<Item = (Writer, u64)>>(positions: I) -> Self {
+        Self(positions.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Group;
+
+    fn at(positions: &[(u64, u64)]) -> Positions {
+        positions.iter().map(|(id, at)| (Writer { group: Group::BASE, id: *id }, *at)).collect()
+    }
+
+    #[test]
+    fn the_further_and_the_lesser_take_an_unknown_writer_as_0() {
+        let (one, other) = (at(&[(1, 5), (2, 9)]), at(&[(1, 7), (3, 4)]));
+        assert_eq!(one.furthest(&other), at(&[(1, 7), (2, 9), (3, 4)]));
+        assert_eq!(one.least(&other), at(&[(1, 5)]));
+        assert_eq!(one.least(&other).of(Writer { group: Group::BASE, id: 2 }), 0);
+    }
+}

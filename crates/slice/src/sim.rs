@@ -1,0 +1,127 @@
+//! A seeded simulation of clients, workers and controller, which loses, doubles, delays and reorders what may be, and
+//! checks after each run what the protocol promises. For tests only.
+//!
+//! The network is as DDS gives it: items of a writer come in order and none is lost between readers and writers that
+//! have matched; readers match writers late. Control messages get no such courtesy.
+
+mod client;
+mod control;
+mod judge;
+mod node;
+mod world;
+
+use std::time::Duration;
+
+use crate::message::{Config, Order};
+use crate::worker::Sabotage;
+
+pub(crate) use judge::Verdict;
+pub(crate) use world::World;
+
+/// Longest delays: of an item, and until a reader matches a writer.
+const ITEM_DELAY_US_MAX: u64 = 3_000;
+const MATCH_DELAY_US_MAX: u64 = 8_000;
+
+/// What a run is like.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub seed: u64,
+    pub order: Order,
+    pub slices: u32,
+    pub workers: u64,
+    pub clients: u64,
+    /// Clients that begin in the middle.
+    pub joining: u64,
+    /// For how long is published and moved.
+    pub length_us: u64,
+    pub item_gap_us: u64,
+    pub move_gap_us: u64,
+    /// Of control messages, in a thousand.
+    pub dropped_permille: u32,
+    pub doubled_permille: u32,
+    pub faults: Faults,
+    pub sabotage: Sabotage,
+}
+
+/// What goes wrong besides messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Faults {
+    /// Nothing: planned moves only. Clients do not publish again.
+    None,
+    /// The controller crashes, and the next one takes over. Clients do not publish again.
+    Controller,
+    /// Everybody crashes or is cut off. Clients keep items until the reply.
+    Everybody,
+    /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
+    At { step: usize, nth: u32, party: Party },
+}
+
+/// Who crashes at a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Party {
+    SenderBefore,
+    SenderAfter,
+    Receiver,
+    Controller,
+}
+
+impl Scenario {
+    pub(crate) fn planned(seed: u64) -> Self {
+        let order = [Order::Free, Order::Strict, Order::Stateful][seed as usize % 3];
+        Self {
+            seed,
+            order,
+            slices: 8,
+            workers: 2 + seed / 3 % 3,
+            clients: 2,
+            joining: seed / 9 % 3,
+            length_us: 240_000,
+            item_gap_us: 1_500,
+            move_gap_us: 1_000,
+            dropped_permille: 50,
+            doubled_permille: 50,
+            faults: Faults::None,
+            sabotage: Sabotage::None,
+        }
+    }
+
+    pub(crate) fn crashing(seed: u64) -> Self {
+        let faults = if seed.is_multiple_of(4) { Faults::Controller } else { Faults::Everybody };
+        Self { faults, length_us: 150_000, ..Self::planned(seed) }
+    }
+
+    pub(crate) fn at(seed: u64, step: usize, nth: u32, party: Party) -> Self {
+        let faults = Faults::At { step, nth, party };
+        Self { faults, length_us: 60_000, ..Self::planned(seed) }
+    }
+
+    /// Whether workers may be lost.
+    pub(crate) fn loses_workers(&self) -> bool {
+        match self.faults {
+            Faults::None | Faults::Controller => false,
+            Faults::Everybody => true,
+            Faults::At { party, .. } => party != Party::Controller,
+        }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        let us = Duration::from_micros;
+        // Where nobody is lost, nobody may seem so because messages are.
+        let lease = if self.loses_workers() { us(30_000) } else { us(1_000_000_000) };
+        Config {
+            order: self.order,
+            resend: us(3_000),
+            claims: us(6_000),
+            lease,
+            margin: us(5_000),
+            patience: us(40_000),
+            recovery: us(60_000),
+            forget: us(10_000_000),
+            shadow_max: 10_000,
+            released_max: 10_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

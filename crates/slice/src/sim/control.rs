@@ -1,0 +1,184 @@
+//! Control messages on their way, the controller, and who crashes.
+
+use rand::RngExt;
+
+use crate::controller::{self, Controller, Record};
+use crate::ids::{SliceId, Term, WorkerId};
+use crate::message::{Address, Envelope, Message};
+use crate::sim::client::ItemId;
+use crate::sim::node::step;
+use crate::sim::world::{Event, World};
+use crate::sim::{Faults, Party};
+
+impl World {
+    pub(super) fn send(&mut self, envelope: Envelope<ItemId>) {
+        if let Message::Tail { .. } = envelope.message {
+            self.judge.verdict.tails += 1;
+        }
+        let fault = self.fault_at(&envelope);
+        if fault == Some(Party::SenderBefore) {
+            return self.crash(envelope.from);
+        }
+        if self.is_cut_off(envelope.from) || self.is_cut_off(envelope.to) {
+            return;
+        }
+        let dropped = self.scenario.dropped_permille;
+        let copies = match self.rng.random_range(0..1000) {
+            roll if roll < dropped => 0,
+            roll if roll < dropped + self.scenario.doubled_permille => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let slow = self.rng.random_range(0..10) == 0;
+            let delay = self.rng.random_range(10..if slow { 6_000 } else { 500 });
+            self.after(delay, Event::Control(envelope.clone()));
+        }
+        match fault {
+            Some(Party::SenderAfter) => self.crash(envelope.from),
+            Some(Party::Receiver) => self.crash(envelope.to),
+            Some(Party::Controller) => self.crash(Address::Controller),
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_cut_off(&self, address: Address) -> bool {
+        match address {
+            Address::Controller => false,
+            Address::Worker(life) => {
+                self.nodes.get(life.worker.0 as usize).is_some_and(|n| n.cut_off_until > self.now)
+            }
+        }
+    }
+
+    pub(super) fn fault_at(&mut self, envelope: &Envelope<ItemId>) -> Option<Party> {
+        let Faults::At { step: at, nth, party } = self.scenario.faults else { return None };
+        if !self.begun || step(&envelope.message) != at {
+            return None;
+        }
+        self.passed += 1;
+        (self.passed == nth).then_some(party)
+    }
+
+    pub(super) fn arrives(&mut self, envelope: Envelope<ItemId>) {
+        let now = self.clock();
+        match envelope.to {
+            Address::Controller => {
+                if let Some(controller) = &mut self.controller {
+                    controller.message(now, envelope);
+                    self.control();
+                }
+            }
+            Address::Worker(life) => {
+                let node = life.worker.0 as usize;
+                if self.nodes[node].alive {
+                    if let Message::Recover { .. } | Message::Assign { after: Some(_), .. } =
+                        envelope.message
+                    {
+                        self.judge.verdict.recovered += 1;
+                    }
+                    let before = self.nodes[node].worker.life();
+                    self.nodes[node].worker.message(now, envelope);
+                    if self.nodes[node].worker.life() != before {
+                        self.judge.lost.insert(before);
+                    }
+                    self.work(node);
+                }
+            }
+        }
+    }
+
+    pub(super) fn elect(&mut self) {
+        self.term += 1;
+        let (now, config) = (self.clock(), self.scenario.config());
+        let (term, slices) = (Term(self.term), self.scenario.slices);
+        self.controller = Some(Controller::new(now, term, config, slices, &self.stored));
+        self.control();
+        self.after(1, Event::ControllerTick { term: self.term });
+    }
+
+    pub(super) fn control(&mut self) {
+        while let Some(output) = self.controller.as_mut().and_then(Controller::poll) {
+            match output {
+                controller::Output::Record(record) => {
+                    if let Record::Opened(_, intent) = &record
+                        && intent.giver.is_some()
+                    {
+                        self.judge.verdict.begun += 1;
+                    }
+                    if let Record::Owned(handover) = &record
+                        && self.stored.open.get(handover).is_some_and(|i| i.giver.is_some())
+                    {
+                        self.judge.verdict.moved += 1;
+                    }
+                    self.stored.apply(&record);
+                }
+                controller::Output::Send(envelope) => self.send(envelope),
+            }
+        }
+    }
+
+    pub(super) fn move_some(&mut self) {
+        if self.now >= self.until {
+            return;
+        }
+        let gap = self.rng.random_range(1..2 * self.scenario.move_gap_us);
+        self.after(gap, Event::Move);
+        let now = self.clock();
+        let Some(controller) = &mut self.controller else { return };
+        let free: Vec<_> =
+            controller.table().iter().filter(|(_, row)| row.busy.is_none()).collect();
+        if free.is_empty() {
+            return;
+        }
+        let (_, row) = free[self.rng.random_range(0..free.len())];
+        let owner = row.owner;
+        let many = self.rng.random_range(1..=3);
+        let of_owner = free.iter().filter(|(_, row)| row.owner == owner).take(many);
+        let slices: Vec<SliceId> = of_owner.map(|(slice, _)| **slice).collect();
+        let taker = WorkerId(self.rng.random_range(0..self.scenario.workers));
+        // Refused if it is the owner, or not there.
+        let _ = controller.move_slices(now, &slices, taker);
+        self.control();
+    }
+
+    pub(super) fn random_fault(&mut self) {
+        if self.now >= self.until {
+            return;
+        }
+        let wait = self.rng.random_range(10_000..80_000);
+        self.after(wait, Event::Fault);
+        let everybody = self.scenario.faults == Faults::Everybody;
+        let kind = if everybody { self.rng.random_range(0..3) } else { 0 };
+        let node = self.rng.random_range(0..self.nodes.len());
+        match kind {
+            0 => self.crash(Address::Controller),
+            1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
+            _ => {
+                let length = self.rng.random_range(5_000..80_000);
+                self.nodes[node].cut_off_until = self.now + length;
+            }
+        }
+    }
+
+    pub(super) fn crash(&mut self, who: Address) {
+        match who {
+            Address::Controller => {
+                if self.controller.take().is_some() {
+                    let wait = self.rng.random_range(1_000..20_000);
+                    self.after(wait, Event::Elect);
+                }
+            }
+            Address::Worker(life) => {
+                let node = life.worker.0 as usize;
+                if !self.nodes[node].alive || self.nodes[node].worker.life() != life {
+                    return;
+                }
+                self.nodes[node].alive = false;
+                self.judge.lost.insert(life);
+                self.judge.verdict.lost_workers += 1;
+                let wait = self.rng.random_range(1_000..90_000);
+                self.after(wait, Event::Start { node });
+            }
+        }
+    }
+}

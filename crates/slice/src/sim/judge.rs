@@ -1,0 +1,116 @@
+//! What is checked, as it happens and at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{Life, SliceId};
+use crate::message::Order;
+use crate::sim::client::ItemId;
+
+/// What was wrong in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Verdict {
+    pub faults: Vec<String>,
+    /// Handovers that were begun, and those that ended with the slices moved.
+    pub begun: u64,
+    pub moved: u64,
+    pub items: u64,
+    pub executions: u64,
+    pub late: u64,
+    pub tails: u64,
+    pub recovered: u64,
+    pub lost_workers: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    pub executed: BTreeMap<ItemId, Vec<Life>>,
+    /// The last item of each client that was begun, by slice.
+    begun: BTreeMap<(SliceId, u64), u64>,
+    running: BTreeMap<SliceId, (Life, ItemId)>,
+    state: BTreeMap<(SliceId, Life), u64>,
+    /// Lives that crashed, or were cut off for so long that they were given up.
+    pub lost: BTreeSet<Life>,
+    pub verdict: Verdict,
+}
+
+impl Judge {
+    pub(super) fn fault(&mut self, fault: String) {
+        if self.verdict.faults.len() < 8 {
+            self.verdict.faults.push(fault);
+        }
+    }
+
+    /// `ordered`: nobody was lost, so order has to hold.
+    pub(super) fn begins(
+        &mut self,
+        life: Life,
+        slice: SliceId,
+        item: ItemId,
+        order: Order,
+        ordered: bool,
+    ) {
+        if !order.is_strict() || !ordered {
+            return;
+        }
+        if let Some((other, at)) = self.running.get(&slice)
+            && *other != life
+        {
+            self.fault(format!("{slice:?}: {life:?} begins {item:?} while {other:?} is at {at:?}"));
+        }
+        self.running.insert(slice, (life, item));
+        let last = self.begun.entry((slice, item.0)).or_insert(0);
+        let was = std::mem::replace(last, item.1);
+        if was >= item.1 {
+            self.fault(format!("{slice:?}: {life:?} begins {item:?} after {was}"));
+        }
+    }
+
+    pub(super) fn ends(&mut self, life: Life, slice: SliceId, item: ItemId) {
+        if self.running.get(&slice) == Some(&(life, item)) {
+            self.running.remove(&slice);
+        }
+        *self.state.entry((slice, life)).or_insert(0) += 1;
+        self.executed.entry(item).or_default().push(life);
+        self.verdict.executions += 1;
+    }
+
+    /// The state of a slice: how many items it has seen.
+    pub(super) fn export(&mut self, life: Life, slice: SliceId) -> Vec<u8> {
+        self.state.remove(&(slice, life)).unwrap_or(0).to_le_bytes().to_vec()
+    }
+
+    /// A state comes to where there is none, if nobody was lost.
+    pub(super) fn import(
+        &mut self,
+        life: Life,
+        slice: SliceId,
+        state: Option<Vec<u8>>,
+        nobody_lost: bool,
+    ) {
+        let state = state.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if let Some(had) = self.state.insert((slice, life), state)
+            && nobody_lost
+        {
+            self.fault(format!("{slice:?}: {life:?} had a state of {had} when one came"));
+        }
+    }
+
+    /// Items that the states of `slice` count.
+    pub(super) fn states(&self, slice: SliceId) -> u64 {
+        self.state.iter().filter(|((of, _), _)| *of == slice).map(|(_, count)| count).sum()
+    }
+}
+
+impl Verdict {
+    /// Adds the numbers of another run.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.begun += other.begun;
+        self.moved += other.moved;
+        self.items += other.items;
+        self.executions += other.executions;
+        self.late += other.late;
+        self.tails += other.tails;
+        self.recovered += other.recovered;
+        self.lost_workers += other.lost_workers;
+    }
+}

@@ -1,0 +1,191 @@
+//! A worker in its process: readers, queues, and the application.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rand::RngExt;
+
+use crate::ids::{Group, Life, SliceId, WorkerId};
+use crate::message::{Item, Message};
+use crate::sim::client::ItemId;
+use crate::sim::world::{Event, World};
+use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX};
+use crate::worker::{self, Worker};
+
+/// A reader of one group, from its opening on.
+#[derive(Debug, Clone)]
+pub(super) struct Reader {
+    /// Which one: what was sent to an earlier one does not come here.
+    pub number: u64,
+    pub opened: u64,
+    /// By client, when it matched.
+    pub matched: BTreeMap<u64, u64>,
+}
+
+/// A process. It ends, and another one starts.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub worker: Worker<ItemId>,
+    pub alive: bool,
+    /// Control messages do not pass until then.
+    pub cut_off_until: u64,
+    pub readers: BTreeMap<Group, Reader>,
+    /// By slice: what waits, and whether one is being done.
+    pub queues: BTreeMap<SliceId, (VecDeque<Work>, bool)>,
+    pub fenced: bool,
+    /// Tells done work of a life that is over from others.
+    pub process: u64,
+}
+
+/// What the application is to do, in order.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    Item(Item<ItemId>),
+    Import(Option<Vec<u8>>),
+}
+
+/// The messages at which somebody may crash.
+pub(super) const STEPS: usize = 16;
+
+/// The number of a message's kind.
+pub(super) fn step<T>(message: &Message<T>) -> usize {
+    match message {
+        Message::Prepare { .. } => 0,
+        Message::Ready { .. } => 1,
+        Message::Release { .. } => 2,
+        Message::Cut { .. } => 3,
+        Message::Active { .. } => 4,
+        Message::Drained { .. } => 5,
+        Message::Tail { .. } => 6,
+        Message::Closed { .. } => 7,
+        Message::Abort { .. } => 8,
+        Message::Aborted { .. } => 9,
+        Message::Assign { .. } => 10,
+        Message::Recover { .. } => 11,
+        Message::Forget { .. } => 12,
+        Message::End { .. } => 13,
+        Message::Grant { .. } | Message::Claims(_) => 14,
+        Message::Expel => 15,
+    }
+}
+
+impl World {
+    pub(super) fn start(&mut self, node: usize) {
+        let life = Life { worker: WorkerId(node as u64), number: 1000 * (self.number + 1) };
+        let mut worker = Worker::new(life, self.scenario.config());
+        worker.sabotage = self.scenario.sabotage;
+        let process = self.number;
+        let new = Node {
+            worker,
+            alive: true,
+            cut_off_until: 0,
+            readers: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            fenced: true,
+            process,
+        };
+        if node < self.nodes.len() {
+            self.nodes[node] = new;
+        } else {
+            self.nodes.push(new);
+        }
+        let wait = self.rng.random_range(1..1_500);
+        self.after(wait, Event::Tick { node, process });
+        self.work(node);
+    }
+
+    /// Does what the worker wants.
+    pub(super) fn work(&mut self, node: usize) {
+        while let Some(output) = self.nodes[node].worker.poll() {
+            if !self.nodes[node].alive {
+                return;
+            }
+            self.output(node, output);
+        }
+        self.start_work(node);
+    }
+
+    pub(super) fn output(&mut self, node: usize, output: worker::Output<ItemId>) {
+        let at = &mut self.nodes[node];
+        let life = at.worker.life();
+        match output {
+            worker::Output::Send(envelope) => self.send(envelope),
+            worker::Output::Execute(item) => {
+                at.queues.entry(item.slice).or_default().0.push_back(Work::Item(item));
+            }
+            worker::Output::Import { slice, state } => {
+                at.queues.entry(slice).or_default().0.push_back(Work::Import(state));
+            }
+            worker::Output::Export { handover, slice } => {
+                let state = self.judge.export(life, slice);
+                let now = self.clock();
+                self.nodes[node].worker.exported(now, handover, slice, Some(state));
+            }
+            worker::Output::Subscribe(group) => {
+                self.readers += 1;
+                let (number, process) = (self.readers, at.process);
+                let reader = Reader { number, opened: self.now, matched: BTreeMap::new() };
+                at.readers.insert(group, reader);
+                let ready = self.rng.random_range(50..3_000);
+                let matched =
+                    |settled| Event::Matched { node, process, reader: number, group, settled };
+                self.after(ready, matched(false));
+                self.after(MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX + 50, matched(true));
+            }
+            worker::Output::Unsubscribe(group) => {
+                at.readers.remove(&group);
+            }
+            worker::Output::Fence => at.fenced = true,
+            worker::Output::Resume => at.fenced = false,
+            worker::Output::Reset => {
+                at.queues.clear();
+                at.process = self.number + 1;
+                self.number += 1;
+                let process = at.process;
+                self.judge.verdict.lost_workers += 1;
+                self.after(1_500, Event::Tick { node, process });
+            }
+        }
+    }
+
+    pub(super) fn start_work(&mut self, node: usize) {
+        let at = &mut self.nodes[node];
+        if at.fenced || !at.alive {
+            return;
+        }
+        let (life, process) = (at.worker.life(), at.process);
+        let ordered = !self.scenario.loses_workers();
+        let mut begun = Vec::new();
+        for (slice, (queue, busy)) in &mut at.queues {
+            while !*busy && let Some(work) = queue.pop_front() {
+                match work {
+                    Work::Item(item) => {
+                        *busy = true;
+                        begun.push(item);
+                    }
+                    Work::Import(state) => self.judge.import(life, *slice, state, ordered),
+                }
+            }
+        }
+        for item in begun {
+            self.judge.begins(life, item.slice, item.payload, self.scenario.order, ordered);
+            let wait = self.rng.random_range(20..1_500);
+            self.after(wait, Event::Done { node, process, item });
+        }
+    }
+
+    pub(super) fn done(&mut self, node: usize, process: u64, item: Item<ItemId>) {
+        let now = self.clock();
+        let at = &mut self.nodes[node];
+        if !at.alive || at.process != process {
+            return;
+        }
+        self.judge.ends(at.worker.life(), item.slice, item.payload);
+        if let Some((_, busy)) = at.queues.get_mut(&item.slice) {
+            *busy = false;
+        }
+        at.worker.finished(now, item.slice, item.writer, item.position);
+        let wait = self.rng.random_range(20..2_000);
+        self.after(wait, Event::Reply(item.payload));
+        self.work(node);
+    }
+}

@@ -1,0 +1,302 @@
+//! The run itself: a queue of events in simulated time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::controller::{Controller, Stored};
+use crate::ids::{Group, HandoverId, SliceId};
+use crate::message::{Envelope, Item, Message};
+use crate::sim::client::{Client, ItemId};
+use crate::sim::judge::{Judge, Verdict};
+use crate::sim::node::Node;
+use crate::sim::{Faults, ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, Scenario};
+use crate::worker;
+
+#[derive(Debug)]
+pub(super) enum Event {
+    Item { node: usize, process: u64, reader: u64, item: Item<ItemId> },
+    Control(Envelope<ItemId>),
+    Done { node: usize, process: u64, item: Item<ItemId> },
+    Reply(ItemId),
+    Matched { node: usize, process: u64, reader: u64, group: Group, settled: bool },
+    Tick { node: usize, process: u64 },
+    ControllerTick { term: u64 },
+    Publish { client: usize },
+    Again { client: usize },
+    Join,
+    Move,
+    Fault,
+    Start { node: usize },
+    Elect,
+}
+
+struct At {
+    time: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for At {
+    fn eq(&self, other: &Self) -> bool {
+        (self.time, self.number) == (other.time, other.number)
+    }
+}
+impl Eq for At {}
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for At {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.time, self.number).cmp(&(other.time, other.number))
+    }
+}
+
+/// Everything there is in a run.
+pub(crate) struct World {
+    pub(super) scenario: Scenario,
+    pub(super) rng: SmallRng,
+    pub(super) now: u64,
+    pub(super) number: u64,
+    events: BinaryHeap<Reverse<At>>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) clients: Vec<Client>,
+    pub(super) controller: Option<Controller<ItemId>>,
+    pub(super) stored: Stored,
+    pub(super) term: u64,
+    /// When the last item of a client arrived at a node, by reader: the next comes after it.
+    pub(super) arrived: HashMap<(u64, usize, u64), u64>,
+    pub(super) readers: u64,
+    pub(super) begun: bool,
+    /// When publishing and moving end.
+    pub(super) until: u64,
+    pub(super) passed: u32,
+    pub(super) trace: bool,
+    pub(super) judge: Judge,
+}
+
+impl World {
+    /// One run, from its seed.
+    pub(crate) fn run(scenario: Scenario) -> Verdict {
+        let mut world = Self {
+            rng: SmallRng::seed_from_u64(scenario.seed),
+            now: 0,
+            number: 0,
+            events: BinaryHeap::new(),
+            nodes: Vec::new(),
+            clients: Vec::new(),
+            controller: None,
+            stored: Stored::default(),
+            term: 0,
+            arrived: HashMap::new(),
+            readers: 0,
+            begun: false,
+            until: u64::MAX,
+            passed: 0,
+            trace: std::env::var_os("SLICE_SIM_TRACE").is_some(),
+            judge: Judge::default(),
+            scenario,
+        };
+        world.go();
+        world.conclude()
+    }
+
+    fn go(&mut self) {
+        for client in 0..self.scenario.clients {
+            self.clients.push(Client::new(client, 0, self.scenario.seed));
+        }
+        for node in 0..self.scenario.workers as usize {
+            self.start(node);
+        }
+        self.elect();
+        while let Some(Reverse(At { time, event, .. })) = self.events.pop() {
+            self.now = time;
+            self.happens(event);
+            if !self.begun {
+                self.begin_if_ready();
+            } else if self.is_quiet() {
+                return;
+            }
+            if self.now > 20_000_000 {
+                return self.judge.fault("no end in sight".into());
+            }
+        }
+    }
+
+    /// Everything is published, done and answered.
+    fn is_quiet(&self) -> bool {
+        if self.now < self.until || !self.events_hold_no_work() {
+            return false;
+        }
+        let answered = self.clients.iter().all(|client| client.pending.is_empty());
+        let over = self.controller.as_ref().is_some_and(|c| c.handovers().is_empty());
+        let late =
+            self.now > self.until + if self.scenario.loses_workers() { 3_000_000 } else { 600_000 };
+        answered && over || late
+    }
+
+    fn events_hold_no_work(&self) -> bool {
+        self.number.is_multiple_of(64)
+    }
+
+    fn begin_if_ready(&mut self) {
+        let Some(controller) = &self.controller else { return };
+        let owned =
+            controller.table().values().all(|row| row.owner.is_some() && row.busy.is_none());
+        let settled = self.now > 3 * (MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX);
+        let here = controller.members().count() as u64 == self.scenario.workers;
+        if !(owned && settled && here) {
+            return;
+        }
+        self.begun = true;
+        self.until = self.now + self.scenario.length_us;
+        for client in 0..self.clients.len() {
+            self.after(1, Event::Publish { client });
+            self.after(1, Event::Again { client });
+        }
+        for _ in 0..self.scenario.joining {
+            let wait = self.rng.random_range(0..self.scenario.length_us);
+            self.after(wait, Event::Join);
+        }
+        self.after(1, Event::Move);
+        if self.scenario.faults == Faults::Controller || self.scenario.faults == Faults::Everybody {
+            let wait = self.rng.random_range(0..30_000);
+            self.after(wait, Event::Fault);
+        }
+    }
+
+    pub(super) fn after(&mut self, wait: u64, event: Event) {
+        self.at(self.now + wait, event);
+    }
+
+    pub(super) fn at(&mut self, time: u64, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse(At { time, number: self.number, event }));
+    }
+
+    pub(super) fn clock(&self) -> Duration {
+        Duration::from_micros(self.now)
+    }
+
+    /// What a person looks at who wonders about a seed.
+    fn tell(&self, event: &Event) {
+        let renewal = |m: &Message<ItemId>| matches!(m, Message::Claims(_) | Message::Grant { .. });
+        match event {
+            Event::Tick { .. } | Event::ControllerTick { .. } | Event::Again { .. } => {}
+            Event::Control(envelope) if renewal(&envelope.message) => {}
+            event => eprintln!("{:>8} {event:?}", self.now),
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        if self.trace {
+            self.tell(&event);
+        }
+        let now = self.clock();
+        match event {
+            Event::Item { node, process, reader, item } => {
+                let at = &mut self.nodes[node];
+                let open = at.readers.get(&item.writer.group).is_some_and(|r| r.number == reader);
+                if at.alive && at.process == process && open {
+                    at.worker.item(now, item);
+                    self.work(node);
+                }
+            }
+            Event::Control(envelope) => self.arrives(envelope),
+            Event::Done { node, process, item } => self.done(node, process, item),
+            Event::Reply((client, item)) => {
+                let client = &mut self.clients[client as usize];
+                client.pending.remove(&item);
+                *client.replies.entry(item).or_insert(0) += 1;
+            }
+            Event::Matched { node, process, reader, group, settled } => {
+                let at = &mut self.nodes[node];
+                let open = at.readers.get(&group).is_some_and(|r| r.number == reader);
+                if at.alive && at.process == process && open {
+                    match settled {
+                        true => at.worker.settled(now, group),
+                        false => at.worker.subscribed(now, group),
+                    }
+                    self.work(node);
+                }
+            }
+            Event::Tick { node, process } => {
+                if self.nodes[node].alive && self.nodes[node].process == process {
+                    self.nodes[node].worker.tick(now);
+                    self.work(node);
+                    self.after(1_500, Event::Tick { node, process });
+                }
+            }
+            Event::ControllerTick { term } => {
+                if self.term == term
+                    && let Some(controller) = &mut self.controller
+                {
+                    controller.tick(now);
+                    self.control();
+                    self.after(1_500, Event::ControllerTick { term });
+                }
+            }
+            Event::Publish { client } => self.publish_next(client),
+            Event::Again { client } => self.publish_again(client),
+            Event::Join => {
+                let id = self.clients.len() as u64;
+                self.clients.push(Client::new(id, self.now, self.scenario.seed));
+                let wait = self.rng.random_range(0..500);
+                self.after(wait, Event::Publish { client: id as usize });
+                self.after(1, Event::Again { client: id as usize });
+            }
+            Event::Move => self.move_some(),
+            Event::Fault => self.random_fault(),
+            Event::Start { node } => self.start(node),
+            Event::Elect => self.elect(),
+        }
+    }
+
+    fn conclude(mut self) -> Verdict {
+        for node in &self.nodes {
+            self.judge.verdict.late += node.worker.drops().of(worker::Reason::Late);
+        }
+        for client in &self.clients {
+            for item in 1..client.next {
+                let executed =
+                    self.judge.executed.get(&(client.id, item)).cloned().unwrap_or_default();
+                let name = (client.id, item);
+                if executed.is_empty() {
+                    let slice = client.pending.get(&item);
+                    self.judge.fault(format!("{name:?} of {slice:?} was lost"));
+                } else if !client.replies.contains_key(&item) {
+                    self.judge.fault(format!("{name:?} was never answered"));
+                }
+                // Every execution but the last was by a worker that was lost.
+                let lost = executed.iter().filter(|life| self.judge.lost.contains(life)).count();
+                if executed.len() > 1 && executed.len() > lost + 1 {
+                    self.judge.fault(format!("{name:?} was executed by {executed:?}"));
+                }
+            }
+        }
+        let open: Vec<(HandoverId, &str)> = self
+            .controller
+            .iter()
+            .flat_map(|c| c.handovers())
+            .map(|(id, h)| (*id, h.state.name()))
+            .collect();
+        if !open.is_empty() {
+            self.judge.fault(format!("not over: {open:?}"));
+        }
+        let stateful = self.scenario.order == crate::message::Order::Stateful;
+        if stateful && !self.scenario.loses_workers() {
+            let counted: u64 =
+                (0..self.scenario.slices).map(|s| self.judge.states(SliceId(s))).sum();
+            if counted != self.judge.verdict.items {
+                let items = self.judge.verdict.items;
+                self.judge.fault(format!("the states count {counted} of {items} items"));
+            }
+        }
+        self.judge.verdict
+    }
+}

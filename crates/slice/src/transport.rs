@@ -1,0 +1,251 @@
+//! What carries items and messages, and a worker that is driven over it.
+//!
+//! [`Transport`] is what the protocol needs of DDS, and no more. [`memory::Network`] is one without a network, for tests
+//! that are to run the same every time.
+
+pub mod memory;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::ids::{Group, HandoverId, SliceId, Writer};
+use crate::message::{Envelope, Item};
+use crate::worker::{Output, Worker};
+
+/// What came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival<T> {
+    /// An item, in its writer's order.
+    Item(Item<T>),
+    /// A message for this worker.
+    Control(Envelope<T>),
+    /// See [`Worker::subscribed`].
+    Subscribed(Group),
+    /// See [`Worker::settled`].
+    Settled(Group),
+    /// See [`Worker::writer_gone`].
+    WriterGone(Writer),
+}
+
+/// Carries items to a worker, and messages both ways.
+pub trait Transport<T> {
+    /// Why it cannot.
+    type Error: std::error::Error;
+
+    /// Opens a reader. `Subscribed` and `Settled` follow.
+    ///
+    /// # Errors
+    /// When there can be no reader.
+    fn subscribe(&mut self, group: Group) -> Result<(), Self::Error>;
+
+    /// Closes the reader: nothing more comes from it.
+    ///
+    /// # Errors
+    /// When it cannot be closed.
+    fn unsubscribe(&mut self, group: Group) -> Result<(), Self::Error>;
+
+    /// Sends a message. It may be lost: the protocol says again what is not answered.
+    ///
+    /// # Errors
+    /// When it cannot be sent at all.
+    fn send(&mut self, envelope: &Envelope<T>) -> Result<(), Self::Error>;
+
+    /// Adds what has come since the last call.
+    ///
+    /// # Errors
+    /// When nothing can come any more.
+    fn arrivals(
+        &mut self,
+        now: Duration,
+        arrivals: &mut Vec<Arrival<T>>,
+    ) -> Result<(), Self::Error>;
+}
+
+/// What the application is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task<T> {
+    /// Do the item; then [`Driver::finished`].
+    Execute(Item<T>),
+    /// Take the slice's state. `None`: it was lost.
+    Import {
+        /// The slice.
+        slice: SliceId,
+        /// Its state.
+        state: Option<Vec<u8>>,
+    },
+    /// Give the slice's state: [`Driver::exported`].
+    Export {
+        /// The handover.
+        handover: HandoverId,
+        /// The slice.
+        slice: SliceId,
+    },
+}
+
+/// A worker over a transport. It waits for nothing and starts nothing: whoever calls it has the thread.
+///
+/// Tasks are queued by slice, so that a slow slice holds up no other. Within a slice they are in order, one at a time.
+#[derive(Debug)]
+pub struct Driver<T, N> {
+    worker: Worker<T>,
+    transport: N,
+    queues: BTreeMap<SliceId, Queue<T>>,
+    fenced: bool,
+    arrivals: Vec<Arrival<T>>,
+    /// Grows when what was started before counts no more.
+    round: u64,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    tasks: VecDeque<Task<T>>,
+    busy: bool,
+}
+
+/// A task that was given out. What it belonged to may be over when it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started<T> {
+    round: u64,
+    slice: SliceId,
+    /// What is to be done.
+    pub task: Task<T>,
+}
+
+impl<T: Clone, N: Transport<T>> Driver<T, N> {
+    /// Drives `worker`.
+    pub fn new(worker: Worker<T>, transport: N) -> Self {
+        Self {
+            worker,
+            transport,
+            queues: BTreeMap::new(),
+            fenced: true,
+            arrivals: Vec::new(),
+            round: 0,
+        }
+    }
+
+    /// The worker, to look at.
+    pub fn worker(&self) -> &Worker<T> {
+        &self.worker
+    }
+
+    /// The transport, to wait on.
+    pub fn transport(&self) -> &N {
+        &self.transport
+    }
+
+    /// Tasks that wait.
+    pub fn queued(&self) -> usize {
+        self.queues.values().map(|queue| queue.tasks.len()).sum()
+    }
+
+    /// Takes what has come and does what follows. Call it when something came, and at least every `Config::resend`.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub fn step(&mut self, now: Duration) -> Result<(), N::Error> {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.transport.arrivals(now, &mut arrivals)?;
+        for arrival in arrivals.drain(..) {
+            match arrival {
+                Arrival::Item(item) => self.worker.item(now, item),
+                Arrival::Control(envelope) => self.worker.message(now, envelope),
+                Arrival::Subscribed(group) => self.worker.subscribed(now, group),
+                Arrival::Settled(group) => self.worker.settled(now, group),
+                Arrival::WriterGone(writer) => self.worker.writer_gone(now, writer),
+            }
+        }
+        self.arrivals = arrivals;
+        self.worker.tick(now);
+        self.carry_out()
+    }
+
+    /// The next task of a slice that has none under way, if the lease is good.
+    pub fn start(&mut self, now: Duration) -> Option<Started<T>> {
+        if self.fenced || now >= self.worker.lease_until() {
+            return None;
+        }
+        let free = self.queues.iter_mut().find(|(_, q)| !q.busy && !q.tasks.is_empty());
+        let (slice, queue) = free?;
+        let task = queue.tasks.pop_front()?;
+        queue.busy = true;
+        Some(Started { round: self.round, slice: *slice, task })
+    }
+
+    /// A task is done: an item was processed and replied to, or a state was taken.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub fn finished(&mut self, now: Duration, started: &Started<T>) -> Result<(), N::Error> {
+        if !self.is_done(started) {
+            return Ok(());
+        }
+        if let Task::Execute(item) = &started.task {
+            self.worker.finished(now, item.slice, item.writer, item.position);
+        }
+        self.carry_out()
+    }
+
+    /// An export is done, with the state.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub fn exported(
+        &mut self,
+        now: Duration,
+        started: &Started<T>,
+        state: Option<Vec<u8>>,
+    ) -> Result<(), N::Error> {
+        if self.is_done(started)
+            && let Task::Export { handover, slice } = started.task
+        {
+            self.worker.exported(now, handover, slice, state);
+        }
+        self.carry_out()
+    }
+
+    fn is_done(&mut self, started: &Started<T>) -> bool {
+        if started.round != self.round {
+            return false;
+        }
+        if let Some(queue) = self.queues.get_mut(&started.slice) {
+            queue.busy = false;
+            if queue.tasks.is_empty() {
+                self.queues.remove(&started.slice);
+            }
+        }
+        true
+    }
+
+    fn carry_out(&mut self) -> Result<(), N::Error> {
+        while let Some(output) = self.worker.poll() {
+            match output {
+                Output::Send(envelope) => self.transport.send(&envelope)?,
+                Output::Subscribe(group) => self.transport.subscribe(group)?,
+                Output::Unsubscribe(group) => self.transport.unsubscribe(group)?,
+                Output::Execute(item) => self.queue(item.slice, Task::Execute(item)),
+                Output::Import { slice, state } => {
+                    self.queue(slice, Task::Import { slice, state });
+                }
+                Output::Export { handover, slice } => {
+                    self.queue(slice, Task::Export { handover, slice });
+                }
+                Output::Fence => self.fenced = true,
+                Output::Resume => self.fenced = false,
+                Output::Reset => {
+                    self.queues.clear();
+                    self.round += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self, slice: SliceId, task: Task<T>) {
+        let empty = || Queue { tasks: VecDeque::new(), busy: false };
+        self.queues.entry(slice).or_insert_with(empty).tasks.push_back(task);
+    }
+}

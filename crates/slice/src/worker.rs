@@ -1,0 +1,382 @@
+//! The protocol at a worker: what it admits, and how slices come and go. No socket, clock or thread: items, messages and
+//! `now` go in, [`Output`]s come out.
+//!
+//! `now` is the time since any fixed moment, and never goes back. The caller does the outputs in their order.
+
+mod claims;
+mod give;
+mod giver_table;
+mod giving;
+mod ownership;
+mod reason;
+mod take;
+mod taker_table;
+mod taking;
+mod unfinished;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+pub use giver_table::{GiverAction, GiverEvent, GiverState};
+pub use reason::{Drops, Reason};
+pub use taker_table::{TakerAction, TakerEvent, TakerState};
+
+use crate::ids::{Group, HandoverId, Life, SliceId, Term, Writer};
+use crate::message::{Address, Config, Envelope, Item, Message};
+use giving::Giving;
+use ownership::Owned;
+use taking::{Hole, Taking};
+use unfinished::Unfinished;
+
+/// Handovers that are over and are remembered, so that late messages about them are answered rightly.
+const REMEMBERED: usize = 256;
+
+/// What the worker's surroundings have to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output<T> {
+    /// Send it.
+    Send(Envelope<T>),
+    /// Give it to the application, after all earlier ones of its slice; then call [`Worker::finished`].
+    Execute(Item<T>),
+    /// The slice is drained: get its state from the application, and call [`Worker::exported`].
+    Export {
+        /// The handover.
+        handover: HandoverId,
+        /// The slice.
+        slice: SliceId,
+    },
+    /// Give the application the slice's state, before what follows. `None`: it was lost with its worker.
+    Import {
+        /// The slice.
+        slice: SliceId,
+        /// As it was exported.
+        state: Option<Vec<u8>>,
+    },
+    /// Open a reader; then call [`Worker::subscribed`], and [`Worker::settled`] later.
+    Subscribe(Group),
+    /// Close the reader.
+    Unsubscribe(Group),
+    /// The lease lapsed: start nothing until `Resume`.
+    Fence,
+    /// The lease is good again.
+    Resume,
+    /// Given up as lost: forget every item that was not started, and reply to none.
+    Reset,
+}
+
+/// How far a writer was followed.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    first: u64,
+    last: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Subscription {
+    ready: bool,
+    settled: bool,
+}
+
+/// A worker's side of the protocol.
+#[derive(Debug)]
+pub struct Worker<T> {
+    life: Life,
+    config: Config,
+    term: Term,
+    seen: HashMap<Writer, Seen>,
+    gone: BTreeMap<Writer, Duration>,
+    subscriptions: BTreeMap<Group, Subscription>,
+    owned: BTreeMap<SliceId, Owned<T>>,
+    /// Slices in a shadow, and in which.
+    shadowed: HashMap<SliceId, HandoverId>,
+    /// Slices that were cut and not closed, and in which handover.
+    released: HashMap<SliceId, HandoverId>,
+    giving: BTreeMap<HandoverId, Giving<T>>,
+    taking: BTreeMap<HandoverId, Taking<T>>,
+    /// Givings that wait for P, and those with tails to end: what an item may move on.
+    watching: BTreeSet<HandoverId>,
+    unfinished: Unfinished,
+    claims: claims::Lease,
+    drops: Drops,
+    out: VecDeque<Output<T>>,
+    #[cfg(test)]
+    pub(crate) sabotage: Sabotage,
+}
+
+/// Ways to break it, for tests of the tests.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Sabotage {
+    #[default]
+    None,
+    /// Does items that come late, below the cut.
+    NoLateDrop,
+    /// Cuts at once, without passing P.
+    NoPosition,
+    /// Does not wait for the tail of writers that matched late.
+    NoTail,
+    /// Starts before the giver has drained.
+    NoHold,
+    /// Goes on when the lease has lapsed.
+    NoFence,
+}
+
+impl<T: Clone> Worker<T> {
+    /// A worker that owns nothing. It is fenced until the controller has heard of it.
+    pub fn new(life: Life, config: Config) -> Self {
+        let mut worker = Self {
+            life,
+            config,
+            term: Term::default(),
+            seen: HashMap::new(),
+            gone: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            shadowed: HashMap::new(),
+            released: HashMap::new(),
+            giving: BTreeMap::new(),
+            taking: BTreeMap::new(),
+            watching: BTreeSet::new(),
+            unfinished: Unfinished::default(),
+            claims: claims::Lease::default(),
+            drops: Drops::default(),
+            out: VecDeque::new(),
+            #[cfg(test)]
+            sabotage: Sabotage::None,
+        };
+        worker.subscribe(Group::BASE);
+        worker
+    }
+
+    /// Which life this is. Changes when the controller had given the worker up.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// What is to be done next.
+    pub fn poll(&mut self) -> Option<Output<T>> {
+        self.out.pop_front()
+    }
+
+    /// Whether nothing may be started because the lease lapsed.
+    pub fn is_fenced(&self) -> bool {
+        self.claims.is_fenced()
+    }
+
+    /// The slices that it owns.
+    pub fn slices(&self) -> impl Iterator<Item = SliceId> {
+        self.owned.keys().copied()
+    }
+
+    /// Items of `slice` that are admitted and not finished.
+    pub fn unfinished(&self, slice: SliceId) -> usize {
+        self.unfinished.of_slice(slice)
+    }
+
+    /// What was dropped.
+    pub fn drops(&self) -> Drops {
+        self.drops
+    }
+
+    /// An item came. Items of a writer come in its order; one that is published again may come at any time.
+    pub fn item(&mut self, now: Duration, item: Item<T>) {
+        let group = item.writer.group;
+        if !self.subscriptions.contains_key(&group)
+            || (group != Group::BASE && group != Group::of(item.slice))
+        {
+            self.drops.count(Reason::NotOwned);
+            return;
+        }
+        let position = item.position;
+        let seen = self.seen.entry(item.writer);
+        let mut fresh = true;
+        let seen = seen
+            .and_modify(|seen| {
+                fresh = position > seen.last;
+                seen.last = position.max(seen.last);
+            })
+            .or_insert(Seen { first: position, last: position });
+        let first = seen.first;
+        self.route(now, item, fresh, first);
+        if fresh && !self.watching.is_empty() {
+            self.move_on(now);
+        }
+    }
+
+    /// The application has finished an item, and the reply is on its way.
+    pub fn finished(&mut self, now: Duration, slice: SliceId, writer: Writer, position: u64) {
+        if self.unfinished.remove(slice, writer, position) && self.unfinished.of_slice(slice) == 0 {
+            self.drained(now, slice);
+        }
+    }
+
+    /// The readers of `group` are open and have matched every writer that was known when they were opened, or have
+    /// waited for that long enough. What matches later costs a detour, not an item.
+    pub fn subscribed(&mut self, now: Duration, group: Group) {
+        if let Some(subscription) = self.subscriptions.get_mut(&group) {
+            subscription.ready = true;
+            self.subscriptions_ready(now);
+        }
+    }
+
+    /// The readers of `group` have matched every writer that was there when they were opened, and what those wrote
+    /// before has arrived wherever it was going: seconds after `subscribed`.
+    pub fn settled(&mut self, now: Duration, group: Group) {
+        if let Some(subscription) = self.subscriptions.get_mut(&group) {
+            subscription.ready = true;
+            subscription.settled = true;
+            self.subscriptions_ready(now);
+            self.subscriptions_settled(now);
+        }
+    }
+
+    /// The writer is gone, and all that it wrote and that will come has come.
+    pub fn writer_gone(&mut self, now: Duration, writer: Writer) {
+        self.gone.insert(writer, now);
+        self.move_on(now);
+    }
+
+    /// A message came. One for another life is ignored, as is one of a controller that has lost its office.
+    pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
+        if envelope.to != Address::Worker(self.life) || envelope.term < self.term {
+            return;
+        }
+        if envelope.from == Address::Controller {
+            self.term = envelope.term;
+        }
+        match envelope.message {
+            Message::Prepare { handover, slices, giver } => {
+                self.on_prepare(now, handover, slices, giver);
+            }
+            Message::Release { handover, slices, taker, positions, settled } => {
+                self.on_release(now, handover, slices, taker, positions, settled);
+            }
+            Message::Cut { handover, positions, .. } => self.on_cut(now, handover, positions),
+            Message::Active { handover, progress, .. } => self.on_active(now, handover, &progress),
+            Message::Drained { handover, slices } => self.on_drained(now, handover, slices),
+            Message::Tail { handover, first, entries } => {
+                self.on_tail(now, handover, first, entries);
+            }
+            Message::Abort { handover } => self.on_abort(now, handover),
+            Message::Assign { handover, slices, after } => {
+                self.on_assign(now, handover, slices, after);
+            }
+            Message::Recover { handover, after } => self.on_recover(now, handover, &after),
+            Message::Forget { handover } => self.giver_event(now, handover, GiverEvent::Forget),
+            Message::End { handover } => self.taker_event(now, handover, TakerEvent::End),
+            Message::Grant { number } => self.granted(now, number),
+            Message::Expel => self.expelled(now),
+            // What workers say to the controller.
+            Message::Ready { .. }
+            | Message::Closed { .. }
+            | Message::Aborted { .. }
+            | Message::Claims(_) => {}
+        }
+    }
+
+    /// Time has passed. Call it at least every `config.resend`.
+    pub fn tick(&mut self, now: Duration) {
+        self.tick_lease(now);
+        self.tick_giving(now);
+        self.tick_taking(now);
+        self.tick_recovery(now);
+        let forget = self.config.forget;
+        let seen = &mut self.seen;
+        self.gone.retain(|writer, since| {
+            let keep = now.saturating_sub(*since) < forget;
+            if !keep {
+                seen.remove(writer);
+            }
+            keep
+        });
+    }
+
+    fn route(&mut self, now: Duration, item: Item<T>, fresh: bool, first: u64) {
+        if let Some(owned) = self.owned.get(&item.slice) {
+            let epoch = owned.epoch;
+            #[cfg(test)]
+            if self.sabotage == Sabotage::NoTail {
+                return self.admit(item, fresh);
+            }
+            if let Some(taking) = self.taking.get_mut(&epoch) {
+                match taking.hole(&item, fresh, first) {
+                    Hole::None => {}
+                    Hole::Waits => return,
+                    Hole::Asks => return self.say_active(now, epoch),
+                }
+            }
+            self.admit(item, fresh);
+        } else if let Some(handover) = self.shadowed.get(&item.slice).copied() {
+            self.shadow(now, handover, item, fresh);
+        } else if let Some(handover) = self.released.get(&item.slice).copied() {
+            self.release(now, handover, item, fresh);
+        } else {
+            self.drops.count(Reason::NotOwned);
+        }
+    }
+
+    /// An item of an owned slice that nothing stands before.
+    fn admit(&mut self, item: Item<T>, fresh: bool) {
+        let Some(owned) = self.owned.get_mut(&item.slice) else { return };
+        match owned.admit(item.writer, item.position, fresh) {
+            Ok(()) => {}
+            #[cfg(test)]
+            Err(Reason::Late) if self.sabotage == Sabotage::NoLateDrop => {}
+            Err(reason) => return self.drops.count(reason),
+        }
+        self.unfinished.add(item.slice, item.writer, item.position);
+        match &mut owned.held {
+            Some(held) => held.push(item),
+            None => self.out.push_back(Output::Execute(item)),
+        }
+    }
+
+    fn last(&self, writer: Writer) -> Option<u64> {
+        self.seen.get(&writer).map(|seen| seen.last)
+    }
+
+    /// Whether all of `writer` up to `position` has come that will come.
+    fn has_reached(&self, writer: Writer, position: u64) -> bool {
+        self.last(writer).is_some_and(|last| last >= position) || self.gone.contains_key(&writer)
+    }
+
+    fn subscribe(&mut self, group: Group) {
+        if let std::collections::btree_map::Entry::Vacant(entry) = self.subscriptions.entry(group) {
+            entry.insert(Subscription::default());
+            self.out.push_back(Output::Subscribe(group));
+        }
+    }
+
+    /// Closes the readers of groups of which nothing is here any more.
+    fn unsubscribe_idle(&mut self) {
+        let needed: BTreeSet<Group> = self
+            .owned
+            .keys()
+            .chain(self.shadowed.keys())
+            .chain(self.released.keys())
+            .map(|slice| Group::of(*slice))
+            .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
+            .chain([Group::BASE])
+            .collect();
+        let idle: Vec<_> =
+            self.subscriptions.keys().filter(|group| !needed.contains(group)).copied().collect();
+        for group in idle {
+            self.subscriptions.remove(&group);
+            self.seen.retain(|writer, _| writer.group != group);
+            self.gone.retain(|writer, _| writer.group != group);
+            self.out.push_back(Output::Unsubscribe(group));
+        }
+    }
+
+    fn send(&mut self, to: Address, message: Message<T>) {
+        let from = Address::Worker(self.life);
+        self.out.push_back(Output::Send(Envelope { from, to, term: self.term, message }));
+    }
+
+    fn send_controller(&mut self, message: Message<T>) {
+        self.send(Address::Controller, message);
+    }
+}

@@ -1,0 +1,143 @@
+//! The lease, and the claims that renew it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{HandoverId, Life};
+use crate::message::{Claims, Message};
+use crate::positions::Positions;
+use crate::worker::{Output, TakerState, Worker, taking::Taking};
+
+/// Claims that may still be answered.
+const OUTSTANDING_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    number: u64,
+    sent: VecDeque<(u64, Duration)>,
+    until: Duration,
+    fenced: bool,
+    said: Option<Duration>,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { number: 0, sent: VecDeque::new(), until: Duration::ZERO, fenced: true, said: None }
+    }
+}
+
+impl Lease {
+    pub(super) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+}
+
+impl<T: Clone> Worker<T> {
+    /// When the lease ends, unless it is renewed.
+    pub fn lease_until(&self) -> Duration {
+        self.claims.until
+    }
+
+    pub(super) fn tick_lease(&mut self, now: Duration) {
+        let lapsed = !self.claims.fenced && now >= self.claims.until;
+        #[cfg(test)]
+        let lapsed = lapsed && self.sabotage != super::Sabotage::NoFence;
+        if lapsed {
+            self.claims.fenced = true;
+            self.out.push_back(Output::Fence);
+        }
+        let period = self.config.claims;
+        if self.claims.said.is_none_or(|said| now.saturating_sub(said) >= period) {
+            self.say_claims(now);
+        }
+    }
+
+    /// The lease counts from when the claims were sent, which is before the controller counts.
+    pub(super) fn granted(&mut self, now: Duration, number: u64) {
+        let sent = self.claims.sent.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
+        let Some(sent) = sent else { return };
+        self.claims.sent.retain(|(of, _)| *of > number);
+        self.claims.until = self.claims.until.max(sent + self.config.lease);
+        if self.claims.fenced && now < self.claims.until {
+            self.claims.fenced = false;
+            self.out.push_back(Output::Resume);
+        }
+    }
+
+    /// Given up: what this life had is another's by now. A new one begins, with nothing.
+    pub(super) fn expelled(&mut self, now: Duration) {
+        self.life = Life { number: self.life.number + 1, ..self.life };
+        self.owned.clear();
+        self.shadowed.clear();
+        self.released.clear();
+        self.giving.clear();
+        self.taking.clear();
+        self.watching.clear();
+        self.unfinished.clear();
+        self.out.push_back(Output::Reset);
+        if !self.claims.fenced {
+            self.out.push_back(Output::Fence);
+        }
+        self.claims = Lease { number: self.claims.number, ..Lease::default() };
+        self.unsubscribe_idle();
+        self.say_claims(now);
+    }
+
+    /// Says now what it holds.
+    pub fn say_claims(&mut self, now: Duration) {
+        self.claims.number += 1;
+        self.claims.said = Some(now);
+        if self.claims.sent.len() >= OUTSTANDING_MAX {
+            self.claims.sent.pop_front();
+        }
+        self.claims.sent.push_back((self.claims.number, now));
+        let marks = self.marks();
+        let claims = Claims {
+            number: self.claims.number,
+            slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
+            floors: self.floors(&marks),
+            marks,
+            cut: self.cuts(),
+        };
+        self.send_controller(Message::Claims(claims));
+    }
+
+    /// Up to where everything is done that was this worker's.
+    fn marks(&self) -> Positions {
+        let open: Vec<&Taking<T>> = self
+            .taking
+            .values()
+            .filter(|t| t.state == TakerState::Active && !t.covered && t.giver.is_some())
+            .collect();
+        let recovering: Vec<_> =
+            self.owned.values().filter_map(|owned| owned.recovering.as_ref()).collect();
+        let of = |writer, last| {
+            let unfinished = self.unfinished.least(writer).map(|position| position - 1);
+            let holes = open.iter().filter(|taking| !taking.is_known(writer));
+            let holes = holes.map(|taking| taking.floor.of(writer));
+            let lost = recovering.iter().filter_map(|recovering| recovering.least(writer));
+            unfinished.into_iter().chain(holes).chain(lost).fold(last, u64::min)
+        };
+        self.seen.iter().map(|(writer, seen)| (*writer, of(*writer, seen.last))).collect()
+    }
+
+    /// Floors that the marks have not passed.
+    fn floors(&self, marks: &Positions) -> Vec<(HandoverId, Positions)> {
+        let mut by_epoch: BTreeMap<HandoverId, &Arc<Positions>> = BTreeMap::new();
+        for owned in self.owned.values() {
+            by_epoch.entry(owned.epoch).or_insert(&owned.floor);
+        }
+        let ahead = |floor: &Positions| floor.iter().any(|(writer, at)| marks.of(writer) < at);
+        by_epoch
+            .into_iter()
+            .filter(|(_, floor)| ahead(floor))
+            .map(|(epoch, floor)| (epoch, (**floor).clone()))
+            .collect()
+    }
+
+    fn cuts(&self) -> Vec<(HandoverId, Positions)> {
+        let cut = self.giving.iter().filter(|(_, giving)| giving.has_cut());
+        cut.map(|(handover, giving)| (*handover, giving.cut.clone())).collect()
+    }
+}

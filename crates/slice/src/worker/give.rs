@@ -1,0 +1,303 @@
+//! The giver's part: from RELEASE to CLOSED.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Group, HandoverId, Life, SliceId};
+use crate::message::{Address, Item, Message, Order, Progress};
+use crate::positions::Positions;
+use crate::worker::giving::Giving;
+use crate::worker::{GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, Worker};
+
+impl<T: Clone> Worker<T> {
+    pub(super) fn on_release(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: Arc<[SliceId]>,
+        taker: Life,
+        positions: Positions,
+        settled: bool,
+    ) {
+        let owns = |slice: &SliceId| self.owned.get(slice).is_some_and(|o| o.epoch < handover);
+        let owns = slices.iter().all(owns);
+        let giving = self.giving.entry(handover).or_insert_with(|| Giving::new(slices, taker));
+        if giving.state == GiverState::Unknown && owns {
+            giving.wait(positions, settled);
+        }
+        let event = if owns { GiverEvent::Release } else { GiverEvent::ReleaseForeign };
+        self.giver_event(now, handover, event);
+        self.move_on(now);
+    }
+
+    /// The taker's progress.
+    pub(super) fn on_active(&mut self, now: Duration, handover: HandoverId, progress: &Progress) {
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        if !giving.has_cut() {
+            return;
+        }
+        let before = giving.tail_end();
+        giving.heard(progress);
+        let ended = giving.tail_end() > before;
+        self.watching.insert(handover);
+        if ended {
+            self.say_tail(now, handover);
+        }
+        self.giver_event(now, handover, GiverEvent::Active);
+        self.move_on(now);
+    }
+
+    /// Follows the table for one event.
+    pub(super) fn giver_event(&mut self, now: Duration, handover: HandoverId, event: GiverEvent) {
+        let giving = self.giving.entry(handover);
+        // Of a handover that was never heard of only the promise not to cut is kept.
+        let giving = giving.or_insert_with(|| Giving::new([].into(), self.life));
+        let (next, actions) = giving.state.on(event);
+        giving.state = next;
+        for action in actions {
+            self.give(now, handover, *action);
+        }
+        if matches!(next, GiverState::Closed | GiverState::Aborted | GiverState::Unknown) {
+            self.watching.remove(&handover);
+            self.forget_given();
+        }
+    }
+
+    fn give(&mut self, now: Duration, handover: HandoverId, action: GiverAction) {
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        match action {
+            GiverAction::Wait => {
+                self.watching.insert(handover);
+            }
+            GiverAction::StopWaiting => {
+                giving.ahead = Positions::default();
+                self.watching.remove(&handover);
+            }
+            GiverAction::MakeCut => self.make_cut(now, handover),
+            GiverAction::SendCut => {
+                giving.said = now;
+                let taker = Address::Worker(giving.taker);
+                let slices = giving.slices.clone();
+                let positions = giving.cut.clone();
+                let cut = Message::Cut { handover, slices, positions };
+                self.send(taker, cut.clone());
+                self.send_controller(cut);
+            }
+            GiverAction::DropReleased => giving.released = Default::default(),
+            GiverAction::DropTail => {
+                giving.drop_tail();
+                giving.drained.clear();
+                self.check_finished(now, handover);
+            }
+            GiverAction::SendClosed => {
+                for slice in giving.slices.iter() {
+                    if self.released.get(slice) == Some(&handover) {
+                        self.released.remove(slice);
+                    }
+                }
+                self.send_controller(Message::Closed { handover });
+                self.unsubscribe_idle();
+            }
+            GiverAction::SendAborted => self.send_controller(Message::Aborted { handover }),
+        }
+    }
+
+    /// The one point where ownership ends.
+    fn make_cut(&mut self, now: Duration, handover: HandoverId) {
+        let Some(giving) = self.giving.get(&handover) else { return };
+        let slices = giving.slices.clone();
+        let groups: std::collections::BTreeSet<_> =
+            slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
+        let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
+        let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
+        let mut undrained = Vec::new();
+        let mut epoch = None;
+        for slice in slices.iter() {
+            if let Some(owned) = self.owned.remove(slice) {
+                // Below the floor all is done, though it may never have come here.
+                if epoch != Some(owned.epoch) {
+                    cut = cut.furthest(&owned.floor);
+                    epoch = Some(owned.epoch);
+                }
+                self.released.insert(*slice, handover);
+                undrained.push(*slice);
+            }
+        }
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        giving.cut = cut;
+        giving.undrained = undrained.iter().copied().collect();
+        for slice in undrained {
+            if self.unfinished.of_slice(slice) == 0 {
+                self.drained(now, slice);
+            }
+        }
+    }
+
+    /// An item of a slice that was cut.
+    pub(super) fn release(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        item: Item<T>,
+        fresh: bool,
+    ) {
+        let max = self.config.released_max;
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        if !fresh || item.position <= giving.cut.of(item.writer) {
+            return self.drops.count(Reason::NotOwned);
+        }
+        let before = giving.tail_end();
+        if let Some(reason) = giving.release(item, max) {
+            self.drops.count(reason);
+        }
+        if giving.tail_end() > before {
+            self.say_tail_last(now, handover);
+        }
+    }
+
+    /// Nothing of `slice` is unfinished.
+    pub(super) fn drained(&mut self, now: Duration, slice: SliceId) {
+        let Some(handover) = self.released.get(&slice).copied() else { return };
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        if !giving.undrained.contains(&slice) {
+            return;
+        }
+        if self.config.order == Order::Stateful {
+            self.out.push_back(Output::Export { handover, slice });
+        } else {
+            self.exported(now, handover, slice, None);
+        }
+    }
+
+    /// The application gave the state of a drained slice.
+    pub fn exported(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slice: SliceId,
+        state: Option<Vec<u8>>,
+    ) {
+        let strict = self.config.order.is_strict();
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        if !giving.undrained.remove(&slice) {
+            // The slice came back meanwhile, so its state does too.
+            if self.owned.contains_key(&slice) {
+                self.out.push_back(Output::Import { slice, state });
+            }
+            return;
+        }
+        if strict && giving.state != GiverState::Closed {
+            giving.drained.insert(slice, state.clone());
+            let taker = Address::Worker(giving.taker);
+            self.send(taker, Message::Drained { handover, slices: vec![(slice, state)] });
+        }
+        self.check_finished(now, handover);
+    }
+
+    pub(super) fn check_finished(&mut self, now: Duration, handover: HandoverId) {
+        let finished =
+            |giving: &Giving<T>| giving.state == GiverState::Draining && giving.is_finished();
+        if self.giving.get(&handover).is_some_and(finished) {
+            self.giver_event(now, handover, GiverEvent::Finished);
+        }
+    }
+
+    /// Looks whether handovers that wait can go on.
+    pub(super) fn move_on(&mut self, now: Duration) {
+        let watched: Vec<_> = self.watching.iter().copied().collect();
+        for handover in watched {
+            let Some(mut giving) = self.giving.remove(&handover) else { continue };
+            let passes = giving.state == GiverState::Waiting && self.can_cut(&giving);
+            let ended = giving.has_cut() && giving.end_tails(|w, at| self.has_reached(w, at));
+            self.giving.insert(handover, giving);
+            if passes {
+                self.giver_event(now, handover, GiverEvent::Passed);
+            }
+            if ended {
+                self.say_tail(now, handover);
+            }
+            self.check_finished(now, handover);
+        }
+    }
+
+    fn can_cut(&self, giving: &Giving<T>) -> bool {
+        #[cfg(test)]
+        if self.sabotage == super::Sabotage::NoPosition {
+            return true;
+        }
+        if !giving.ahead.iter().all(|(writer, at)| self.has_reached(writer, at)) {
+            return false;
+        }
+        let mut epoch = None;
+        giving.slices.iter().all(|slice| {
+            let Some(owned) = self.owned.get(slice) else { return false };
+            if owned.held.is_some() || owned.recovering.is_some() {
+                return false;
+            }
+            let passed = epoch == Some(owned.epoch) || self.is_whole(owned.epoch, &owned.floor);
+            epoch = Some(owned.epoch);
+            passed
+        })
+    }
+
+    /// Nothing is missing of what `epoch` gave, and what comes late of it has come.
+    fn is_whole(&self, epoch: HandoverId, floor: &Positions) -> bool {
+        let whole = self.taking.get(&epoch).is_none_or(|taking| taking.covered);
+        // A writer that has never been heard here was silent since it matched.
+        let passed = |(writer, at)| self.last(writer).is_none() || self.has_reached(writer, at);
+        whole && floor.iter().all(passed)
+    }
+
+    pub(super) fn tick_giving(&mut self, now: Duration) {
+        let resend = self.config.resend;
+        let due: Vec<_> = self
+            .giving
+            .iter()
+            .filter(|(_, giving)| giving.has_cut() && now.saturating_sub(giving.said) >= resend)
+            .map(|(handover, _)| *handover)
+            .collect();
+        for handover in due {
+            let Some(giving) = self.giving.get_mut(&handover) else { continue };
+            giving.said = now;
+            let taker = Address::Worker(giving.taker);
+            if giving.state == GiverState::Cut || giving.needs_progress() {
+                self.give(now, handover, GiverAction::SendCut);
+            }
+            let Some(giving) = self.giving.get(&handover) else { continue };
+            if !giving.drained.is_empty() {
+                let slices = giving.drained.iter().map(|(s, state)| (*s, state.clone())).collect();
+                self.send(taker, Message::Drained { handover, slices });
+            }
+            self.say_tail(now, handover);
+        }
+    }
+
+    fn say_tail(&mut self, now: Duration, handover: HandoverId) {
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        if let Some((first, entries)) = giving.tail() {
+            giving.said = now;
+            let taker = Address::Worker(giving.taker);
+            self.send(taker, Message::Tail { handover, first, entries });
+        }
+    }
+
+    fn say_tail_last(&mut self, now: Duration, handover: HandoverId) {
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        if let Some((first, entries)) = giving.tail_last() {
+            giving.said = now;
+            let taker = Address::Worker(giving.taker);
+            self.send(taker, Message::Tail { handover, first, entries });
+        }
+    }
+
+    fn forget_given(&mut self) {
+        let over = |giving: &Giving<T>| {
+            matches!(giving.state, GiverState::Closed | GiverState::Aborted | GiverState::Unknown)
+        };
+        while self.giving.values().filter(|giving| over(giving)).count() > REMEMBERED {
+            let oldest = self.giving.iter().find(|(_, giving)| over(giving));
+            let Some(oldest) = oldest.map(|(handover, _)| *handover) else { return };
+            self.giving.remove(&oldest);
+        }
+    }
+}

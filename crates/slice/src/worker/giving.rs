@@ -1,0 +1,163 @@
+//! What a giver keeps of one handover.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Life, SliceId, Writer};
+use crate::message::{Item, Progress, TailEntry};
+use crate::positions::Positions;
+use crate::worker::giver_table::GiverState;
+use crate::worker::reason::Reason;
+
+/// One handover, at its giver.
+#[derive(Debug)]
+pub(super) struct Giving<T> {
+    pub state: GiverState,
+    pub slices: Arc<[SliceId]>,
+    pub taker: Life,
+    /// P.
+    pub ahead: Positions,
+    /// The taker lacks no writer.
+    pub covered: bool,
+    /// Writers that the taker has: those of P, and those whose tail has ended.
+    known: HashSet<Writer>,
+    /// C, once there is a cut.
+    pub cut: Positions,
+    /// Cut slices that have unfinished items, or whose state is not exported.
+    pub undrained: BTreeSet<SliceId>,
+    /// Drained slices that the taker may not know of.
+    pub drained: BTreeMap<SliceId, Option<Vec<u8>>>,
+    /// Items after C, until the taker is active.
+    pub released: VecDeque<Item<T>>,
+    /// The tail that the taker has not acknowledged.
+    tail: VecDeque<TailEntry<T>>,
+    tail_first: u64,
+    /// The tail has had its last entry.
+    ended: bool,
+    /// The taker has items of these writers from this position on.
+    until: BTreeMap<Writer, u64>,
+    /// When something was last said.
+    pub said: Duration,
+}
+
+impl<T: Clone> Giving<T> {
+    pub(super) fn new(slices: Arc<[SliceId]>, taker: Life) -> Self {
+        Self {
+            state: GiverState::Unknown,
+            slices,
+            taker,
+            ahead: Positions::default(),
+            covered: false,
+            known: HashSet::new(),
+            cut: Positions::default(),
+            undrained: BTreeSet::new(),
+            drained: BTreeMap::new(),
+            released: VecDeque::new(),
+            tail: VecDeque::new(),
+            tail_first: 0,
+            ended: false,
+            until: BTreeMap::new(),
+            said: Duration::ZERO,
+        }
+    }
+
+    /// Notes P.
+    pub(super) fn wait(&mut self, ahead: Positions, settled: bool) {
+        self.known = ahead.iter().map(|(writer, _)| writer).collect();
+        self.covered = settled;
+        self.ahead = ahead;
+    }
+
+    pub(super) fn has_cut(&self) -> bool {
+        matches!(self.state, GiverState::Cut | GiverState::Draining)
+    }
+
+    /// An item after C. Says what had to go because there was no room.
+    pub(super) fn release(&mut self, item: Item<T>, max: usize) -> Option<Reason> {
+        let mut dropped = None;
+        if !self.covered && !self.ended && !self.known.contains(&item.writer) {
+            if self.tail.len() < max {
+                self.tail.push_back(TailEntry::Item(item.clone()));
+            } else {
+                dropped = Some(Reason::TailFull);
+            }
+        }
+        if self.state == GiverState::Cut {
+            if self.released.len() >= max {
+                self.released.pop_front();
+                dropped = Some(Reason::ReleasedFull);
+            }
+            self.released.push_back(item);
+        }
+        dropped
+    }
+
+    /// The taker's progress.
+    pub(super) fn heard(&mut self, progress: &Progress) {
+        while self.tail_first < progress.tail_next && self.tail.pop_front().is_some() {
+            self.tail_first += 1;
+        }
+        self.drained.retain(|slice, _| progress.held.contains(slice));
+        if self.ended || self.covered {
+            self.covered |= self.tail.is_empty();
+            return;
+        }
+        let open = progress.until.iter().filter(|(writer, _)| !self.known.contains(writer));
+        self.until.extend(open.copied());
+        if progress.settled {
+            // All that the taker could lack was put into the tail before this.
+            self.ended = true;
+            self.until.clear();
+            self.tail.push_back(TailEntry::EndAll);
+        }
+    }
+
+    /// Ends the tails of writers that are followed to where the taker has them. `reached`: the writer is followed up to
+    /// a position, or gone.
+    pub(super) fn end_tails(&mut self, reached: impl Fn(Writer, u64) -> bool) -> bool {
+        let ended: Vec<_> =
+            self.until.iter().filter(|(w, at)| reached(**w, **at)).map(|(w, _)| *w).collect();
+        for writer in &ended {
+            self.until.remove(writer);
+            self.known.insert(*writer);
+            self.tail.push_back(TailEntry::End(*writer));
+        }
+        !ended.is_empty()
+    }
+
+    /// What the taker has not acknowledged, with the number of its first entry.
+    pub(super) fn tail(&self) -> Option<(u64, Vec<TailEntry<T>>)> {
+        (!self.tail.is_empty()).then(|| (self.tail_first, self.tail.iter().cloned().collect()))
+    }
+
+    /// The last entry alone, with its number: what was just added.
+    pub(super) fn tail_last(&self) -> Option<(u64, Vec<TailEntry<T>>)> {
+        let last = self.tail.back()?;
+        Some((self.tail_first + self.tail.len() as u64 - 1, vec![last.clone()]))
+    }
+
+    /// The number after the last tail entry.
+    pub(super) fn tail_end(&self) -> u64 {
+        self.tail_first + self.tail.len() as u64
+    }
+
+    /// Only the taker's progress is wanted.
+    pub(super) fn needs_progress(&self) -> bool {
+        self.state == GiverState::Draining
+            && self.undrained.is_empty()
+            && !self.covered
+            && self.tail.is_empty()
+    }
+
+    pub(super) fn drop_tail(&mut self) {
+        self.covered = true;
+        self.tail.clear();
+        self.until.clear();
+    }
+
+    /// Drained, and the taker lacks nothing.
+    pub(super) fn is_finished(&self) -> bool {
+        self.undrained.is_empty() && self.drained.is_empty() && self.covered
+    }
+}

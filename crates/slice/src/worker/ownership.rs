@@ -1,0 +1,105 @@
+//! Which items of an owned slice are this worker's to do.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{HandoverId, Writer};
+use crate::message::Item;
+use crate::positions::Positions;
+use crate::worker::reason::Reason;
+
+/// A slice that this worker owns.
+#[derive(Debug)]
+pub(super) struct Owned<T> {
+    /// The handover that gave it.
+    pub epoch: HandoverId,
+    /// Items at or below this were another's (C). They may still come, late.
+    pub floor: Arc<Positions>,
+    /// Admitted items, while the giver has not drained.
+    pub held: Option<Vec<Item<T>>>,
+    /// Set while items of a lost worker may be published again.
+    pub recovering: Option<Recovering>,
+}
+
+/// What of a lost worker's items is taken when it comes again.
+#[derive(Debug)]
+pub(super) struct Recovering {
+    /// For each writer: after the first, up to the second.
+    ranges: BTreeMap<Writer, Vec<(u64, u64)>>,
+    /// Every item of writers that have no range, too.
+    others: bool,
+    /// Taken already.
+    done: HashSet<(Writer, u64)>,
+    since: Duration,
+}
+
+impl Recovering {
+    /// Whatever is after `after`: nobody else has any of it.
+    pub(super) fn all_after(after: &Positions, now: Duration) -> Self {
+        let ranges = after.iter().map(|(writer, at)| (writer, vec![(at, u64::MAX)])).collect();
+        Self { ranges, others: true, done: HashSet::new(), since: now }
+    }
+
+    /// Nothing yet; for [`Recovering::add`].
+    pub(super) fn nothing(now: Duration) -> Self {
+        Self { ranges: BTreeMap::new(), others: false, done: HashSet::new(), since: now }
+    }
+
+    /// Items of `writer` after `after`, up to `through`. With none between, it is a writer of which nothing is taken,
+    /// and so none of the others.
+    pub(super) fn add(&mut self, writer: Writer, after: u64, through: u64) {
+        let ranges = self.ranges.entry(writer).or_default();
+        if after < through {
+            ranges.push((after, through));
+        }
+    }
+
+    /// Every item of writers that were not added.
+    pub(super) fn add_others(&mut self) {
+        self.others = true;
+    }
+
+    pub(super) fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// The least position of `writer` that may still come, less one.
+    pub(super) fn least(&self, writer: Writer) -> Option<u64> {
+        match self.ranges.get(&writer) {
+            Some(ranges) => ranges.iter().map(|(after, _)| *after).min(),
+            None => self.others.then_some(0),
+        }
+    }
+
+    fn covers(&self, writer: Writer, position: u64) -> bool {
+        match self.ranges.get(&writer) {
+            Some(ranges) => ranges.iter().any(|(a, through)| *a < position && position <= *through),
+            None => self.others,
+        }
+    }
+}
+
+impl<T> Owned<T> {
+    /// Whether the item is to be done here, now. `fresh`: it is the first of its position or later that was seen here.
+    pub(super) fn admit(
+        &mut self,
+        writer: Writer,
+        position: u64,
+        fresh: bool,
+    ) -> Result<(), Reason> {
+        if let Some(recovering) = &mut self.recovering
+            && recovering.covers(writer, position)
+        {
+            let first = recovering.done.insert((writer, position));
+            return if first { Ok(()) } else { Err(Reason::Duplicate) };
+        }
+        if !fresh {
+            return Err(Reason::Duplicate);
+        }
+        if position <= self.floor.of(writer) {
+            return Err(Reason::Late);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Why an item was not done here, or was let go.
+
+/// A drop reason of the protocol. Most are no loss: the item is another worker's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The slice is another's.
+    NotOwned,
+    /// The giver had it: it was at or below the cut.
+    Late,
+    /// It was here before.
+    Duplicate,
+    /// The shadow was full; the handover is called off.
+    ShadowFull,
+    /// Kept for a taker that may be lost, and there were too many: the oldest go.
+    ReleasedFull,
+    /// The tail was full: the taker does not get it.
+    TailFull,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::NotOwned,
+        Self::Late,
+        Self::Duplicate,
+        Self::ShadowFull,
+        Self::ReleasedFull,
+        Self::TailFull,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotOwned => "not_owned",
+            Self::Late => "late",
+            Self::Duplicate => "duplicate",
+            Self::ShadowFull => "shadow_full",
+            Self::ReleasedFull => "released_full",
+            Self::TailFull => "tail_full",
+        }
+    }
+}
+
+/// How many items were dropped, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drops([u64; Reason::ALL.len()]);
+
+impl Drops {
+    /// Dropped for `reason`.
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    pub(super) fn count(&mut self, reason: Reason) {
+        self.0[reason as usize] += 1;
+    }
+}

@@ -1,0 +1,428 @@
+//! The taker's part: from PREPARE to END, and what is assigned without a giver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Group, HandoverId, Life, SliceId};
+use crate::message::{Address, Item, Message, TailEntry};
+use crate::positions::Positions;
+use crate::worker::ownership::{Owned, Recovering};
+use crate::worker::taking::{Hole, Taking};
+use crate::worker::{
+    GiverEvent, Output, REMEMBERED, Reason, TakerAction, TakerEvent, TakerState, Worker,
+};
+
+impl<T: Clone> Worker<T> {
+    pub(super) fn on_prepare(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: Arc<[SliceId]>,
+        giver: Life,
+    ) {
+        // Called off before this came: the promise holds.
+        if self.giving.contains_key(&handover) {
+            return self.giver_event(now, handover, GiverEvent::Abort);
+        }
+        let free = slices.iter().all(|slice| {
+            !self.owned.contains_key(slice)
+                && !self.released.contains_key(slice)
+                && self.shadowed.get(slice).is_none_or(|by| *by == handover)
+        });
+        self.taking.entry(handover).or_insert_with(|| Taking::new(slices, Some(giver)));
+        let event = if free { TakerEvent::Prepare } else { TakerEvent::PrepareForeign };
+        self.taker_event(now, handover, event);
+        self.subscriptions_ready(now);
+    }
+
+    pub(super) fn on_cut(&mut self, now: Duration, handover: HandoverId, cut: Positions) {
+        if let Some(taking) = self.taking.get_mut(&handover)
+            && taking.state == TakerState::Shadowing
+        {
+            taking.cut = Arc::new(cut);
+            taking.floor = taking.cut.clone();
+        }
+        self.taker_event(now, handover, TakerEvent::Cut);
+    }
+
+    pub(super) fn on_assign(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: Arc<[SliceId]>,
+        after: Option<Positions>,
+    ) {
+        let taking = self.taking.entry(handover).or_insert_with(|| Taking::new(slices, None));
+        if taking.state == TakerState::Unknown {
+            taking.recovered = after.is_some();
+            taking.cut = Arc::new(after.unwrap_or_default());
+            taking.floor = taking.cut.clone();
+        }
+        self.taker_event(now, handover, TakerEvent::Assign);
+    }
+
+    pub(super) fn on_recover(&mut self, now: Duration, handover: HandoverId, after: &Positions) {
+        let is_new = self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && !t.recovered);
+        if is_new {
+            self.recover(now, handover, after);
+        }
+        self.taker_event(now, handover, TakerEvent::Recover);
+    }
+
+    /// Both sides may be asked.
+    pub(super) fn on_abort(&mut self, now: Duration, handover: HandoverId) {
+        if self.taking.contains_key(&handover) {
+            self.taker_event(now, handover, TakerEvent::Abort);
+        } else {
+            self.giver_event(now, handover, GiverEvent::Abort);
+        }
+    }
+
+    /// Follows the table for one event.
+    pub(super) fn taker_event(&mut self, now: Duration, handover: HandoverId, event: TakerEvent) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        let (next, actions) = taking.state.on(event);
+        let before = std::mem::replace(&mut taking.state, next);
+        for action in actions {
+            self.take(now, handover, *action);
+        }
+        if next != before && matches!(next, TakerState::Ended | TakerState::Aborted) {
+            self.unsubscribe_idle();
+            self.forget_taken();
+        }
+    }
+
+    fn take(&mut self, now: Duration, handover: HandoverId, action: TakerAction) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        match action {
+            TakerAction::Subscribe => {
+                for group in taking.groups().collect::<Vec<_>>() {
+                    self.subscribe(group);
+                }
+            }
+            TakerAction::StartShadow => {
+                for slice in taking.slices.clone().iter() {
+                    self.shadowed.insert(*slice, handover);
+                }
+                let positions = self.positions_of(handover);
+                let settled = self.is_settled(handover);
+                if let Some(taking) = self.taking.get_mut(&handover) {
+                    taking.ready(&positions);
+                    (taking.settled, taking.covered) = (settled, settled);
+                    taking.ahead = positions;
+                }
+            }
+            TakerAction::SendReady => {
+                // The same P every time: what was said first is what the giver may go by.
+                let (positions, settled) = (taking.ahead.clone(), taking.covered);
+                self.send_controller(Message::Ready { handover, positions, settled });
+            }
+            TakerAction::DropShadow => {
+                taking.shadow = Vec::new();
+                self.drop_shadow_marks(handover);
+            }
+            TakerAction::TakeOver => self.take_over(now, handover),
+            TakerAction::Assume => self.assume(now, handover),
+            // Done before, as it needs the positions.
+            TakerAction::StartRecovery => {}
+            TakerAction::SendActive => self.say_active(now, handover),
+            TakerAction::SendAborted => self.send_controller(Message::Aborted { handover }),
+        }
+    }
+
+    fn drop_shadow_marks(&mut self, handover: HandoverId) {
+        self.shadowed.retain(|_, by| *by != handover);
+    }
+
+    fn positions_of(&self, handover: HandoverId) -> Positions {
+        let Some(taking) = self.taking.get(&handover) else { return Positions::default() };
+        let groups: std::collections::BTreeSet<_> = taking.groups().collect();
+        let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
+        seen.map(|(writer, seen)| (*writer, seen.last)).collect()
+    }
+
+    fn is_settled(&self, handover: HandoverId) -> bool {
+        let settled = |group| self.subscriptions.get(&group).is_some_and(|s| s.settled);
+        self.taking.get(&handover).is_some_and(|taking| taking.groups().all(settled))
+    }
+
+    /// An item of a slice that is shadowed.
+    pub(super) fn shadow(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        item: Item<T>,
+        fresh: bool,
+    ) {
+        let max = self.config.shadow_max;
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        if taking.shadow.len() >= max {
+            self.drops.count(Reason::ShadowFull);
+            return self.taker_event(now, handover, TakerEvent::Overflow);
+        }
+        taking.shadow.push((item, fresh));
+    }
+
+    /// There is a cut: what is above it in the shadow is to be done here.
+    fn take_over(&mut self, now: Duration, handover: HandoverId) {
+        let strict = self.config.order.is_strict();
+        #[cfg(test)]
+        let strict = strict && self.sabotage != super::Sabotage::NoHold;
+        self.drop_shadow_marks(handover);
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        let shadow = std::mem::take(&mut taking.shadow);
+        if strict {
+            taking.held = taking.slices.iter().copied().collect();
+        }
+        for slice in taking.slices.iter() {
+            let (floor, held) = (taking.floor.clone(), strict.then(Vec::new));
+            self.owned.insert(*slice, Owned { epoch: handover, floor, held, recovering: None });
+        }
+        for (item, fresh) in shadow {
+            let first = self.seen.get(&item.writer).map_or(item.position, |seen| seen.first);
+            let Some(taking) = self.taking.get_mut(&handover) else { return };
+            if taking.hole(&item, fresh, first) == Hole::None {
+                self.admit(item, fresh);
+            }
+        }
+        if self.is_settled(handover) {
+            self.cover(now, handover);
+        }
+    }
+
+    /// Slices that nobody hands over.
+    fn assume(&mut self, now: Duration, handover: HandoverId) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        taking.covered = true;
+        let (slices, after) = (taking.slices.clone(), taking.cut.clone());
+        let recovers = taking.recovered;
+        let mut back = Vec::new();
+        for slice in slices.iter() {
+            self.subscribe(Group::of(*slice));
+            // Of a slice that comes back the state is here, or has just been exported.
+            let mut state_lost = recovers;
+            if let Some(by) = self.released.remove(slice)
+                && let Some(giving) = self.giving.get_mut(&by)
+            {
+                giving.undrained.remove(slice);
+                state_lost = false;
+                if let Some(state @ Some(_)) = giving.drained.remove(slice) {
+                    self.out.push_back(Output::Import { slice: *slice, state });
+                }
+                back.extend(giving.released.iter().filter(|item| item.slice == *slice).cloned());
+            }
+            let recovering = recovers.then(|| Recovering::all_after(&after, now));
+            let new = Owned { epoch: handover, floor: after.clone(), held: None, recovering };
+            match self.owned.get_mut(slice) {
+                Some(owned) => owned.epoch = handover,
+                None => {
+                    self.owned.insert(*slice, new);
+                    if state_lost {
+                        self.import_lost(*slice);
+                    }
+                }
+            }
+        }
+        for item in back {
+            self.admit(item, true);
+        }
+        // A slice comes back by assignment only when its taker is lost.
+        let given: Vec<_> = self
+            .giving
+            .iter()
+            .filter(|(_, giving)| {
+                giving.has_cut() && giving.slices.iter().any(|slice| slices.contains(slice))
+            })
+            .map(|(given, _)| *given)
+            .collect();
+        for given in given {
+            self.giver_event(now, given, GiverEvent::Forget);
+        }
+    }
+
+    fn import_lost(&mut self, slice: SliceId) {
+        if self.config.order == crate::message::Order::Stateful {
+            self.out.push_back(Output::Import { slice, state: None });
+        }
+    }
+
+    pub(super) fn on_drained(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: Vec<(SliceId, Option<Vec<u8>>)>,
+    ) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        if taking.state != TakerState::Active {
+            return;
+        }
+        for (slice, state) in slices {
+            let Some(taking) = self.taking.get_mut(&handover) else { return };
+            if taking.held.remove(&slice) {
+                self.start_held(slice, state);
+            }
+        }
+        self.say_active(now, handover);
+        self.move_on(now);
+    }
+
+    /// The giver is done with `slice`: what was held goes on.
+    fn start_held(&mut self, slice: SliceId, state: Option<Vec<u8>>) {
+        if self.config.order == crate::message::Order::Stateful {
+            self.out.push_back(Output::Import { slice, state });
+        }
+        if let Some(held) = self.owned.get_mut(&slice).and_then(|owned| owned.held.take()) {
+            self.out.extend(held.into_iter().map(Output::Execute));
+        }
+    }
+
+    pub(super) fn on_tail(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        first: u64,
+        entries: Vec<TailEntry<T>>,
+    ) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        if taking.state != TakerState::Active {
+            return;
+        }
+        let ready = taking.tail(first, entries);
+        let (floor, slices) = (taking.floor.clone(), taking.slices.clone());
+        for (item, fresh) in ready {
+            self.admit(item, fresh);
+        }
+        // Only now, as the items would be below it.
+        for slice in slices.iter() {
+            if let Some(owned) = self.owned.get_mut(slice)
+                && owned.epoch == handover
+            {
+                owned.floor = floor.clone();
+            }
+        }
+        self.cover_if_settled(now, handover);
+        self.say_active(now, handover);
+        self.move_on(now);
+    }
+
+    /// The giver was lost, having committed `after`: what it had not finished may be published again.
+    fn recover(&mut self, now: Duration, handover: HandoverId, after: &Positions) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        if taking.state != TakerState::Active {
+            return;
+        }
+        taking.recovered = true;
+        let was_covered = taking.covered;
+        let cut = taking.cut.clone();
+        let slices = taking.slices.clone();
+        taking.held.clear();
+        let groups: std::collections::BTreeSet<_> = taking.groups().collect();
+        let here = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
+        let here = here.map(|(writer, seen)| (*writer, seen.first)).collect();
+        let (waited, holes) = taking.give_up_tails(&here);
+        for slice in slices.iter() {
+            let mut recovering = Recovering::nothing(now);
+            for (writer, at) in cut.iter() {
+                recovering.add(writer, after.of(writer), at);
+            }
+            for (writer, from, through) in &holes {
+                recovering.add(*writer, *from, *through);
+            }
+            if !was_covered {
+                recovering.add_others();
+            }
+            if let Some(owned) = self.owned.get_mut(slice) {
+                owned.recovering = Some(recovering);
+            }
+            self.start_held(*slice, None);
+        }
+        for (item, fresh) in waited {
+            self.admit(item, fresh);
+        }
+    }
+
+    /// Goes on with handovers that waited for readers.
+    pub(super) fn subscriptions_ready(&mut self, now: Duration) {
+        let ready = |group| self.subscriptions.get(&group).is_some_and(|s| s.ready);
+        let waiting = self.taking.iter().filter(|(_, t)| t.state == TakerState::Subscribing);
+        let ready: Vec<_> =
+            waiting.filter(|(_, t)| t.groups().all(ready)).map(|(id, _)| *id).collect();
+        for handover in ready {
+            self.taker_event(now, handover, TakerEvent::Subscribed);
+        }
+    }
+
+    pub(super) fn subscriptions_settled(&mut self, now: Duration) {
+        let active = self.taking.iter().filter(|(_, t)| t.state == TakerState::Active);
+        for handover in active.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if self.cover_if_settled(now, handover) {
+                self.say_active(now, handover);
+            }
+        }
+        self.move_on(now);
+    }
+
+    fn cover_if_settled(&mut self, now: Duration, handover: HandoverId) -> bool {
+        let settled = self.is_settled(handover);
+        settled && self.cover(now, handover)
+    }
+
+    /// No hole can come any more. Those that are open are waited for; the giver ends the tail when it hears of it.
+    fn cover(&mut self, _now: Duration, handover: HandoverId) -> bool {
+        match self.taking.get_mut(&handover) {
+            Some(taking) if !taking.settled && !taking.has_open() => {
+                taking.settled = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn say_active(&mut self, now: Duration, handover: HandoverId) {
+        let Some(taking) = self.taking.get_mut(&handover) else { return };
+        taking.said = now;
+        let (slices, cut) = (taking.slices.clone(), (*taking.cut).clone());
+        let giver = taking.giver;
+        let active = Message::Active { handover, slices, cut, progress: taking.progress() };
+        if let Some(giver) = giver {
+            self.send(Address::Worker(giver), active.clone());
+        }
+        self.send_controller(active);
+    }
+
+    pub(super) fn tick_taking(&mut self, now: Duration) {
+        let resend = self.config.resend;
+        let open = self
+            .taking
+            .iter()
+            .filter(|(_, taking)| taking.has_open() && now.saturating_sub(taking.said) >= resend);
+        for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.say_active(now, handover);
+        }
+    }
+
+    pub(super) fn tick_recovery(&mut self, now: Duration) {
+        let recovery = self.config.recovery;
+        let mut ended = false;
+        for owned in self.owned.values_mut() {
+            if owned.recovering.as_ref().is_some_and(|r| now.saturating_sub(r.since()) >= recovery)
+            {
+                owned.recovering = None;
+                ended = true;
+            }
+        }
+        if ended {
+            self.move_on(now);
+        }
+    }
+
+    fn forget_taken(&mut self) {
+        let over =
+            |taking: &Taking<T>| matches!(taking.state, TakerState::Ended | TakerState::Aborted);
+        while self.taking.values().filter(|taking| over(taking)).count() > REMEMBERED {
+            let oldest = self.taking.iter().find(|(_, taking)| over(taking));
+            let Some(oldest) = oldest.map(|(handover, _)| *handover) else { return };
+            self.taking.remove(&oldest);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a taker keeps of one handover.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Group, Life, SliceId, Writer};
+use crate::message::{Item, Progress, TailEntry};
+use crate::positions::Positions;
+use crate::worker::taker_table::TakerState;
+
+/// Items that wait, and whether each was fresh.
+type Waiting<T> = VecDeque<(Item<T>, bool)>;
+
+/// One handover, at its taker.
+#[derive(Debug)]
+pub(super) struct Taking<T> {
+    pub state: TakerState,
+    pub slices: Arc<[SliceId]>,
+    /// `None`: assigned, nobody hands over.
+    pub giver: Option<Life>,
+    /// P, as it was said.
+    pub ahead: Positions,
+    /// What came for the slices, and whether it was fresh.
+    pub shadow: Vec<(Item<T>, bool)>,
+    /// Writers that have no hole: those of P, and those whose tail has ended.
+    known: HashSet<Writer>,
+    /// No writer has a hole that the tail does not fill.
+    pub settled: bool,
+    /// No writer has a hole.
+    pub covered: bool,
+    /// C.
+    pub cut: Arc<Positions>,
+    /// C, raised by the tail: all at or below is done, or is in hand.
+    pub floor: Arc<Positions>,
+    /// Slices that wait for the giver.
+    pub held: BTreeSet<SliceId>,
+    /// By writer: from where its items come here, and those that wait for the tail.
+    open: BTreeMap<Writer, (u64, Waiting<T>)>,
+    tail_next: u64,
+    pub recovered: bool,
+    /// When something was last said.
+    pub said: Duration,
+}
+
+/// What is to be done with an item of a slice that was taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Hole {
+    /// There is none: go on with the item.
+    None,
+    /// The item was put by until the tail has come.
+    Waits,
+    /// As `Waits`, and the giver does not know yet from where on items come here.
+    Asks,
+}
+
+impl<T> Taking<T> {
+    pub(super) fn new(slices: Arc<[SliceId]>, giver: Option<Life>) -> Self {
+        Self {
+            state: TakerState::Unknown,
+            slices,
+            giver,
+            ahead: Positions::default(),
+            shadow: Vec::new(),
+            known: HashSet::new(),
+            settled: false,
+            covered: false,
+            cut: Arc::default(),
+            floor: Arc::default(),
+            held: BTreeSet::new(),
+            open: BTreeMap::new(),
+            tail_next: 0,
+            recovered: false,
+            said: Duration::ZERO,
+        }
+    }
+
+    /// Notes P: these writers have no hole.
+    pub(super) fn ready(&mut self, positions: &Positions) {
+        self.known = positions.iter().map(|(writer, _)| writer).collect();
+    }
+
+    /// Its groups are needed: it is under way, or its slices are owned.
+    pub(super) fn is_coming(&self) -> bool {
+        matches!(self.state, TakerState::Subscribing | TakerState::Shadowing | TakerState::Active)
+    }
+
+    /// The groups of its slices, and the base topic.
+    pub(super) fn groups(&self) -> impl Iterator<Item = Group> + '_ {
+        let of_slices: BTreeSet<_> = self.slices.iter().map(|slice| Group::of(*slice)).collect();
+        of_slices.into_iter().chain([Group::BASE])
+    }
+
+    /// Whether `item` can be done yet. `first`: from where on items of its writer came here.
+    pub(super) fn hole(&mut self, item: &Item<T>, fresh: bool, first: u64) -> Hole
+    where
+        T: Clone,
+    {
+        if self.covered || self.known.contains(&item.writer) {
+            return Hole::None;
+        }
+        if let Some((_, waiting)) = self.open.get_mut(&item.writer) {
+            waiting.push_back((item.clone(), fresh));
+            return Hole::Waits;
+        }
+        if first <= self.cut.of(item.writer) {
+            self.known.insert(item.writer);
+            return Hole::None;
+        }
+        self.open.insert(item.writer, (first, VecDeque::from([(item.clone(), fresh)])));
+        Hole::Asks
+    }
+
+    /// Takes the tail from `first` on, as far as it is new and nothing is missing. Items are those to be done, in order.
+    pub(super) fn tail(&mut self, first: u64, entries: Vec<TailEntry<T>>) -> Vec<(Item<T>, bool)> {
+        let mut ready = Vec::new();
+        for (number, entry) in (first..).zip(entries) {
+            if number > self.tail_next {
+                break;
+            }
+            if number < self.tail_next {
+                continue;
+            }
+            self.tail_next += 1;
+            match entry {
+                TailEntry::Item(item) => {
+                    let is_new = item.position > self.floor.of(item.writer);
+                    if is_new && !self.is_known(item.writer) {
+                        Arc::make_mut(&mut self.floor).set(item.writer, item.position);
+                        ready.push((item, true));
+                    }
+                }
+                TailEntry::End(writer) => {
+                    let reached = self.floor.of(writer);
+                    let waited = self.close(writer);
+                    ready.extend(waited.into_iter().filter(|(i, f)| !f || i.position > reached));
+                }
+                TailEntry::EndAll => {
+                    let open = std::mem::take(&mut self.open).into_values();
+                    let waited = open.flat_map(|(_, waiting)| waiting);
+                    let floor = self.floor.clone();
+                    let after = |item: &Item<T>| item.position > floor.of(item.writer);
+                    ready.extend(waited.filter(|(item, fresh)| !fresh || after(item)));
+                    self.covered = true;
+                }
+            }
+        }
+        ready
+    }
+
+    fn close(&mut self, writer: Writer) -> Waiting<T> {
+        self.known.insert(writer);
+        self.open.remove(&writer).map(|(_, waiting)| waiting).unwrap_or_default()
+    }
+
+    /// No tail will come: what waited for it, and the holes that stay: writer, after, through. `here`: from where on
+    /// items of each writer came here. A writer that came has a hole up to there, if only of nothing.
+    pub(super) fn give_up_tails(
+        &mut self,
+        here: &BTreeMap<Writer, u64>,
+    ) -> (Waiting<T>, Vec<(Writer, u64, u64)>) {
+        let writers: BTreeSet<_> =
+            here.keys().copied().chain(self.floor.iter().map(|(writer, _)| writer)).collect();
+        let hole = |writer: Writer| match here.get(&writer) {
+            _ if self.is_known(writer) => (writer, 0, 0),
+            Some(first) => (writer, self.floor.of(writer), first - 1),
+            None => (writer, self.floor.of(writer), u64::MAX),
+        };
+        let holes = writers.into_iter().map(hole).collect();
+        self.covered = true;
+        let open = std::mem::take(&mut self.open).into_values();
+        (open.flat_map(|(_, waiting)| waiting).collect(), holes)
+    }
+
+    pub(super) fn is_known(&self, writer: Writer) -> bool {
+        self.covered || self.known.contains(&writer)
+    }
+
+    /// Whether something waits for a tail.
+    pub(super) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// What is told the giver and the controller.
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            held: self.held.iter().copied().collect(),
+            settled: self.settled || self.covered,
+            tail_next: self.tail_next,
+            until: self.open.iter().map(|(writer, (from, _))| (*writer, *from)).collect(),
+            recovered: self.recovered,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What was admitted and is not finished.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::ids::{SliceId, Writer};
+
+/// Admitted items that are not finished, by writer and by slice.
+#[derive(Debug, Default)]
+pub(super) struct Unfinished {
+    by_writer: HashMap<Writer, BTreeSet<u64>>,
+    by_slice: BTreeMap<SliceId, BTreeSet<(Writer, u64)>>,
+}
+
+impl Unfinished {
+    pub(super) fn add(&mut self, slice: SliceId, writer: Writer, position: u64) {
+        self.by_writer.entry(writer).or_default().insert(position);
+        self.by_slice.entry(slice).or_default().insert((writer, position));
+    }
+
+    /// Whether it was there.
+    pub(super) fn remove(&mut self, slice: SliceId, writer: Writer, position: u64) -> bool {
+        let Some(of_slice) = self.by_slice.get_mut(&slice) else { return false };
+        if !of_slice.remove(&(writer, position)) {
+            return false;
+        }
+        if of_slice.is_empty() {
+            self.by_slice.remove(&slice);
+        }
+        self.remove_of_writer(writer, position);
+        true
+    }
+
+    /// How many `slice` has.
+    pub(super) fn of_slice(&self, slice: SliceId) -> usize {
+        self.by_slice.get(&slice).map_or(0, BTreeSet::len)
+    }
+
+    /// The least of `writer`.
+    pub(super) fn least(&self, writer: Writer) -> Option<u64> {
+        self.by_writer.get(&writer).and_then(|positions| positions.first().copied())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_writer.clear();
+        self.by_slice.clear();
+    }
+
+    fn remove_of_writer(&mut self, writer: Writer, position: u64) {
+        if let Some(positions) = self.by_writer.get_mut(&writer) {
+            positions.remove(&position);
+            if positions.is_empty() {
+                self.by_writer.remove(&writer);
+            }
+        }
+    }
+}
