@@ -4,12 +4,15 @@
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make test           lint, then every test
+#   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
+#   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
+#   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
 #   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
 #   make soak           the whole-process tests, again and again, for SOAK_MINUTES (default 30)
 
@@ -41,6 +44,8 @@ NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3
 #   etcd-server      the store's tests run against real members. Debian starts it as a service when it is
 #                    installed; `make test` stops it if it was us who installed it
 TEST_PACKAGES := etcd-server:/usr/bin/etcd
+#   bind9-dnsutils, unbound    dig asks the DNS level, and a real resolver stands between; unbound too is a service
+DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
@@ -96,9 +101,30 @@ test-setup: setup
 	@[[ -e /usr/bin/etcd ]] || { \
 	  $(call install_missing,$(TEST_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
+	@[[ -e /usr/bin/dig && -e /usr/sbin/unbound ]] || { \
+	  $(call install_missing,$(DNS_PACKAGES)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
+
+# schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
+SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt
+.PHONY: schemathesis
+schemathesis: target/schemathesis/made
+
+target/schemathesis/made: $(SCHEMATHESIS_PINNED)
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
+	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
+	@rm -rf $(@D)
+	@python3 -m venv $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+.PHONY: test-api
+test-api: setup schemathesis
+	$(CARGO) test --locked --package equipoise-api
+	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
 
 .PHONY: test
-test: lint test-setup
+test: lint test-setup schemathesis
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
 
@@ -114,6 +140,13 @@ LAB_FLAGS ?=
 lab-sdlb: setup
 	$(CARGO) build --release --locked --package equipoise-lab-sdlb
 	target/release/equipoise-lab-sdlb $(LAB_FLAGS)
+
+# Endpoints are held to their shares by control groups, which takes root.
+.PHONY: lab-l3b
+lab-l3b: setup
+	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-l3b
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" target/release/equipoise-lab-l3b $(LAB_FLAGS)
 
 .PHONY: bench-pog
 bench-pog: setup
@@ -146,6 +179,14 @@ PACKET_SOAK_SEED ?= 1
 packet-soak: setup
 	INVARIANT_FLOWS=$(PACKET_SOAK_FLOWS) INVARIANT_SECONDS=$(PACKET_SOAK_SECONDS) INVARIANT_SEED=$(PACKET_SOAK_SEED) \
 	  $(CARGO) test --release --locked --package equipoise-packet --test invariant -- --ignored --nocapture --test-threads 1
+
+# Seeds begin at SLICE_SIM_SEED; a seed that fails is run alone with SLICE_SIM_RUNS=1, and told with SLICE_SIM_TRACE=1.
+SLICE_SOAK_SECONDS ?= 600
+SLICE_SIM_SEED ?= 1000000
+.PHONY: slice-soak
+slice-soak: setup
+	SLICE_SOAK_SECONDS=$(SLICE_SOAK_SECONDS) SLICE_SIM_SEED=$(SLICE_SIM_SEED) \
+	  $(CARGO) test --release --locked --package equipoise-slice --lib -- --ignored --nocapture sim::tests::soak
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

@@ -8,7 +8,7 @@
  *            Userspace writes the copy that the epoch does not select, then flips the epoch.
  *   state    one value: what the program writes and userspace reads or takes away: touched flows, pending flows,
  *            connections of each backend.
- *   cpus     one value a CPU: its counters and its log of flows seen. Only that CPU's program writes it.
+ *   cpus     one value a CPU: its counters, its recent events, its log of flows seen. Only its own program writes it.
  *   fragments  LRU hash: the backend of a datagram's first fragment, for those that follow.
  *
  * All three arrays are mapped into userspace. Sizes that depend on the configuration are in `struct eqp_limits`, which
@@ -19,7 +19,7 @@
 
 #include <linux/types.h>
 
-#define EQP_ABI_VERSION 1
+#define EQP_ABI_VERSION 2
 
 /* --- tables: pog's header and copies ------------------------------------------------------------------------- */
 
@@ -192,7 +192,7 @@ struct eqp_state_header {
 
 /*
  * Then, each beginning at a multiple of 64:
- *   touched   limits.touched_buckets times four 32-bit tags of flows seen in this interval; 0: free
+ *   touched   limits.touched_buckets times four odd 32-bit tags of flows seen in this interval; 0: free
  *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
  *   loads     an eqp_load for each backend index
  *   cursors   a __u32 for each service number
@@ -229,10 +229,13 @@ enum eqp_how { EQP_BY_RING = 1, EQP_BY_PIN = 2, EQP_BY_PENDING = 3, EQP_BY_TURN 
 
 /* The head of a CPU's memory. */
 struct eqp_cpu {
-	__u32 log_head; /* events written; program */
-	__u32 padding_head[15];
-	__u32 log_tail; /* events read; userspace */
-	__u32 padding_tail[15];
+	__u32 log_head;    /* events written; program */
+	__u32 recent_head; /* events written to recent; program */
+	__u64 recent_ends; /* bits of the events in recent that end a flow; program */
+	__u64 padding_head[6];
+	__u32 log_tail;     /* events read; userspace */
+	__u32 recent_taken; /* events that were taken from recent, and are not to be logged; userspace */
+	__u32 padding_tail[14];
 	__u64 echo_tokens_at_ns; /* rate limits of ICMP answers: a generic cell rate algorithm's next time */
 	__u64 too_big_tokens_at_ns;
 	__u64 padding_to_end[6];
@@ -244,8 +247,10 @@ struct eqp_cpu {
  *   backends  an eqp_counter for each backend number: packets forwarded
  *   hows      EQP_HOWS times __u64 for each service number
  *   reasons   EQP_REASONS times __u64 for each service number, and a last row for packets of no service
+ *   recent    EQP_RECENT eqp_event: one for each packet that may tell of a flow. See learn.h.
  *   log       limits.log_entries eqp_event, a power of two
  */
+#define EQP_RECENT 32
 
 /* Drops (the packet is gone) and notes (it went on). Rust: `Reason`, exported by name. */
 enum eqp_reason {
@@ -333,6 +338,7 @@ struct eqp_limits {
 	__u32 cpu_backends_offset;
 	__u32 cpu_hows_offset;
 	__u32 cpu_reasons_offset;
+	__u32 cpu_recent_offset;
 	__u32 cpu_log_offset;
 	__u32 log_entries; /* power of two */
 };
@@ -379,7 +385,7 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 16);
-EQP_ASSERT_SIZE(struct eqp_limits, 136);
+EQP_ASSERT_SIZE(struct eqp_limits, 140);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 

@@ -48,6 +48,7 @@
 #include "host.h"
 
 #define eqp_inline static inline __attribute__((always_inline, unused))
+#define eqp_unroll
 #define eqp_cold static __attribute__((noinline, cold, unused))
 
 #else
@@ -55,6 +56,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define eqp_inline static __always_inline __attribute__((unused))
+#define eqp_unroll _Pragma("clang loop unroll_count(4)")
 /* BPF functions of their own: verified where they are called, out of the way of the straight path. */
 #define eqp_cold static __noinline __attribute__((unused))
 

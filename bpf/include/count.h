@@ -5,10 +5,9 @@
 
 #include "tables.h"
 
-/* A drop or a note, in the row of the packet's service, or in the last one if that is not known. */
-eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
+/* A drop or a note, in the row of a service's number. */
+eqp_inline void count_reason_of(const struct eqp_job *job, __u64 row, __u32 reason)
 {
-	__u64 row = job->service ? job->service->number : limits.services_max;
 	__u64 *counters;
 
 	eqp_opaque(row);
@@ -18,6 +17,12 @@ eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
 	/* Not one sum of both: the compiler would `or` them, and the verifier know less. */
 	eqp_opaque(counters);
 	counters[reason & (EQP_REASONS - 1)]++;
+}
+
+/* A drop or a note, in the row of the packet's service, or in the last one if that is not known. */
+eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
+{
+	count_reason_of(job, job->service ? job->service->number : limits.services_max, reason);
 }
 
 eqp_inline void count_forwarded(const struct eqp_job *job)

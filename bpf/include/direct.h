@@ -4,6 +4,7 @@
 #define EQP_DIRECT_H
 
 #include "tables.h"
+#include "too_big.h"
 
 /* From the interface that a packet came by, or another. */
 eqp_inline int leave(const struct eqp_context *ctx, __u32 ifindex)
@@ -21,7 +22,7 @@ eqp_inline void set_macs(unsigned char *ethernet, const struct eqp_backend *back
 }
 
 /* An 802.1Q tag stays: the backend is in the VLAN that the packet came by. */
-eqp_inline int forward_direct(const struct eqp_context *ctx, const struct eqp_job *job)
+eqp_inline int forward_direct(struct eqp_context *ctx, struct eqp_job *job)
 {
 	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN);
 
@@ -29,6 +30,8 @@ eqp_inline int forward_direct(const struct eqp_context *ctx, const struct eqp_jo
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);
 	if (job->backend->family != job->packet.family)
 		return EQP_DROP(EQP_DROP_FAMILY);
+	if (eqp_unlikely(job->packet.ip_bytes > job->backend->mtu))
+		return answer_too_big(ctx, job, job->backend->mtu);
 	set_macs(ethernet, job->backend);
 	return leave(ctx, job->backend->ifindex);
 }

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * Tells userspace of flows: the first packet of each in an interval, and those that end it. Whether a flow was seen in
- * this interval stands in `touched`, as a tag of 32 bits: another flow is taken for it with probability 2^-32 for each of
- * its bucket's other flows. It is then told of in another interval, under another number; with 16 bits, of a million
- * flows some thirty were unknown at any time, and moved with the pool.
+ * this interval stands in `touched`, as an odd tag of 32 bits: another flow is taken for it with probability 2^-31 for
+ * each of its bucket's other flows. It is then told of in another interval, under another number; with 16 bits, of a
+ * million flows some thirty were unknown at any time, and moved with the pool.
+ *
+ * With many flows the table is in no cache of a processor's own, and a packet that looks at its bucket waits for memory.
+ * So a packet only appends an event to its CPU's `recent`, and when there are EQP_RECENT of them they are looked up
+ * together, with overlapping waits; what is new goes to the log. Userspace also takes what stands in `recent`, so that
+ * the flows of a quiet CPU are known as soon, and says how far it took. That is not logged, nor does it make a flow
+ * known: on a quiet CPU the lookup may come in another interval than the packet. CpuMemory::drain is the other side.
  *
  * Tags are stored plainly: what another CPU's store loses is told twice.
  */
@@ -11,6 +17,34 @@
 #define EQP_LEARN_H
 
 #include "count.h"
+
+/* 1 or 0, without a branch. */
+eqp_inline __u64 not_zero(__u64 word)
+{
+	__u64 minus = -word;
+
+	/* Or the compiler would see a comparison, for which BPF has only branches. */
+	eqp_opaque(minus);
+	return (word | minus) >> 63;
+}
+
+/*
+ * 1 if a tag is not in its bucket, else 0. Without branches: which place it is nobody can predict, and while a processor
+ * waits for a bucket that is in no cache of its own, to learn that it guessed wrong, nothing after it is done.
+ */
+eqp_inline __u64 is_untouched(const __u32 *bucket, __u64 tag)
+{
+	/*
+	 * Zero if one factor is; or if all have 64 twos between them, which happens once in 2^45: tags are odd and a free
+	 * place is 0, so that free places make odd factors.
+	 */
+	__u64 differs = (eqp_read_once(bucket[0]) ^ tag) * (eqp_read_once(bucket[1]) ^ tag) *
+			(eqp_read_once(bucket[2]) ^ tag) * (eqp_read_once(bucket[3]) ^ tag);
+
+	return not_zero(differs);
+}
+
+_Static_assert(EQP_TOUCHED_WAYS == 4, "is_untouched reads four tags");
 
 /* The place of a tag in its bucket; EQP_TOUCHED_WAYS: it is not there. */
 eqp_inline __u32 tag_place(const __u32 *bucket, __u32 tag)
@@ -23,65 +57,203 @@ eqp_inline __u32 tag_place(const __u32 *bucket, __u32 tag)
 	return place;
 }
 
+/* Of the offset of a bucket, in bytes. */
+eqp_inline __u64 touched_mask(void)
+{
+	return (__u64)(limits.touched_buckets - 1) * EQP_TOUCHED_WAYS * sizeof(__u32);
+}
+
+/* `mixed` is a flow's digest times the interval's number. */
+eqp_inline __u32 *touched_bucket(const struct eqp_job *job, __u64 mixed)
+{
+	return (__u32 *)(job->state + limits.touched_offset + (mixed >> 4 & touched_mask()));
+}
+
+eqp_inline __u32 touched_tag(__u64 mixed)
+{
+	return mixed >> 32 | 1;
+}
+
+/* Of the second word of an event. */
+eqp_inline __u64 event_service(__u64 rest)
+{
+	return rest >> 16 & 0xffff;
+}
+
+eqp_inline bool event_ends(__u64 rest)
+{
+	return (rest >> 32 & 0xff) != EQP_TOUCH;
+}
+
+_Static_assert((EQP_RECENT & (EQP_RECENT - 1)) == 0 && EQP_RECENT <= 64, "events have a bit each in a word");
+
+eqp_inline __u64 *recent_event(const struct eqp_job *job, __u32 at)
+{
+	return (__u64 *)(job->cpu + limits.cpu_recent_offset) + (__u64)(at & (EQP_RECENT - 1)) * 2;
+}
+
 /* False: userspace lags, and the log has no room. */
-eqp_inline bool log_event(const struct eqp_job *job, enum eqp_event_kind kind)
+eqp_inline bool log_event(const struct eqp_job *job, const __u64 *event)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
 	__u32 head = cpu->log_head;
-	__u64 *event;
+	__u64 *logged;
 
 	if (head - eqp_read_once(cpu->log_tail) >= limits.log_entries) {
-		count_reason(job, EQP_NOTE_LOG_FULL);
+		count_reason_of(job, event_service(event[1]), EQP_NOTE_LOG_FULL);
 		return false;
 	}
-	event = (__u64 *)(job->cpu + limits.cpu_log_offset) + (__u64)(head & (limits.log_entries - 1)) * 2;
-	eqp_write_once(event[0], job->digest);
-	eqp_write_once(event[1], job->slot | (__u64)job->service->number << 16 | (__u64)kind << 32 |
-					 (__u64)job->how << 40);
+	logged = (__u64 *)(job->cpu + limits.cpu_log_offset) + (__u64)(head & (limits.log_entries - 1)) * 2;
+	eqp_write_once(logged[0], event[0]);
+	eqp_write_once(logged[1], event[1]);
 	store_release(&cpu->log_head, head + 1);
 	return true;
 }
 
-/* The last packets of a flow: always told, and so is the next, lest a forged RST makes a living flow look idle. */
-eqp_cold void learn_closing(const struct eqp_job *job, __u32 *bucket, __u32 tag)
+/*
+ * Logs the first packet of a flow in this interval, and a packet that ends one, unless userspace has taken the event.
+ * Touched is only what was logged: of another flow the next packet tells. So it does of one that ended, lest a forged
+ * RST makes a living flow look idle.
+ */
+eqp_cold void tell(const struct eqp_job *job, const __u64 *event, __u64 mixed, bool is_taken)
 {
-	__u32 place = tag_place(bucket, tag);
+	__u32 *bucket = touched_bucket(job, mixed), tag = touched_tag(mixed), place = tag_place(bucket, tag);
 
-	log_event(job, job->packet.tcp_flags & EQP_TCP_RST ? EQP_RST : EQP_FIN);
-	if (place < EQP_TOUCHED_WAYS)
-		eqp_write_once(bucket[place], 0);
-}
-
-/* The first packet of a flow in this interval. If the bucket is full, it takes the place `way`. */
-eqp_cold void learn_touch(const struct eqp_job *job, __u32 *bucket, __u32 tag, __u32 way)
-{
-	__u32 place = tag_place(bucket, 0);
-
-	if (!log_event(job, EQP_TOUCH))
+	if (event_ends(event[1])) {
+		if (!is_taken)
+			log_event(job, event);
+		if (place < EQP_TOUCHED_WAYS)
+			eqp_write_once(bucket[place], 0);
 		return;
+	}
+	if (place < EQP_TOUCHED_WAYS || is_taken || !log_event(job, event))
+		return;
+	place = tag_place(bucket, 0);
 	if (place >= EQP_TOUCHED_WAYS)
-		place = way & (EQP_TOUCHED_WAYS - 1);
+		/* Full: one of the four gives way. */
+		place = mixed & (EQP_TOUCHED_WAYS - 1);
 	eqp_write_once(bucket[place], tag);
 }
 
-eqp_inline void learn(const struct eqp_job *job)
+struct eqp_telling {
+	const struct eqp_job *job;
+	__u64 interval;
+	__u64 news; /* bits of the events to be told of */
+	__u32 taken; /* the first so many, userspace has taken */
+};
+
+/*
+ * The place of the lowest bit: as many as there are below it. BPF has no instruction for either, and with branches the
+ * verifier would go through all places.
+ */
+eqp_inline __u32 lowest_bit(__u64 bits)
+{
+	__u64 below = (bits & -bits) - 1;
+
+	below -= below >> 1 & 0x5555555555555555;
+	below = (below & 0x3333333333333333) + (below >> 2 & 0x3333333333333333);
+	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return below * 0x0101010101010101 >> 56;
+}
+
+/* Bits of the events after one that are of its flow. */
+eqp_inline __u64 same_flow_after(const struct eqp_job *job, __u32 one)
+{
+	const __u64 *recent = recent_event(job, 0);
+	__u64 digest = recent_event(job, one)[0], others = 0;
+	__u32 at;
+
+	for (at = EQP_RECENT; at-- > 0;)
+		others = others << 1 | not_zero(recent[2 * at] ^ digest);
+	return ~others & ((2ull << (EQP_RECENT - 1)) - 1) & ~1ull << (one & (EQP_RECENT - 1));
+}
+
+/* 1: none is left. */
+static long tell_step(__u32 step, void *argument)
+{
+	struct eqp_telling *telling = argument;
+	__u32 at = lowest_bit(telling->news);
+	const __u64 *event = recent_event(telling->job, at);
+
+	if (!telling->news)
+		return 1;
+	telling->news &= telling->news - 1;
+	tell(telling->job, event, event[0] * telling->interval, at < telling->taken);
+	if (event_ends(event[1]))
+		telling->news |= same_flow_after(telling->job, at);
+	return 0;
+}
+
+/* Tells of the events of a full `recent` whose bits are set, in order. */
+eqp_cold void tell_recent(const struct eqp_job *job, __u64 interval, __u64 news)
+{
+	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
+	__u32 taken = eqp_read_once(cpu->recent_taken) - (cpu->recent_head - EQP_RECENT);
+	struct eqp_telling telling = {
+		.job = job,
+		.interval = interval,
+		.news = news,
+		/* Beyond: what it took was of another batch. */
+		.taken = taken > EQP_RECENT ? 0 : taken,
+	};
+
+	cpu->recent_ends = 0;
+	repeat(EQP_RECENT, tell_step, &telling);
+}
+
+/* Looks up the flows of a full `recent`. */
+eqp_cold void check_recent(const struct eqp_job *job)
 {
 	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;
+	const unsigned char *touched = job->state + limits.touched_offset;
+	const __u64 *recent = recent_event(job, 0);
+	__u64 interval = eqp_read_once(header->interval), mask = touched_mask(), news = 0, mixed;
+	__u32 at;
+
+	/*
+	 * All buckets are asked for before the first is looked at, so that the waits for memory overlap. In one pass, fewer
+	 * fit into what a processor looks ahead: with a million flows a packet took 25 ns more.
+	 */
+	eqp_unroll
+	for (at = 0; at < EQP_RECENT; at++) {
+		mixed = recent[2 * at] * interval;
+		(void)eqp_read_once(*(const __u32 *)(touched + (mixed >> 4 & mask)));
+	}
+	/* From the last to the first, whose bit is then the lowest. */
+	eqp_unroll
+	for (at = EQP_RECENT; at-- > 0;) {
+		mixed = recent[2 * at] * interval;
+		news = news << 1 | is_untouched((const __u32 *)(touched + (mixed >> 4 & mask)), touched_tag(mixed));
+	}
+	news |= ((const struct eqp_cpu *)job->cpu)->recent_ends;
+	if (news)
+		tell_recent(job, interval, news);
+}
+
+/* Notes that a packet's flow was seen, or ends. */
+eqp_inline void learn(const struct eqp_job *job)
+{
+	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
 	const struct eqp_packet *packet = &job->packet;
-	__u64 mixed, at;
-	__u32 tag, *bucket;
+	__u32 head = cpu->recent_head, at = head & (EQP_RECENT - 1);
+	struct eqp_event *event = (struct eqp_event *)recent_event(job, at);
+	__u8 kind = EQP_TOUCH;
 
 	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT) || packet_opens(packet))
 		return;
-	mixed = job->digest * eqp_read_once(header->interval);
-	tag = mixed >> 32;
-	tag += !tag;
-	at = mixed >> 8 & (limits.touched_buckets - 1);
-	bucket = (__u32 *)(job->state + limits.touched_offset) + at * EQP_TOUCHED_WAYS;
-	if (eqp_unlikely(packet->tcp_flags & (EQP_TCP_FIN | EQP_TCP_RST)))
-		learn_closing(job, bucket, tag);
-	else if (tag_place(bucket, tag) == EQP_TOUCHED_WAYS)
-		learn_touch(job, bucket, tag, mixed);
+	if (eqp_unlikely(packet->tcp_flags & (EQP_TCP_FIN | EQP_TCP_RST))) {
+		kind = packet->tcp_flags & EQP_TCP_RST ? EQP_RST : EQP_FIN;
+		cpu->recent_ends |= 1ull << at;
+	}
+	event->digest = job->digest;
+	event->slot = job->slot;
+	event->service = job->service->number;
+	event->kind = kind;
+	event->how = job->how;
+	/* Before the lookup, so that userspace, if it finds an event in the log, sees that it is no longer in `recent`. */
+	store_release(&cpu->recent_head, head + 1);
+	if (eqp_unlikely(at == EQP_RECENT - 1))
+		check_recent(job);
 }
 
 #endif

@@ -25,7 +25,7 @@ eqp_inline __u32 pin_find(const struct eqp_job *job)
 	__u64 hash = cell_hash(copy, job->digest);
 	__u64 a = (hash & 0xffffffff) * copy->a >> 32;
 	__u64 b = (hash >> 32) * copy->b >> 32;
-	__u32 value = hash * 0x9e3779b97f4a7c15 >> 32 & 0xf000;
+	__u32 value = hash * 0x9e3779b97f4a7c15 >> 32 & 0xffff;
 
 	eqp_opaque(a);
 	eqp_opaque(b);

@@ -8,12 +8,13 @@
 
 #include "count.h"
 #include "direct.h"
+#include "fragment.h"
 #include "icmp.h"
 #include "rewrite.h"
 #include "route.h"
 #include "vip.h"
 
-eqp_cold int forward_nat(struct eqp_context *ctx, const struct eqp_job *job)
+eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
 {
 	const struct eqp_backend *backend = job->backend;
 	struct eqp_rewrite rewrite = { .port = backend->port, .source = false, .outside = true };
@@ -22,6 +23,8 @@ eqp_cold int forward_nat(struct eqp_context *ctx, const struct eqp_job *job)
 
 	if (backend->family != job->packet.family)
 		return EQP_DROP(EQP_DROP_FAMILY);
+	if (job->packet.ip_bytes > backend->mtu)
+		return answer_too_big(ctx, job, backend->mtu);
 	if (hop_limit(ctx, &job->packet) <= 1)
 		return EQP_DROP(EQP_DROP_TTL_EXPIRED);
 	for (i = 0; i < 4; i++)
@@ -33,8 +36,10 @@ eqp_cold int forward_nat(struct eqp_context *ctx, const struct eqp_job *job)
 	return leave(ctx, backend->ifindex);
 }
 
-/* The entry of the flow's source address with a port, or NULL. */
-eqp_inline const struct eqp_reverse *reverse_find(const struct eqp_job *job, __be16 port)
+#define EQP_NO_REVERSE 0xffffffff
+
+/* Where the entry is of the flow's source address with a port, or EQP_NO_REVERSE. */
+eqp_inline __u32 reverse_find(const struct eqp_job *job, __be16 port)
 {
 	const struct eqp_packet *packet = &job->packet;
 	__u32 hash = address_hash(job, packet->source64, port, packet->protocol);
@@ -46,12 +51,47 @@ eqp_inline const struct eqp_reverse *reverse_find(const struct eqp_job *job, __b
 		const __u64 *address = (const __u64 *)reverse->address;
 
 		if (!reverse->family)
-			return NULL;
+			return EQP_NO_REVERSE;
 		if (reverse->family == packet->family && reverse->protocol == packet->protocol &&
 		    reverse->port == port && address[0] == packet->source64[0] && address[1] == packet->source64[1])
-			return reverse;
+			return (hash + i) & mask;
 	}
-	return NULL;
+	return EQP_NO_REVERSE;
+}
+
+/*
+ * A reply's first fragment had this entry; the later ones have no port to find it by. Beside the fragments to VIPs, with
+ * an entry's index instead of a digest, and no slot.
+ */
+eqp_cold void remember_reply(struct eqp_job *job, __u32 index, const struct eqp_reverse *reverse)
+{
+	job->digest = index;
+	job->service_index = reverse->service;
+	job->slot = EQP_NO_SLOT;
+	remember_fragment(job);
+}
+
+/* The entry of a later fragment's first, or EQP_NO_REVERSE: not seen, or the tables have other entries since. */
+eqp_cold __u32 reverse_of_first(const struct eqp_job *job)
+{
+	const struct eqp_packet *packet = &job->packet;
+	const struct eqp_reverse *reverse;
+	const struct eqp_service *service;
+	const struct eqp_fragment *first;
+	struct eqp_fragment_key key;
+	const __u64 *address;
+
+	fragment_key(&key, packet);
+	first = fragment_find(&key);
+	if (!first || first->slot != EQP_NO_SLOT)
+		return EQP_NO_REVERSE;
+	reverse = reverse_at(job, first->digest);
+	service = service_at(job, first->service);
+	address = (const __u64 *)reverse->address;
+	if (!service || service->number != first->number || reverse->service != first->service ||
+	    reverse->family != packet->family || address[0] != packet->source64[0] || address[1] != packet->source64[1])
+		return EQP_NO_REVERSE;
+	return first->digest;
 }
 
 /* Whether an ICMP error comes from the backend itself, and not from a router on the way to it. */
@@ -71,8 +111,9 @@ eqp_inline bool comes_from(const struct eqp_context *ctx, const struct eqp_packe
  * A reply of a flow that was translated: back to the VIP's address, and on its way to the client. What a backend sends
  * to this machine itself answers a connection of its own (a health check, the session level), which no VIP was part of.
  */
-eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, const struct eqp_reverse *reverse)
+eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32 index)
 {
+	const struct eqp_reverse *reverse = reverse_at(job, index);
 	struct eqp_rewrite rewrite = { .port = reverse->vip_port, .source = true };
 	struct bpf_fib_lookup fib = {};
 	int route, i;
@@ -93,26 +134,32 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, const
 	if (!rewrite_packet(ctx, &job->packet, &rewrite))
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);
 	count_reason(job, EQP_NOTE_REPLY);
+	if (job->packet.flags & EQP_PACKET_FIRST_FRAGMENT)
+		remember_reply(job, index, reverse);
 	return leave_by_route(ctx, job, &fib, route);
 }
 
 /* A packet that is not for a VIP: perhaps a reply. `parsed`: of it. */
 eqp_cold int handle_reply(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
-	const struct eqp_reverse *reverse;
 	struct eqp_packet *packet = &job->packet;
+	__u32 index;
 
-	if (!(directory(job)->flags & EQP_DIRECTORY_REVERSE) || packet->flags & EQP_PACKET_LATER_FRAGMENT)
+	if (!(directory(job)->flags & EQP_DIRECTORY_REVERSE))
 		return XDP_PASS;
+	if (parsed == EQP_RARE && packet->flags & EQP_PACKET_LATER_FRAGMENT) {
+		index = reverse_of_first(job);
+		return index == EQP_NO_REVERSE ? XDP_PASS : translate_reply(ctx, job, index);
+	}
 	if (parsed == EQP_RARE && is_icmp(packet) && !(packet->flags & EQP_PACKET_FIRST_FRAGMENT) &&
 	    icmp_kind(ctx, packet) == EQP_ICMP_ERROR)
 		parsed = read_quoted(ctx, packet);
 	if (parsed != EQP_GO_ON)
 		return XDP_PASS;
-	reverse = reverse_find(job, packet->source_port);
-	if (!reverse)
-		reverse = reverse_find(job, 0);
-	return reverse ? translate_reply(ctx, job, reverse) : XDP_PASS;
+	index = reverse_find(job, packet->source_port);
+	if (index == EQP_NO_REVERSE)
+		index = reverse_find(job, 0);
+	return index == EQP_NO_REVERSE ? XDP_PASS : translate_reply(ctx, job, index);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * A packet that does not fit its tunnel: the sender is told how large packets may be (RFC 792, RFC 1191; RFC 4443,
+ * A packet that does not fit the way to its backend: the sender is told how large packets may be (RFC 792, RFC 1191; RFC 4443,
  * section 3.2), whether or not it set DF, for nothing here fragments. In place: the frame is cut to what is quoted, and
  * the error's headers go before it.
  */

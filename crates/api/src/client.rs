@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use hyper::{Method, Request, header};
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::Problem;
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::plan::{PlanStatus, PoolWish};
 use crate::wire::{Changed, Reloaded, SetWeight, Status};
+use crate::{Problem, Token};
 
 /// A reload that opens many front doors takes the longest; everything else answers at once.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub enum Endpoint {
     /// A unix socket.
     Unix(PathBuf),
-    /// `host:port` of a loopback listener.
+    /// `host:port` of a TCP listener.
     Tcp(String),
 }
 
@@ -114,12 +116,18 @@ pub enum ClientError {
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoint: Endpoint,
+    token: Option<Token>,
 }
 
 impl Client {
     /// A client of the process behind `endpoint`.
     pub fn new(endpoint: Endpoint) -> Client {
-        Client { endpoint }
+        Client { endpoint, token: None }
+    }
+
+    /// Shows this token, over TCP.
+    pub fn with_token(self, token: Option<Token>) -> Client {
+        Client { token, ..self }
     }
 
     /// `GET /v1/status`.
@@ -211,6 +219,23 @@ impl Client {
         self.ask(Method::DELETE, &path, Bytes::new()).await
     }
 
+    /// `GET /v1/plan`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn plan(&self, next: bool) -> Result<PlanStatus, ClientError> {
+        self.ask(Method::GET, &format!("/v1/plan?next={next}"), Bytes::new()).await
+    }
+
+    /// `PUT /v1/plan/pools/POOL`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn wish(&self, pool: &str, wish: &PoolWish) -> Result<PlanStatus, ClientError> {
+        let path = format!("/v1/plan/pools/{}", encoded(pool));
+        self.ask(Method::PUT, &path, to_json(wish)).await
+    }
+
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -244,13 +269,18 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<T, ClientError> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, host)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .map_err(|error| self.not_understood(error))?;
+            .header(header::CONTENT_TYPE, "application/json");
+        if let (Some(token), Endpoint::Tcp(_)) = (&self.token, &self.endpoint) {
+            let mut value = HeaderValue::from_maybe_shared(format!("Bearer {}", token.reveal()))
+                .map_err(|error| self.not_understood(error))?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| self.not_understood(error))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.not_understood(error))?;

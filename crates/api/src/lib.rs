@@ -4,16 +4,25 @@
 //! loopback TCP. What goes out: [`wire`] types, Prometheus text, and calls of an [`Operator`], which
 //! the binary implements. How it fails: a [`Problem`] (RFC 9457) whose detail says what to do.
 
+mod answer;
+mod api;
+pub mod audit;
+mod auth;
+mod change;
 pub mod client;
-mod guard;
+mod extract;
 pub mod listen;
 pub mod metrics;
 pub mod openapi;
 mod operator;
 mod problem;
 mod routes;
+mod serve;
 pub mod wire;
 
+pub use api::Api;
+pub use auth::{Access, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token, TokenDigest};
 pub use operator::{OperateError, Operator};
 pub use problem::Problem;
-pub use routes::{router, serve_tcp, serve_unix};
+pub use routes::{Declared, declared};
+pub use serve::{serve_tcp, serve_unix};

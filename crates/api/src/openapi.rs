@@ -1,207 +1,142 @@
-//! The API's own description: OpenAPI 3.1, from the wire types.
+//! The API's own description: OpenAPI 3.1, from the routes and the types that they take and answer.
+//!
+//! docs/openapi.json is this document; a test says when it is not.
 
-use schemars::generate::{SchemaGenerator, SchemaSettings};
-use schemars::{JsonSchema, Schema};
-use serde_json::{Map, Value, json};
+use aide::generate;
+use aide::openapi::{
+    Components, Info, MediaType, Operation, Parameter, ReferenceOr, Response, SchemaObject,
+    SecurityScheme, StatusCode,
+};
+use aide::transform::TransformOperation;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
 
-use crate::Problem;
-use crate::wire::packet::{FlowAnswer, Pin, Pins};
-use crate::wire::{Changed, Liveness, Reloaded, SetWeight, Status};
+use crate::auth::{Access, Role};
+use crate::routes::{self, Declared};
+use crate::{Operator, Problem};
 
-/// The schema of a type, by a generator that collects what it refers to.
-type Schemed = fn(&mut SchemaGenerator) -> Schema;
+/// The scheme's name in the document.
+const BEARER: &str = "bearer";
 
-/// One thing that can be asked.
-struct Operation {
-    method: &'static str,
-    path: &'static str,
-    summary: &'static str,
-    /// Of the query; path parameters are in the path.
-    query: &'static [(&'static str, bool, &'static str)],
-    body: Option<Schemed>,
-    answer: Schemed,
-}
-
-fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<T>()
-}
-
-const BACKEND: &str = "/v1/pools/{pool}/backends/{backend}";
-
-fn read(path: &'static str, summary: &'static str, answer: Schemed) -> Operation {
-    Operation { method: "get", path, summary, query: &[], body: None, answer }
-}
-
-fn operations() -> Vec<(String, Operation)> {
-    let change = |action: &str, summary| {
-        let operation = Operation {
-            method: "post",
-            path: "",
-            summary,
-            query: &[],
-            body: None,
-            answer: of::<Changed>,
-        };
-        (format!("{BACKEND}/{action}"), operation)
+/// The document, as [`Operator`] `O` has it served.
+pub fn document<O: Operator>() -> Value {
+    let mut document = routes::described::<O>();
+    document.info = Info {
+        title: "equipoise".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        description: Some(DESCRIPTION.into()),
+        ..Info::default()
     };
-    let pin = |method, summary| Operation {
-        method,
-        path: "/v1/pins",
-        summary,
-        query: &[],
-        body: Some(of::<Pin>),
-        answer: of::<Pin>,
+    let components = document.components.get_or_insert_with(Components::default);
+    let scheme = SecurityScheme::Http {
+        scheme: "bearer".into(),
+        bearer_format: None,
+        description: Some(BEARER_HELP.into()),
+        extensions: Default::default(),
     };
-    let fixed = [
-        read("/v1/status", "Everything there is to show", of::<Status>),
-        read(
-            "/v1/health",
-            "Whether the process takes new work; 503 while it stops",
-            of::<Liveness>,
-        ),
-        Operation {
-            method: "post",
-            answer: of::<Reloaded>,
-            ..read(
-                "/v1/reload",
-                "Read the configuration file again, whole or not at all",
-                of::<Reloaded>,
-            )
-        },
-        Operation {
-            query: &[
-                ("source", true, "The client's address and port: 198.51.100.7:40000"),
-                ("vip", true, "What it talks to: 192.0.2.10:443/tcp"),
-                ("mac", false, "The sender's MAC address, for VIPs whose key it is"),
-            ],
-            ..read("/v1/flow", "Where the next packet of a flow goes, and why", of::<FlowAnswer>)
-        },
-        read("/v1/pins", "The flows that were pinned to a backend", of::<Pins>),
-        pin("post", "Pin a flow to a backend"),
-        pin("put", "Pin a pinned flow to another backend"),
-        Operation {
-            method: "delete",
-            query: &[("vip", true, "The pin's VIP"), ("flow", true, "The pin's flow")],
-            ..read("/v1/pins", "Remove a pin", of::<Pins>)
-        },
-    ];
-    let weight = Operation {
-        method: "put",
-        path: "",
-        summary: "Set the backend's weight; 0 drains",
-        query: &[],
-        body: Some(of::<SetWeight>),
-        answer: of::<Changed>,
-    };
-    let fixed = fixed.into_iter().map(|operation| (operation.path.to_string(), operation));
-    let backend = [
-        change("drain", "Give the backend nothing new, and let it finish what it has"),
-        change("undrain", "Give a drained backend new work again"),
-        change("enable", "Give a disabled backend new work again"),
-        change("disable", "Give the backend nothing, and cut what it has"),
-        (format!("{BACKEND}/weight"), weight),
-    ];
-    fixed.chain(backend).collect()
+    components.security_schemes.insert(BEARER.into(), ReferenceOr::Item(scheme));
+    serde_json::to_value(document).expect("a document has string keys and no failing serializer")
 }
 
-/// The document; `/metrics`, which is not JSON, is not in it.
-pub fn document() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
-        settings.definitions_path = "/components/schemas".into();
-        settings.meta_schema = None;
+const DESCRIPTION: &str = "\
+The HTTP API of a running equipoise, on its unix socket and on `[api] listen`. Errors are application/problem+json \
+(RFC 9457); `detail` says what to do. Fields are only ever added to answers.";
+
+const BEARER_HELP: &str = "\
+A token of `[[api.token]]`. Over TCP, once there are tokens, every request carries one; the unix socket asks for none: \
+who can open it may do everything. The scope of an operation is the least role that it needs, of `read`, `operate` \
+and `admin`; a role may do what those before it may.";
+
+/// Prepares this thread for describing routes.
+pub(crate) fn begin() {
+    generate::reset_context();
+    generate::extract_schemas(true);
+    generate::in_context(|context| {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        });
+        context.schema = settings.into_generator();
     });
-    let mut generator = settings.into_generator();
-    let mut paths: Map<String, Value> = Map::new();
-    let problem = generator.subschema_for::<Problem>();
-    for (path, operation) in operations() {
-        let described = describe(&path, &operation, &problem, &mut generator);
-        let entry = paths.entry(path).or_insert_with(|| json!({}));
-        entry[operation.method] = described;
-    }
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "equipoise",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": "The HTTP API of a running equipoise. /metrics, beside it, has figures for Prometheus.",
-        },
-        "paths": paths,
-        "components": { "schemas": generator.take_definitions(true) },
-    })
 }
 
-fn describe(
-    path: &str,
-    operation: &Operation,
-    problem: &Schema,
-    generator: &mut SchemaGenerator,
-) -> Value {
-    let parameter = |name: &str, place: &str, required: bool, help: &str| {
-        json!({
-            "name": name,
-            "in": place,
-            "required": required,
-            "description": help,
-            "schema": { "type": "string" },
-        })
-    };
-    let in_path = ["pool", "backend"]
-        .into_iter()
-        .filter(|name| path.contains(&format!("{{{name}}}")))
-        .map(|name| parameter(name, "path", true, "Its name; a backend's address will do too"));
-    let in_query = operation
-        .query
-        .iter()
-        .map(|(name, required, help)| parameter(name, "query", *required, help));
-    let answer = (operation.answer)(generator);
-    let mut described = json!({
-        "summary": operation.summary,
-        "parameters": in_path.chain(in_query).collect::<Vec<_>>(),
-        "responses": {
-            "200": {
-                "description": "Done",
-                "content": { "application/json": { "schema": answer } },
-            },
-            "default": {
-                "description": "Not done; `detail` says what to do",
-                "content": { "application/problem+json": { "schema": problem } },
-            },
-        },
-    });
-    if let Some(body) = operation.body {
-        let schema = body(generator);
-        described["requestBody"] =
-            json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+/// What every operation has: its name, its role, how it fails.
+pub(crate) fn describe<'t>(
+    operation: TransformOperation<'t>,
+    declared: &Declared,
+    summary: &str,
+) -> TransformOperation<'t> {
+    let mut described = operation.id(&name(declared)).summary(summary);
+    if let Some(tag) = declared.path.trim_start_matches("/v1/").split('/').find(|p| !p.is_empty()) {
+        described = described.tag(tag);
     }
+    if let Access::Needs(role) = declared.access {
+        described = described
+            .security_requirement_scopes(BEARER, [role.word()])
+            .description(&format!("Needs the role `{role}`."));
+    }
+    let operation = described.inner_mut();
+    let failures = failures(declared, operation);
+    let responses = operation.responses.get_or_insert_default();
+    for (status, description) in failures {
+        responses
+            .responses
+            .entry(StatusCode::Code(status))
+            .or_insert_with(|| ReferenceOr::Item(problem(description)));
+    }
+    responses.default = Some(ReferenceOr::Item(problem("Not done; `detail` says what to do")));
     described
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// `get-pools-pool-backends-backend`: the method and the path's parts.
+fn name(declared: &Declared) -> String {
+    let path = declared.path.trim_start_matches("/v1");
+    let parts = path.split(['/', '{', '}', '.']).filter(|part| !part.is_empty());
+    let method = declared.method.as_str().to_ascii_lowercase();
+    parts.fold(method, |name, part| name + "-" + part)
+}
 
-    fn references(value: &Value, found: &mut Vec<String>) {
-        match value {
-            Value::Object(object) => {
-                if let Some(Value::String(reference)) = object.get("$ref") {
-                    found.push(reference.clone());
-                }
-                object.values().for_each(|value| references(value, found));
-            }
-            Value::Array(array) => array.iter().for_each(|value| references(value, found)),
-            _ => {}
-        }
+/// How an operation is refused, by status.
+fn failures(declared: &Declared, operation: &Operation) -> Vec<(u16, &'static str)> {
+    let mut failures = Vec::new();
+    if !operation.parameters.is_empty() {
+        failures.push((400, "A parameter is missing or not readable"));
     }
+    if matches!(declared.access, Access::Needs(_)) {
+        failures.push((401, "No token, or one that is not known"));
+        failures.push((403, "Not with this role, nor from a web page"));
+        failures.push((429, "Too many requests with tokens that are not known"));
+    }
+    if declared.path.contains('{') {
+        failures.push((404, "There is no such thing"));
+    }
+    if operation.request_body.is_some() {
+        failures.push((400, "The body or a parameter is not readable"));
+        failures.push((408, "The body took too long"));
+        failures.push((413, "The body is too large"));
+        failures.push((415, "The body is of another media type"));
+        failures.push((422, "Not possible as asked"));
+    }
+    let is_conditional = |parameter: &ReferenceOr<Parameter>| {
+        parameter.as_item().is_some_and(|p| p.parameter_data_ref().name == "If-Match")
+    };
+    if operation.parameters.iter().any(is_conditional) {
+        failures.push((412, "The state is another than If-Match says"));
+    }
+    if declared.access > Access::Needs(Role::Read) {
+        failures.push((422, "Not possible as asked"));
+    }
+    failures.push((503, "The process stops"));
+    failures
+}
 
-    #[test]
-    fn every_reference_leads_to_a_schema() {
-        let document = document();
-        let mut found = Vec::new();
-        references(&document, &mut found);
-        assert!(found.len() > 20, "{found:?}");
-        for reference in found {
-            let pointer = reference.strip_prefix('#').expect("all is in this document");
-            assert!(document.pointer(pointer).is_some(), "{reference}");
-        }
+fn problem(description: &str) -> Response {
+    let json_schema = generate::in_context(|context| context.schema.subschema_for::<Problem>());
+    let schema = SchemaObject { json_schema, example: None, external_docs: None };
+    let media = MediaType { schema: Some(schema), ..MediaType::default() };
+    Response {
+        description: description.into(),
+        content: [(crate::problem::MEDIA_TYPE.to_owned(), media)].into_iter().collect(),
+        ..Response::default()
     }
 }

@@ -4,8 +4,10 @@ use axum::http::StatusCode;
 
 use crate::Problem;
 use crate::metrics::Reading;
+use crate::wire::config::{Checked, ConfigState};
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
-use crate::wire::{Admin, Changed, Phase, Reloaded, Status};
+use crate::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
+use crate::wire::{Admin, BackendStatus, Changed, Phase, Reloaded, Status};
 
 /// What the API asks of the process. The binary implements it over its inventory.
 pub trait Operator: Send + Sync + 'static {
@@ -35,8 +37,76 @@ pub trait Operator: Send + Sync + 'static {
         weight: u16,
     ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
 
+    /// A backend, named by its name or address.
+    fn backend(
+        &self,
+        pool: &str,
+        backend: &str,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send {
+        async move {
+            let status = self.status().await?;
+            let known = |names: Vec<&str>| names.join("`, `");
+            let pools = || known(status.pools.iter().map(|pool| &*pool.name).collect());
+            let found = status.pools.iter().find(|entry| entry.name == pool).ok_or_else(|| {
+                OperateError::NotFound(format!(
+                    "there is no pool `{pool}`; there are `{}`",
+                    pools()
+                ))
+            })?;
+            let backends = || known(found.backends.iter().map(|entry| &*entry.name).collect());
+            let called = |entry: &&BackendStatus| entry.name == backend || entry.address == backend;
+            let entry = found.backends.iter().find(called).ok_or_else(|| {
+                OperateError::NotFound(format!(
+                    "pool `{pool}` has no backend `{backend}`; there are `{}`",
+                    backends()
+                ))
+            })?;
+            Ok(Changed { pool: pool.to_owned(), backend: entry.clone() })
+        }
+    }
+
+    /// Which configuration runs.
+    fn config(&self) -> impl Future<Output = Result<ConfigState, OperateError>> + Send;
+
+    /// The JSON Schema of the configuration file.
+    fn config_schema(&self) -> serde_json::Value;
+
+    /// What is wrong with a configuration; `None`: with the file that the process was started with.
+    fn check_config(
+        &self,
+        toml: Option<String>,
+    ) -> impl Future<Output = Result<Checked, OperateError>> + Send;
+
     /// Reads the configuration file again; all of it takes effect, or nothing.
     fn reload(&self) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+
+    /// What is planned; `next`: what would be planned now.
+    fn plan(&self, _next: bool) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// Says who decides on an elastic pool's size; the plan that follows.
+    fn wish(
+        &self,
+        _pool: &str,
+        _wish: PoolWish,
+    ) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// Who reports here.
+    fn nodes(&self) -> impl Future<Output = Result<Nodes, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// A node's recent utilisation.
+    fn node_history(
+        &self,
+        _node: &str,
+        _question: HistoryQuestion,
+    ) -> impl Future<Output = Result<NodeHistory, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
 
     /// Where the next packet of a flow goes, and why.
     fn explain_flow(
@@ -89,12 +159,24 @@ pub enum OperateError {
         "no [[packet]] table is configured, so there are no flows and pins; add one and reload"
     )]
     NoPacketLevel,
+    /// There is no plan; the text says why.
+    #[error("{0}")]
+    NotPlanning(String),
     /// What was asked cannot be done; the text says what can.
     #[error("{0}")]
     Refused(String),
+    /// A fault of ours.
+    #[error("{0}; please report it")]
+    Failed(String),
     /// The process stops.
     #[error("equipoise is stopping and takes no more changes; start it again first")]
     Stopping,
+}
+
+impl OperateError {
+    fn not_planning() -> OperateError {
+        OperateError::NotPlanning("nothing is planned here".into())
+    }
 }
 
 impl From<OperateError> for Problem {
@@ -107,8 +189,10 @@ impl From<OperateError> for Problem {
             OperateError::ReloadFailed { .. } => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "configuration not loaded")
             }
+            OperateError::NotPlanning(_) => (StatusCode::NOT_FOUND, "nothing is planned"),
             OperateError::NoPacketLevel => (StatusCode::NOT_FOUND, "no packet level"),
             OperateError::Refused(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not possible"),
+            OperateError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "fault"),
             OperateError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };
         let mut problem = Problem::new(status, title, error.to_string());

@@ -33,11 +33,17 @@ impl Problem {
     }
 }
 
+impl aide::OperationOutput for Problem {
+    type Inner = Problem;
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, axum::Json(self)).into_response();
+        let mut response = (status, axum::Json(&self)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        // For the audit log.
+        response.extensions_mut().insert(self);
         response
     }
 }

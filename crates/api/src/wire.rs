@@ -3,7 +3,11 @@
 //! Totals count since the process (or that front door or backend) started; rates are per second over
 //! [`Status::rates_over_seconds`].
 
+pub mod cluster;
+pub mod config;
+pub mod dns;
 pub mod packet;
+pub mod plan;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +43,12 @@ pub struct Status {
     /// `None`: no `[[packet]]` table is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<packet::PacketStatus>,
+    /// `None`: it is no node of a cluster; on a controller, `equipoise cluster members` shows all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<cluster::ClusterStanding>,
+    /// `None`: no `[[dns]]` table is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<dns::DnsStatus>,
 }
 
 /// Whether the process takes new work.
@@ -133,6 +143,9 @@ pub struct BackendStatus {
     pub health_detail: Option<String>,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
+    /// Flows of the packet level that go to it, over all VIPs of its pool.
+    #[serde(default)]
+    pub flows: u64,
     /// Given to it so far.
     pub requests_total: u64,
     /// Its responses by class (HTTP).
@@ -262,7 +275,19 @@ words! {
 pub struct SetWeight {
     /// The new weight; 0 drains.
     #[schemars(range(min = 0, max = 1000))]
+    #[serde(deserialize_with = "weight")]
     pub weight: u16,
+}
+
+/// JSON does not tell whole numbers apart: 5 and 5.0 are the same one.
+fn weight<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    if number.fract() != 0.0 || !(0.0..=1000.0).contains(&number) {
+        let text = "weight is a whole number in 0..=1000; 0 drains the backend, 1 is the default";
+        return Err(serde::de::Error::custom(format_args!("{number}: {text}")));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    Ok(number as u16)
 }
 
 /// The answer to drain, undrain, enable, disable and weight: the backend as it now is.

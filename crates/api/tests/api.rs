@@ -1,153 +1,23 @@
 //! The API over real sockets, with an operator that only remembers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 
+use common::{Folder, Recorder, open_api};
 use equipoise_api::client::{Client, ClientError, Endpoint};
 use equipoise_api::listen::{ApiTcp, ApiUnix, ListenError};
-use equipoise_api::metrics::Reading;
-use equipoise_api::wire::{
-    Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
-};
-use equipoise_api::{OperateError, Operator, serve_tcp, serve_unix};
+use equipoise_api::{serve_tcp, serve_unix};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What was asked, in order.
-#[derive(Default)]
-struct Recorder {
-    asked: Mutex<Vec<String>>,
-    reload_errors: Vec<String>,
-}
-
-impl Recorder {
-    fn note(&self, what: String) {
-        self.asked.lock().unwrap().push(what);
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
-    let backend = BackendStatus {
-        name: backend.into(),
-        address: "127.0.0.1:1".into(),
-        weight,
-        admin,
-        health: Health::Unknown,
-        state: BackendState::Up,
-        health_detail: None,
-        in_flight: 0,
-        requests_total: 0,
-        responses: ByClass::default(),
-        failures: Default::default(),
-        sessions_open: 0,
-        sessions_opened_total: 0,
-        sessions_reused_total: 0,
-        bytes_out_total: 0,
-        bytes_in_total: 0,
-        rates: Rates::default(),
-    };
-    Changed { pool: pool.into(), backend }
-}
-
-impl Operator for Recorder {
-    fn phase(&self) -> Phase {
-        Phase::Running
-    }
-
-    async fn status(&self) -> Result<Status, OperateError> {
-        Ok(Status {
-            instance: "test".into(),
-            version: "0".into(),
-            pid: 1,
-            phase: Phase::Running,
-            uptime_seconds: 0.5,
-            threads: 1,
-            config_file: "f".into(),
-            last_reload: None,
-            rates_over_seconds: 0.0,
-            front_doors: Vec::new(),
-            pools: Vec::new(),
-            packet: None,
-        })
-    }
-
-    async fn metrics(&self) -> Result<Reading, OperateError> {
-        Ok(Reading { threads: 3, ..Reading::default() })
-    }
-
-    async fn set_admin(
-        &self,
-        pool: &str,
-        backend: &str,
-        admin: Admin,
-    ) -> Result<Changed, OperateError> {
-        if pool == "missing" {
-            return Err(OperateError::NotFound("there is no pool `missing`".into()));
-        }
-        self.note(format!("{pool} {backend} {admin}"));
-        Ok(changed(pool, backend, admin, 1))
-    }
-
-    async fn set_weight(
-        &self,
-        pool: &str,
-        backend: &str,
-        weight: u16,
-    ) -> Result<Changed, OperateError> {
-        self.note(format!("{pool} {backend} weight {weight}"));
-        Ok(changed(pool, backend, Admin::Up, weight))
-    }
-
-    async fn reload(&self) -> Result<Reloaded, OperateError> {
-        self.note("reload".into());
-        if self.reload_errors.is_empty() {
-            let config_file = "f".into();
-            return Ok(Reloaded {
-                config_file,
-                front_doors: 1,
-                vips: 0,
-                pools: 1,
-                backends: 2,
-                need_restart: vec![],
-            });
-        }
-        let errors = self.reload_errors.clone();
-        Err(OperateError::ReloadFailed { config_file: "f".into(), errors })
-    }
-}
-
-/// A folder of the test's own; removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("equipoise-api-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.0.join("api.sock")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn serve(socket: &Path, operator: Arc<Recorder>) -> Client {
     let listener = ApiUnix::bind(socket).unwrap();
-    tokio::spawn(serve_unix(listener, operator, std::future::pending()));
+    tokio::spawn(serve_unix(listener, open_api(&operator), std::future::pending()));
     Client::new(Endpoint::Unix(socket.into()))
 }
 
@@ -240,7 +110,7 @@ async fn web_pages_can_neither_read_nor_change() {
     let operator = Arc::new(Recorder::default());
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve_tcp(listener, Arc::clone(&operator), std::future::pending()));
+    tokio::spawn(serve_tcp(listener, open_api(&operator), std::future::pending()));
     let rows = [
         ("GET /v1/status", "Host: 127.0.0.1", "200"),
         ("GET /metrics", "Host: localhost:99", "200"),
@@ -269,7 +139,7 @@ async fn web_pages_can_neither_read_nor_change() {
 async fn metrics_are_served_as_openmetrics_to_who_asks_and_as_plain_text_to_others() {
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve_tcp(listener, Arc::new(Recorder::default()), std::future::pending()));
+    tokio::spawn(serve_tcp(listener, open_api(&Arc::default()), std::future::pending()));
     let prometheus = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
     for (accept, media_type, has_end) in [
         (prometheus, "application/openmetrics-text; version=1.0.0", true),

@@ -3,11 +3,15 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use equipoise_api::Token;
 use equipoise_api::client::{Client, Endpoint};
 use equipoise_packet::engine::Leave;
 
-use crate::commands::{change, check, decap, flow, pin, reload, schema, status, weight};
+use crate::commands::{
+    api_token, change, check, cluster, decap, flow, pin, plan, reload, schema, status, weight,
+};
 use crate::config::ConfigErrors;
 use crate::demo;
 
@@ -23,6 +27,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Balance as FILE says, until SIGTERM or Ctrl-C; SIGHUP reads FILE again
     Run(RunArgs),
+    /// Report to the cluster what this machine does, and nothing else: for a machine of backends
+    Agent(AgentArgs),
+    /// Make a cluster, let machines join it, show its members
+    Cluster(cluster::ClusterArgs),
     /// Read FILE and report everything that is wrong with it
     Check(check::CheckArgs),
     /// Print the JSON Schema of the configuration file
@@ -43,12 +51,16 @@ pub(crate) enum Command {
     Weight(weight::Args),
     /// Have a running equipoise read its configuration file again
     Reload(reload::Args),
+    /// Make a token with which the API is used over TCP
+    ApiToken(api_token::Args),
     /// On a backend: unpack what the packet level's tunnels bring
     Decap(decap::Args),
     /// Say where a flow of the packet level goes, and why
     Flow(flow::Args),
     /// List, add, move and remove flows that are pinned to a backend
     Pin(pin::Args),
+    /// Show what is planned, and why; pin, pause and resume elastic pools
+    Plan(plan::Args),
     /// One backend of the demo
     #[command(hide = true)]
     SampleBackend(demo::sample::Args),
@@ -71,17 +83,50 @@ impl RunArgs {
     }
 }
 
+/// Arguments of `equipoise agent`.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The configuration, TOML: of it, `[cluster]`, `[instance]`, `[load]` and `[log]`
+    pub(crate) file: PathBuf,
+}
+
 /// Where the running equipoise is.
 #[derive(Debug, Args)]
 pub(crate) struct ApiArgs {
     /// The API of the running equipoise: the path of its unix socket, or http://HOST:PORT
     #[arg(long, env = "EQUIPOISE_API", value_name = "SOCKET|URL")]
     api: Option<Endpoint>,
+    /// A file with the token to show when --api is a URL; without it, EQUIPOISE_API_TOKEN is the token
+    #[arg(long, env = "EQUIPOISE_API_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
+/// Not an argument: those of other processes can be read by everybody.
+const TOKEN_VARIABLE: &str = "EQUIPOISE_API_TOKEN";
+
 impl ApiArgs {
-    pub(crate) fn client(self) -> Client {
-        Client::new(self.api.unwrap_or_else(|| Endpoint::Unix(crate::config::default_api_socket())))
+    pub(crate) fn client(self) -> anyhow::Result<Client> {
+        let token = self.token()?;
+        let default = || Endpoint::Unix(crate::config::default_api_socket());
+        Ok(Client::new(self.api.unwrap_or_else(default)).with_token(token))
+    }
+
+    fn token(&self) -> anyhow::Result<Option<Token>> {
+        if let Some(file) = &self.token_file {
+            let path = file.display();
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the token's file {path}"))?;
+            let token = text.parse().with_context(|| format!("{path} is not a token's file"))?;
+            return Ok(Some(token));
+        }
+        match std::env::var(TOKEN_VARIABLE) {
+            Ok(text) if !text.is_empty() => {
+                let token =
+                    text.parse().with_context(|| format!("{TOKEN_VARIABLE} is no token"))?;
+                Ok(Some(token))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use crate::cli::{Cli, Command};
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => block_on(run::run(&args.file, args.leave())),
+        Command::Agent(args) => block_on(run::agent(&args.file)),
+        Command::Cluster(args) => block_on(commands::cluster::run(args)),
         Command::Check(args) => commands::check::run(&args).map_err(Into::into),
         Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
         Command::Demo(args) => block_on(demo::run(args)),
@@ -26,9 +28,11 @@ pub fn main() -> ExitCode {
         Command::Disable(args) => block_on(commands::change::run("disable", args)),
         Command::Weight(args) => block_on(commands::weight::run(args)),
         Command::Reload(args) => block_on(commands::reload::run(args)),
+        Command::ApiToken(args) => commands::api_token::run(&args),
         Command::Decap(args) => block_on(commands::decap::run(args)),
         Command::Flow(args) => block_on(commands::flow::run(args)),
         Command::Pin(args) => block_on(commands::pin::run(args)),
+        Command::Plan(args) => block_on(commands::plan::run(args)),
         Command::SampleBackend(args) => block_on(demo::sample::run(args)),
     };
     outcome.unwrap_or_else(|error| {

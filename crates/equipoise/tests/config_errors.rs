@@ -19,6 +19,7 @@ fn read(text: &str) -> Result<Loaded, ConfigErrors> {
     let read = |file: &Path| match file.to_str() {
         Some("/seed") => Ok("0123456789abcdef\n".to_string()),
         Some("/short") => Ok("0123456789\n".to_string()),
+        Some("/token" | "/open") => Ok("0123456789abcdef0123456789abcdef\n".to_string()),
         _ => Err(io::Error::other("No such file or directory")),
     };
     let around = Surroundings {
@@ -26,6 +27,7 @@ fn read(text: &str) -> Result<Loaded, ConfigErrors> {
         api_socket: "/run/s".into(),
         resolve: &resolve,
         read: &read,
+        mode: &|file| Ok(if file == Path::new("/open") { 0o100644 } else { 0o100640 }),
     };
     parse(text, Path::new("f"), &around)
 }
@@ -219,7 +221,7 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
             ),
             (
                 "[api]\nlisten = '0.0.0.0:9909'",
-                "f:3:10: api.listen: \"0.0.0.0:9909\" can be reached from other machines, and the API has no authentication; accepted: a loopback address, or any with allow-remote = true beside it",
+                "f:3:10: api.listen: \"0.0.0.0:9909\" can be reached from other machines, and there is no token to ask for; accepted: a loopback address, any with an [[api.token]] (equipoise api-token FILE makes one), or, to let everybody there look and nobody change anything, any with allow-remote = true beside it",
             ),
             ("[api]\nlisten = '0.0.0.0:9909'\nallow-remote = true", ""),
             (
@@ -250,12 +252,8 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
     assert_said(
         &[
             (
-                "[[dns]]\nzone = 'x'",
-                "f:2:3: dns: unknown table in this version; known: instance, api, log, shutdown, pool, session, packet, flows",
-            ),
-            (
-                "[load]\nnet = 2.0",
-                "f:2:2: load: unknown table in this version; known: instance, api, log, shutdown, pool, session, packet, flows",
+                "[[slice]]\nname = 'x'",
+                "f:2:3: slice: unknown table in this version; known: instance, api, log, shutdown, load, controller, cluster, pool, session, packet, flows, dns, nameserver",
             ),
             ("[pools]", "f:2:2: pools: unknown table in this version; did you mean `pool`?"),
             (
@@ -476,7 +474,7 @@ fn options_without_effect_are_warnings() {
     let cases = [
         (
             "".to_string(),
-            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]] or [[packet]] table",
+            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[packet]] or [[dns]] table",
         ),
         (
             "session = []\n[[pool]]\nname = 'p'".to_string(),
@@ -538,7 +536,7 @@ health = { http = '/', interval = '2x' }
 listen = '0.0.0.0:80'
 protocol = 'https'
 pool = 'wob'
-[[dns]]
+[[slice]]
 ";
     let said = said(text);
     let line = |text: &str| text.split(':').nth(1).unwrap().parse::<usize>().unwrap();
@@ -582,4 +580,58 @@ pool = "web"
         pool.backends.iter().map(|b| (b.address.to_string(), b.weight.get())).collect();
     assert_eq!(backends, [("10.0.0.11:8080".to_string(), 1), ("10.0.0.12:8080".to_string(), 2)]);
     assert_eq!(&*config.session.front_doors[0].name, "http:0.0.0.0:80");
+}
+
+#[test]
+fn tokens_say_what_is_missing_doubled_or_open_to_others() {
+    let hash = "a".repeat(64);
+    let token = |more: &str| format!("[[api.token]]\nname = 't'\nrole = 'read'\n{more}");
+    let twice = |second: &str| {
+        format!(
+            "{}\n[[api.token]]\n{second}\nrole = 'admin'\nfile = '/token'",
+            token("file = '/token'")
+        )
+    };
+    let said = |text: &str| said(&format!("session = []\n{text}"));
+    assert_eq!(said(&token("file = '/token'")), "");
+    assert_eq!(said(&token(&format!("hash = 'sha256:{hash}'"))), "");
+    let remote = format!("[api]\nlisten = '0.0.0.0:9909'\n{}", token("file = '/token'"));
+    assert_eq!(said(&remote), "");
+    for (text, expected) in [
+        (
+            token(""),
+            "f:2:1: api.token.t.file: missing; accepted: `file`, a path to a file with the token in it, or `hash`, its digest (equipoise api-token FILE makes both)",
+        ),
+        (
+            token("file = '/none'"),
+            "f:5:8: api.token.t.file: \"/none\" cannot be read: No such file or directory; accepted: a file with the token in it",
+        ),
+        (
+            token("file = '/short'"),
+            "f:5:8: api.token.t.file: \"/short\" is not a token's file: it holds a token of 10 characters; accepted: 32 to 1024, at random (equipoise api-token FILE)",
+        ),
+        (
+            token("file = '/open'"),
+            "f:5:8: warning: api.token.t.file: \"/open\" has the mode 0644, so users besides its owner and group can get at the token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)",
+        ),
+        (
+            token("hash = 'md5:1'"),
+            "f:5:8: api.token.t.hash: 'md5:1' is not a token's digest; accepted: \"sha256:\" and 64 hexadecimal digits (equipoise api-token FILE prints it)",
+        ),
+        (
+            token(&format!("file = '/token'\nhash = 'sha256:{hash}'")),
+            "f:6:8: api.token.t.hash: `file` is given too; accepted: one of the two",
+        ),
+        (
+            twice("name = 'u'"),
+            "f:6:1: api.token.u: the same token as that of `t`; accepted: a token of its own, so that the audit log can tell them apart (equipoise api-token FILE makes one)",
+        ),
+    ] {
+        assert_eq!(said(&text), expected, "{text}");
+    }
+    assert!(
+        said(&twice("name = 't'")).contains("\"t\" is in use, on line 3"),
+        "{}",
+        said(&twice("name = 't'"))
+    );
 }

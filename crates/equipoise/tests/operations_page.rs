@@ -13,6 +13,15 @@ fn every_reason_of_the_packet_level_is_explained_as_drop_or_note() {
 }
 
 #[test]
+fn every_reason_of_the_dns_level_is_explained() {
+    let page = include_str!("../../../docs/operations.md");
+    for reason in equipoise_dns::Reason::ALL {
+        let row = format!("| `{}` | dns |", reason.name());
+        assert!(page.lines().any(|line| line.starts_with(&row)), "docs/operations.md lacks {row}");
+    }
+}
+
+#[test]
 fn every_drop_reason_is_explained_with_the_status_that_clients_see() {
     let page = include_str!("../../../docs/operations.md");
     for reason in Reason::ALL {

@@ -287,21 +287,125 @@ fn a_killed_process_is_taken_over_and_no_flow_moves() {
     stop(process);
 }
 
+/// A process that was killed after its pool had changed, with flows that only pins keep where they are.
+fn killed_off_the_ring(bed: &Bed) -> Vec<Session> {
+    let mut process = bed.start(&[]);
+    let mut sessions = sessions(bed, 40);
+    assert!(eventually(|| bed.status()["packet"]["flows"].as_u64() >= Some(40)));
+    bed.configure(&skewed(&bed.vips(1)), "");
+    bed.done(&["reload"]);
+    assert!(eventually(|| bed.status()["packet"]["vips"][0]["phase"] == "steady"));
+    let pins = bed.status()["packet"]["pins"].as_u64();
+    assert!(pins >= Some(3), "{pins:?} flows are off the ring");
+    assert_kept(&mut sessions);
+    process.signal(Signal::KILL);
+    process.wait().unwrap();
+    sessions
+}
+
+/// The first backend with a ninth of the second's share.
+fn skewed(tables: &str) -> String {
+    tables.replace("name = \"b2\"", "name = \"b2\", weight = 9")
+}
+
 #[test]
 fn other_sizes_take_new_tables_and_no_flow_moves() {
     let Some(bed) = Bed::new("sizes") else { return };
+    let mut sessions = killed_off_the_ring(&bed);
+    let (tables, before) = (skewed(&bed.vips(1)), "pins-max = 2048");
+    for (from, to) in [(before, "pins-max = 1024"), ("max = 4096", "max = 2048")] {
+        bed.configure(&tables, "vips-max = 32");
+        let text = fs::read_to_string(bed.file()).unwrap();
+        fs::write(bed.file(), text.replacen(from, to, 1)).unwrap();
+        let mut process = bed.start(&[]);
+        says(
+            &process,
+            "began with new tables: those of an earlier process cannot be taken over, they have other sizes",
+        );
+        says(&process, "40 flows of an earlier process are known from its registry");
+        assert_kept(&mut sessions);
+        let status = bed.status();
+        assert!(status["packet"]["pins"].as_u64() >= Some(3), "{status:#}");
+        assert_eq!(status["packet"]["flows_moved_total"], 0, "{status:#}");
+        process.signal(Signal::KILL);
+        process.wait().unwrap();
+    }
+}
+
+#[test]
+fn another_version_or_maps_that_are_gone_move_no_flow() {
+    let Some(bed) = Bed::new("versions") else { return };
+    let mut sessions = killed_off_the_ring(&bed);
+    let run = Path::new("/run/equipoise").join(&bed.instance);
+    fs::write(run.join("layout"), "abi 1\n").unwrap();
     let mut process = bed.start(&[]);
-    let mut sessions = sessions(&bed, 20);
-    assert!(eventually(|| bed.status()["packet"]["flows"].as_u64() >= Some(20)));
+    says(&process, "another version of equipoise made them");
+    assert_kept(&mut sessions);
     process.signal(Signal::KILL);
     process.wait().unwrap();
-    bed.configure(&bed.vips(1), "vips-max = 32");
-    let process = bed.start(&[]);
-    says(
-        &process,
-        "began with new tables: those of an earlier process cannot be taken over, they have other sizes",
-    );
+
+    for entry in fs::read_dir(bed.pins()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let mut process = bed.start(&[]);
+    says(&process, "they are gone");
+    says(&process, "40 flows of an earlier process are known");
     assert_kept(&mut sessions);
+    process.signal(Signal::KILL);
+    process.wait().unwrap();
+
+    fs::write(run.join("layout"), "abi 1\n").unwrap();
+    fs::write(run.join("ledger"), "equipoise ledger 1\n").unwrap();
+    let process = bed.start(&[]);
+    says(&process, "40 flows of an earlier process are forgotten");
+    says(&process, "ledger cannot be used: it is damaged");
+    stop(process);
+    assert!(!run.join("ledger").exists() && !run.join("flows").exists());
+}
+
+#[test]
+fn pins_are_listed_moved_and_removed_after_a_restart() {
+    let Some(bed) = Bed::new("pins-kept") else { return };
+    let mut process = bed.start(&[]);
+    let vip = format!("{}:80/tcp", Bed::vip(1));
+    let goes = |flow: &str| bed.done(&["flow", flow, &vip]);
+    let flows = ["198.51.100.2:40000", "198.51.100.2:40001", "198.51.100.2:40002"];
+    for flow in flows {
+        let there = if goes(flow).contains("web1/b1") { "b2" } else { "b1" };
+        bed.done(&["pin", "add", &vip, flow, there]);
+    }
+    let listed = bed.done(&["pin", "list"]);
+    let explained = goes(flows[0]);
+    assert!(explained.contains("pinned there by an operator"), "{explained}");
+    // Over the old tables, then over new ones.
+    for tables in ["", "vips-max = 32"] {
+        process.signal(Signal::KILL);
+        process.wait().unwrap();
+        bed.configure(&bed.vips(1), tables);
+        process = bed.start(&[]);
+        assert_eq!(bed.done(&["pin", "list"]), listed);
+        assert_eq!(goes(flows[0]), explained);
+    }
+    let there = if explained.contains("web1/b1") { "b2" } else { "b1" };
+    bed.done(&["pin", "move", &vip, flows[0], there]);
+    assert!(goes(flows[0]).contains(&format!("web1/{there}")));
+    bed.done(&["pin", "remove", &vip, flows[1]]);
+
+    // Its VIP leaves: the pin is still there to be taken away.
+    bed.configure(&bed.vips(2).replace(&vip, "192.0.2.77:80/tcp"), "vips-max = 32");
+    bed.done(&["reload"]);
+    process.signal(Signal::KILL);
+    process.wait().unwrap();
+    let process = bed.start(&[]);
+    let listed = bed.done(&["pin", "list"]);
+    assert!(listed.contains(flows[0]) && !listed.contains(flows[1]), "{listed}");
+    for flow in [flows[0], flows[2]] {
+        bed.done(&["pin", "remove", &vip, flow]);
+    }
+    assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
+    let refused = bed.ask(&["pin", "remove", &vip, flows[0]]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("there is no VIP"), "{error}");
     stop(process);
 }
 

@@ -19,6 +19,8 @@ pub const RANGES_MAX: usize = 16;
 pub const TOUCHED_WAYS: usize = 4;
 /// Flows in a line of the pending table.
 pub const PENDING_WAYS: usize = 8;
+/// Events whose flows a CPU looks up at once.
+pub const RECENT: usize = 32;
 /// Rows of [`How`] counters.
 pub const HOWS: usize = 8;
 /// Rows of [`Reason`](crate::Reason) counters.
@@ -292,9 +294,12 @@ mirror! {
     /// `struct eqp_cpu`
     Cpu, 192 {
         log_head: u32 = 0,
-        padding_head: [u32; 15] = 4,
+        recent_head: u32 = 4,
+        recent_ends: u64 = 8,
+        padding_head: [u64; 6] = 16,
         log_tail: u32 = 64,
-        padding_tail: [u32; 15] = 68,
+        recent_taken: u32 = 68,
+        padding_tail: [u32; 14] = 72,
         echo_tokens_at_ns: u64 = 128,
         too_big_tokens_at_ns: u64 = 136,
         padding_to_end: [u64; 6] = 144,

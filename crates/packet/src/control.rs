@@ -15,9 +15,11 @@ mod pending;
 mod pins;
 mod publish;
 mod registered;
+mod seating;
 mod service;
 mod settings;
 mod status;
+mod unpinned;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -28,6 +30,7 @@ use equipoise_pog::{KeyHash, Seed, SipHash13};
 
 pub use error::{ApplyError, ControlError, PinError};
 pub use registered::{FlowId, RegisteredPin};
+pub use seating::Begun;
 pub use settings::{Settings, Timeouts};
 pub use status::{BackendStatus, Phase, Status, Tick, VipStatus};
 
@@ -41,6 +44,7 @@ use self::registered::Registrations;
 use self::service::Service;
 use crate::abi::Event;
 use crate::digest::Digest;
+use crate::ledger::Ledger;
 use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::registry::Registry;
@@ -65,6 +69,9 @@ pub struct Control {
     output: Output,
     hops: HashMap<IpAddr, NextHop>,
     registrations: Registrations,
+    /// As it was last written down.
+    noted: Option<Ledger>,
+    begun: Begun,
     opening: BTreeMap<(u16, u16), Opening>,
     clocks: Clocks,
     totals: Totals,
@@ -148,7 +155,23 @@ impl Control {
         settings: Settings,
         now: Instant,
     ) -> Result<Control, ControlError> {
-        Control::adopt(memories, capacity, registry, settings, now)
+        Control::adopt(memories, capacity, registry, None, settings, now)
+    }
+
+    /// As [`Self::new`], with what the control side before had [noted](Self::tick_noting). By it the flows of the registry
+    /// keep their backends though the memories are zeroed, and registered pins are known by name.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn resume(
+        memories: Vec<Memory>,
+        capacity: Capacity,
+        registry: Registry,
+        ledger: Option<&Ledger>,
+        settings: Settings,
+        now: Instant,
+    ) -> Result<Control, ControlError> {
+        Control::adopt(memories, capacity, registry, ledger, settings, now)
     }
 
     /// Where packets to backends leave. Addresses that are not in `hops` have no next hop. Published with the next tick.
@@ -161,6 +184,12 @@ impl Control {
 
     /// Takes what the program logged, forgets flows that are over, moves changes of pools on, publishes what changed.
     pub fn tick(&mut self, now: Instant) -> Tick {
+        self.tick_noting(now, |_| true)
+    }
+
+    /// As [`Self::tick`]. What the next control side must know is given to `note` when it has changed, before a
+    /// publication makes use of it; if that could not write it down (`false`), again with the next tick.
+    pub fn tick_noting(&mut self, now: Instant, note: impl FnOnce(&Ledger) -> bool) -> Tick {
         let mut tick = Tick::default();
         self.drain(&mut tick);
         self.roll_interval(now);
@@ -173,6 +202,7 @@ impl Control {
         if now >= self.clocks.published_at + self.settings.grace {
             self.advance(now, &mut tick);
         }
+        self.note_changes(note);
         self.publish_if_due(now, &mut tick);
         self.clear_tags();
         self.store_loads(now);

@@ -86,6 +86,8 @@ pub struct Explanation {
     pub vip: Option<VipId>,
     /// Whether an operator or application pinned the flow, and where.
     pub registered: Option<RegisteredPin>,
+    /// Whether they did, though it may not be known any more who pinned what where.
+    pub is_registered: bool,
 }
 
 /// The packet level cannot be started.

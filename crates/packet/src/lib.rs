@@ -11,6 +11,7 @@ pub mod decap;
 mod digest;
 mod directory;
 pub mod engine;
+mod ledger;
 mod limits;
 mod memory;
 pub mod packet;
@@ -26,6 +27,7 @@ pub mod twin;
 pub use address_hash::address_hash;
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
+pub use ledger::{Ledger, LedgerError, LedgerPin, Seats};
 pub use limits::{Capacity, Limits};
 pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
 pub use program::{

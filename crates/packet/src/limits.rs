@@ -3,8 +3,8 @@
 use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
-    Backend, Counter, Cpu, Directory, Event, HOWS, PENDING_WAYS, REASONS, Range, Reverse, Service,
-    StateHeader, TOUCHED_WAYS, Vip,
+    Backend, Counter, Cpu, Directory, Event, HOWS, PENDING_WAYS, REASONS, RECENT, Range, Reverse,
+    Service, StateHeader, TOUCHED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -75,10 +75,10 @@ limits! {
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
     rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
-    cpu_hows_offset, cpu_reasons_offset, cpu_log_offset, log_entries,
+    cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 136);
+const _: () = assert!(size_of::<Limits>() == 140);
 
 const LINE_BYTES: usize = 64;
 
@@ -166,6 +166,7 @@ impl Limits {
         self.cpu_backends_offset = at.place::<Counter>(self.backends_max);
         self.cpu_hows_offset = at.place::<[u64; HOWS]>(self.services_max);
         self.cpu_reasons_offset = at.place::<[u64; REASONS]>(self.services_max + 1);
+        self.cpu_recent_offset = at.place::<[Event; RECENT]>(1);
         self.cpu_log_offset = at.place::<Event>(self.log_entries);
         self.cpu_bytes = at.0 as u32;
     }

@@ -1,18 +1,20 @@
 //! The three mapped areas that the program and userspace share, with typed access.
 
+mod recent;
+
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
-use crate::abi::{Cpu, Event, EventKind, HOWS, PENDING_WAYS, REASONS, TOUCHED_WAYS};
+use crate::abi::{Cpu, HOWS, PENDING_WAYS, REASONS, TOUCHED_WAYS};
 use crate::limits::Limits;
 
 /// Memory cannot be mapped.
@@ -158,7 +160,7 @@ impl StateMemory {
     pub fn touched_by(&self, digest: u64) -> (u32, &[AtomicU32]) {
         let mixed = digest.wrapping_mul(self.interval().load(Relaxed));
         let bucket = (mixed >> 8) as usize & (self.limits.touched_buckets as usize - 1);
-        let tag = ((mixed >> 32) as u32).max(1);
+        let tag = (mixed >> 32) as u32 | 1;
         (tag, &self.touched()[bucket * TOUCHED_WAYS..][..TOUCHED_WAYS])
     }
 
@@ -190,7 +192,7 @@ impl StateMemory {
     }
 }
 
-/// A CPU's counters and log.
+/// A CPU's counters, recent events and log.
 #[derive(Clone, Debug)]
 pub struct CpuMemory {
     area: Arc<Area>,
@@ -233,26 +235,6 @@ impl CpuMemory {
         self.words(offset_of!(Cpu, echo_tokens_at_ns) as u32, 0, 2)
     }
 
-    /// Logs an event, as the program does; `false` if the log is full.
-    pub(crate) fn push(&self, event: Event) -> bool {
-        let head_word = &self.area.halves(self.start, 1)[0];
-        let head = head_word.load(Relaxed);
-        let tail = self.area.halves(self.start + 64, 1)[0].load(Acquire);
-        let entries = self.limits.log_entries;
-        if head.wrapping_sub(tail) >= entries {
-            return false;
-        }
-        let log = self.words(self.limits.cpu_log_offset, 0, entries as usize * 2);
-        let at = (head & (entries - 1)) as usize;
-        let [s0, s1] = event.slot.to_ne_bytes();
-        let [v0, v1] = event.service.to_ne_bytes();
-        let rest = u64::from_ne_bytes([s0, s1, v0, v1, event.kind, event.how, 0, 0]);
-        log[2 * at].store(event.digest, Relaxed);
-        log[2 * at + 1].store(rest, Relaxed);
-        head_word.store(head.wrapping_add(1), Release);
-        true
-    }
-
     /// Packets by [`How`](crate::abi::How), of a service number.
     pub fn hows(&self, number: usize) -> &[AtomicU64] {
         self.words(self.limits.cpu_hows_offset, number, HOWS)
@@ -276,28 +258,6 @@ impl CpuMemory {
     pub fn clear_backend(&self, number: usize) {
         let words = self.words(self.limits.cpu_backends_offset, number, 2);
         words.iter().for_each(|word| word.store(0, Relaxed));
-    }
-
-    /// Takes what the program has logged since the last time. An event that is not one (`kind` unknown) is skipped.
-    pub fn drain(&self, mut each: impl FnMut(Event)) -> usize {
-        let head = self.area.halves(self.start, 1)[0].load(Acquire);
-        let tail_word = &self.area.halves(self.start + 64, 1)[0];
-        let tail = tail_word.load(Relaxed);
-        let entries = self.limits.log_entries;
-        let count = head.wrapping_sub(tail).min(entries);
-        let log = self.words(self.limits.cpu_log_offset, 0, entries as usize * 2);
-        for position in 0..count {
-            let at = (tail.wrapping_add(position) & (entries - 1)) as usize;
-            let (digest, rest) = (log[2 * at].load(Relaxed), log[2 * at + 1].load(Relaxed));
-            let [s0, s1, v0, v1, kind, how, ..] = rest.to_ne_bytes();
-            if !(EventKind::Touch as u8..=EventKind::Rst as u8).contains(&kind) {
-                continue;
-            }
-            let (slot, service) = (u16::from_ne_bytes([s0, s1]), u16::from_ne_bytes([v0, v1]));
-            each(Event { digest, slot, service, kind, how, padding: 0 });
-        }
-        tail_word.store(tail.wrapping_add(count), Release);
-        count as usize
     }
 }
 

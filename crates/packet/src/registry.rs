@@ -38,6 +38,8 @@ pub struct Registry {
     shift: u32,
     flows_max: u32,
     len: usize,
+    /// Flows of a larger file before for which there was no room.
+    left_out: usize,
 }
 
 /// What becomes of a flow that [`Registry::sweep`] shows.
@@ -75,7 +77,7 @@ impl Registry {
     fn over(area: Arc<Area>, flows_max: u32) -> Registry {
         let entries = entries_for(flows_max);
         let shift = u64::BITS - entries.trailing_zeros();
-        Registry { area, mask: entries - 1, shift, flows_max, len: 0 }
+        Registry { area, mask: entries - 1, shift, flows_max, len: 0, left_out: 0 }
     }
 
     /// Flows that there is room for.
@@ -86,6 +88,11 @@ impl Registry {
     /// Flows known.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Flows of a larger file before that are not known for want of room.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Whether no flow is known.
@@ -236,6 +243,22 @@ impl Registry {
             let digest = entry[0].load(Relaxed);
             (digest != 0).then(|| Flow::of(Digest(digest), entry[1].load(Relaxed)))
         })
+    }
+
+    /// What `of` makes of each flow that is pinned, or of each that is not.
+    ///
+    /// Written without a branch for each entry: which are free nobody can predict, and a wrong guess costs more than
+    /// the rest.
+    pub(crate) fn select<T: Copy>(&self, pinned: bool, of: impl Fn(Flow) -> T) -> Vec<T> {
+        let mut selected = vec![of(Flow::of(Digest(0), 0)); self.len + 1];
+        let mut len = 0;
+        for entry in self.words().chunks_exact(ENTRY_WORDS) {
+            let flow = Flow::of(Digest(entry[0].load(Relaxed)), entry[1].load(Relaxed));
+            selected[len] = of(flow);
+            len += usize::from((flow.digest.0 != 0) & (flow.pinned == pinned));
+        }
+        selected.truncate(len);
+        selected
     }
 
     /// Counts the flows, and puts right what a process that was killed left: an entry twice, or behind a hole.

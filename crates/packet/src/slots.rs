@@ -41,6 +41,12 @@ impl Slots {
         Slots { slots: holders.into_iter().map(slot).collect() }
     }
 
+    /// Of tables that are new, so that nothing is about of who had the free ones.
+    pub(crate) fn seated(holders: Vec<Option<Holder>>) -> Slots {
+        let slot = |holder: Option<Holder>| holder.map_or(Slot::Free(None), Slot::Held);
+        Slots { slots: holders.into_iter().map(slot).collect() }
+    }
+
     /// All of them, free ones included.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()

@@ -9,7 +9,9 @@ use common::{CAPACITY, TCP, Tables, UDP, XDP_DROP, XDP_PASS, XDP_TX, address, lo
 use equipoise_packet::abi::{
     BACKEND_LIVE, BACKEND_REACHABLE, Backend, EventKind, Forward, How, Service,
 };
-use equipoise_packet::{Capacity, Digest, Entry, KeyBytes, Limits, Memory, Program, Reason};
+use equipoise_packet::{
+    Capacity, CpuMemory, Digest, Entry, KeyBytes, Limits, Memory, Program, Reason,
+};
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::{FiveTupleV4, Seed};
 
@@ -173,10 +175,12 @@ fn a_flow_is_told_of_once_in_an_interval_and_when_it_ends() {
             (ack, None),
         ];
         for (step, (packet, kind)) in kinds.iter().enumerate() {
+            // Or it would be looked up only with another 31 packets.
+            memory.cpus.iter().for_each(CpuMemory::look_up_next);
             run(packet);
             let mut seen = Vec::new();
             memory.cpus.iter().for_each(|cpu| {
-                cpu.drain(|event| seen.push(event.kind));
+                cpu.drain_log(|event| seen.push(event.kind));
             });
             assert_eq!(seen, Vec::from_iter(kind.map(|kind| kind as u8)), "{which} step {step}");
         }

@@ -8,7 +8,7 @@ use crate::error::BuildError;
 use crate::form::{Fingerprint, Form, Plain};
 use crate::hash::{KeyHash, Randomness, Seed, SipHash13};
 use crate::key::Key;
-use crate::sizes::KEYS_MAX;
+use crate::sizes::{KEYS_MAX, Sizes};
 
 /// Seeds tried before a build fails. Under a good hash more than half of them serve, so that failing by chance is
 /// out of the question.
@@ -29,6 +29,7 @@ const ATTEMPTS: u32 = 64;
 pub struct PogBuilder<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     form: F,
     keys_max: usize,
+    room: usize,
     random_seed: Option<Seed>,
     kinds: PhantomData<(C, H)>,
 }
@@ -36,7 +37,8 @@ pub struct PogBuilder<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
 impl<C: Cell> PogBuilder<C> {
     /// SipHash-1-3, plain form, as many keys as fit, seeds from the system.
     pub fn new() -> PogBuilder<C> {
-        PogBuilder { form: Plain, keys_max: KEYS_MAX, random_seed: None, kinds: PhantomData }
+        let kinds = PhantomData;
+        PogBuilder { form: Plain, keys_max: KEYS_MAX, room: 0, random_seed: None, kinds }
     }
 }
 
@@ -49,8 +51,8 @@ impl<C: Cell> Default for PogBuilder<C> {
 impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
     /// Another hash.
     pub fn hash<G: KeyHash>(self) -> PogBuilder<C, G, F> {
-        let PogBuilder { form, keys_max, random_seed, .. } = self;
-        PogBuilder { form, keys_max, random_seed, kinds: PhantomData }
+        let PogBuilder { form, keys_max, room, random_seed, .. } = self;
+        PogBuilder { form, keys_max, room, random_seed, kinds: PhantomData }
     }
 
     /// The fingerprint form: lookups say pinned or unknown.
@@ -64,14 +66,21 @@ impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
             "a tau of {tau_bits} bits leaves none of {} for a fingerprint",
             C::BITS
         );
-        let PogBuilder { keys_max, random_seed, .. } = self;
-        PogBuilder { form, keys_max, random_seed, kinds: PhantomData }
+        let PogBuilder { keys_max, room, random_seed, .. } = self;
+        PogBuilder { form, keys_max, room, random_seed, kinds: PhantomData }
     }
 
     /// The most keys that the set may have; an insert beyond fails with
     /// [`UpdateError::Full`](crate::UpdateError::Full). At most [`KEYS_MAX`].
     pub fn keys_max(mut self, keys: usize) -> PogBuilder<C, H, F> {
         self.keys_max = keys.min(KEYS_MAX);
+        self
+    }
+
+    /// Builds for so many keys more, within the paper's bounds: their inserts then change few cells, for none makes the
+    /// arrays longer. Without it, there is room for a twentieth of the keys.
+    pub fn room(mut self, keys: usize) -> PogBuilder<C, H, F> {
+        self.room = keys.min(KEYS_MAX);
         self
     }
 
@@ -100,6 +109,7 @@ impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
         if keys.len() > self.keys_max {
             return Err(BuildError::TooMany { keys: keys.len(), most: self.keys_max });
         }
-        PogController::build(self.form, keys, taus, self.keys_max, ATTEMPTS, random)
+        let sizes = Sizes::with_room(keys.len(), self.room);
+        PogController::build(self.form, sizes, keys, taus, self.keys_max, ATTEMPTS, random)
     }
 }

@@ -72,6 +72,7 @@ impl<K: Clone, C: Cell, H: KeyHash, F: Form> Clone for PogController<K, C, H, F>
 impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     pub(crate) fn build(
         form: F,
+        sizes: Sizes,
         mut keys: Vec<K>,
         taus: Vec<C>,
         keys_max: usize,
@@ -84,7 +85,6 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
             return Err(BuildError::Value { position, value: taus[position].widen(), tau_bits });
         }
         keys.shrink_to_fit();
-        let sizes = Sizes::for_build(keys.len());
         let mut controller = PogController {
             pog: Pog::new(H::with_seed(random.next_seed()), form, sizes),
             forest: Forest::new(sizes.cells(), keys.len()),

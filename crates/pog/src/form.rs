@@ -63,13 +63,16 @@ impl Fingerprint {
 impl Form for Fingerprint {
     const FORGETS: bool = true;
 
-    /// The key's fingerprint above zeros: with it, the value of a key in the set is just tau.
+    /// With it, the value of a key in the set is just tau, under a fingerprint of zeros.
     ///
-    /// The indices come from the high bits of the hash's halves, the fingerprint from the lower ones mixed.
+    /// The indices come from the high bits of the hash's halves, the salt from the lower ones mixed. It covers tau too:
+    /// of a key whose two cells are joined by keys of the set already, the cells say what these keys' taus and salts are,
+    /// xored. Of taus alone, where few of the possible ones are in use, that is a tau in use more often than not, and
+    /// such a key, once it matches falsely, can be added under another seed only.
     #[inline(always)]
     fn salt<C: Cell>(&self, hash: u64) -> C {
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        C::truncate(mixed >> self.tau_bits << self.tau_bits)
+        C::truncate(mixed)
     }
 
     fn tau_bits<C: Cell>(&self) -> u32 {

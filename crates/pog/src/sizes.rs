@@ -35,7 +35,12 @@ pub struct Sizes {
 impl Sizes {
     /// For a build of `keys` keys.
     pub fn for_build(keys: usize) -> Sizes {
-        Sizes::of(keys, CELLS_PER_KEY_BUILD)
+        Sizes::with_room(keys, 0)
+    }
+
+    /// For a build of `keys` keys that `room` keys more will follow: for all of these, or as many as the bounds allow.
+    pub fn with_room(keys: usize, room: usize) -> Sizes {
+        Sizes::within(keys, CELLS_PER_KEY_BUILD * (keys + room) as u64 / 100)
     }
 
     /// For a table that has been growing or shrinking, and holds `keys` keys.
@@ -49,10 +54,15 @@ impl Sizes {
     }
 
     fn of(keys: usize, cells_per_key: u64) -> Sizes {
+        Sizes::within(keys, cells_per_key * keys as u64 / 100)
+    }
+
+    /// As near to `cells` as the bounds for `keys` keys allow.
+    fn within(keys: usize, cells: u64) -> Sizes {
         let keys = keys as u64;
         let least = (CELLS_PER_KEY_MIN * keys).div_ceil(100);
         let most = (4 * keys).saturating_sub(1).max(least);
-        let cells = (cells_per_key * keys / 100).clamp(least, most).max(2);
+        let cells = cells.clamp(least, most).max(2);
         // KEYS_MAX keeps this below 2^32.
         Sizes { a: cells.div_ceil(2) as u32, b: (cells / 2) as u32 }
     }
@@ -117,6 +127,10 @@ mod tests {
 
     #[test]
     fn the_papers_bounds_hold_for_every_number_of_keys() {
+        for (keys, room) in [(1, 0), (1, 1), (1, 100), (1000, 30), (1000, 400), (1000, 100_000)] {
+            assert_within_bounds(Sizes::with_room(keys, room), keys);
+        }
+        assert!(!Sizes::with_room(1000, 400).too_small(1400), "as much room as was asked for");
         let large =
             (17..KEYS_MAX.ilog2()).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
         for keys in (1..100_000).chain(large).chain([KEYS_MAX]) {

@@ -223,6 +223,9 @@ pub struct PoolConfig {
     pub passive: PassiveHealth,
     /// A backend that comes back ramps its weight up over this long. `None`: at once.
     pub slow_start: Option<Duration>,
+    /// Weights are planned by load, and come from outside
+    /// ([`RegistryHandle::set_planned`](crate::registry::RegistryHandle::set_planned)); they begin as configured.
+    pub weights_by_load: bool,
 }
 
 /// Everything the session level is configured with.

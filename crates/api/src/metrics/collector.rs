@@ -5,8 +5,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::packet as packet_level;
+use super::planning;
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
+use super::{dns as dns_level, packet as packet_level};
 use crate::wire::{Admin, BackendState, Health};
 
 /// One scrape's figures.
@@ -27,7 +28,9 @@ impl Collector for Collected {
         self.backend_states(out)?;
         self.backend_counters(out)?;
         self.backend_by_label(out)?;
-        self.0.packet.as_ref().map_or(Ok(()), |packet| packet_level::encode(packet, out))
+        self.0.packet.as_ref().map_or(Ok(()), |packet| packet_level::encode(packet, out))?;
+        self.0.planning.as_ref().map_or(Ok(()), |it| planning::encode(it, out))?;
+        self.0.dns.as_ref().map_or(Ok(()), |dns| dns_level::encode(dns, out))
     }
 }
 

@@ -4,8 +4,10 @@
 //! beside them. A scrape sums the shards once, and a collector writes the sums down.
 
 mod collector;
+mod dns;
 mod packet;
 mod plain;
+mod planning;
 mod process;
 mod reading;
 
@@ -13,6 +15,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 pub(crate) use plain::to_plain_text;
+pub use planning::{NodeReading, PlanningReading};
 pub use reading::{
     BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading, TimeReading,
 };

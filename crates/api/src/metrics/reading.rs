@@ -1,3 +1,5 @@
+use super::PlanningReading;
+use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
 use crate::wire::{Admin, BackendState, Health};
 
@@ -18,6 +20,10 @@ pub struct Reading {
     pub pools: Vec<PoolReading>,
     /// The packet level, reasons that never happened too.
     pub packet: Option<PacketStatus>,
+    /// The controller, if one runs here.
+    pub planning: Option<PlanningReading>,
+    /// The DNS level, reasons that never happened too.
+    pub dns: Option<DnsStatus>,
 }
 
 /// Reads of the configuration file, that at the start included.

@@ -77,6 +77,46 @@ fn the_packet_level_has_its_families() {
     }
 }
 
+fn planning() -> PlanningReading {
+    let by_method = [("believed", 1.5), ("holt", 1.5), ("smoothed", 2.0), ("naive", 3.0)];
+    let node = NodeReading {
+        name: "edge-1".into(),
+        signals: vec![("cpu", 40.5, 42.0)],
+        l1: 30.0,
+        l2: 35.0,
+        errors: vec![("cpu", by_method)],
+    };
+    PlanningReading {
+        leads: true,
+        term: 3,
+        generation: 14,
+        age_seconds: 0.5,
+        plans: 12,
+        planning_seconds: 0.25,
+        refused: vec![("load", 2)],
+        nodes: vec![node],
+        ..PlanningReading::default()
+    }
+}
+
+#[test]
+fn the_controller_has_its_families() {
+    let text = render(Reading { planning: Some(planning()), ..Reading::default() }).unwrap();
+    for line in [
+        r#"equipoise_plans_total 12"#,
+        r#"equipoise_planning_seconds_total 0.25"#,
+        r#"equipoise_reports_refused_total{fault="load"} 2"#,
+        r#"equipoise_controller_leads 1"#,
+        r#"equipoise_plan_generation 14"#,
+        r#"equipoise_plan_age_seconds 0.5"#,
+        r#"equipoise_node_used_percent{node="edge-1",signal="cpu"} 40.5"#,
+        r#"equipoise_node_load_percent{node="edge-1",load="L2"} 35.0"#,
+        r#"equipoise_node_forecast_error_percent{node="edge-1",signal="cpu",method="naive"} 3.0"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
 fn reading() -> Reading {
     Reading {
         version: "1.2.3".into(),
@@ -109,6 +149,8 @@ fn reading() -> Reading {
             },
         ],
         packet: Some(packet()),
+        planning: Some(planning()),
+        dns: None,
         pools: vec![PoolReading {
             name: "web".into(),
             backends: vec![BackendReading {

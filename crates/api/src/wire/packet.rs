@@ -115,8 +115,10 @@ pub struct VipBackendStatus {
 #[serde(deny_unknown_fields)]
 pub struct FlowQuestion {
     /// The client's address and port: `198.51.100.7:40000`.
+    #[schemars(example = &"198.51.100.7:40000")]
     pub source: String,
     /// Address, port and protocol that it talks to: `192.0.2.10:443/tcp`.
+    #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
     /// The sender's MAC address, for VIPs whose key is `source-mac`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,11 +155,14 @@ pub struct FlowAnswer {
 #[serde(deny_unknown_fields)]
 pub struct Pin {
     /// The VIP: `192.0.2.10:443/tcp`.
+    #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
     /// The flow, by the VIP's key: `198.51.100.7:40000` (with `/PORT` of the VIP if it has several), `198.51.100.7`, or
     /// `02:00:00:00:00:01`.
+    #[schemars(example = &"198.51.100.7:40000")]
     pub flow: String,
     /// The backend's name or address.
+    #[schemars(example = &"b1")]
     pub backend: String,
     /// Whether the flow goes there. Not if the backend takes no packets.
     #[serde(default = "yes")]
@@ -173,8 +178,10 @@ fn yes() -> bool {
 #[serde(deny_unknown_fields)]
 pub struct PinKey {
     /// As in [`Pin`].
+    #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
     /// As in [`Pin`].
+    #[schemars(example = &"198.51.100.7:40000")]
     pub flow: String,
 }
 

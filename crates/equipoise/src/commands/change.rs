@@ -18,14 +18,18 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client().change(pool, backend, action).await?);
+    print_changed(&args.api.client()?.change(pool, backend, action).await?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Says what the backend is like now.
 pub(crate) fn print_changed(Changed { pool, backend }: &Changed) {
+    let flows = match backend.flows {
+        0 => String::new(),
+        flows => format!(", {flows} flows"),
+    };
     println!(
-        "{pool}/{}: {}, weight {}, {} in flight",
+        "{pool}/{}: {}, weight {}, {} in flight{flows}",
         backend.name, backend.state, backend.weight, backend.in_flight
     );
 }

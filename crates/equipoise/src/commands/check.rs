@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use equipoise_api::wire::config::{Checked, ConfigProblem};
 
 use crate::config::{self, Config, ConfigErrors, Loaded, Problem, Severity};
 
@@ -64,26 +64,30 @@ fn counted(count: usize, noun: &str) -> String {
 }
 
 fn json_report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
+    serde_json::to_string_pretty(&checked(file, outcome)).unwrap_or_default()
+}
+
+/// What the API answers, and `--json` prints.
+pub(crate) fn checked(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> Checked {
     let problems = match outcome {
         Ok(loaded) => &loaded.warnings,
         Err(errors) => &errors.problems,
     };
-    let problems: Vec<Value> = problems.iter().map(json_problem).collect();
-    let report = json!({ "file": file.display().to_string(), "valid": outcome.is_ok(), "problems": problems });
-    format!("{report:#}")
+    let problems = problems.iter().map(problem).collect();
+    Checked { file: file.display().to_string(), valid: outcome.is_ok(), problems }
 }
 
-fn json_problem(problem: &Problem) -> Value {
+fn problem(problem: &Problem) -> ConfigProblem {
     let severity = match problem.severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
     };
     let (line, column) = problem.position.unzip();
-    json!({
-        "severity": severity,
-        "line": line,
-        "column": column,
-        "option": problem.option,
-        "text": problem.text,
-    })
+    ConfigProblem {
+        severity: severity.into(),
+        line,
+        column,
+        option: problem.option.clone(),
+        text: problem.text.clone(),
+    }
 }

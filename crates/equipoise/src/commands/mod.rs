@@ -1,10 +1,13 @@
 //! What each word of the command line does, `run` and `demo` apart: its arguments, and a `run`.
 
+pub(crate) mod api_token;
 pub(crate) mod change;
 pub mod check;
+pub(crate) mod cluster;
 pub(crate) mod decap;
 pub(crate) mod flow;
 pub(crate) mod pin;
+pub(crate) mod plan;
 pub(crate) mod reload;
 pub mod schema;
 pub(crate) mod status;

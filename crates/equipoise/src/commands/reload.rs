@@ -12,7 +12,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let now = args.api.client().reload().await?;
+    let now = args.api.client()?.reload().await?;
     println!(
         "{} loaded; front doors: {}, VIPs: {}, pools: {}, backends: {}",
         now.config_file, now.front_doors, now.vips, now.pools, now.backends

@@ -1,5 +1,6 @@
 //! `equipoise status`.
 
+mod dns;
 mod packet;
 
 use std::collections::BTreeMap;
@@ -8,11 +9,13 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
     BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Status,
 };
 
 use crate::cli::ApiArgs;
+use crate::commands::cluster::ConfigArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 
 /// Arguments.
@@ -24,6 +27,11 @@ pub(crate) struct Args {
     /// Show it anew every second, until Ctrl-C
     #[arg(long)]
     watch: bool,
+    /// Show the cluster instead: members, leader, loads, instructions and their age; takes --config
+    #[arg(long, conflicts_with_all = ["watch", "api"])]
+    cluster: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -34,7 +42,10 @@ const WATCH_PERIOD: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = args.api.client();
+    if args.cluster {
+        return crate::commands::cluster::members::show(&args.config, args.json).await;
+    }
+    let client = args.api.client()?;
     let terminal = io::stdout().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();
     loop {
@@ -79,7 +90,28 @@ fn render(status: &Status, colour: bool, out: &mut String) {
     if let Some(packet) = &status.packet {
         packet::render(packet, colour, out);
     }
+    if let Some(dns) = &status.dns {
+        dns::render(dns, colour, out);
+    }
     details(status, out);
+}
+
+/// A node's line about its cluster, and one for each thing that does not work.
+fn standing(cluster: &ClusterStanding, out: &mut String) {
+    let whom = cluster.following.as_deref().map_or_else(
+        || "no controller can be reached".to_string(),
+        |controller| format!("following {controller}"),
+    );
+    let _ = match (cluster.term, cluster.generation, cluster.age_seconds) {
+        (Some(term), Some(generation), Some(age)) => {
+            let age = duration(age);
+            writeln!(out, "cluster: {whom} · instructions {term}.{generation}, {age} old")
+        }
+        _ => writeln!(out, "cluster: {whom} · no instructions yet"),
+    };
+    for problem in &cluster.problems {
+        let _ = writeln!(out, "cluster: {problem}");
+    }
 }
 
 fn heading(status: &Status, out: &mut String) {
@@ -93,6 +125,9 @@ fn heading(status: &Status, out: &mut String) {
         out.push_str(" · STOPPING");
     }
     out.push('\n');
+    if let Some(cluster) = &status.cluster {
+        standing(cluster, out);
+    }
     if let Some(reload) = status.last_reload.as_ref().filter(|reload| !reload.succeeded) {
         out.push_str("the last reload failed, the configuration before it is running:\n");
         for error in &reload.errors {
@@ -187,6 +222,9 @@ fn details(status: &Status, out: &mut String) {
     }
     if let Some(packet) = &status.packet {
         lines.extend(packet::details(packet));
+    }
+    if let Some(dns) = &status.dns {
+        lines.extend(dns::details(dns));
     }
     for pool in &status.pools {
         if pool.backends_eligible == 0 {

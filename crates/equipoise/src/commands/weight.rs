@@ -20,6 +20,6 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client().set_weight(pool, backend, args.weight).await?);
+    print_changed(&args.api.client()?.set_weight(pool, backend, args.weight).await?);
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,9 @@ use super::option::Choices;
 use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
-use super::{Config, Instance, Operations, Surroundings, packet, tables};
+use super::{
+    Config, Instance, Operations, Surroundings, api, cluster, dns, packet, planning, tables,
+};
 
 /// The whole configuration; backends' host names are resolved here.
 pub(super) fn config(
@@ -28,17 +30,21 @@ pub(super) fn config(
     let pools: Vec<_> =
         file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
+    let planning = planning::config(file, &pools, around, findings);
+    let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
+    let cluster = cluster::config(file, &name, around, findings);
+    let dns = dns::config(file, &pools, &name, around, findings);
     Config {
-        instance: Instance {
-            name: instance.text("name").unwrap_or(&around.host_name).into(),
-            threads: instance.amount("threads"),
-        },
-        operations: operations(of("api"), of("log"), of("shutdown"), around),
+        instance: Instance { name, threads: instance.amount("threads") },
+        operations: operations(of("api"), of("log"), of("shutdown"), around, findings),
         session: SessionConfig {
             pools,
             front_doors: file.tables("session").iter().filter_map(front_door).collect(),
         },
         packet,
+        planning,
+        cluster,
+        dns,
     }
 }
 
@@ -48,14 +54,17 @@ pub(super) fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>)
 }
 
 fn operations(
-    api: &Values,
+    api_values: &Values,
     log: &Values,
     shutdown: &Values,
     around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
 ) -> Operations {
     Operations {
-        api_socket: api.text("socket").map_or_else(|| around.api_socket.clone(), Into::into),
-        api_listen: api.parsed("listen").and_then(|ApiListen(address)| address),
+        api_socket: api_values.text("socket").map_or_else(|| around.api_socket.clone(), Into::into),
+        api_listen: api_values.parsed("listen").and_then(|ApiListen(address)| address),
+        api_policy: api::policy(api_values, around, findings),
+        audit: api::audit(api_values),
         log_level: chosen(log, "level", &tables::LOG_LEVEL),
         log_format: chosen(log, "format", &tables::LOG_FORMAT),
         access_log: log.parsed("access-log").unwrap_or_default(),
@@ -94,6 +103,7 @@ fn pool(
             panic_threshold: passive.share("panic-threshold"),
         },
         slow_start: pool.duration_if_any("slow-start"),
+        weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
     })
 }
 

@@ -4,9 +4,14 @@
 //! [`build`] makes the typed configuration and [`relations`] checks what options mean to each other;
 //! [`schema`] and [`reference`] describe the options to editors and to people.
 
+mod api;
 mod build;
+mod cluster;
+mod dns;
+mod driver;
 mod option;
 mod packet;
+mod planning;
 mod problem;
 mod read;
 pub mod reference;
@@ -20,16 +25,23 @@ mod values;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_api::Policy;
+use equipoise_api::audit::AuditTarget;
 use equipoise_core::SchedulerKind;
+use equipoise_dns::DnsConfig;
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::PacketConfig;
 use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
 
+pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
+pub use driver::Maker;
+pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use text::AccessLog;
 
@@ -46,6 +58,12 @@ pub struct Config {
     pub session: SessionConfig,
     /// `[[packet]]` and `[flows]`.
     pub packet: PacketConfig,
+    /// `[load]`, `[controller]` and `[pool.elastic]`.
+    pub planning: Planning,
+    /// `[cluster]`; `None`: this machine is alone.
+    pub cluster: Option<Cluster>,
+    /// `[[dns]]` and `[nameserver]`.
+    pub dns: DnsConfig,
 }
 
 /// This process.
@@ -64,6 +82,10 @@ pub struct Operations {
     pub api_socket: PathBuf,
     /// The API's HTTP address; `None`: the socket only.
     pub api_listen: Option<SocketAddr>,
+    /// Who may ask the API over TCP.
+    pub api_policy: Policy,
+    /// Where changes are noted.
+    pub audit: AuditTarget,
     /// The least severe events that are logged.
     pub log_level: LogLevel,
     /// How events are written.
@@ -117,6 +139,8 @@ pub struct Surroundings<'r> {
     pub resolve: &'r dyn Fn(&str) -> io::Result<Vec<SocketAddr>>,
     /// Reads a file that the configuration names.
     pub read: &'r dyn Fn(&Path) -> io::Result<String>,
+    /// A file's permissions, as `chmod` has them.
+    pub mode: &'r dyn Fn(&Path) -> io::Result<u32>,
 }
 
 impl Surroundings<'static> {
@@ -132,6 +156,7 @@ impl Surroundings<'static> {
             api_socket: default_api_socket(),
             resolve: &|host| host.to_socket_addrs().map(Iterator::collect),
             read: &|file| std::fs::read_to_string(file),
+            mode: &|file| Ok(std::fs::metadata(file)?.permissions().mode()),
         }
     }
 }
@@ -211,6 +236,11 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
         Some(config) if usable => Ok(Loaded { config, warnings: problems }),
         _ => Err(ConfigErrors { file: file.into(), problems }),
     }
+}
+
+/// A number and a unit, as the file has durations.
+pub(crate) fn read_duration(text: &str) -> Option<Duration> {
+    text::read_duration(text)
 }
 
 /// `[[packet]] forward` as the file says it.

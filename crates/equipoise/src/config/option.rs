@@ -52,6 +52,8 @@ pub(super) enum Kind {
     Count(u64, u64),
     /// A number from 0.0 to 1.0.
     Share,
+    /// A number within bounds.
+    Number(f64, f64),
     /// A number and a unit of time, within bounds.
     Duration(Duration, Duration),
     /// A number and a unit of size, within bounds in bytes.
@@ -162,6 +164,7 @@ impl Kind {
             Kind::Flag => "true or false".into(),
             Kind::Count(min, max) => format!("a whole number, {min} to {max}"),
             Kind::Share => "a number from 0.0 to 1.0".into(),
+            Kind::Number(min, max) => format!("a number from {min} to {max}"),
             Kind::Duration(min, max) => format!(
                 "a number and a unit (ms, s, m, h, d), {} to {}",
                 show_duration(*min),

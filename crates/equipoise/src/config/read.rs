@@ -176,7 +176,13 @@ fn label(element: &DeValue<'_>, place: usize) -> String {
     let text = |key: &str| element.as_table()?.get(key)?.get_ref().as_str();
     match text("name") {
         Some(name) => format!(".{}", shortened(name)),
-        None => match text("listen").or(text("vip")).or(text("address")).or(element.as_str()) {
+        None => match text("zone")
+            .or(text("listen"))
+            .or(text("vip"))
+            .or(text("backend"))
+            .or(text("address"))
+            .or(element.as_str())
+        {
             Some(address) => format!("[{}]", shortened(address)),
             None => format!("[#{}]", place + 1),
         },
@@ -219,17 +225,16 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
                 Err(_) => Err("is too large".into()),
             }
         }
-        (Kind::Share, DeValue::Integer(_) | DeValue::Float(_)) => {
-            let share = match value {
-                DeValue::Integer(number) => number.as_str().parse().ok(),
-                DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
-                _ => None,
-            };
-            share
-                .filter(|share| (0.0..=1.0).contains(share))
-                .map(Value::Share)
-                .ok_or_else(|| "is not a share".into())
-        }
+        (Kind::Share, DeValue::Integer(_) | DeValue::Float(_)) => number(value)
+            .filter(|share| (0.0..=1.0).contains(share))
+            .map(Value::Share)
+            .ok_or_else(|| "is not a share".into()),
+        (Kind::Number(min, max), DeValue::Integer(_) | DeValue::Float(_)) => match number(value) {
+            Some(number) if number < *min => Err("is too small".into()),
+            Some(number) if number > *max => Err("is too large".into()),
+            Some(number) if !number.is_nan() => Ok(Value::Share(number)),
+            _ => Err("is no number".into()),
+        },
         (Kind::Duration(min, max), DeValue::String(text)) => match read_duration(text) {
             None => Err("is not a duration".into()),
             Some(duration) if duration < *min => Err("is too short".into()),
@@ -267,6 +272,14 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
             Err(format!("is not {}", form.noun))
         }
         (_, other) => Err(type_of(other).into()),
+    }
+}
+
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        _ => None,
     }
 }
 

@@ -64,7 +64,7 @@ fn section(page: &mut String, table: &Table) {
         choices(page, option);
     }
     for option in table.options {
-        if let Kind::Table(inner) | Kind::Briefs(inner, _) = option.kind {
+        if let Kind::Table(inner) | Kind::Tables(inner) | Kind::Briefs(inner, _) = option.kind {
             section(page, inner);
         }
     }

@@ -16,12 +16,15 @@ use super::values::Values;
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let (pools, doors) = (file.tables("pool"), file.tables("session"));
     let vips = file.tables("packet");
-    if doors.is_empty() && !file.given("session") && !file.given("packet") {
-        let text = "no front door, so nothing is served; add a [[session]] or [[packet]] table"
-            .to_string();
+    let zones = file.tables("dns");
+    if ["session", "packet", "dns"].into_iter().all(|level| !file.given(level)) && doors.is_empty()
+    {
+        let text =
+            "no front door, so nothing is served; add a [[session]], [[packet]] or [[dns]] table"
+                .to_string();
         findings.warning(0, "session", text);
     }
-    api(file, findings);
+    unique(file.table("api").map(|api| api.tables("token")).unwrap_or_default(), "name", findings);
     unique(pools, "name", findings);
     unique(doors, "name", findings);
     listen_addresses(file, findings);
@@ -32,28 +35,23 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     for vip in vips {
         named_pool(vip, pools, findings);
     }
+    for named in zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names"))) {
+        named_pool(named, pools, findings);
+    }
     for pool in pools {
         backends(pool, findings);
+        if let Some(elastic) = pool.table("elastic") {
+            unique(elastic.tables("sizes"), "name", findings);
+        }
         health(pool, findings);
         match users_of(pool, doors, vips) {
+            Users::Sessions { .. } if answers_only(pool, doors, zones) => {}
             Users::PacketOnly => without_sessions(pool, findings),
             Users::Sessions { packet } => {
                 scheduling(pool, findings);
                 front_doors_of(pool, doors, packet, findings);
             }
         }
-    }
-}
-
-fn api(file: &Values, findings: &mut Findings<'_>) {
-    let Some(api) = file.table("api") else { return };
-    let Some(ApiListen(Some(address))) = api.parsed("listen") else { return };
-    if !address.ip().to_canonical().is_loopback() && !api.flag("allow-remote") {
-        let text = format!(
-            "\"{address}\" can be reached from other machines, and the API has no authentication; \
-             accepted: a loopback address, or any with allow-remote = true beside it"
-        );
-        findings.error(api.at("listen"), &api.path_of("listen"), text);
     }
 }
 
@@ -100,6 +98,19 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
         let protocol = door.choice("protocol", &tables::PROTOCOL);
         if let (Some(protocol), Some(address)) = (protocol, door.parsed("listen")) {
             take(protocol == Protocol::Udp, address, door);
+        }
+    }
+    let mut served: Vec<SocketAddr> = Vec::new();
+    for zone in file.tables("dns") {
+        for address in
+            zone.texts("listen").unwrap_or_default().iter().filter_map(|t| t.parse().ok())
+        {
+            // Zones share their addresses.
+            if !served.contains(&address) {
+                served.push(address);
+                take(true, address, zone);
+                take(false, address, zone);
+            }
         }
     }
 }
@@ -151,6 +162,14 @@ fn users_of(pool: &Values, doors: &[Values], vips: &[Values]) -> Users {
     }
 }
 
+/// Whether names of the DNS level are all that a pool serves.
+fn answers_only(pool: &Values, doors: &[Values], zones: &[Values]) -> bool {
+    let Some(name) = pool.text("name") else { return false };
+    let uses = |values: &Values| values.text("pool") == Some(name);
+    let named = zones.iter().any(|zone| uses(zone) || zone.tables("names").iter().any(uses));
+    named && !doors.iter().any(uses)
+}
+
 /// Warns of what a pool says to front doors that it does not have.
 fn without_sessions(pool: &Values, findings: &mut Findings<'_>) {
     let others = ["scheduler", "connect-timeout", "retries", "send-proxy", "passive", "slow-start"];
@@ -183,7 +202,9 @@ fn backends(pool: &Values, findings: &mut Findings<'_>) {
     if findings.has_error_below(&path) {
         return;
     }
-    let wrong = if backends.is_empty() {
+    let wrong = if backends.is_empty() && pool.given("elastic") {
+        return;
+    } else if backends.is_empty() {
         "no backends, so clients of this pool are refused"
     } else if backends.iter().all(|backend| backend.number("weight") == Some(0)) {
         "every backend has weight 0, so clients of this pool are refused"
@@ -202,6 +223,9 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
     };
     if let (Some(weighted), Some(name)) = (weighted, pool.text("scheduler")) {
         let text = format!("has no effect: {name} ignores weights; use {weighted}");
+        if pool.choice("weights", &tables::WEIGHTS) == Some(true) {
+            findings.warning(pool.at("weights"), &pool.path_of("weights"), text.clone());
+        }
         if pool.given("slow-start") {
             findings.warning(pool.at("slow-start"), &pool.path_of("slow-start"), text.clone());
         }
@@ -274,7 +298,8 @@ fn front_doors_of(pool: &Values, doors: &[Values], packet: bool, findings: &mut 
     // A front door that could not be read may speak anything.
     let Some(protocols) = protocols else { return };
     if protocols.is_empty() {
-        if !findings.has_error_below("session") && !findings.has_error_below("packet") {
+        let unread = ["session", "packet", "dns"].iter().any(|it| findings.has_error_below(it));
+        if !unread {
             findings.warning(pool.at, &pool.path, "no front door uses this pool".to_string());
         }
         return;

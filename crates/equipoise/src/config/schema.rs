@@ -55,6 +55,7 @@ fn kind(kind: &Kind) -> Value {
     match kind {
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Count(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Number(min, max) => json!({ "type": "number", "minimum": min, "maximum": max }),
         Kind::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Kind::Duration(..) => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" }),
         Kind::Size(..) => json!({ "type": "string", "pattern": "^[0-9]+([KMGT]i?)?B$" }),

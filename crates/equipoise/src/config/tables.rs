@@ -3,7 +3,12 @@
 //! The reader, the JSON Schema and docs/reference.md come from here. To add an option, add its line
 //! here and take its value in `build`; the tests show what else they want.
 
+mod api;
+mod cluster;
+mod dns;
+mod driver;
 mod packet;
+mod planning;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,11 +17,18 @@ use equipoise_core::{SchedulerKind, Weight};
 use equipoise_session::config::{Forwarded, HEADERS_MAX, Protocol, ProxyProtocol, Upstream};
 
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::text::{AccessLog, ApiListen, BackendAddress, StatusRange};
+use super::text::{AccessLog, BackendAddress, StatusRange};
 use super::{LogFormat, LogLevel};
 
+use api::API;
+pub(super) use api::API_ROLE;
+use cluster::CLUSTER;
+use dns::{DNS, NAMESERVER};
+pub(super) use dns::{MODE as DNS_MODE, prefix as dns_prefix};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
+use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
+pub(super) use planning::{MODE, WEIGHTS};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -26,8 +38,6 @@ const fn secs(secs: u64) -> Duration {
 }
 const HOUR: Duration = secs(3_600);
 const DAY: Duration = secs(86_400);
-/// The longest socket path that the kernel takes: `sun_path` less its closing NUL.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The whole file.
 pub(super) static FILE: Table = Table {
@@ -38,10 +48,15 @@ pub(super) static FILE: Table = Table {
         Opt::default("api", Kind::Table(&API), "{}", API.help),
         Opt::default("log", Kind::Table(&LOG), "{}", LOG.help),
         Opt::default("shutdown", Kind::Table(&SHUTDOWN), "{}", SHUTDOWN.help),
+        Opt::default("load", Kind::Table(&LOAD), "{}", LOAD.help),
+        Opt::default("controller", Kind::Table(&CONTROLLER), "{}", CONTROLLER.help),
+        Opt::optional("cluster", Kind::Table(&CLUSTER), "this machine is alone", CLUSTER.help),
         Opt::default("pool", Kind::Tables(&POOL), "[]", POOL.help),
         Opt::default("session", Kind::Tables(&SESSION), "[]", SESSION.help),
         Opt::default("packet", Kind::Tables(&PACKET), "[]", PACKET.help),
         Opt::default("flows", Kind::Table(&FLOWS), "{}", FLOWS.help),
+        Opt::default("dns", Kind::Tables(&DNS), "[]", DNS.help),
+        Opt::default("nameserver", Kind::Table(&NAMESERVER), "{}", NAMESERVER.help),
     ],
 };
 
@@ -60,31 +75,6 @@ static INSTANCE: Table = Table {
             Kind::Count(0, 1024),
             "0",
             "Data-plane threads. 0: one for each core.",
-        ),
-    ],
-};
-
-static API: Table = Table {
-    title: "[api]",
-    help: "Where operators and Prometheus reach this process. Both addresses serve the API; `/metrics` is part of it.",
-    options: &[
-        Opt::optional(
-            "socket",
-            Kind::Text(&SOCKET_PATH),
-            "`/run/equipoise/api.sock` for root, `$XDG_RUNTIME_DIR/equipoise.sock` for others",
-            "Unix socket, which only its owner can open. `equipoise status`, `drain` and the others use it.",
-        ),
-        Opt::default(
-            "listen",
-            Kind::Text(&API_LISTEN),
-            "\"127.0.0.1:9909\"",
-            "HTTP address. Whoever reaches it can drain backends: there is no authentication.",
-        ),
-        Opt::default(
-            "allow-remote",
-            Kind::Flag,
-            "false",
-            "Let `listen` be an address that other machines reach.",
         ),
     ],
 };
@@ -137,6 +127,8 @@ static POOL: Table = Table {
             "[]",
             "The real servers. A string is short for a table with only that `address`.",
         ),
+        Opt::default("weights", Kind::Choice(&WEIGHTS), "\"configured\"", "Where the backends' weights come from."),
+        Opt::optional("elastic", Kind::Table(&ELASTIC), "it has the backends that are listed", ELASTIC.help),
         Opt::default(
             "upstream",
             Kind::Choice(&UPSTREAM),
@@ -247,6 +239,12 @@ static BACKEND: Table = Table {
             Kind::Text(&NAME),
             "`address`",
             "What operators call it. Unique in its pool.",
+        ),
+        Opt::optional(
+            "node",
+            Kind::Text(&NAME),
+            "the node or agent that has the address, if one says so",
+            "The node or agent whose reports tell of the machine that it runs on.",
         ),
     ],
 };
@@ -502,12 +500,6 @@ static LISTEN: Form = Form {
     fits: reads_as::<SocketAddr>,
 };
 
-static API_LISTEN: Form = Form {
-    noun: "an address to listen on",
-    accepted: "IP:PORT, such as \"127.0.0.1:9909\", or \"off\"",
-    fits: reads_as::<ApiListen>,
-};
-
 static BACKEND_ADDRESS: Form = Form {
     noun: "a backend's address",
     accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\" or \"web.internal:8080\"",
@@ -533,14 +525,6 @@ static STATUS: Form = Form {
     noun: "a range of statuses",
     accepted: "a status or two with `-` between them, 100 to 599, such as \"200-299\"",
     fits: reads_as::<StatusRange>,
-};
-
-static SOCKET_PATH: Form = Form {
-    noun: "a path for a socket",
-    accepted: "an absolute path of at most 107 bytes, such as \"/run/equipoise/api.sock\"",
-    fits: |text| {
-        text.starts_with('/') && !text.ends_with('/') && text.len() <= SOCKET_PATH_BYTES_MAX
-    },
 };
 
 static ACCESS_LOG: Form = Form {

@@ -16,8 +16,17 @@ use super::*;
 const EVERY_TABLE: &str = r#"
 [instance]
 [api]
+[[api.token]]
+name = "t"
+role = "operate"
+hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 [log]
 [shutdown]
+[load]
+[controller]
+[cluster]
+[cluster.store]
+etcd = "http://10.0.0.1:2379"
 [[pool]]
 name = "p"
 [[pool.backends]]
@@ -25,6 +34,12 @@ address = "10.0.0.1:80"
 [pool.health]
 http = "/"
 [pool.passive]
+[pool.elastic]
+max = 5
+[pool.elastic.process]
+command = ["/bin/app", "{port}"]
+[[pool.elastic.sizes]]
+name = "small"
 [[session]]
 listen = "0.0.0.0:80"
 protocol = "http"
@@ -37,6 +52,38 @@ pool = "q"
 [flows]
 [[pool]]
 name = "q"
+[[pool]]
+name = "r"
+[pool.elastic]
+max = 5
+[pool.elastic.exec]
+add = "/bin/add"
+remove = "/bin/remove"
+[[pool]]
+name = "s"
+[pool.elastic]
+max = 5
+[pool.elastic.webhook]
+add = "http://127.0.0.1/add"
+remove = "http://127.0.0.1/remove"
+[[dns]]
+zone = "cluster.example."
+listen = "192.0.2.53:53"
+pool = "t"
+mode = "ordered"
+[[dns.ns]]
+name = "ns1"
+addresses = "192.0.2.53"
+[[dns.nodes]]
+backend = "n1"
+addresses = "192.0.2.1"
+[[dns.names]]
+name = "www"
+pool = "t"
+[nameserver]
+[[pool]]
+name = "t"
+backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80" }]
 "#;
 
 fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
@@ -44,7 +91,11 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
         host_name: "host".into(),
         api_socket: "/run/api.sock".into(),
         resolve: &|_| Err(io::Error::other("no name is resolved here")),
-        read: &|_| Ok("the secret of this fleet".into()),
+        read: &|file| match file.extension() {
+            Some(_) => Ok("text IN TXT \"hello\"\n".into()),
+            None => Ok("the-secret-of-this-fleet-and-of-its-API".into()),
+        },
+        mode: &|_| Ok(0o600),
     };
     parse(text, Path::new("test.toml"), &around)
 }
@@ -57,8 +108,12 @@ fn parsed(text: &str) -> Loaded {
 fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
     let header = lines.iter().position(|line| *line == table.title).expect("every table is there");
-    // A check is either tcp or http.
-    let replaced = if option.name == "tcp" { "http" } else { option.name };
+    // A check is either tcp or http, a token is in a file or hashed.
+    let replaced = match option.name {
+        "tcp" => "http",
+        "file" => "hash",
+        name => name,
+    };
     let given = format!("{replaced} =");
     let end = lines[header + 1..].iter().position(|line| line.starts_with('['));
     let end = end.map_or(lines.len(), |length| header + 1 + length);
@@ -66,7 +121,32 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         lines.remove(place);
     }
     lines.insert(header + 1, format!("{} = {value}", option.name));
-    lines.join("\n")
+    let mut text = lines.join("\n");
+    // What goes with it, or does not.
+    let (plain, encrypted) = ("\"http://10.0.0.1", "\"https://10.0.0.1");
+    let store = "[cluster.store]\netcd = \"http://10.0.0.1:2379\"\n";
+    let with = |line: &str| format!("{}\n{line}", table.title);
+    match (table.title, option.name) {
+        ("[cluster]", "controllers") => text = text.replace(store, ""),
+        ("[cluster]", "join-token" | "join-token-file") => {
+            text = text.replace(store, "").replace(table.title, &with("controllers = \"c:1\""));
+        }
+        ("[cluster.store]", "authority") => text = text.replace(plain, encrypted),
+        ("[cluster.store]", "certificate") => {
+            text = text.replace(table.title, &with("key = \"/y\""))
+        }
+        ("[cluster.store]", "key") => {
+            text = text.replace(table.title, &with("certificate = \"/y\""));
+        }
+        ("[cluster.store]", "user") => {
+            text = text.replace(table.title, &with("password-file = \"/y\""));
+        }
+        ("[cluster.store]", "password-file") => {
+            text = text.replace(table.title, &with("user = \"y\""));
+        }
+        _ => {}
+    }
+    text
 }
 
 /// Calls `see` with every table and option of the file.
@@ -91,7 +171,17 @@ fn sample(option: &Opt) -> String {
     match (option.name, &option.kind) {
         ("ejection", _) => quoted("11s"),
         ("ejection-max", _) => quoted("6m"),
-        (_, Kind::Flag) => "true".into(),
+        ("command", _) => "[\"/bin/other\", \"{port}\"]".into(),
+        ("environment", _) => "[\"A=B\"]".into(),
+        ("address", Kind::Text(form)) if form.noun == "an IP address" => quoted("127.0.0.9"),
+        ("ports", _) => quoted("9000-9099"),
+        ("add" | "remove" | "list", Kind::Text(_)) => quoted("http://127.0.0.1/other"),
+        ("add" | "remove" | "list", _) => quoted("/bin/other"),
+        ("folder" | "logs" | "token-file" | "ca", _) => quoted("/x"),
+        ("min", _) => "3".into(),
+        ("state", _) => quoted("/x"),
+        (_, Kind::Number(min, _)) => format!("{:?}", min + 0.125),
+        (_, Kind::Flag) => (default != "true").to_string(),
         (_, Kind::Count(min, max)) => {
             if default == max.to_string() { min } else { max }.to_string()
         }
@@ -104,20 +194,40 @@ fn sample(option: &Opt) -> String {
             let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
             quoted(other.expect("a choice has two words").0)
         }
+        ("zone" | "mailbox", _) => quoted("other.example."),
+        ("zone-file", _) => quoted("/x.zone"),
+        ("addresses", _) => quoted("192.0.2.99"),
+        ("backend" | "backends", _) => quoted("n2"),
+        ("alpn", _) => quoted("h2"),
+        ("identity" | "version", _) => quoted("x"),
+        ("rate-limit-exempt", _) => quoted("192.0.2.0/24"),
+        ("cookie-secrets", _) => quoted("00112233445566778899aabbccddeeff"),
         ("vip", _) => quoted("192.0.2.9:80/tcp"),
         ("interface" | "reply-interface", _) => quoted("eth9"),
         ("seed", _) => quoted("another secret of the fleet"),
         ("seed-file", _) => quoted("/x"),
         ("tunnel-source", _) => quoted("10.1.0.0/16"),
         ("tunnel-source6", _) => quoted("2001:db8::/64"),
-        ("socket", _) => quoted("/x"),
+        ("socket" | "file", _) => quoted("/x"),
+        ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
+        ("audit-log", _) => quoted("/x"),
         ("listen", _) => quoted("127.0.0.1:1"),
         ("access-log", _) => quoted("/x/y"),
         ("address", _) => quoted("10.9.9.9:9"),
         ("http", _) => quoted("/other"),
         ("status", _) => quoted("204"),
         ("pool", _) => quoted("p"),
-        ("name" | "host", _) => quoted("x"),
+        ("name" | "host" | "node" | "namespace" | "user" | "server-name", _) => quoted("x"),
+        ("advertise", _) => quoted("c9.example"),
+        ("controllers", _) => quoted("c9.example:9911"),
+        ("etcd", _) => quoted("http://10.9.9.9:2379"),
+        ("join-token", _) => {
+            let authority = equipoise_cluster::Fingerprint::of_key(b"an authority's key");
+            quoted(&equipoise_cluster::JoinToken::new(authority).reveal())
+        }
+        ("join-token-file" | "authority" | "certificate" | "key" | "password-file", _) => {
+            quoted("/x")
+        }
         (name, kind) => panic!("no sample for {name}: {kind:?}"),
     }
 }
@@ -130,7 +240,11 @@ fn every_option_changes_the_configuration() {
         if option.name == "allow-remote" {
             return;
         }
-        let changed = parsed(&every_table_with(table, option, &sample(option))).config;
+        let mut text = every_table_with(table, option, &sample(option));
+        if option.name == "audit-log-max" {
+            text = text.replace("[api]\n", "[api]\naudit-log = \"/x\"\n");
+        }
+        let changed = parsed(&text).config;
         assert_ne!(changed, base, "{} {} is read by nobody", table.title, option.name);
     });
 }

@@ -109,6 +109,24 @@ impl FromStr for StatusRange {
     }
 }
 
+/// `free`, or the first and last port of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PortRange(pub Option<(u16, u16)>);
+
+impl FromStr for PortRange {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text == "free" {
+            return Ok(PortRange(None));
+        }
+        let (first, last) = text.split_once('-').ok_or(())?;
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or(());
+        let (first, last) = (port(first)?, port(last)?);
+        if first <= last { Ok(PortRange(Some((first, last)))) } else { Err(()) }
+    }
+}
+
 /// Where the access log goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {

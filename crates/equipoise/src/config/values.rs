@@ -97,7 +97,7 @@ impl Values {
         })
     }
 
-    /// A share, which has a default.
+    /// A share or another number, which has a default.
     pub(super) fn share(&self, name: &str) -> f64 {
         let take =
             |value: &Value| if let Value::Share(share) = value { Some(*share) } else { None };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::Context;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
@@ -17,7 +17,7 @@ use crate::config::{AccessLog, LogFormat, LogLevel};
 /// The log's settings that can be changed while it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Logs {
-    level: reload::Handle<LevelFilter, Registry>,
+    level: reload::Handle<Targets, Registry>,
     reopen_access_log: Arc<AtomicBool>,
 }
 
@@ -72,14 +72,16 @@ fn colour() -> bool {
     io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none()
 }
 
-fn filter(level: LogLevel) -> LevelFilter {
-    match level {
+/// The audit log is written whatever the level is.
+fn filter(level: LogLevel) -> Targets {
+    let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
-    }
+    };
+    Targets::new().with_default(level).with_target("audit", LevelFilter::INFO)
 }
 
 fn append_to(path: PathBuf) -> io::Result<File> {

@@ -1,5 +1,9 @@
 //! `equipoise run`: from a configuration file to a process that balances, to its end.
 
+mod agent;
+mod cluster;
+mod dns;
+mod entrance;
 mod limits;
 mod logs;
 mod notify;
@@ -8,8 +12,11 @@ mod packet;
 mod packet_operator;
 mod packet_reading;
 mod plane;
+mod planning;
 mod rates;
 mod reading;
+
+pub(crate) use agent::agent;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
-use equipoise_api::{Operator, serve_tcp, serve_unix};
+use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
 use equipoise_packet::engine::Leave;
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
@@ -28,11 +35,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{self, Config, Loaded, Operations};
+use crate::run::dns::DnsPlane;
+use crate::run::entrance::Entrance;
 use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
-use crate::run::operator::Control;
+use crate::run::operator::{Control, Levels};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
+use crate::run::planning::Planner;
 
 /// Runs as `file` says until it is told to stop.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
@@ -66,6 +76,7 @@ impl Running {
         }
         // The API first: its socket's lock keeps a second process from sharing the first one's ports.
         let listening = ApiListening::open(&config.operations).await?;
+        let entrance = Entrance::open(&config.operations)?;
         let plane = Plane::start(&config, &logs)?;
         let applied = plane.registry.apply(config.session.clone()).await;
         applied.context("cannot open the front doors")?;
@@ -74,11 +85,17 @@ impl Running {
             PacketWish { config: config.packet.clone(), pools: config.session.pools.clone() };
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
-        let control =
-            Arc::new(Control::new(file, config, plane.registry, packet, logs, plane.threads));
+        let dns = DnsPlane::new(plane.threads);
+        dns.follow(config.dns.clone(), &seen).await?;
+        let planner = Planner::start(&config, plane.registry.clone()).await;
+        let planner = planner.context("cannot start planning")?;
+        let levels =
+            Levels { registry: plane.registry, packet, dns, planner, threads: plane.threads };
+        let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
-        let api = listening.serve(&control);
+        tokio::spawn(Arc::clone(&control).follow_made());
+        let api = listening.serve(&control, entrance);
         notify(Notice::Ready);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");
         Ok(Running { signals, plane: plane.data, control, api })
@@ -87,15 +104,17 @@ impl Running {
     /// Obeys signals until one says stop; then finishes what is in flight.
     pub(crate) async fn until_stopped(mut self) -> anyhow::Result<ExitCode> {
         while self.signals.next().await == Asked::Reload {
-            let control = Arc::clone(&self.control);
+            let service = self.api.service.clone();
             tokio::spawn(async move {
                 // What came of it is in the log.
-                let _ = control.reload().await;
+                let _ = service.reload_by_signal("SIGHUP").await;
             });
         }
         self.control.set_stopping();
         notify(Notice::Stopping);
+        self.control.planner().stop().await;
         self.control.stop_packet().await;
+        self.control.stop_dns().await;
         let grace = self.control.grace().await;
         tracing::info!(?grace, "stopping: finishing what is in flight");
         let engine = self.plane.take().context("the data plane was stopped twice")?;
@@ -106,6 +125,7 @@ impl Running {
                 return Ok(ExitCode::FAILURE);
             }
         };
+        self.control.planner().stop_scalers().await;
         if cut > 0 {
             tracing::warn!(cut, "the grace period is over: what was left has been cut");
         }
@@ -205,7 +225,8 @@ impl ApiListening {
         Ok(ApiListening { unix, tcp, socket: operations.api_socket.clone() })
     }
 
-    fn serve(self, control: &Arc<Control>) -> Api {
+    fn serve(self, control: &Arc<Control>, entrance: Entrance) -> Api {
+        let service = ApiService::new(Arc::clone(control), entrance.gate, entrance.audit);
         let (stop, stopping) = watch::channel(());
         let stopped = || {
             let mut stopping = stopping.clone();
@@ -214,19 +235,20 @@ impl ApiListening {
         };
         let mut tasks = JoinSet::new();
         tracing::info!(socket = %self.socket.display(), "API");
-        tasks.spawn(serve_unix(self.unix, Arc::clone(control), stopped()));
+        tasks.spawn(serve_unix(self.unix, service.clone(), stopped()));
         if let Some(tcp) = self.tcp {
             if let Ok(address) = tcp.local_addr() {
                 tracing::info!("API on http://{address}, metrics on http://{address}/metrics");
             }
-            tasks.spawn(serve_tcp(tcp, Arc::clone(control), stopped()));
+            tasks.spawn(serve_tcp(tcp, service.clone(), stopped()));
         }
-        Api { stop, tasks }
+        Api { service, stop, tasks }
     }
 }
 
 /// The API, served.
 struct Api {
+    service: ApiService<Control>,
     stop: watch::Sender<()>,
     tasks: JoinSet<std::io::Result<()>>,
 }
@@ -242,4 +264,9 @@ impl Api {
             tracing::debug!("API connections were cut");
         }
     }
+}
+
+/// What a lock guards stays sound when its holder panics: it is changed by assignments alone.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,32 +1,38 @@
 //! What the API asks, answered by the registry and the configuration file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use equipoise_api::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
 use equipoise_api::wire::{Admin, Changed, LastReload, Phase, Reloaded, Status};
 use equipoise_api::{OperateError, Operator};
 use equipoise_core::Weight;
 use equipoise_session::registry::{ApplyError, RegistryError, RegistryHandle};
 
 use crate::cli::with_causes;
-use crate::config::{self, Config, Loaded};
+use crate::commands::check;
+use crate::config::{self, Config, Loaded, Surroundings};
+use crate::run::dns::{self, DnsPlane};
+use crate::run::entrance::Entrance;
+use crate::run::lock;
 use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
+use crate::run::planning::Planner;
 use crate::run::rates::{PERIOD, RateWindow};
 use crate::run::{packet_reading, reading};
 
 /// The control side of a running process.
 pub(crate) struct Control {
     file: PathBuf,
-    registry: RegistryHandle,
-    packet: PacketPlane,
+    levels: Levels,
     logs: Logs,
-    threads: usize,
+    entrance: Entrance,
     started: Instant,
     stopping: AtomicBool,
     rates: Mutex<RateWindow>,
@@ -35,6 +41,17 @@ pub(crate) struct Control {
     config: tokio::sync::Mutex<Config>,
     /// What was said at the start and takes effect only there.
     fixed: Config,
+}
+
+/// What is steered.
+pub(crate) struct Levels {
+    /// Of the session level.
+    pub(crate) registry: RegistryHandle,
+    pub(crate) packet: PacketPlane,
+    pub(crate) dns: DnsPlane,
+    pub(crate) planner: Arc<Planner>,
+    /// Data-plane threads.
+    pub(crate) threads: usize,
 }
 
 /// How reading the file went.
@@ -49,10 +66,9 @@ impl Control {
     pub(crate) fn new(
         file: PathBuf,
         config: Config,
-        registry: RegistryHandle,
-        packet: PacketPlane,
+        levels: Levels,
         logs: Logs,
-        threads: usize,
+        entrance: Entrance,
     ) -> Control {
         let figures = ReloadReading {
             succeeded: 1,
@@ -62,10 +78,9 @@ impl Control {
         };
         Control {
             file,
-            registry,
-            packet,
+            levels,
             logs,
-            threads,
+            entrance,
             started: Instant::now(),
             stopping: AtomicBool::new(false),
             rates: Mutex::default(),
@@ -82,25 +97,63 @@ impl Control {
 
     /// The packet level.
     pub(crate) fn packet(&self) -> &PacketPlane {
-        &self.packet
+        &self.levels.packet
+    }
+
+    /// What plans.
+    pub(crate) fn planner(&self) -> &Planner {
+        &self.levels.planner
     }
 
     /// Ends the packet level, or leaves it running, as the command line says.
     pub(crate) async fn stop_packet(&self) {
-        self.packet.stop().await;
+        self.levels.packet.stop().await;
     }
 
-    /// Tells the packet level what checks and operators change, until the registry ends.
+    /// Ends the DNS level.
+    pub(crate) async fn stop_dns(&self) {
+        self.levels.dns.stop().await;
+    }
+
+    /// Tells the packet and DNS levels what checks and operators change, until the registry ends.
     pub(crate) async fn follow_pools(self: Arc<Self>) {
-        let mut pools = self.registry.pools();
+        let mut pools = self.levels.registry.pools();
         while pools.changed().await.is_ok() {
-            self.sync_packet().await;
+            self.sync_levels().await;
         }
     }
 
-    async fn sync_packet(&self) {
-        let pools = self.registry.pools().borrow().clone();
-        self.packet.sync(&pools).await;
+    /// Has what is made for elastic pools join them, and drains who is to leave, until the end.
+    pub(crate) async fn follow_made(self: Arc<Self>) {
+        let mut made = self.levels.planner.made();
+        // What an earlier process left may be there already.
+        made.mark_changed();
+        while made.changed().await.is_ok() {
+            if self.accepts_changes().is_err() {
+                return;
+            }
+            let config = self.config.lock().await;
+            if let Err(error) = self.join_made(&config).await {
+                tracing::error!("what was made does not join its pool: {error:#}");
+            }
+        }
+    }
+
+    async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
+        let session = self.levels.planner.with_made(&config.session);
+        let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };
+        let pools = self.levels.registry.pools().borrow().clone();
+        self.levels.packet.follow(wish, &pools).await?;
+        self.levels.registry.apply(session).await?;
+        self.levels.planner.drain_leaving().await;
+        self.sync_levels().await;
+        Ok(())
+    }
+
+    async fn sync_levels(&self) {
+        let pools = self.levels.registry.pools().borrow().clone();
+        self.levels.dns.sync(&pools).await;
+        self.levels.packet.sync(&pools).await;
     }
 
     /// How long what is in flight may take when the process stops.
@@ -114,7 +167,7 @@ impl Control {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let Ok(status) = self.registry.status().await else { return };
+            let Ok(status) = self.levels.registry.status().await else { return };
             lock(&self.rates).add(Instant::now(), reading::totals(&status));
         }
     }
@@ -134,6 +187,7 @@ impl Control {
         self.apply(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();
+        self.entrance.follow(&config.operations);
         let reloaded = Reloaded {
             config_file: self.file.display().to_string(),
             front_doors: config.session.front_doors.len(),
@@ -150,19 +204,31 @@ impl Control {
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
         let wish = |config: &Config| PacketWish {
             config: config.packet.clone(),
-            pools: config.session.pools.clone(),
+            pools: self.levels.planner.with_made(&config.session).pools,
         };
-        let pools = self.registry.pools().borrow().clone();
-        self.packet.follow(wish(after), &pools).await?;
-        if let Err(error) = self.registry.apply(after.session.clone()).await {
-            let back = self.packet.follow(wish(before), &pools).await;
+        let pools = self.levels.registry.pools().borrow().clone();
+        self.levels.packet.follow(wish(after), &pools).await?;
+        if let Err(error) = self.levels.dns.follow(after.dns.clone(), &pools).await {
+            if let Err(error) = self.levels.packet.follow(wish(before), &pools).await {
+                tracing::error!("the packet level could not go back: {error:#}");
+            }
+            return Err(error);
+        }
+        if let Err(error) =
+            self.levels.registry.apply(self.levels.planner.with_made(&after.session)).await
+        {
+            if let Err(error) = self.levels.dns.follow(before.dns.clone(), &pools).await {
+                tracing::error!("the DNS level could not go back: {error:#}");
+            }
+            let back = self.levels.packet.follow(wish(before), &pools).await;
             if let Err(error) = back {
                 tracing::error!("the packet level could not go back: {error:#}");
             }
             let error: ApplyError = error;
             return Err(error.into());
         }
-        self.sync_packet().await;
+        self.sync_levels().await;
+        self.levels.planner.follow(after).await;
         Ok(())
     }
 
@@ -194,12 +260,15 @@ impl Control {
     }
 
     async fn changed(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {
-        let status = self.registry.status().await.map_err(refused)?;
+        let status = self.levels.registry.status().await.map_err(refused)?;
         let gone = || OperateError::NotFound(format!("{pool}/{backend} was removed meanwhile"));
         let pool = status.pools.iter().find(|entry| &*entry.name == pool).ok_or_else(gone)?;
         let named = |entry: &&_| is_named(entry, backend);
         let backend = pool.backends.iter().find(named).ok_or_else(gone)?;
-        let backend = reading::backend(pool, backend, &lock(&self.rates), Instant::now());
+        let mut backend = reading::backend(pool, backend, &lock(&self.rates), Instant::now());
+        if let Some(packet) = self.packet_status().await {
+            packet_reading::add_flows_of(&mut backend, &pool.name, &packet);
+        }
         Ok(Changed { pool: pool.name.to_string(), backend })
     }
 
@@ -222,45 +291,59 @@ impl Operator for Control {
     }
 
     async fn status(&self) -> Result<Status, OperateError> {
-        let status = self.registry.status().await.map_err(refused)?;
+        let status = self.levels.registry.status().await.map_err(refused)?;
         let packet = self.packet_status().await.map(|mut packet| {
             packet_reading::without_zeros(&mut packet);
             packet
         });
-        let view = self.registry.stats();
+        let dns = self.levels.dns.status().await.map(|mut dns| {
+            dns::without_zeros(&mut dns);
+            dns
+        });
+        let view = self.levels.registry.stats();
         let now = Instant::now();
         let rates = lock(&self.rates);
         let doors = status.front_doors.iter().map(|door| {
             reading::front_door(door, reading::accept_pauses(&view, door), &rates, now)
         });
+        let mut pools: Vec<_> =
+            status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect();
+        if let Some(packet) = &packet {
+            packet_reading::add_flows(&mut pools, packet);
+        }
         Ok(Status {
             instance: self.fixed.instance.name.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             phase: self.phase(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            threads: self.threads,
+            threads: self.levels.threads,
             config_file: self.file.display().to_string(),
             last_reload: lock(&self.reloads).last.clone(),
             rates_over_seconds: rates.span(now).as_secs_f64(),
             front_doors: doors.collect(),
-            pools: status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect(),
+            pools,
             packet,
+            cluster: self.levels.planner.standing(),
+            dns,
         })
     }
 
     async fn metrics(&self) -> Result<Reading, OperateError> {
-        let status = self.registry.status().await.map_err(refused)?;
-        let view = self.registry.stats();
+        let status = self.levels.registry.status().await.map_err(refused)?;
+        let view = self.levels.registry.stats();
         let packet = self.packet_status().await;
+        let dns = self.levels.dns.status().await;
         Ok(Reading {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
-            threads: self.threads,
+            threads: self.levels.threads,
             reload: lock(&self.reloads).figures,
             front_doors: view.front_doors.iter().map(reading::front_door_figures).collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
             packet,
+            planning: self.levels.planner.reading(),
+            dns,
         })
     }
 
@@ -272,8 +355,8 @@ impl Operator for Control {
     ) -> Result<Changed, OperateError> {
         self.accepts_changes()?;
         let admin = reading::admin_state(admin);
-        self.registry.set_admin(pool, backend, admin).await.map_err(refused)?;
-        self.sync_packet().await;
+        self.levels.registry.set_admin(pool, backend, admin).await.map_err(refused)?;
+        self.sync_levels().await;
         self.changed(pool, backend).await
     }
 
@@ -286,9 +369,35 @@ impl Operator for Control {
         self.accepts_changes()?;
         let weight =
             Weight::new(weight).map_err(|error| OperateError::WeightOutOfRange(error.0))?;
-        self.registry.set_weight(pool, backend, weight).await.map_err(refused)?;
-        self.sync_packet().await;
+        self.levels.registry.set_weight(pool, backend, weight).await.map_err(refused)?;
+        self.sync_levels().await;
         self.changed(pool, backend).await
+    }
+
+    async fn config(&self) -> Result<ConfigState, OperateError> {
+        let figures = lock(&self.reloads).figures;
+        Ok(ConfigState {
+            file: self.file.display().to_string(),
+            generation: figures.succeeded,
+            loaded_at_unix_seconds: figures.last_success_unix_seconds,
+        })
+    }
+
+    fn config_schema(&self) -> serde_json::Value {
+        config::schema::schema()
+    }
+
+    async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
+        let file = self.file.clone();
+        // Reading may wait for a resolver.
+        let checked = tokio::task::spawn_blocking(move || match toml {
+            Some(text) => {
+                let name = Path::new("(sent)");
+                check::checked(name, &config::parse(&text, name, &Surroundings::here()))
+            }
+            None => check::checked(&file, &config::load(&file)),
+        });
+        checked.await.map_err(|panic| OperateError::Failed(format!("checking failed: {panic}")))
     }
 
     async fn reload(&self) -> Result<Reloaded, OperateError> {
@@ -301,6 +410,27 @@ impl Operator for Control {
             config_file: self.file.display().to_string(),
             errors,
         })
+    }
+
+    async fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
+        self.levels.planner.plan(next)
+    }
+
+    async fn wish(&self, pool: &str, wish: PoolWish) -> Result<PlanStatus, OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.wish(pool, wish).await
+    }
+
+    async fn nodes(&self) -> Result<Nodes, OperateError> {
+        Ok(self.levels.planner.nodes())
+    }
+
+    async fn node_history(
+        &self,
+        node: &str,
+        question: HistoryQuestion,
+    ) -> Result<NodeHistory, OperateError> {
+        self.levels.planner.history(node, question)
     }
 
     async fn explain_flow(&self, question: FlowQuestion) -> Result<FlowAnswer, OperateError> {
@@ -337,6 +467,8 @@ fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
         ("api.listen", before.api_listen == after.api_listen),
         ("log.format", before.log_format == after.log_format),
         ("flows", fixed.packet.flows == now.packet.flows),
+        ("load.period", fixed.planning.policy.period() == now.planning.policy.period()),
+        ("controller.state", fixed.planning.state == now.planning.state),
         ("log.access-log", before.access_log == after.access_log),
     ]
     .into_iter()
@@ -354,8 +486,4 @@ fn refused(error: RegistryError) -> OperateError {
 
 fn unix_seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -95,9 +95,17 @@ impl Control {
 
     pub(super) async fn drop_pin(&self, key: &PinKey) -> Result<Pins, OperateError> {
         let (engine, wish) = self.packet_level().await?;
-        let vip = configured(&key.vip, &wish)?;
-        let flow = flow_of(&key.flow, vip)?;
-        let id = vip.vip;
+        let pins = ask(&engine, Engine::pins).await?;
+        // Its VIP need not be in the file any more.
+        let vip = vip_of(&key.vip)?;
+        let listed = pins.iter().find(|pin| pin.vip == vip && flow_text(pin) == key.flow);
+        let (id, flow) = match listed {
+            Some(pin) => (pin.vip, pin.flow),
+            None => {
+                let vip = configured(&key.vip, &wish)?;
+                (vip.vip, flow_of(&key.flow, vip)?)
+            }
+        };
         let gone = ask(&engine, move |engine| engine.unpin(id, flow)).await?;
         gone.map_err(|error| pin_refused(&error))?;
         self.all_pins().await
@@ -183,18 +191,21 @@ fn mac_of(text: &str) -> Result<[u8; 6], OperateError> {
     bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)
 }
 
-fn shown(pin: &RegisteredPin, wish: &PacketWish) -> Pin {
-    let flow = match pin.flow {
+fn flow_text(pin: &RegisteredPin) -> String {
+    match pin.flow {
         FlowId::FiveTuple(client, to) => match pin.vip.ports {
             Ports::One(_) => client.to_string(),
             _ => format!("{client}/{}", to.port()),
         },
         FlowId::SourceAddress(address) => address.to_string(),
         FlowId::SourceMac(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
-    };
+    }
+}
+
+fn shown(pin: &RegisteredPin, wish: &PacketWish) -> Pin {
     Pin {
         vip: pin.vip.to_string(),
-        flow,
+        flow: flow_text(pin),
         backend: packet_reading::backend_name(&pin.backend, &pin.vip, wish),
         in_force: pin.in_force,
     }

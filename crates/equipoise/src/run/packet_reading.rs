@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use equipoise_api::wire as api;
 use equipoise_api::wire::packet as wire;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
@@ -141,6 +142,29 @@ fn backend(status: &BackendStatus, vip: &VipId, wish: &PacketWish) -> wire::VipB
     }
 }
 
+/// Adds the flows of the packet level to what the session level says of pools.
+pub(crate) fn add_flows(pools: &mut [api::PoolStatus], packet: &wire::PacketStatus) {
+    for pool in pools {
+        for backend in &mut pool.backends {
+            add_flows_of(backend, &pool.name, packet);
+        }
+    }
+}
+
+/// Adds a backend's flows to what the session level says of it: one that still has some is not drained.
+pub(crate) fn add_flows_of(
+    backend: &mut api::BackendStatus,
+    pool: &str,
+    packet: &wire::PacketStatus,
+) {
+    let vips = packet.vips.iter().filter(|vip| vip.pool == pool);
+    let named = vips.flat_map(|vip| &vip.backends).filter(|it| it.name == backend.name);
+    backend.flows = named.map(|it| it.flows + it.flows_closing).sum();
+    if backend.flows > 0 && backend.state == api::BackendState::Drained {
+        backend.state = api::BackendState::Draining;
+    }
+}
+
 /// As its pool names it, or its address if it is not there any more.
 pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) -> String {
     let config = wish.config.vips.iter().find(|config| config.vip == *vip);
@@ -153,7 +177,7 @@ pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) 
 
 /// Where a flow goes, in words.
 pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
-    let Explanation { decision, vip, registered } = explanation;
+    let Explanation { decision, vip, registered, is_registered } = explanation;
     let config = vip.and_then(|id| wish.config.vips.iter().find(|config| config.vip == id));
     let backend = backend_of(decision, config);
     let name = |backend: &BackendId| vip.map(|vip| backend_name(backend, &vip, wish));
@@ -169,7 +193,7 @@ pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::Flow
         }
         (Verdict::Pass, Some(_), _) => "the VIP's tables are not published yet".to_owned(),
         (Verdict::Drop(reason), ..) => dropped(reason),
-        (_, _, Some(how)) => forwarded(how, pinned_to.is_some(), config),
+        (_, _, Some(how)) => forwarded(how, *is_registered, config),
         (_, _, None) => "it is answered on the spot".to_owned(),
     };
     wire::FlowAnswer {

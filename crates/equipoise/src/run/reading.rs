@@ -107,6 +107,7 @@ pub(crate) fn backend(
         state: state(backend),
         health_detail: health_detail(backend),
         in_flight: backend.in_flight.into(),
+        flows: 0,
         requests_total: backend.requests,
         responses: backend.responses.into(),
         failures: by_name(&backend.failures),

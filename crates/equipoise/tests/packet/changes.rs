@@ -47,7 +47,11 @@ fn a_drained_backend_keeps_its_connections_and_gets_no_new_ones() {
     let Some((bed, load)) = loaded("drain", method, &[0, 1, 2]) else { return };
     let name = format!("{}/backend-1", method.pool(Service::Lines));
     let before = load.by_backend();
-    bed.command(&["drain", &name]);
+    let says_flows = || {
+        let said = bed.command(&["drain", &name]);
+        said.contains("draining") && said.contains(" flows")
+    };
+    assert!(soon(says_flows), "{}", bed.command(&["status"]));
     load.wait_for(20);
     let (counts, failed) = newcomers(&bed, method.vip(Service::Lines), CONNECTIONS);
     assert_eq!(failed, [""; 0], "{}", bed.log());

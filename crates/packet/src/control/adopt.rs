@@ -13,13 +13,14 @@ use super::output::Output;
 use super::pending::Pending;
 use super::pins::PinSet;
 use super::registered::Registrations;
+use super::seating::Begun;
 use super::service::{Change, Rings, Service};
 use super::{Clocks, Control, ControlError, Seeds, Settings, Totals};
 use crate::abi::{
-    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, FlowKey, Forward, Pick, SERVICE_PENDING,
-    SERVICE_TRANSITION,
+    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, Forward, Pick, SERVICE_PENDING, SERVICE_TRANSITION,
 };
 use crate::directory::{Published, PublishedService, address_of};
+use crate::ledger::{Ledger, key_of};
 use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::registry::{Flow, Registry, Verdict};
@@ -39,6 +40,7 @@ impl Control {
         memories: Vec<Memory>,
         capacity: Capacity,
         registry: Registry,
+        ledger: Option<&Ledger>,
         settings: Settings,
         now: Instant,
     ) -> Result<Control, ControlError> {
@@ -75,6 +77,8 @@ impl Control {
             output,
             hops: Default::default(),
             registrations: Registrations::default(),
+            noted: None,
+            begun: Begun::default(),
             opening: Default::default(),
             clocks,
             totals: Totals::default(),
@@ -90,25 +94,33 @@ impl Control {
             recorded: Vec::new(),
         };
         match published {
-            Some(published) => control.take_over(published, now)?,
-            None => control.begin_empty(),
+            Some(published) => control.take_over(published, ledger, now)?,
+            None => control.begin_anew(ledger),
         }
+        control.remember_pins(ledger);
+        control.begun.flows = control.flows.registry.len();
+        control.begun.left_out = control.flows.registry.left_out();
         Ok(control)
     }
 
     /// Over memory in which nothing has been published: the program does not look at it before that.
-    fn begin_empty(&mut self) {
-        // What it knows are slots of tables that are gone.
-        self.flows.sweep_all(|_| Verdict::Remove);
+    fn begin_anew(&mut self, ledger: Option<&Ledger>) {
+        self.begun.is_anew = true;
+        self.seat_known(ledger);
         self.renew_tags();
     }
 
     /// Goes on with what is published, and with what the registry knows.
-    fn take_over(&mut self, published: Published, now: Instant) -> Result<(), ControlError> {
+    fn take_over(
+        &mut self,
+        published: Published,
+        ledger: Option<&Ledger>,
+        now: Instant,
+    ) -> Result<(), ControlError> {
         let digest = self.seeds.digest;
         if published.services.is_empty() && published.head.digest_k0 == 0 {
             // A process before set the memory up and got no further.
-            self.begin_empty();
+            self.begin_anew(ledger);
             return Ok(());
         }
         if (published.head.digest_k0, published.head.digest_k1) != (digest.k0, digest.k1) {
@@ -216,10 +228,4 @@ fn forward_of(number: u8) -> Option<Forward> {
     [Forward::Nat, Forward::Tunnel, Forward::Gue, Forward::DirectRouting]
         .into_iter()
         .find(|forward| *forward as u8 == number)
-}
-
-fn key_of(number: u8) -> Option<FlowKey> {
-    [FlowKey::FiveTuple, FlowKey::SourceAddress, FlowKey::SourceMac]
-        .into_iter()
-        .find(|key| *key as u8 == number)
 }

@@ -29,7 +29,7 @@ impl Numbers {
     }
 
     /// That of a backend, a new one if it has none; and whether it is new.
-    fn of(&mut self, vip: VipId, backend: BackendId) -> Option<(u16, bool)> {
+    pub(super) fn of(&mut self, vip: VipId, backend: BackendId) -> Option<(u16, bool)> {
         let known = self.find(vip, backend);
         let free = || self.backends.iter().position(Option::is_none);
         let number = known.map(usize::from).or_else(free)?;

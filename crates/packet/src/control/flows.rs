@@ -65,7 +65,7 @@ impl Flows {
             match &verdict {
                 Verdict::Keep => {}
                 Verdict::Remove => take(tallies, &flow),
-                Verdict::Set(after) if (after.slot, after.state) == (flow.slot, flow.state) => {}
+                Verdict::Set(after) if place_of(after) == place_of(&flow) => {}
                 Verdict::Set(after) => {
                     take(tallies, &flow);
                     add(tallies, after);
@@ -79,6 +79,11 @@ impl Flows {
     pub(super) fn sweep_all(&mut self, each: impl FnMut(Flow) -> Verdict) {
         self.sweep(0, usize::MAX, each);
     }
+}
+
+/// What decides where a flow is counted.
+fn place_of(flow: &Flow) -> (u16, u16, bool) {
+    (flow.service, flow.slot, flow.is_active())
 }
 
 fn add(tallies: &mut [Vec<[u32; 2]>], flow: &Flow) {

@@ -19,6 +19,9 @@ const RECORDED_INTERVALS: u32 = 2;
 /// Intervals for which, in a registry that is nearly full, a flow is kept that was logged in one interval only: packets
 /// from forged addresses make such flows, one each.
 const UNCONFIRMED_INTERVALS: u32 = 2;
+/// Intervals for which a flow is kept that has ended, of a backend that takes no new ones: a client that uses the port
+/// again gets another backend.
+const LEAVING_INTERVALS: u32 = 1;
 
 impl Control {
     /// Takes everything from the logs.
@@ -69,12 +72,13 @@ impl Control {
 
     /// Whether a flow is where it was learnt, though this packet of it went elsewhere; else it has opened anew.
     fn keeps_slot(&self, before: &Flow, event: &Event) -> bool {
-        // In a fleet, another balancer may get a packet before the pin does, and go by its ring.
-        let is_stray = self.memories.len() > 1
-            && before.state == FlowState::Open
-            && before.seen == self.interval
-            && event.how != How::Pending as u8;
+        let is_stray = self.may_stray(before) && event.how != How::Pending as u8;
         before.pinned || before.registered || is_stray
+    }
+
+    /// In a fleet, another balancer may get a packet before the pin does, and go by its ring.
+    fn may_stray(&self, known: &Flow) -> bool {
+        self.memories.len() > 1 && known.state == FlowState::Open && known.seen == self.interval
     }
 
     /// Brings the registry from `before` to `after`, and has the pins look at the flow if it went elsewhere.
@@ -85,7 +89,10 @@ impl Control {
                 self.totals.registry_full += 1;
                 return;
             }
-            Ok(()) if before.is_none() => tick.learnt += 1,
+            Ok(()) if before.is_none() => {
+                tick.learnt += 1;
+                self.pins.learnt(after.digest);
+            }
             Ok(()) => {}
         }
         let is_where_it_was =
@@ -149,6 +156,8 @@ impl Control {
                 FlowState::Reset => limits[3],
                 FlowState::Recorded => RECORDED_INTERVALS,
             };
+            let is_over = !flow.is_active() && service.is_some_and(|it| !it.takes_new(flow.slot));
+            let most = if is_over { most.min(LEAVING_INTERVALS) } else { most };
             let most =
                 if is_pressed && !flow.confirmed { most.min(UNCONFIRMED_INTERVALS) } else { most };
             if flow.registered || flow.idle(seen) <= most {
@@ -199,7 +208,7 @@ impl Control {
             return true;
         };
         let mut flow = known;
-        if slot != known.slot {
+        if slot != known.slot && !self.may_stray(&known) {
             // A flow of the same key that opened anew. A pinned flow cannot: it goes by its pin.
             if known.pinned || known.registered || !service.slots.live(slot) {
                 return true;

@@ -16,6 +16,8 @@ pub(super) struct Pending {
     state: StateMemory,
     /// For each word: when it was first found, in ticks of [`AGE_UNIT`] since the start, plus one; 0: free.
     found: Vec<u32>,
+    /// Words that were taken when it was last read.
+    held: u32,
     started: Instant,
 }
 
@@ -40,9 +42,26 @@ impl Pending {
         let words = state.pending();
         let (room, found) = (words.len() as u32, vec![0; words.len()]);
         state.pending_mark().store(room / 4 * 3, Relaxed);
-        let held = words.iter().filter(|word| word.load(Relaxed) != 0).count() as u32;
-        state.pending_count().store(held, Relaxed);
-        Pending { state, found, started: now }
+        let mut pending = Pending { state, found, held: 0, started: now };
+        // The program may be attached and recording: what it counts is added to, never overwritten.
+        let counted = pending.counted();
+        pending.held =
+            pending.state.pending().iter().filter(|word| word.load(Acquire) != 0).count() as u32;
+        pending.correct(counted);
+        pending
+    }
+
+    fn counted(&self) -> u32 {
+        self.state.pending_count().load(Acquire)
+    }
+
+    /// Brings the count, which was `counted` before the words were, in line with the words. A process that is killed
+    /// between taking a flow away and counting it leaves it wrong.
+    fn correct(&self, counted: u32) {
+        let missing = self.held.wrapping_sub(counted);
+        if missing != 0 && self.counted() == counted {
+            self.state.pending_count().fetch_add(missing, Relaxed);
+        }
     }
 
     /// Flows in it.
@@ -58,7 +77,8 @@ impl Pending {
     /// All flows in it, into `into`.
     pub(super) fn read(&mut self, now: Instant, into: &mut Vec<Recorded>) {
         into.clear();
-        if self.len() == 0 {
+        let counted = self.counted();
+        if counted == 0 && self.held == 0 {
             return;
         }
         let stamp = (now.saturating_duration_since(self.started).as_millis() / AGE_UNIT.as_millis())
@@ -81,13 +101,18 @@ impl Pending {
             let (slot, age) = ((word & SLOT_MASK) as u16, AGE_UNIT * stamp.wrapping_sub(*found));
             into.push(Recorded { at, word, digest, slot, age });
         }
+        self.held = into.len() as u32;
+        self.correct(counted);
     }
 
     /// Takes a flow away.
     pub(super) fn delete(&mut self, recorded: &Recorded) {
         let word = &self.state.pending()[recorded.at];
         if word.compare_exchange(recorded.word, 0, AcqRel, Relaxed).is_ok() {
-            self.state.pending_count().fetch_sub(1, Relaxed);
+            let one_less = |count: u32| Some(count.saturating_sub(1));
+            // It always gives one.
+            let _ = self.state.pending_count().fetch_update(Relaxed, Relaxed, one_less);
+            self.held = self.held.saturating_sub(1);
         }
         self.found[recorded.at] = 0;
     }

@@ -5,12 +5,11 @@ use equipoise_pog::{BuildError, Delta, PogBuilder, Update, UpdateError};
 
 use super::flows::Flows;
 use super::service::Service;
+use super::unpinned::Unpinned;
 use crate::digest::{Digest, DigestHash};
 use crate::registry::{Flow, Verdict};
 use crate::tables::{PinController, PogCell, pin_form};
 
-/// Flows looked up at once.
-const BATCH: usize = 1024;
 /// Up to this many changes are made one by one, however few pins there are.
 const FEW: usize = 512;
 /// Keys of no flow. In an image of a few cells many flows share a pair, and would falsely match all together; among the
@@ -32,6 +31,8 @@ pub(super) struct PinSet {
     pub(super) suspects: Vec<Digest>,
     /// Pinned and forgotten.
     pub(super) forgotten: Vec<Digest>,
+    /// While a publication is made.
+    unpinned: Option<Unpinned>,
     random_seed: Option<u64>,
     outcomes: Vec<Result<(), UpdateError>>,
     /// Of the changes since the last publication.
@@ -90,7 +91,7 @@ impl Wanted {
 impl PinSet {
     /// Without any pinned flow.
     pub(super) fn empty(pins_max: usize, random_seed: Option<u64>) -> Result<PinSet, BuildError> {
-        PinSet::of([], pins_max, random_seed)
+        PinSet::of(Vec::new(), pins_max, random_seed)
     }
 
     /// All flows of the registry that are marked as pinned.
@@ -99,19 +100,20 @@ impl PinSet {
         pins_max: usize,
         random_seed: Option<u64>,
     ) -> Result<PinSet, BuildError> {
-        PinSet::of(flows.registry.iter().filter(|flow| flow.pinned), pins_max, random_seed)
+        PinSet::of(pins_of(flows), pins_max, random_seed)
     }
 
     fn of(
-        pinned: impl IntoIterator<Item = Flow>,
+        pinned: Vec<(Digest, PogCell)>,
         pins_max: usize,
         random_seed: Option<u64>,
     ) -> Result<PinSet, BuildError> {
         Ok(PinSet {
-            controller: built(pinned, pins_max, random_seed)?,
+            controller: built(pinned, pins_max, 0, random_seed)?,
             pins_max,
             suspects: Vec::new(),
             forgotten: Vec::new(),
+            unpinned: None,
             random_seed,
             outcomes: Vec::new(),
             deltas: Vec::new(),
@@ -220,16 +222,13 @@ impl PinSet {
         let mut changed = Changed { image: !updates.is_empty(), ..Changed::default() };
         let are_few = updates.len() <= FEW.max(self.controller.len() / 4);
         let rebuilt = (!are_few).then(|| {
-            let pinned = flows.registry.iter().filter(|flow| flow.pinned);
-            built(pinned, self.pins_max, self.random_seed)
+            let room = false_matches_expected(flows, services);
+            built(pins_of(flows), self.pins_max, room, self.random_seed)
         });
         match rebuilt {
             Some(Ok(controller)) => self.controller = controller,
             // Building fails without random numbers only; then what there is can still be changed.
-            Some(Err(_)) | None => {
-                let delta = self.controller.update(updates, &mut self.outcomes);
-                self.deltas.push(delta.clone());
-            }
+            Some(Err(_)) | None => self.alter(updates),
         }
         for flow in full {
             // In a transition nothing is lost yet: the ring in force may still agree.
@@ -246,12 +245,26 @@ impl PinSet {
         changed
     }
 
-    /// Pins the flows that the image would falsely take for pinned, until there are none.
+    fn alter(&mut self, updates: Vec<Update<Digest, PogCell>>) {
+        let delta = self.controller.update(updates, &mut self.outcomes);
+        self.deltas.push(delta.clone());
+    }
+
+    /// Takes notice of a flow that was learnt.
+    pub(super) fn learnt(&mut self, digest: Digest) {
+        if let Some(unpinned) = &mut self.unpinned {
+            unpinned.add(digest);
+        }
+    }
+
+    /// Pins the flows that the image would falsely take for pinned, until there are none. Until [`Self::rest`], flows
+    /// that are learnt are looked at too.
     pub(super) fn mend(&mut self, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
         let mut changed = Changed::default();
+        let unpinned = self.unpinned.take().unwrap_or_else(|| Unpinned::of(flows));
         loop {
             let mut wanted = self.wanted();
-            for flow in self.false_matches(flows, services) {
+            for flow in unpinned.false_matches(self.controller.pog(), flows, services) {
                 let after = wanted.pin(flow);
                 let _ = flows.set(after, Some(&flow));
             }
@@ -262,54 +275,46 @@ impl PinSet {
                     let slot = self.controller.pog().pinned(&flow.digest).unwrap_or(flow.slot);
                     let _ = flows.set(Flow { slot, ..flow }, Some(&flow));
                 }
-                return changed;
+                break;
             }
-            changed.add(self.make(Wanted { full: Vec::new(), ..wanted }, flows, services));
+            // Never by building anew: of a new image, other flows are false matches, and as many.
+            self.alter(wanted.updates);
+            changed.image = true;
         }
+        self.unpinned = Some(unpinned);
+        changed
     }
 
-    fn false_matches(&self, flows: &Flows, services: &[Option<Service>]) -> Vec<Flow> {
-        let pog = self.controller.pog();
-        let mut found = Vec::new();
-        let (mut batch, mut digests) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-        let mut slots = vec![None; BATCH];
-        let mut look = |batch: &mut Vec<Flow>, digests: &mut Vec<Digest>| {
-            pog.pinned_batch(digests, &mut slots[..digests.len()]);
-            for (flow, slot) in batch.iter().zip(&slots) {
-                let Some(slot) = slot else { continue };
-                let service = service_of(services, flow);
-                let counts = service.is_some_and(|it| usize::from(*slot) < it.slots.len());
-                if counts && *slot != flow.slot {
-                    found.push(*flow);
-                }
-            }
-            batch.clear();
-            digests.clear();
-        };
-        for flow in flows.registry.iter().filter(|flow| !flow.pinned) {
-            batch.push(flow);
-            digests.push(flow.digest);
-            if batch.len() == BATCH {
-                look(&mut batch, &mut digests);
-            }
-        }
-        look(&mut batch, &mut digests);
-        found
+    /// The publication is made.
+    pub(super) fn rest(&mut self) {
+        self.unpinned = None;
     }
 }
 
+fn pins_of(flows: &Flows) -> Vec<(Digest, PogCell)> {
+    flows.registry.select(true, |flow| (flow.digest, flow.slot))
+}
+
+/// About how many flows a new image will take for pinned: room for them, lest the image grows while they are added, and
+/// all its cells with it.
+fn false_matches_expected(flows: &Flows, services: &[Option<Service>]) -> usize {
+    let slots = services.iter().flatten().map(|it| it.slots.len()).max().unwrap_or(0);
+    let expected = (flows.registry.len() * slots) >> PogCell::BITS;
+    expected + expected / 4 + PADDING_MAX / 4
+}
+
 fn built(
-    pinned: impl IntoIterator<Item = Flow>,
+    pinned: Vec<(Digest, PogCell)>,
     pins_max: usize,
+    room: usize,
     random_seed: Option<u64>,
 ) -> Result<PinController, BuildError> {
-    let pinned = pinned.into_iter();
     let padded = (1..=padding(pins_max) as u64).map(|number| (Digest(number), PADDING_SLOT));
     let mut builder = PogBuilder::<PogCell>::new().hash::<DigestHash>().fingerprint(pin_form());
     if let Some(seed) = random_seed {
         builder = builder.random_seed(seed);
     }
-    builder.keys_max(pins_max).build(padded.chain(pinned.map(|flow| (flow.digest, flow.slot))))
+    builder.keys_max(pins_max).room(room).build(padded.chain(pinned))
 }
 
 pub(super) fn service_of<'a>(services: &'a [Option<Service>], flow: &Flow) -> Option<&'a Service> {

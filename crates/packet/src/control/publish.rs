@@ -39,7 +39,8 @@ impl Control {
     fn publish(&mut self, now: Instant, tick: &mut Tick) {
         let Some(is_new) = self.write_directory() else { return };
         let has_pins = !self.pins.suspects.is_empty() || !self.pins.forgotten.is_empty();
-        if !is_new && !has_pins && !self.is_rearranged() {
+        // After an adoption nothing may be new; but until flows have been looked at once, no record is taken away.
+        if !is_new && !has_pins && !self.is_rearranged() && self.is_mended {
             self.is_dirty = false;
             return;
         }
@@ -49,6 +50,7 @@ impl Control {
             changed.add(self.pins.mend(&mut self.flows, &self.services));
         }
         let is_staged = self.stage(&mut changed, tick);
+        self.pins.rest();
         self.is_mended = is_staged;
         self.count(changed, tick);
         self.unlogged.append(&mut orphans);

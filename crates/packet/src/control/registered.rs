@@ -1,6 +1,6 @@
 //! Registered state: flows that an operator or application pinned to a backend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use equipoise_pog::{FiveTupleV4, FiveTupleV6};
@@ -9,7 +9,8 @@ use super::service::Service;
 use super::{Control, PinError};
 use crate::abi::FlowKey;
 use crate::digest::{Digest, KeyBytes};
-use crate::registry::{Flow, FlowState, Full};
+use crate::ledger::{Ledger, LedgerPin};
+use crate::registry::{Flow, FlowState, Full, Verdict};
 use crate::snapshot::{BackendId, VipId};
 
 /// What a flow is known by.
@@ -36,10 +37,18 @@ pub struct RegisteredPin {
     pub in_force: bool,
 }
 
-/// What was registered in this process.
+/// What is registered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registrations {
     by_flow: BTreeMap<(VipId, FlowId), Registration>,
+    /// Whether the next control side would know of all of them.
+    pub(super) are_noted: bool,
+}
+
+impl Registrations {
+    fn digests(&self) -> impl Iterator<Item = Digest> {
+        self.by_flow.values().map(|it| it.digest)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,20 +58,19 @@ struct Registration {
 }
 
 impl FlowId {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> (FlowKey, &'static str) {
         match self {
-            FlowId::FiveTuple(..) => "a five-tuple",
-            FlowId::SourceAddress(_) => "a source address",
-            FlowId::SourceMac(_) => "a source MAC address",
+            FlowId::FiveTuple(..) => (FlowKey::FiveTuple, "a five-tuple"),
+            FlowId::SourceAddress(_) => (FlowKey::SourceAddress, "a source address"),
+            FlowId::SourceMac(_) => (FlowKey::SourceMac, "a source MAC address"),
         }
     }
 
     /// The bytes that the program hashes.
-    fn key_bytes(&self, service: &Service) -> Result<KeyBytes, PinError> {
-        let vip = service.id;
+    fn key_bytes(&self, vip: VipId) -> Result<KeyBytes, PinError> {
         let address = |address| PinError::Address { vip, address };
-        Ok(match (service.key, *self) {
-            (FlowKey::FiveTuple, FlowId::FiveTuple(source, destination)) => {
+        Ok(match *self {
+            FlowId::FiveTuple(source, destination) => {
                 let (first, last) = vip.ports.bounds();
                 let is_vip =
                     destination.ip() == vip.address && (first..=last).contains(&destination.port());
@@ -83,22 +91,68 @@ impl FlowId {
                     (other, _) => return Err(address(other)),
                 }
             }
-            (FlowKey::SourceAddress, FlowId::SourceAddress(source)) => {
-                match (source, vip.address) {
-                    (IpAddr::V4(source), IpAddr::V4(_)) => KeyBytes::SourceV4(source.octets()),
-                    (IpAddr::V6(source), IpAddr::V6(_)) => KeyBytes::SourceV6(source.octets()),
-                    (other, _) => return Err(address(other)),
-                }
-            }
-            (FlowKey::SourceMac, FlowId::SourceMac(mac)) => KeyBytes::Mac(mac),
-            (wanted, given) => return Err(PinError::Key { vip, wanted, given: given.kind() }),
+            FlowId::SourceAddress(source) => match (source, vip.address) {
+                (IpAddr::V4(source), IpAddr::V4(_)) => KeyBytes::SourceV4(source.octets()),
+                (IpAddr::V6(source), IpAddr::V6(_)) => KeyBytes::SourceV6(source.octets()),
+                (other, _) => return Err(address(other)),
+            },
+            FlowId::SourceMac(mac) => KeyBytes::Mac(mac),
         })
     }
 }
 
 impl Control {
     fn digest_of(&self, service: &Service, flow: &FlowId) -> Result<Digest, PinError> {
-        Ok(flow.key_bytes(service)?.digest(self.seeds.digest, service.salt))
+        let (vip, wanted) = (service.id, service.key);
+        let (key, given) = flow.kind();
+        if key != wanted {
+            return Err(PinError::Key { vip, wanted, given });
+        }
+        self.digest_at(vip, flow)
+    }
+
+    /// The VIP need not be there.
+    fn digest_at(&self, vip: VipId, flow: &FlowId) -> Result<Digest, PinError> {
+        let (salt, _) = self.seeds.of_vip(&vip);
+        Ok(flow.key_bytes(vip)?.digest(self.seeds.digest, salt))
+    }
+
+    /// Knows the pins that a control side before noted. They are in force when their backends have slots.
+    pub(super) fn remember_pins(&mut self, ledger: Option<&Ledger>) {
+        let Some(ledger) = ledger else {
+            self.begun.nameless = self.flows.registry.iter().filter(|it| it.registered).count();
+            return;
+        };
+        for LedgerPin { vip, flow, backend } in ledger.pins.iter().copied() {
+            let vip = vip.normal();
+            if let Ok(digest) = self.digest_at(vip, &flow) {
+                let registration = Registration { digest, backend };
+                self.registrations.by_flow.insert((vip, flow), registration);
+            }
+        }
+        // One that is registered and not noted was killed on the way: nobody was told that it is pinned, or that it
+        // still is.
+        let noted: HashSet<Digest> = self.registrations.digests().collect();
+        let seen = self.interval;
+        self.flows.sweep_all(|flow| {
+            if !flow.registered || noted.contains(&flow.digest) {
+                return Verdict::Keep;
+            }
+            Verdict::Set(Flow { registered: false, seen, ..flow })
+        });
+    }
+
+    /// In the order of VIPs and flows.
+    pub(super) fn pins_noted(&self) -> Vec<LedgerPin> {
+        let registrations = self.registrations.by_flow.iter();
+        registrations
+            .map(|(&(vip, flow), it)| LedgerPin { vip, flow, backend: it.backend })
+            .collect()
+    }
+
+    /// Whether an operator or application pinned the flow of this digest.
+    pub fn is_registered(&self, digest: Digest) -> bool {
+        self.flows.get(digest).is_some_and(|flow| flow.registered)
     }
 
     fn vip(&self, vip: &VipId) -> Result<(u16, &Service), PinError> {
@@ -126,6 +180,7 @@ impl Control {
         self.register(digest, number, slot)
             .map_err(|Full| PinError::Full { pins: self.pins.len() })?;
         self.registrations.by_flow.insert((vip_of, *flow), Registration { digest, backend });
+        self.registrations.are_noted = false;
         self.is_dirty = true;
         Ok(())
     }
@@ -154,7 +209,7 @@ impl Control {
         flow: &FlowId,
         backend: &BackendId,
     ) -> Result<(), PinError> {
-        let id = self.vip(vip)?.1.id;
+        let id = vip.normal();
         if !self.registrations.by_flow.contains_key(&(id, *flow)) {
             return Err(PinError::Unknown(*vip));
         }
@@ -166,10 +221,15 @@ impl Control {
     /// # Errors
     /// [`PinError`]: nothing has changed.
     pub fn unpin(&mut self, vip: &VipId, flow: &FlowId) -> Result<(), PinError> {
-        let (_, service) = self.vip(vip)?;
-        let (id, digest) = (service.id, self.digest_of(service, flow)?);
+        let id = vip.normal();
         let registration = self.registrations.by_flow.remove(&(id, *flow));
-        // One that an earlier process registered is known by its digest only.
+        let digest = match registration {
+            // Its VIP may have gone, or know its flows by something else now.
+            Some(registration) => registration.digest,
+            None => self.digest_of(self.vip(vip)?.1, flow)?,
+        };
+        self.registrations.are_noted = false;
+        // One that an earlier process registered may be known by its digest only.
         let known = self.flows.get(digest).filter(|it| it.registered);
         if let Some(known) = known {
             let after = Flow { registered: false, seen: self.interval, ..known };
@@ -181,7 +241,7 @@ impl Control {
         Ok(())
     }
 
-    /// All pins that were registered in this process, by VIP and flow.
+    /// All pins that are registered, by VIP and flow; those included whose VIP has gone.
     pub fn pins(&self) -> Vec<RegisteredPin> {
         let pin = |(&(vip, flow), registration): (&(VipId, FlowId), &Registration)| {
             let known = self.flows.get(registration.digest);
@@ -196,9 +256,12 @@ impl Control {
     /// After slots have changed: registered flows follow their backends.
     pub(super) fn reinstate(&mut self) {
         let registrations: Vec<_> =
-            self.registrations.by_flow.iter().map(|((vip, _), it)| (*vip, *it)).collect();
-        for (vip, Registration { digest, backend }) in registrations {
+            self.registrations.by_flow.iter().map(|(&(vip, flow), it)| (vip, flow, *it)).collect();
+        for (vip, flow, Registration { digest, backend }) in registrations {
             let Ok((number, service)) = self.vip(&vip) else { continue };
+            if flow.kind().0 != service.key {
+                continue;
+            }
             if let Some(slot) = service.slots.of(&backend) {
                 // Without room it is as without a backend: not in force.
                 let _ = self.register(digest, number, slot);

@@ -99,12 +99,26 @@ fn identity(backend: &BackendId) -> u64 {
 impl Service {
     /// Without any backend yet.
     pub(super) fn new(spec: &VipSpec, pick: Pick, salt: u64, ring_seed: u64) -> Service {
+        let scheduler = Some(spec.scheduler);
+        let (id, forward, key) = (spec.id(), spec.forward, spec.key);
+        Service { scheduler, ..Service::unlisted(id, forward, key, pick, salt, ring_seed) }
+    }
+
+    /// Without any backend yet, and of which no snapshot has been seen.
+    pub(super) fn unlisted(
+        id: VipId,
+        forward: Forward,
+        key: FlowKey,
+        pick: Pick,
+        salt: u64,
+        ring_seed: u64,
+    ) -> Service {
         Service {
-            id: spec.id(),
-            forward: spec.forward,
-            key: spec.key,
+            id,
+            forward,
+            key,
             pick,
-            scheduler: Some(spec.scheduler),
+            scheduler: None,
             salt,
             ring_seed,
             listed: Vec::new(),
@@ -222,6 +236,11 @@ impl Service {
             _ => Ring::default(),
         };
         (ring, turns)
+    }
+
+    /// Whether the backend of a slot gets new flows.
+    pub(super) fn takes_new(&self, slot: u16) -> bool {
+        self.slots.holder(slot).is_some_and(|holder| holder.standing == Standing::Eligible)
     }
 
     pub(super) fn is_absorbing(&self) -> bool {

@@ -112,12 +112,13 @@ impl<N: Network> NextHops<N> {
     /// Whose next hops are wanted.
     pub(super) fn aim(&mut self, targets: BTreeSet<IpAddr>, now: Instant) -> io::Result<()> {
         self.routes.retain(|address, _| targets.contains(address));
-        for address in targets.difference(&self.targets.clone()) {
+        // The targets first: if asking fails, the reload that follows asks for these.
+        let before = std::mem::replace(&mut self.targets, targets);
+        for address in self.targets.difference(&before) {
             if let Some(route) = self.network.route(*address)? {
                 self.routes.insert(*address, route);
             }
         }
-        self.targets = targets;
         self.follow_neighbours(now);
         Ok(())
     }

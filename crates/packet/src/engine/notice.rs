@@ -30,6 +30,30 @@ pub enum Notice {
         /// Why not.
         why: String,
     },
+    /// Flows of an earlier process are known though the tables are new.
+    Known {
+        /// How many.
+        flows: usize,
+    },
+    /// Flows of an earlier process are not known any more.
+    Forgotten {
+        /// How many.
+        flows: usize,
+        /// Why.
+        why: String,
+    },
+    /// Pinned flows of which the VIP and the client are not known.
+    Nameless {
+        /// How many.
+        flows: usize,
+        /// Why.
+        why: String,
+    },
+    /// What the next process must know cannot be written.
+    Ledger {
+        /// What the system said.
+        error: String,
+    },
     /// There is no way to a backend.
     NoRoute {
         /// Its address.
@@ -87,8 +111,37 @@ impl Notice {
             Notice::Interface { state, .. } => {
                 !matches!(state, InterfaceState::Attached(XdpMode::Native))
             }
-            Notice::Detached { .. } | Notice::Adopted { .. } | Notice::Drained { .. } => false,
+            Notice::Detached { .. }
+            | Notice::Adopted { .. }
+            | Notice::Known { .. }
+            | Notice::Drained { .. } => false,
             _ => true,
+        }
+    }
+
+    /// What became of what an earlier process left.
+    fn inherited(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Adopted { flows } => {
+                write!(f, "went on with the tables of an earlier process and {flows} known flows")
+            }
+            Notice::NotAdopted { why } => write!(
+                f,
+                "began with new tables: those of an earlier process cannot be taken over, {why}"
+            ),
+            Notice::Known { flows } => write!(
+                f,
+                "{flows} flows of an earlier process are known from its registry and keep their backends"
+            ),
+            Notice::Forgotten { flows, why } => write!(
+                f,
+                "{flows} flows of an earlier process are forgotten, and go where their VIP's table says: {why}"
+            ),
+            Notice::Nameless { flows, why } => write!(
+                f,
+                "{flows} flows are pinned by operators or applications and cannot be listed, only removed: {why}"
+            ),
+            _ => Ok(()),
         }
     }
 
@@ -117,12 +170,14 @@ impl fmt::Display for Notice {
                 }
             }
             Notice::Detached { name } => write!(f, "interface {name}: detached"),
-            Notice::Adopted { flows } => {
-                write!(f, "went on with the tables of an earlier process and {flows} known flows")
-            }
-            Notice::NotAdopted { why } => write!(
+            Notice::Adopted { .. }
+            | Notice::NotAdopted { .. }
+            | Notice::Known { .. }
+            | Notice::Forgotten { .. }
+            | Notice::Nameless { .. } => self.inherited(f),
+            Notice::Ledger { error } => write!(
                 f,
-                "began with new tables: those of an earlier process cannot be taken over, {why}"
+                "what a restart with other [flows] sizes must know cannot be written, tried again: {error}"
             ),
             Notice::NoRoute { backend } => {
                 write!(

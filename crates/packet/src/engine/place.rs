@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, mount};
 
 use super::EngineError;
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::program::{MAPS, Program};
 
@@ -20,13 +21,15 @@ const BPF_FOLDER: &str = "/sys/fs/bpf";
 const BPF_MAGIC: i64 = 0xcafe_4a11;
 
 /// The layout's version: [`abi.h`](crate::abi) and what else two processes must agree on.
-const ABI_VERSION: u32 = 1;
+const ABI_VERSION: u32 = 2;
 
 /// The folders of an instance, held by one process at a time.
 #[derive(Debug)]
 pub(super) struct Place {
     pins: PathBuf,
     run: PathBuf,
+    /// Whether the BPF file system was not mounted: then nothing is left on it.
+    was_unmounted: bool,
     _lock: File,
 }
 
@@ -48,10 +51,10 @@ impl Place {
             }
             Err(error) => return Err(failed(&lock_file)(error.into())),
         }
-        mount_bpf().map_err(failed(Path::new(BPF_FOLDER)))?;
+        let was_unmounted = mount_bpf().map_err(failed(Path::new(BPF_FOLDER)))?;
         let pins = pin_folder(instance);
         fs::create_dir_all(&pins).map_err(failed(&pins))?;
-        Ok(Place { pins, run, _lock: lock })
+        Ok(Place { pins, run, was_unmounted, _lock: lock })
     }
 
     /// Where maps and links are pinned.
@@ -62,6 +65,38 @@ impl Place {
     /// The flow registry.
     pub(super) fn registry(&self) -> PathBuf {
         self.run.join("flows")
+    }
+
+    fn ledger_file(&self) -> PathBuf {
+        self.run.join("ledger")
+    }
+
+    /// What the process before noted; or why that is not known, if it noted anything.
+    pub(super) fn ledger(&self) -> Result<Ledger, String> {
+        let file = self.ledger_file();
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(format!("{} is not there", file.display()));
+            }
+            Err(error) => return Err(format!("{} cannot be read: {error}", file.display())),
+        };
+        Ledger::read(&text).map_err(|error| format!("{} cannot be used: {error}", file.display()))
+    }
+
+    /// Notes it for the next process, in place of what is noted.
+    pub(super) fn note(&self, ledger: &Ledger) -> io::Result<()> {
+        write_whole(&self.ledger_file(), ledger.to_string().as_bytes())
+    }
+
+    /// Where the maps of an earlier process have gone.
+    pub(super) fn where_maps_went(&self) -> &'static str {
+        if self.was_unmounted {
+            "they are gone: no BPF file system was mounted on /sys/fs/bpf (under `ip netns exec` each command has a /sys \
+             of its own: mount it there yourself, or use `nsenter --net`)"
+        } else {
+            "they are gone from /sys/fs/bpf, as after a reboot"
+        }
     }
 
     fn layout(&self) -> PathBuf {
@@ -113,6 +148,7 @@ impl Place {
         }
         let _ = fs::remove_dir(&self.pins);
         let _ = fs::remove_file(self.registry());
+        let _ = fs::remove_file(self.ledger_file());
         let _ = fs::remove_file(self.run.join("lock"));
         // Not if it holds the seed, or something of somebody else's.
         let _ = fs::remove_dir(&self.run);
@@ -157,10 +193,12 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&next, path)
 }
 
-fn mount_bpf() -> io::Result<()> {
+/// Whether it was not mounted.
+fn mount_bpf() -> io::Result<bool> {
     if statfs(BPF_FOLDER)?.f_type as i64 == BPF_MAGIC {
-        return Ok(());
+        return Ok(false);
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(mount("bpf", BPF_FOLDER, "bpf", flags, Some(c"mode=0700"))?)
+    mount("bpf", BPF_FOLDER, "bpf", flags, Some(c"mode=0700"))?;
+    Ok(true)
 }

@@ -15,7 +15,8 @@ use super::place::Place;
 use super::watch::Watch;
 use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
 use crate::abi::Forward;
-use crate::control::{ApplyError, Control, ControlError, FlowId, Settings, Tick};
+use crate::control::{ApplyError, Begun, Control, ControlError, FlowId, Settings, Tick};
+use crate::ledger::Ledger;
 use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
 use crate::program::Program;
@@ -55,6 +56,8 @@ pub(super) struct Worker {
     said: BTreeSet<IpAddr>,
     not_learnt: (usize, Option<Instant>),
     network_retry: Option<Instant>,
+    /// What the next process must know could not be written.
+    ledger_failed: bool,
     _watch: Watch,
 }
 
@@ -91,6 +94,7 @@ impl Worker {
             said: BTreeSet::new(),
             not_learnt: (0, None),
             network_retry: None,
+            ledger_failed: false,
             _watch: watch,
         };
         worker.control.apply(&wanted.snapshot, now)?;
@@ -224,7 +228,9 @@ impl Worker {
         };
         let pins = self.control.pins();
         let registered = pins.into_iter().find(|pin| Some(pin.vip) == vip && of_flow(&pin.flow));
-        Explanation { decision, vip, registered }
+        let known = decision.digest.is_some_and(|digest| self.control.is_registered(digest));
+        let is_registered = registered.is_some() || known;
+        Explanation { decision, vip, registered, is_registered }
     }
 
     /// Until what was changed is published. The control side leaves a pause between publications, so this may take a few
@@ -242,7 +248,17 @@ impl Worker {
     }
 
     fn publish(&mut self, now: Instant) {
-        let tick = self.control.tick(now);
+        let (place, has_failed) = (&self.place, &mut self.ledger_failed);
+        let tick = self.control.tick_noting(now, |ledger| {
+            let noted = place.note(ledger);
+            if let Err(error) = &noted
+                && !*has_failed
+            {
+                Notice::Ledger { error: error.to_string() }.log();
+            }
+            *has_failed = noted.is_err();
+            noted.is_ok()
+        });
         self.tell(&tick, now);
         if !tick.drained.is_empty() {
             self.aim(now);
@@ -372,10 +388,11 @@ fn load(
     now: Instant,
 ) -> Result<Loaded, EngineError> {
     let limits = Limits::new(capacity);
+    let ledger = place.ledger();
     let registry = || Registry::open(&place.registry(), capacity.flows, settings.fleet_seed);
     let control = |program: &Program| -> Result<Result<Control, ControlError>, EngineError> {
-        let memories = vec![program.memory().clone()];
-        Ok(Control::new(memories, *capacity, registry()?, settings.clone(), now))
+        let (memories, known) = (vec![program.memory().clone()], ledger.as_ref().ok());
+        Ok(Control::resume(memories, *capacity, registry()?, known, settings.clone(), now))
     };
     let why = match place.adoptable(&limits) {
         Ok(false) => None,
@@ -384,18 +401,44 @@ fn load(
             Err(error) => Some(format!("for {error}")),
             Ok(program) => match control(&program)? {
                 Ok(control) => {
-                    let flows = control.status().flows;
-                    Notice::Adopted { flows }.log();
+                    let why = Some("nothing was published in them".to_owned());
+                    tell_begun(control.begun(), why, place, &ledger);
                     return Ok(Loaded { program, control, is_new: false });
                 }
                 Err(error) => Some(format!("for {error}")),
             },
         },
     };
-    if let Some(why) = why {
-        Notice::NotAdopted { why }.log();
-    }
     let program = Program::load(&limits)?;
     let control = control(&program)??;
+    tell_begun(control.begun(), why, place, &ledger);
     Ok(Loaded { program, control, is_new: true })
+}
+
+/// Says what became of what an earlier process left. `why` its maps are not gone on with, if there are some.
+fn tell_begun(begun: Begun, why: Option<String>, place: &Place, ledger: &Result<Ledger, String>) {
+    let Begun { is_anew, flows, forgotten, left_out, nameless } = begun;
+    let unknown = || ledger.as_ref().err().cloned();
+    let left = flows + forgotten + left_out > 0;
+    if !is_anew {
+        Notice::Adopted { flows }.log();
+    } else if let Some(why) = why.or(left.then(|| place.where_maps_went().to_owned())) {
+        Notice::NotAdopted { why }.log();
+        if flows > 0 {
+            Notice::Known { flows }.log();
+        }
+    }
+    if left_out > 0 {
+        let why = "there is room for fewer than before: raise [flows] max".to_owned();
+        Notice::Forgotten { flows: left_out, why }.log();
+    }
+    if is_anew && forgotten > 0 {
+        let no_place = || "their VIPs and backends have no place in tables of this size".to_owned();
+        let why = unknown().map(|why| format!("what is known of them has no meaning, {why}"));
+        Notice::Forgotten { flows: forgotten, why: why.unwrap_or_else(no_place) }.log();
+    }
+    if nameless > 0 {
+        let why = unknown().unwrap_or_default();
+        Notice::Nameless { flows: nameless, why }.log();
+    }
 }

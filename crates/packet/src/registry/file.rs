@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use equipoise_pog::{KeyHash, Seed, SipHash13};
 use thiserror::Error;
 
-use super::{HEADER_BYTES, Registry, bytes_for};
+use super::{Flow, HEADER_BYTES, Registry, bytes_for};
 use crate::memory::Area;
 
 /// First word of the file; the last byte is the version.
@@ -91,9 +91,12 @@ impl Registry {
         put(INTERVAL_OFFSET, existing.as_ref().map_or(0, |old| old.interval().load(Relaxed)));
         put(0, MAGIC);
         let mut registry = Registry::over(Arc::new(area), flows);
-        for flow in existing.iter().flat_map(Registry::iter) {
-            if registry.set(flow).is_err() {
-                break;
+        // Those first that somebody asked for, then those that nothing but the registry keeps where they are.
+        let rank = |flow: &Flow| (!flow.registered, !flow.pinned);
+        for wanted in [(false, true), (false, false), (true, false), (true, true)] {
+            let of_rank = existing.iter().flat_map(Registry::iter).filter(|it| rank(it) == wanted);
+            for flow in of_rank {
+                registry.left_out += usize::from(registry.set(flow).is_err());
             }
         }
         std::fs::rename(&fresh, path)?;

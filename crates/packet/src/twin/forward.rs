@@ -40,7 +40,7 @@ pub(super) fn forward(
     if overhead_bytes == 0 && backend.family != parsed.tuple.family {
         return Verdict::Drop(Reason::Family);
     }
-    if overhead_bytes > 0 && parsed.ip_bytes + overhead_bytes > usize::from(backend.mtu) {
+    if parsed.ip_bytes + overhead_bytes > usize::from(backend.mtu) {
         return too_big(parsed, service, directory, around, state);
     }
     if service.forward == Forward::Nat as u8 && parsed.ttl <= 1 {

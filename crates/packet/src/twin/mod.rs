@@ -18,7 +18,7 @@ use state::{Limited, State};
 pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
 
-use crate::abi::{EventKind, How};
+use crate::abi::{EventKind, How, NO_SLOT, Reverse};
 use crate::digest::Digest;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -44,9 +44,10 @@ impl FragmentKey {
     }
 }
 
-/// `struct eqp_fragment`
+/// `struct eqp_fragment`: of a packet to a VIP, or, without a slot, of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fragment {
+    /// Of a reply: the index of its entry of the reverse table.
     digest: Digest,
     service: u16,
     number: u16,
@@ -109,7 +110,10 @@ impl Twin {
         let parsed = packet.parsed;
         let Tuple { family, destination, .. } = &parsed.tuple;
         if packet.around.replies_only || !packet.tables.is_vip(*family, destination) {
-            return (packet.reply(), None);
+            return match parsed.place {
+                Place::Later => (self.later_reply(packet), None),
+                Place::Whole | Place::First => packet.reply(),
+            };
         }
         if let Some(reason) = parsed.fault {
             return (Decision::drop(reason, None), None);
@@ -143,6 +147,26 @@ impl Twin {
         }
         packet.state.count(Some(at.service.number), Reason::Fragment);
         packet.forward(at, first.digest, first.slot, How::Fragment)
+    }
+}
+
+impl Twin {
+    /// Becomes what its first became.
+    fn later_reply(&self, packet: &Packet<'_>) -> Decision {
+        let parsed = packet.parsed;
+        let first = self.fragments.get(&FragmentKey::of(parsed));
+        let found = first.filter(|first| first.slot == NO_SLOT).and_then(|first| {
+            let reverse = packet.tables.reverse_at(first.digest.0 as u32);
+            let number = packet.tables.service(first.service)?.service.number;
+            let from = (parsed.tuple.family, &parsed.tuple.source);
+            let same = (number, reverse.service) == (first.number, first.service)
+                && (reverse.family, &reverse.address) == from;
+            same.then_some(reverse)
+        });
+        match found.filter(|_| packet.tables.translates() && parsed.fault.is_none()) {
+            Some(reverse) => packet.translate(&reverse),
+            None => Decision::of(Verdict::Pass),
+        }
     }
 }
 
@@ -222,21 +246,38 @@ impl Packet<'_> {
     }
 
     /// A packet that is for no VIP: a backend's reply to be translated, or none of ours.
-    fn reply(&self) -> Decision {
+    fn reply(&self) -> (Decision, Option<Fragment>) {
         let parsed = self.parsed;
         let from = match parsed.icmp {
             None => parsed.tuple,
             Some(Icmp::Error(quoted)) => quoted.turned(),
-            Some(_) => return Decision::of(Verdict::Pass),
+            Some(_) => return (Decision::of(Verdict::Pass), None),
         };
         let ours = self.tables.translates()
             && parsed.fault.is_none()
-            && parsed.place != Place::Later
             && (parsed.icmp.is_none() || parsed.place == Place::Whole)
             && matches!(from.protocol, protocol::TCP | protocol::UDP);
-        let Some(reverse) = ours.then(|| self.tables.reverse(&from)).flatten() else {
-            return Decision::of(Verdict::Pass);
+        let Some((index, reverse)) = ours.then(|| self.tables.reverse(&from)).flatten() else {
+            return (Decision::of(Verdict::Pass), None);
         };
+        let decision = self.translate(&reverse);
+        let is_first = parsed.place == Place::First && self.is_translated(&decision);
+        let first = decision.service.filter(|_| is_first).map(|at| Fragment {
+            digest: Digest(u64::from(index)),
+            service: reverse.service,
+            number: at.service.number,
+            slot: NO_SLOT,
+        });
+        (decision, first)
+    }
+
+    /// Whether a reply was written anew, wherever it then went.
+    fn is_translated(&self, decision: &Decision) -> bool {
+        self.around.route != Route::Local && decision.verdict != Verdict::Drop(Reason::TtlExpired)
+    }
+
+    fn translate(&self, reverse: &Reverse) -> Decision {
+        let parsed = self.parsed;
         let Some(at) = self.tables.service(reverse.service) else {
             return Decision::drop(Reason::Tables, None);
         };

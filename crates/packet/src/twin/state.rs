@@ -111,34 +111,64 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Logs the first packet of a flow in this interval, and the packets that close a flow.
+    /// Notes that the flow was seen, or ends. When a batch of packets is noted, userspace is told of what is new.
     pub(super) fn learn(&self, service: u16, digest: Digest, slot: u16, how: How, kind: EventKind) {
         if !self.writes {
             return;
         }
-        let state = &self.memory.state;
-        let (tag, bucket) = state.touched_by(digest.0);
-        let place_of = |tag| bucket.iter().position(|other| other.load(Relaxed) == tag);
-        let way = place_of(tag);
-        if kind == EventKind::Touch && way.is_some() {
-            return;
-        }
         let event =
             Event { digest: digest.0, slot, service, kind: kind as u8, how: how as u8, padding: 0 };
-        let logged = self.cpu.push(event);
-        if !logged {
-            self.count(Some(service), Reason::LogFull);
+        if self.cpu.append(event) {
+            self.tell_batch();
         }
-        match (kind, way) {
-            (EventKind::Touch, _) if logged => {
+    }
+
+    /// Tells of the flows that were not known before the batch, and of those that end in it with what follows.
+    fn tell_batch(&self) {
+        let batch: Vec<(Event, bool)> = self.cpu.batch().collect();
+        let is_known = |(event, _): &(Event, bool)| self.touched_place(event.digest).is_some();
+        let known: Vec<bool> = batch.iter().map(is_known).collect();
+        let mut ended = Vec::new();
+        for ((event, is_taken), is_known) in batch.into_iter().zip(known) {
+            let ends = event.kind != EventKind::Touch as u8;
+            if ends {
+                ended.push(event.digest);
+            }
+            if !is_known || ended.contains(&event.digest) {
+                self.tell(event, is_taken);
+            }
+        }
+    }
+
+    /// Logs the first packet of a flow in this interval, and a packet that ends one, unless userspace has taken the
+    /// event.
+    fn tell(&self, event: Event, is_taken: bool) {
+        let state = &self.memory.state;
+        let (tag, bucket) = state.touched_by(event.digest);
+        let place = self.touched_place(event.digest);
+        let ends = event.kind != EventKind::Touch as u8;
+        let is_news = (ends || place.is_none()) && !is_taken;
+        let is_logged = is_news && self.cpu.push(event);
+        if is_news && !is_logged {
+            self.count(Some(event.service), Reason::LogFull);
+        }
+        match place {
+            Some(place) if ends => bucket[place].store(0, Relaxed),
+            None if !ends && is_logged => {
                 // Full: one of the four gives way.
-                let mixed = digest.0.wrapping_mul(state.interval().load(Relaxed));
-                let place = place_of(0).unwrap_or(mixed as usize & (TOUCHED_WAYS - 1));
+                let mixed = event.digest.wrapping_mul(state.interval().load(Relaxed));
+                let free = bucket.iter().position(|tag| tag.load(Relaxed) == 0);
+                let place = free.unwrap_or(mixed as usize & (TOUCHED_WAYS - 1));
                 bucket[place].store(tag, Relaxed);
             }
-            (EventKind::Fin | EventKind::Rst, Some(place)) => bucket[place].store(0, Relaxed),
             _ => {}
         }
+    }
+
+    /// The place of a flow's tag in its bucket.
+    fn touched_place(&self, digest: u64) -> Option<usize> {
+        let (tag, bucket) = self.memory.state.touched_by(digest);
+        bucket.iter().position(|other| other.load(Relaxed) == tag)
     }
 
     /// Counts a drop or a note; `None`: of no service.

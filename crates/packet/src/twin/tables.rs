@@ -99,8 +99,8 @@ impl<'a> Tables<'a> {
         self.directory.flags & DIRECTORY_REVERSE != 0
     }
 
-    /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its address.
-    pub(super) fn reverse(&self, tuple: &Tuple) -> Option<Reverse> {
+    /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its address. With its index.
+    pub(super) fn reverse(&self, tuple: &Tuple) -> Option<(u32, Reverse)> {
         let look = |port: u16| {
             let port = port.to_be_bytes();
             let Tuple { family, source, protocol, .. } = tuple;
@@ -108,14 +108,18 @@ impl<'a> Tables<'a> {
             let mask = self.directory.reverse_mask & (self.limits.reverse_max - 1);
             (0..PROBES_MAX as u32)
                 .map(|probe| hash.wrapping_add(probe) & mask)
-                .map(|index| self.entry::<Reverse>(self.limits.reverse_offset, index))
-                .take_while(|reverse| reverse.family != 0)
-                .find(|reverse| {
+                .map(|index| (index, self.reverse_at(index)))
+                .take_while(|(_, reverse)| reverse.family != 0)
+                .find(|(_, reverse)| {
                     (reverse.family, reverse.protocol) == (*family, *protocol)
                         && (reverse.port, &reverse.address) == (port, source)
                 })
         };
         look(tuple.source_port).or_else(|| look(0))
+    }
+
+    pub(super) fn reverse_at(&self, index: u32) -> Reverse {
+        self.entry(self.limits.reverse_offset, index & (self.limits.reverse_max - 1))
     }
 
     /// `None`: the tables are not as they must be.

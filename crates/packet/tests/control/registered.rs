@@ -1,13 +1,14 @@
 //! Registered state: flows that somebody pinned.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use equipoise_core::AdminState;
 use equipoise_core::SchedulerKind::{Maglev, RoundRobin};
 use equipoise_packet::abi::FlowKey;
 use equipoise_packet::control::{FlowId, PinError};
-use equipoise_packet::{BackendId, Capacity, VipId};
+use equipoise_packet::{BackendId, Capacity, Registry, VipId};
 
 use super::world::*;
 
@@ -128,4 +129,70 @@ fn what_a_pin_cannot_be_is_refused_with_the_reason() {
     }
     assert_eq!(world.control().pin(&vip, &flow(99), &to(1)), Err(PinError::Full { pins: 14 }));
     world.control().pin(&mac_vip, &FlowId::SourceMac([9; 6]), &to(1)).unwrap_err();
+}
+
+/// A control side after another: over its tables, or over new ones.
+fn restarted(mut world: World, registry: &Path, anew: bool) -> World {
+    drop(world.control.take());
+    let registry = || Registry::open(registry, capacity().flows, settings().fleet_seed).unwrap();
+    let vips = world.snapshot.vips.clone();
+    if anew {
+        let ledger = world.ledger.take();
+        world = World::with_ledger(1, capacity(), settings(), registry(), ledger);
+    } else {
+        world.start(registry());
+    }
+    world.apply(vips);
+    world.settle();
+    world
+}
+
+#[test]
+fn pins_are_listed_moved_removed_and_follow_their_backends_after_a_restart() {
+    for anew in [false, true] {
+        let name = format!("equipoise-registered-{anew}-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let registry = Registry::open(&file, capacity().flows, settings().fleet_seed).unwrap();
+        let mut world = World::with_registry(1, capacity(), settings(), registry);
+        world.apply(vec![vip(1, Maglev, &[1, 2, 3]), vip(2, Maglev, &[1])]);
+        world.settle();
+        let vip = id(&world);
+        for client in 0..3 {
+            world.control().pin(&vip, &flow(client), &to(2)).unwrap();
+        }
+        world.run(SECOND);
+        let mut world = restarted(world, &file, anew);
+        let pins = world.control().pins();
+        assert!(pins.len() == 3 && pins.iter().all(|pin| pin.in_force && pin.backend == to(2)));
+        world.change(1, |pool| pool[1].admin = AdminState::Down);
+        world.settle();
+        assert_ne!(world.open(1, 0), Some(2));
+        world.change(1, |pool| pool[1].admin = AdminState::Up);
+        world.settle();
+        assert_eq!(world.send(tcp(1, 0, ACK)), Some(2), "it follows its backend");
+        world.control().move_pin(&vip, &flow(1), &to(3)).unwrap();
+        world.control().unpin(&vip, &flow(2)).unwrap();
+        world.run(SECOND);
+        assert_eq!(world.open(1, 1), Some(3));
+        // One that nobody was told of, or that was removed, is none after a restart.
+        world.control().pin(&vip, &flow(9), &to(1)).unwrap();
+        let mut world = restarted(world, &file, anew);
+        let pins = world.control().pins();
+        let found: Vec<_> = pins.iter().map(|pin| (pin.flow, pin.backend)).collect();
+        assert_eq!(found, [(flow(0), to(2)), (flow(1), to(3))]);
+        // Its VIP leaves.
+        let rest = world.snapshot.vips[1..].to_vec();
+        world.apply(rest);
+        world.settle();
+        let mut world = restarted(world, &file, anew);
+        assert_eq!(world.control().pins().len(), 2);
+        assert!(!world.control().pins()[0].in_force);
+        for client in 0..2 {
+            world.control().unpin(&vip, &flow(client)).unwrap();
+        }
+        world.run(SECOND);
+        let mut world = restarted(world, &file, anew);
+        assert_eq!(world.control().pins(), []);
+        std::fs::remove_file(&file).unwrap();
+    }
 }

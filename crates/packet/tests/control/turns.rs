@@ -7,7 +7,7 @@ use equipoise_core::SchedulerKind::{
 };
 use equipoise_core::{AdminState, Weight};
 use equipoise_packet::abi::{FlowKey, How};
-use equipoise_packet::{Capacity, Protocol, Reason};
+use equipoise_packet::{Capacity, Protocol, Reason, Registry};
 
 use super::world::*;
 
@@ -198,4 +198,28 @@ fn flows_stay_when_the_scheduler_changes() {
     }
     world.run(30 * SECOND);
     assert_eq!((world.status().pending, world.status().moved), (0, 0));
+}
+
+#[test]
+fn records_of_a_flood_are_gone_some_time_after_a_restart_too() {
+    let file = std::env::temp_dir().join(format!("equipoise-control-flood-{}", std::process::id()));
+    let open = || Registry::open(&file, capacity().flows, settings().fleet_seed).unwrap();
+    let mut world = World::with_registry(1, capacity(), settings(), open());
+    world.apply(vec![vip(1, RoundRobin, &[1, 2, 3])]);
+    world.settle();
+    for client in 0..2000 {
+        world.send(tcp(1, client, SYN));
+    }
+    drop(world.control.take());
+    // Packets come while nobody looks after the tables.
+    for client in 2000..3000 {
+        world.send(tcp(1, client, SYN));
+    }
+    world.start(open());
+    let vips = world.snapshot.vips.clone();
+    world.apply(vips);
+    assert_eq!(world.status().pending, 3000);
+    world.run(Duration::from_secs(120));
+    assert_eq!(world.status().pending, 0);
+    let _ = std::fs::remove_file(&file);
 }

@@ -8,8 +8,8 @@ use equipoise_core::{AdminState, Generation, Health, SchedulerKind, Weight};
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::{
-    BackendSpec, Capacity, Control, Limits, Memory, NextHop, OnDown, Ports, Protocol, Registry,
-    Settings, Snapshot, VipSpec,
+    BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports, Protocol,
+    Registry, Settings, Snapshot, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     pub(crate) now: Instant,
     pub(crate) snapshot: Snapshot,
+    /// What the control side noted for the next.
+    pub(crate) ledger: Option<Ledger>,
     /// Sums of all ticks.
     pub(crate) done: Tick,
 }
@@ -151,6 +153,17 @@ impl World {
         settings: Settings,
         registry: Registry,
     ) -> World {
+        World::with_ledger(balancers, capacity, settings, registry, None)
+    }
+
+    /// With new memories, and what the control side of others noted.
+    pub(crate) fn with_ledger(
+        balancers: usize,
+        capacity: Capacity,
+        settings: Settings,
+        registry: Registry,
+        ledger: Option<Ledger>,
+    ) -> World {
         let limits = Limits::new(&capacity);
         let memories: Vec<_> =
             (0..balancers).map(|_| Memory::anonymous(&limits).unwrap()).collect();
@@ -164,6 +177,7 @@ impl World {
             settings,
             now: Instant::now(),
             snapshot: Snapshot::default(),
+            ledger,
             done: Tick::default(),
         };
         world.start(registry);
@@ -173,7 +187,8 @@ impl World {
     /// Starts the control side, as a new process would.
     pub(crate) fn start(&mut self, registry: Registry) {
         let (memories, settings) = (self.memories.clone(), self.settings.clone());
-        let control = Control::new(memories, self.capacity, registry, settings, self.now);
+        let (capacity, known) = (self.capacity, self.ledger.as_ref());
+        let control = Control::resume(memories, capacity, registry, known, settings, self.now);
         let mut control = control.unwrap();
         let hop = |number: u16| {
             let [high, low] = number.to_be_bytes();
@@ -262,7 +277,12 @@ impl World {
 
     pub(crate) fn tick(&mut self) -> Tick {
         let now = self.now;
-        let tick = self.control().tick(now);
+        let noted = &mut self.ledger;
+        let control = self.control.as_mut().unwrap();
+        let tick = control.tick_noting(now, |ledger| {
+            *noted = Some(ledger.clone());
+            true
+        });
         let done = &mut self.done;
         done.events += tick.events;
         done.learnt += tick.learnt;

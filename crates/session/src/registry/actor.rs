@@ -102,6 +102,14 @@ impl<P: Publish> Registry<P> {
                 let set = self.inventory.set_weight(&target.pool, &target.backend, weight);
                 answer(reply, self.follow(set));
             }
+            Command::SetPlanned(pool, weights, reply) => {
+                let set = self.inventory.set_planned(&pool, &weights).map(|changed| {
+                    if changed {
+                        self.refresh();
+                    }
+                });
+                answer(reply, set);
+            }
             Command::Status(reply) => {
                 let generation = self.published.snapshot.generation;
                 answer(reply, self.inventory.status(generation, now()));

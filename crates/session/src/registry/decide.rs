@@ -61,6 +61,29 @@ impl Inventory {
         Ok(changed.then(|| notice(settings, backend, what)))
     }
 
+    /// Takes planned weights over, by backends' names; whoever has none there keeps what it had. The answer is whether
+    /// any is new.
+    pub(crate) fn set_planned(
+        &mut self,
+        pool: &str,
+        weights: &[(String, Weight)],
+    ) -> Result<bool, RegistryError> {
+        let pool = self.find_pool(pool)?;
+        if !pool.settings.weights_by_load {
+            return Ok(false);
+        }
+        let mut changed = false;
+        for (name, weight) in weights {
+            let named = |b: &&mut BackendEntry| *b.config.name == **name;
+            // It may have gone while the plan was on its way.
+            let Some(backend) = pool.backends.iter_mut().find(named) else { continue };
+            changed |= backend.weight_planned != Some(*weight);
+            backend.weight_planned = Some(*weight);
+        }
+        pool.plan_for_the_unplanned();
+        Ok(changed)
+    }
+
     /// Takes in an active check.
     pub(crate) fn checked(&mut self, report: CheckReport) -> Option<Notice> {
         let id = report.backend;
@@ -110,6 +133,23 @@ impl Inventory {
 }
 
 impl PoolEntry {
+    /// Beside planned weights, which are in a unit of their own, a backend without one gets what its wish is worth in it.
+    pub(crate) fn plan_for_the_unplanned(&mut self) {
+        let planned = self.backends.iter().filter_map(|b| {
+            Some((f64::from(b.weight_planned?.get()), f64::from(b.weight_wanted().get())))
+        });
+        let (planned, wanted) =
+            planned.fold((0.0, 0.0), |(sum, of), (planned, wanted)| (sum + planned, of + wanted));
+        if planned <= 0.0 || wanted <= 0.0 {
+            return;
+        }
+        for backend in self.backends.iter_mut().filter(|b| b.weight_planned.is_none()) {
+            let worth = f64::from(backend.weight_wanted().get()) * planned / wanted;
+            let worth = worth.round().clamp(1.0, f64::from(Weight::MAX)) as u16;
+            backend.weight_planned = Weight::new(worth).ok();
+        }
+    }
+
     /// Ejects a backend that keeps failing, if the panic threshold allows.
     fn failing(&mut self, id: u32, now: Instant) -> Option<Notice> {
         let (eligible, total) = (self.eligible().count(), self.backends.len());

@@ -38,6 +38,7 @@ pub(super) fn pool(name: &str, backends: u8) -> PoolConfig {
         health: None,
         passive: PassiveHealth::default(),
         slow_start: None,
+        weights_by_load: false,
     }
 }
 

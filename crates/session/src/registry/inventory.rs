@@ -47,6 +47,8 @@ pub(crate) struct BackendEntry {
     pub(crate) config: BackendConfig,
     pub(crate) admin: AdminState,
     pub(crate) weight_override: Option<Weight>,
+    /// What was planned by load, where the pool asks for it.
+    pub(crate) weight_planned: Option<Weight>,
     pub(crate) health: BackendHealth,
     pub(crate) last_check: Option<CheckReport>,
     /// Where its slow start began, while it lasts.
@@ -69,8 +71,14 @@ pub(crate) struct FrontDoorEntry {
 
 impl BackendEntry {
     /// The operator's weight, or else the configured one.
-    pub(crate) fn weight(&self) -> Weight {
+    pub(crate) fn weight_wanted(&self) -> Weight {
         self.weight_override.unwrap_or(self.config.weight)
+    }
+
+    /// The weight that holds: the planned one, which began from what is wanted. Who wants none gets none, at once.
+    pub(crate) fn weight(&self) -> Weight {
+        let wanted = self.weight_wanted();
+        self.weight_planned.filter(|_| wanted.get() > 0).unwrap_or(wanted)
     }
 
     pub(crate) fn eligibility(&self) -> Eligibility {
@@ -111,17 +119,20 @@ impl Inventory {
         self.ids = other.ids;
     }
 
+    pub(crate) fn find_pool(&mut self, pool: &str) -> Result<&mut PoolEntry, RegistryError> {
+        let Some(at) = self.pools.iter().position(|p| *p.settings.name == *pool) else {
+            let known = Known::of(pool, self.pools.iter().map(|p| p.settings.name.clone()));
+            return Err(RegistryError::UnknownPool { asked: pool.into(), known });
+        };
+        Ok(&mut self.pools[at])
+    }
+
     pub(crate) fn find(
         &mut self,
         pool: &str,
         backend: &str,
     ) -> Result<(&Arc<PoolConfig>, &mut BackendEntry), RegistryError> {
-        let names = || self.pools.iter().map(|p| p.settings.name.clone());
-        let Some(at) = self.pools.iter().position(|p| *p.settings.name == *pool) else {
-            let known = Known::of(pool, names());
-            return Err(RegistryError::UnknownPool { asked: pool.into(), known });
-        };
-        let entry = &mut self.pools[at];
+        let entry = self.find_pool(pool)?;
         let by_name = entry.backends.iter().position(|b| *b.config.name == *backend);
         let found = by_name.or_else(|| entry.backends.iter().position(|b| b.is_called(backend)));
         let Some(at) = found else {
@@ -202,7 +213,9 @@ impl Reload {
             });
         }
         self.removed_backends(&settings.name, old.into_iter().flatten().collect());
-        PoolEntry { settings, backends, ..before }
+        let mut pool = PoolEntry { settings, backends, ..before };
+        pool.plan_for_the_unplanned();
+        pool
     }
 
     fn backend(
@@ -217,6 +230,7 @@ impl Reload {
             config: config.clone(),
             admin: AdminState::Up,
             weight_override: None,
+            weight_planned: None,
             health: BackendHealth::default(),
             last_check: None,
             ramp_from: None,
@@ -236,6 +250,9 @@ impl Reload {
         if backend.config != *wanted {
             self.changes.backends.changed.push(format!("{}/{}", after.name, wanted.name));
             backend.config = wanted.clone();
+        }
+        if !after.weights_by_load {
+            backend.weight_planned = None;
         }
         match (&before.health, &after.health) {
             (_, None) => {

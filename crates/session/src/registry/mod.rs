@@ -77,6 +77,7 @@ enum Command {
     Apply(Box<SessionConfig>, oneshot::Sender<Result<Changes, ApplyError>>),
     SetAdmin(Target, AdminState, oneshot::Sender<Result<(), RegistryError>>),
     SetWeight(Target, Option<Weight>, oneshot::Sender<Result<(), RegistryError>>),
+    SetPlanned(String, Vec<(String, Weight)>, oneshot::Sender<Result<(), RegistryError>>),
     Status(oneshot::Sender<Status>),
     Stop,
 }
@@ -160,6 +161,21 @@ impl RegistryHandle {
     ) -> Result<(), RegistryError> {
         let target = Target { pool: pool.into(), backend: backend.into() };
         self.ask(|reply| Command::SetWeight(target, weight, reply))
+            .await
+            .unwrap_or(Err(RegistryError::Stopped))
+    }
+
+    /// Takes over weights that were planned by load for a pool that asks for them, by backends' names, all in one
+    /// snapshot. They hold until others come, through reloads too; an operator's weight of zero holds against them.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub async fn set_planned(
+        &self,
+        pool: &str,
+        weights: Vec<(String, Weight)>,
+    ) -> Result<(), RegistryError> {
+        self.ask(|reply| Command::SetPlanned(pool.into(), weights, reply))
             .await
             .unwrap_or(Err(RegistryError::Stopped))
     }

@@ -21,7 +21,7 @@ pub struct BackendState {
     pub name: Arc<str>,
     /// Where it listens.
     pub address: SocketAddr,
-    /// The operator's weight, or else the configured one.
+    /// The weight that holds: planned by load, the operator's, or else the configured one.
     pub weight: Weight,
     /// What is wanted of it.
     pub admin: AdminState,

@@ -75,7 +75,9 @@ pub struct BackendStatus {
     pub address: SocketAddr,
     /// The weight that the configuration states.
     pub weight_configured: Weight,
-    /// The weight that holds: the operator's, or else the configured one.
+    /// The operator's weight, or else the configured one.
+    pub weight_wanted: Weight,
+    /// The weight that holds: the planned one where the pool asks for it, or else the wanted one.
     pub weight: Weight,
     /// The share of it that slow start gives now, permille; 1000 when there is none.
     pub ramp_permille: u32,
@@ -229,6 +231,7 @@ fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendSta
         name: backend.config.name.clone(),
         address: backend.config.address,
         weight_configured: backend.config.weight,
+        weight_wanted: backend.weight_wanted(),
         weight: backend.weight(),
         ramp_permille: pool.ramp_permille(backend, now),
         admin: backend.admin,

@@ -12,6 +12,7 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         state,
         health_detail: None,
         in_flight: 3,
+        flows: 0,
         requests_total: 1000,
         responses: ByClass::from([0, 998, 0, 0, 2]),
         failures: BTreeMap::from([("connect_refused".to_owned(), 4)]),
@@ -60,6 +61,8 @@ fn status() -> Status {
             backends: vec![backend("a", BackendState::Up), backend("bb", BackendState::Unhealthy)],
         }],
         packet: None,
+        cluster: None,
+        dns: None,
     }
 }
 

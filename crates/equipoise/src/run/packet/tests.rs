@@ -9,6 +9,7 @@ fn wish(text: &str) -> PacketWish {
         api_socket: "/s".into(),
         resolve: &|_| Err(std::io::Error::other("no name is resolved here")),
         read: &|_| Err(std::io::Error::other("no file is read here")),
+        mode: &|_| Ok(0o600),
     };
     let loaded = parse(text, Path::new("f"), &around).unwrap();
     PacketWish { config: loaded.config.packet, pools: loaded.config.session.pools }

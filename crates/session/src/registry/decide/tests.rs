@@ -252,3 +252,36 @@ fn following_the_wakes_of_a_ramp_reaches_the_full_weight_in_ten_steps() {
     assert_eq!(inventory.pools[0].ramp_permille(joined, now), 1000);
     assert_eq!(joined.ramp_from, None);
 }
+
+#[test]
+fn planned_weights_hold_through_reloads_and_a_newcomer_gets_its_part() {
+    let now = Instant::now();
+    let by_load = |n| PoolConfig { weights_by_load: true, ..pool("web", n) };
+    let planned = |inventory: &Inventory, names: &[&str]| -> Vec<u16> {
+        names.iter().map(|name| entry(inventory, "web", name).weight().get()).collect()
+    };
+    let told = |pairs: &[(&str, u16)]| -> Vec<(String, Weight)> {
+        pairs.iter().map(|(name, w)| (name.to_string(), Weight::new(*w).unwrap())).collect()
+    };
+    let mut inventory = inventory(vec![by_load(2)], now);
+    assert_eq!(planned(&inventory, &["b1", "b2"]), [1, 1], "as configured, before a plan");
+    assert!(inventory.set_planned("web", &told(&[("b1", 30), ("b2", 170), ("gone", 9)])).unwrap());
+    assert!(!inventory.set_planned("web", &told(&[("b1", 30)])).unwrap(), "nothing new");
+    assert_eq!(planned(&inventory, &["b1", "b2"]), [30, 170]);
+    let mut inventory = reload(&inventory, vec![by_load(3)], now);
+    assert_eq!(planned(&inventory, &["b1", "b2", "b3"]), [30, 170, 100]);
+    inventory.set_weight("web", "b2", weight(0)).unwrap();
+    assert_eq!(eligible(&inventory), ["b1", "b3"], "a wish for none holds at once");
+    inventory.set_weight("web", "b2", None).unwrap();
+    let inventory = reload(&inventory, vec![pool("web", 3)], now);
+    assert_eq!(planned(&inventory, &["b1", "b2", "b3"]), [1, 1, 1], "no longer asked for");
+}
+
+#[test]
+fn a_pool_that_does_not_ask_for_weights_by_load_takes_none() {
+    let mut inventory = inventory(vec![pool("web", 1)], Instant::now());
+    let planned = vec![("b1".to_string(), Weight::new(7).unwrap())];
+    assert!(!inventory.set_planned("web", &planned).unwrap());
+    assert_eq!(entry(&inventory, "web", "b1").weight(), Weight::DEFAULT);
+    assert!(inventory.set_planned("nope", &planned).is_err());
+}

@@ -8,42 +8,28 @@ use std::net::IpAddr;
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
+use super::Peer;
 use crate::Problem;
 
-/// Refuses changes that a browser asks for.
-pub(crate) async fn refuse_browser_changes(request: Request, next: Next) -> Response {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && request.headers().contains_key(header::ORIGIN) {
-        return Problem::new(
-            StatusCode::FORBIDDEN,
-            "not from a browser",
-            "changes are refused when a request carries an Origin header, since any web page could send \
-             it; use the command line (`equipoise drain`, `equipoise reload`) or a client without Origin",
-        )
-        .into_response();
-    }
-    next.run(request).await
-}
-
-/// Refuses requests whose `Host` is not a name of loopback.
-pub(crate) async fn require_loopback_host(request: Request, next: Next) -> Response {
+/// Why a request is refused that a web page may have made.
+pub(super) fn refuse(request: &Request, peer: Peer) -> Option<Problem> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
-    if host.is_some_and(is_loopback_name) {
-        return next.run(request).await;
-    }
-    Problem::new(
-        StatusCode::FORBIDDEN,
-        "host not allowed",
-        format!(
+    if matches!(peer, Peer::Tcp { loopback: true, .. }) && !host.is_some_and(is_loopback_name) {
+        let detail = format!(
             "Host `{}` is refused (DNS rebinding); ask for localhost, 127.0.0.1 or [::1], \
              or have your reverse proxy send one of them",
             host.unwrap_or("")
-        ),
-    )
-    .into_response()
+        );
+        return Some(Problem::new(StatusCode::FORBIDDEN, "host not allowed", detail));
+    }
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !reads && request.headers().contains_key(header::ORIGIN) {
+        let detail = "changes are refused when a request carries an Origin header, since any web page could send \
+                      it; use the command line (`equipoise drain`, `equipoise reload`) or a client without Origin";
+        return Some(Problem::new(StatusCode::FORBIDDEN, "not from a browser", detail));
+    }
+    None
 }
 
 /// Whether a `Host` value, port or not, names this machine's loopback.

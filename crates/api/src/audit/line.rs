@@ -1,0 +1,165 @@
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::auth::{Caller, Peer};
+
+/// A path or a reason is cut here, in bytes.
+const TEXT_BYTES_MAX: usize = 1024;
+/// What was before and what is after are left out beyond this, in bytes of JSON.
+const STATE_BYTES_MAX: usize = 4096;
+
+/// What was asked, of whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) peer: Option<Peer>,
+    pub(crate) caller: Option<Caller>,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) if_match: Option<String>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Happened {
+    pub(crate) status: Option<u16>,
+    pub(crate) detail: Option<String>,
+    pub(crate) before: Option<Value>,
+    pub(crate) after: Option<Value>,
+}
+
+/// How it ended, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    /// As asked.
+    Done,
+    /// The caller may not.
+    Denied,
+    /// Not possible as asked.
+    Refused,
+    /// It should have been possible.
+    Failed,
+}
+
+impl Outcome {
+    fn of(status: Option<u16>) -> Outcome {
+        match status {
+            Some(100..=399) => Outcome::Done,
+            Some(401 | 403 | 429) => Outcome::Denied,
+            Some(400..=499) => Outcome::Refused,
+            _ => Outcome::Failed,
+        }
+    }
+}
+
+/// A line of the log; fields are only ever added.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Line {
+    /// RFC 3339, UTC.
+    time: String,
+    /// `token:NAME`, `uid:NUMBER`, `signal:NAME` or `anonymous`.
+    who: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    /// Address and port, or `unix`.
+    from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    method: String,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    if_match: Option<String>,
+    outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Value>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) turned_away_unlogged: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Line {
+    pub(crate) fn new(asked: Asked, happened: Happened, now: SystemTime) -> Line {
+        let Asked { peer, caller, method, path, if_match } = asked;
+        let now = OffsetDateTime::from(now);
+        let time = now.replace_millisecond(now.millisecond()).unwrap_or(now).format(&Rfc3339);
+        let (from, pid) = match peer {
+            Some(Peer::Unix { pid, .. }) => ("unix".to_owned(), pid),
+            Some(Peer::Tcp { address, .. }) => (canonical(address.ip(), address.port()), None),
+            None => ("inside".to_owned(), None),
+        };
+        Line {
+            time: time.unwrap_or_default(),
+            who: caller.as_ref().map_or_else(|| "anonymous".into(), |c| c.who.to_string()),
+            role: caller.and_then(|caller| caller.role).map(crate::Role::word),
+            from,
+            pid,
+            method: cut(method),
+            path: cut(path),
+            if_match: if_match.map(cut),
+            outcome: Outcome::of(happened.status),
+            status: happened.status,
+            detail: happened.detail.map(cut),
+            before: happened.before.map(bounded),
+            after: happened.after.map(bounded),
+            turned_away_unlogged: 0,
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a line has string keys and no failing serializer")
+    }
+
+    /// Writes it as an event of the process's log.
+    pub(crate) fn to_log(&self) {
+        let text = |state: &Option<Value>| state.as_ref().map(ToString::to_string);
+        tracing::info!(
+            target: "audit",
+            who = self.who,
+            role = self.role,
+            from = self.from,
+            pid = self.pid,
+            method = self.method,
+            path = self.path,
+            if_match = self.if_match,
+            outcome = ?self.outcome,
+            status = self.status,
+            detail = self.detail,
+            before = text(&self.before),
+            after = text(&self.after),
+            turned_away_unlogged = self.turned_away_unlogged,
+            "audit"
+        );
+    }
+}
+
+fn canonical(address: IpAddr, port: u16) -> String {
+    std::net::SocketAddr::new(address.to_canonical(), port).to_string()
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}
+
+fn bounded(state: Value) -> Value {
+    let bytes = state.to_string().len();
+    if bytes <= STATE_BYTES_MAX { state } else { json!({ "left_out_bytes": bytes }) }
+}

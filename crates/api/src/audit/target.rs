@@ -1,0 +1,74 @@
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::Line;
+
+/// Where the audit log goes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum AuditTarget {
+    /// The process's log, as events of the target `audit`.
+    #[default]
+    Log,
+    /// A file, JSON on each line.
+    File {
+        /// Made with mode 0600 if it is missing.
+        path: PathBuf,
+        /// When it has grown to this, it is renamed to `PATH.1`, over the one before it.
+        bytes_max: u64,
+    },
+}
+
+/// The audit log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the audit log {} (option `api.audit-log`)", path.display())]
+pub struct AuditError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+#[derive(Debug)]
+pub(super) enum Opened {
+    Log,
+    File { path: PathBuf, file: File, bytes: u64, bytes_max: u64 },
+}
+
+impl Opened {
+    pub(super) fn open(target: &AuditTarget) -> Result<Opened, AuditError> {
+        let AuditTarget::File { path, bytes_max } = target else { return Ok(Opened::Log) };
+        let (file, bytes) =
+            append_to(path).map_err(|source| AuditError { path: path.clone(), source })?;
+        Ok(Opened::File { path: path.clone(), file, bytes, bytes_max: *bytes_max })
+    }
+
+    pub(super) fn write(&mut self, line: &Line) -> io::Result<()> {
+        match self {
+            Opened::Log => {
+                line.to_log();
+                Ok(())
+            }
+            Opened::File { path, file, bytes, bytes_max } => {
+                let mut text = line.to_json();
+                text.push('\n');
+                if *bytes > 0 && *bytes + text.len() as u64 > *bytes_max {
+                    let mut old = path.clone().into_os_string();
+                    old.push(".1");
+                    std::fs::rename(&*path, old)?;
+                    (*file, *bytes) = append_to(path)?;
+                }
+                // One write for a line: nobody who reads the file sees half of one.
+                file.write_all(text.as_bytes())?;
+                *bytes += text.len() as u64;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let bytes = file.metadata()?.len();
+    Ok((file, bytes))
+}

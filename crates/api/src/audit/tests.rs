@@ -1,0 +1,152 @@
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::auth::{Caller, Peer, Role, Who};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Folder {
+        let name = format!("equipoise-audit-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn line(path: &str, status: u16) -> Line {
+    let asked = Asked {
+        peer: Some(Peer::Tcp {
+            address: "[::ffff:192.0.2.1]:50".parse().unwrap(),
+            loopback: false,
+        }),
+        caller: Some(Caller { who: Who::Token("ci".into()), role: Some(Role::Operate) }),
+        method: "PUT".into(),
+        path: path.into(),
+        if_match: None,
+    };
+    let happened = Happened {
+        status: Some(status),
+        before: Some(json!({ "weight": 1 })),
+        after: Some(json!({ "weight": 2 })),
+        ..Happened::default()
+    };
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
+    Line::new(asked, happened, now)
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_line_says_who_did_what_from_where_and_what_it_changed() {
+    let line: Value = serde_json::from_str(&line("/v1/x", 200).to_json()).unwrap();
+    let expected = json!({
+        "time": "2023-11-14T22:13:20.25Z", "who": "token:ci", "role": "operate", "from": "192.0.2.1:50",
+        "method": "PUT", "path": "/v1/x", "outcome": "done", "status": 200,
+        "before": { "weight": 1 }, "after": { "weight": 2 },
+    });
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn outcomes_are_told_apart_by_status() {
+    for (status, outcome) in
+        [(200, "done"), (401, "denied"), (403, "denied"), (429, "denied")].into_iter().chain([
+            (404, "refused"),
+            (412, "refused"),
+            (422, "refused"),
+            (500, "failed"),
+            (503, "failed"),
+        ])
+    {
+        let line: Value = serde_json::from_str(&line("/", status).to_json()).unwrap();
+        assert_eq!(line["outcome"], outcome, "{status}");
+    }
+}
+
+#[test]
+fn a_line_is_bounded_whatever_was_asked() {
+    let long = Asked {
+        peer: None,
+        caller: None,
+        method: "X".repeat(100_000),
+        path: "é".repeat(100_000),
+        if_match: Some("\"".repeat(100_000)),
+    };
+    let happened = Happened {
+        detail: Some("d".repeat(100_000)),
+        before: Some(json!("b".repeat(100_000))),
+        ..Happened::default()
+    };
+    let asked = Line::new(long, happened, SystemTime::UNIX_EPOCH);
+    let text = asked.to_json();
+    assert!(text.len() < 8 << 10, "{}", text.len());
+    assert!(text.contains("\"left_out_bytes\":100002"), "{text}");
+}
+
+#[test]
+fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("moved");
+    let (path, moved) = (folder.0.join("audit"), folder.0.join("moved"));
+    let target = AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 };
+    let audit = Audit::open(&target).unwrap();
+    audit.write(line("/one", 200));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::rename(&path, &moved).unwrap();
+    audit.write(line("/two", 200));
+    audit.reopen(&target).unwrap();
+    audit.write(line("/three", 200));
+    assert_eq!(
+        lines(&moved).iter().map(|line| &line["path"]).collect::<Vec<_>>(),
+        ["/one", "/two"]
+    );
+    assert_eq!(lines(&path)[0]["path"], "/three");
+}
+
+#[test]
+fn two_files_are_kept_and_no_more() {
+    let folder = Folder::new("bounded");
+    let path = folder.0.join("audit");
+    let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1000 }).unwrap();
+    for number in 0..100 {
+        audit.write(line(&format!("/{number}"), 200));
+    }
+    let names = std::fs::read_dir(&folder.0).unwrap().count();
+    let bytes = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert_eq!(names, 2);
+    assert!(bytes(&path) <= 1000 && bytes(&folder.0.join("audit.1")) <= 1000);
+    assert_eq!(lines(&path).last().unwrap()["path"], "/99");
+}
+
+#[test]
+fn callers_that_were_only_counted_are_in_the_next_line() {
+    let folder = Folder::new("counted");
+    let path = folder.0.join("audit");
+    let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 }).unwrap();
+    (0..3).for_each(|_| audit.count());
+    audit.write(line("/", 200));
+    audit.write(line("/", 200));
+    let lines = lines(&path);
+    assert_eq!(lines[0]["turned_away_unlogged"], 3);
+    assert!(lines[1].get("turned_away_unlogged").is_none());
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_named_with_its_option() {
+    let target = AuditTarget::File { path: "/nonexistent/audit".into(), bytes_max: 1 };
+    let text = Audit::open(&target).unwrap_err().to_string();
+    assert!(text.contains("/nonexistent/audit") && text.contains("`api.audit-log`"), "{text}");
+}

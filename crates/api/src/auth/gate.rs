@@ -1,0 +1,165 @@
+//! What is configured of access, and what follows for a caller.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use super::throttle::Throttle;
+use super::token::{self, ApiToken};
+use super::{Caller, Peer, Role, Who};
+
+/// Who may come in over TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Where there are any, every request over TCP carries one. Without any, loopback may do
+    /// everything and other addresses may look.
+    pub tokens: Vec<ApiToken>,
+    /// Requests with unknown tokens that a source may make in a minute before they are turned away unheard.
+    pub failures_per_minute: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { tokens: Vec::new(), failures_per_minute: 60 }
+    }
+}
+
+/// The policy that holds, and the failures that it has seen.
+#[derive(Debug, Default)]
+pub struct Gate {
+    policy: RwLock<Policy>,
+    throttle: Mutex<Throttle>,
+}
+
+/// Why a caller is not even known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// No token, where one is needed.
+    NoToken,
+    /// A token that is not one of ours.
+    WrongToken,
+    /// The same, from a source that has done so too often.
+    TooMany {
+        /// When it may fail again.
+        after: Duration,
+    },
+}
+
+impl Gate {
+    /// A gate with this policy.
+    pub fn new(policy: Policy) -> Gate {
+        Gate { policy: RwLock::new(policy), throttle: Mutex::default() }
+    }
+
+    /// From the next request on, this holds.
+    pub fn set(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Who a peer is that presents `token`. A known token is always let in, however many unknown ones its
+    /// source has sent: tokens are too long to be guessed, so the limit is there for logs and work, and must not
+    /// let one broken client behind an address shut out the others.
+    pub(crate) fn know(
+        &self,
+        peer: Peer,
+        token: Option<&[u8]>,
+        now: Instant,
+    ) -> Result<Caller, Unknown> {
+        let (address, loopback) = match peer {
+            Peer::Unix { uid, .. } => {
+                return Ok(Caller { who: Who::User(uid), role: Some(Role::Admin) });
+            }
+            Peer::Tcp { address, loopback } => (address.ip(), loopback),
+        };
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        if policy.tokens.is_empty() {
+            let role = if loopback { Role::Admin } else { Role::Read };
+            return Ok(Caller { who: Who::Anonymous, role: Some(role) });
+        }
+        match token.map(|token| token::find(&policy.tokens, token)) {
+            Some(Some(token)) => {
+                let who = Who::Token(token.name.clone());
+                Ok(Caller { who, role: Some(token.role) })
+            }
+            Some(None) => {
+                Err(self.failed(address, policy.failures_per_minute, Unknown::WrongToken, now))
+            }
+            None => Err(self.failed(address, policy.failures_per_minute, Unknown::NoToken, now)),
+        }
+    }
+
+    /// Counts a request that is turned away for another reason than its token; whether there were so many from there
+    /// that it is to leave no line in the log.
+    pub(crate) fn is_too_often(&self, peer: Peer, now: Instant) -> bool {
+        let Peer::Tcp { address, .. } = peer else { return false };
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let why = self.failed(address.ip(), policy.failures_per_minute, Unknown::NoToken, now);
+        matches!(why, Unknown::TooMany { .. })
+    }
+
+    fn failed(&self, source: IpAddr, per_minute: u32, why: Unknown, now: Instant) -> Unknown {
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        match throttle.failed(source, per_minute, now) {
+            Ok(()) => why,
+            Err(after) => Unknown::TooMany { after },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::TokenDigest;
+
+    const REMOTE: &str = "192.0.2.1:5000";
+
+    fn tcp(loopback: bool) -> Peer {
+        Peer::Tcp { address: REMOTE.parse().unwrap(), loopback }
+    }
+
+    fn with_token() -> Gate {
+        let digest = TokenDigest::of(b"right");
+        let token = ApiToken { name: "ci".into(), role: Role::Operate, digest };
+        Gate::new(Policy { tokens: vec![token], failures_per_minute: 2 })
+    }
+
+    #[test]
+    fn without_tokens_loopback_may_everything_and_others_may_look() {
+        let (gate, now) = (Gate::default(), Instant::now());
+        for (loopback, role) in [(true, Role::Admin), (false, Role::Read)] {
+            let caller = gate.know(tcp(loopback), Some(b"any"), now).unwrap();
+            assert_eq!(caller, Caller { who: Who::Anonymous, role: Some(role) });
+        }
+    }
+
+    #[test]
+    fn with_tokens_every_tcp_request_needs_one_and_the_socket_none() {
+        let (gate, now) = (with_token(), Instant::now());
+        let unix = gate.know(Peer::Unix { uid: 7, pid: None }, None, now).unwrap();
+        assert_eq!(unix, Caller { who: Who::User(7), role: Some(Role::Admin) });
+        assert_eq!(gate.know(tcp(true), None, now), Err(Unknown::NoToken));
+        assert_eq!(gate.know(tcp(true), Some(b"wrong"), now), Err(Unknown::WrongToken));
+        let known = gate.know(tcp(true), Some(b"right"), now).unwrap();
+        assert_eq!(known, Caller { who: Who::Token("ci".into()), role: Some(Role::Operate) });
+    }
+
+    #[test]
+    fn a_source_that_fails_too_often_is_told_when_to_come_back_and_the_right_token_goes_in() {
+        let (gate, now) = (with_token(), Instant::now());
+        assert_eq!(gate.know(tcp(false), Some(b"wrong"), now), Err(Unknown::WrongToken));
+        assert_eq!(gate.know(tcp(false), None, now), Err(Unknown::NoToken));
+        let after = Duration::from_secs(30);
+        assert_eq!(gate.know(tcp(false), Some(b"wrong"), now), Err(Unknown::TooMany { after }));
+        assert!(gate.know(tcp(false), Some(b"right"), now).is_ok());
+    }
+
+    #[test]
+    fn a_new_policy_holds_from_the_next_request_on() {
+        let (gate, now) = (with_token(), Instant::now());
+        let digest = TokenDigest::of(b"new");
+        let token = ApiToken { name: "ci".into(), role: Role::Read, digest };
+        gate.set(Policy { tokens: vec![token], failures_per_minute: 60 });
+        assert!(gate.know(tcp(false), Some(b"right"), now).is_err());
+        assert_eq!(gate.know(tcp(false), Some(b"new"), now).unwrap().role, Some(Role::Read));
+    }
+}

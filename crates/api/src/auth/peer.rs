@@ -1,0 +1,66 @@
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::Role;
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Over the unix socket, as the kernel says (`SO_PEERCRED`).
+    Unix {
+        /// The user.
+        uid: u32,
+        /// The process, when it connected.
+        pid: Option<i32>,
+    },
+    /// Over TCP.
+    Tcp {
+        /// Where from.
+        address: SocketAddr,
+        /// Whether only this machine can reach the listener.
+        loopback: bool,
+    },
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Unix { pid: Some(pid), .. } => write!(f, "unix socket, process {pid}"),
+            Peer::Unix { pid: None, .. } => f.write_str("unix socket"),
+            Peer::Tcp { address, .. } => address.fmt(f),
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// Whoever holds this token.
+    Token(Arc<str>),
+    /// A user of this machine.
+    User(u32),
+    /// A signal to the process.
+    Signal(&'static str),
+    /// Not known.
+    Anonymous,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Token(name) => write!(f, "token:{name}"),
+            Who::User(uid) => write!(f, "uid:{uid}"),
+            Who::Signal(name) => write!(f, "signal:{name}"),
+            Who::Anonymous => f.write_str("anonymous"),
+        }
+    }
+}
+
+/// Who asks, and what they may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) who: Who,
+    /// `None`: nothing that needs a role.
+    pub(crate) role: Option<Role>,
+}

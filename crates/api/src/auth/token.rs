@@ -1,0 +1,192 @@
+//! Bearer tokens. What is kept of one is its digest; what is shown of one is its name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::Role;
+
+/// The shortest token that is taken from a file: with 32 characters of 6 bits nobody guesses.
+const TOKEN_BYTES_MIN: usize = 32;
+/// The longest: a header has to carry it.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// A bearer token, which is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// What a token may not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadToken {
+    /// Nothing, or too little.
+    #[error(
+        "it holds a token of {0} characters; accepted: {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}, at random (equipoise api-token FILE)"
+    )]
+    Length(usize),
+    /// Characters that a header cannot carry, or more than one line.
+    #[error(
+        "it holds more than one token or odd characters; accepted: one line of letters, digits and -._~+/="
+    )]
+    Characters,
+}
+
+impl Token {
+    /// A new one: 256 bits of the system's randomness.
+    pub fn of_randomness(bytes: [u8; 32]) -> Token {
+        Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// What is sent.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Token {
+    type Err = BadToken;
+
+    /// Reads a file's contents, or a variable's; white space around the token is no part of it.
+    fn from_str(text: &str) -> Result<Token, BadToken> {
+        let text = text.trim();
+        if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len()) {
+            return Err(BadToken::Length(text.len()));
+        }
+        // RFC 6750, section 2.1.
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        if !text.bytes().all(fits) {
+            return Err(BadToken::Characters);
+        }
+        Ok(Token(text.into()))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(not shown)")
+    }
+}
+
+/// SHA-256 of a token. A token is random, so nothing slower is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenDigest([u8; 32]);
+
+/// The text is no digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not `sha256:` and 64 hexadecimal digits")]
+pub struct BadDigest;
+
+impl TokenDigest {
+    /// Of what a caller presents, whatever it is.
+    pub fn of(presented: &[u8]) -> TokenDigest {
+        TokenDigest(Sha256::digest(presented).into())
+    }
+}
+
+impl FromStr for TokenDigest {
+    type Err = BadDigest;
+
+    fn from_str(text: &str) -> Result<TokenDigest, BadDigest> {
+        let hex = text.strip_prefix("sha256:").ok_or(BadDigest)?.as_bytes();
+        let mut digest = [0; 32];
+        if hex.len() != 2 * digest.len() || !hex.iter().all(u8::is_ascii_hexdigit) {
+            return Err(BadDigest);
+        }
+        for (byte, pair) in digest.iter_mut().zip(hex.chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| BadDigest)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| BadDigest)?;
+        }
+        Ok(TokenDigest(digest))
+    }
+}
+
+impl fmt::Display for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest(not shown)")
+    }
+}
+
+/// A token that is accepted, as far as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiToken {
+    /// What the audit log calls its holder. Unique.
+    pub name: Arc<str>,
+    /// What its holder may do.
+    pub role: Role,
+    /// By which it is known.
+    pub digest: TokenDigest,
+}
+
+/// The token that was presented, if it is one of these. Takes the same time whichever it is, and
+/// whether it is one: all are compared, each whole.
+pub(super) fn find<'t>(tokens: &'t [ApiToken], presented: &[u8]) -> Option<&'t ApiToken> {
+    let presented = TokenDigest::of(presented);
+    let mut found = None;
+    for token in tokens {
+        if bool::from(token.digest.0.ct_eq(&presented.0)) {
+            found = Some(token);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_line_of_enough_characters() {
+        let good = "0123456789abcdef0123456789abcdef";
+        assert_eq!(format!(" {good}\n").parse::<Token>().unwrap().reveal(), good);
+        assert_eq!("".parse::<Token>(), Err(BadToken::Length(0)));
+        assert_eq!("short".parse::<Token>(), Err(BadToken::Length(5)));
+        assert_eq!("x".repeat(1025).parse::<Token>(), Err(BadToken::Length(1025)));
+        assert_eq!(format!("{good}\n{good}").parse::<Token>(), Err(BadToken::Characters));
+        assert_eq!(format!("{good}\u{e9}").parse::<Token>(), Err(BadToken::Characters));
+    }
+
+    #[test]
+    fn neither_a_token_nor_its_digest_is_shown_by_debug() {
+        let token: Token = "0123456789abcdef0123456789abcdef".parse().unwrap();
+        let digest = TokenDigest::of(token.reveal().as_bytes());
+        let kept = ApiToken { name: "ci".into(), role: Role::Read, digest };
+        let shown = format!("{token:?} {kept:?}");
+        assert!(!shown.contains("0123") && !shown.contains(&digest.to_string()[7..15]), "{shown}");
+    }
+
+    #[test]
+    fn a_digest_reads_as_it_is_written() {
+        // FIPS 180-2, appendix B.1.
+        let known = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(TokenDigest::of(b"abc").to_string(), known);
+        assert_eq!(known.parse(), Ok(TokenDigest::of(b"abc")));
+        for bad in ["", "sha256:", &known[7..], &known[..70], "sha256:+7", &known.replace('b', "g")]
+        {
+            assert_eq!(bad.parse::<TokenDigest>(), Err(BadDigest), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_the_whole_token_is_found() {
+        let kept = |name: &str, text: &str| ApiToken {
+            name: name.into(),
+            role: Role::Read,
+            digest: TokenDigest::of(text.as_bytes()),
+        };
+        let tokens = [kept("a", "alpha"), kept("b", "beta")];
+        assert_eq!(find(&tokens, b"beta").unwrap().name.as_ref(), "b");
+        for wrong in ["", "bet", "betaa", "BETA"] {
+            assert!(find(&tokens, wrong.as_bytes()).is_none(), "{wrong}");
+        }
+        assert!(find(&[], b"alpha").is_none());
+    }
+}

@@ -1,0 +1,143 @@
+//! The controller's families.
+
+use std::fmt::Error;
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::collector::{counter, describe};
+
+/// What a controller counts and measures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanningReading {
+    /// Whether this one leads.
+    pub leads: bool,
+    /// Of the newest instructions.
+    pub term: u64,
+    /// Of the newest instructions.
+    pub generation: u64,
+    /// Since they were planned or came here.
+    pub age_seconds: f64,
+    /// Plans made.
+    pub plans: u64,
+    /// Time that making them took.
+    pub planning_seconds: f64,
+    /// Periods without a plan.
+    pub unplanned: u64,
+    /// Plans that the store took.
+    pub writes: u64,
+    /// What the store did not do.
+    pub store_failures: u64,
+    /// Writes refused because there was another leader.
+    pub fenced_off: u64,
+    /// Reports refused, by fault.
+    pub refused: Vec<(&'static str, u64)>,
+    /// Machines that have reported.
+    pub nodes: Vec<NodeReading>,
+}
+
+/// A machine's load.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeReading {
+    /// Its name.
+    pub name: String,
+    /// By signal: its name, what is used smoothed, and what is expected in the coming period; per cent.
+    pub signals: Vec<(&'static str, f64, f64)>,
+    /// Of what is expected.
+    pub l1: f64,
+    /// Of what is expected.
+    pub l2: f64,
+    /// How far forecasts were off, points: by signal and by method.
+    pub errors: Vec<(&'static str, [(&'static str, f64); 4])>,
+}
+
+pub(super) fn encode(
+    planning: &PlanningReading,
+    out: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    totals(planning, out)?;
+    gauges(planning, out)?;
+    by_node(planning, out)
+}
+
+fn totals(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    for (name, help, total) in [
+        ("plans", "Plans made", planning.plans),
+        (
+            "plans_failed",
+            "Periods without a plan: what there is contradicts itself",
+            planning.unplanned,
+        ),
+        ("plan_writes", "Plans that the controller's store took", planning.writes),
+        ("plan_fenced_off", "Writes refused because another controller leads", planning.fenced_off),
+        ("store_failures", "What the controller's store did not do", planning.store_failures),
+    ] {
+        let mut family = describe(out, name, help, None, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
+    }
+    let help = "Time spent on making plans";
+    let unit = Some(&Unit::Seconds);
+    let mut family = describe(out, "planning", help, unit, MetricType::Counter)?;
+    family.encode_counter::<NoLabelSet, _, u64>(&planning.planning_seconds, None)?;
+    let help = "Reports of nodes that were refused, by what was wrong";
+    let mut family = describe(out, "reports_refused", help, None, MetricType::Counter)?;
+    for (fault, count) in &planning.refused {
+        counter(&mut family, &[("fault", fault)], *count)?;
+    }
+    Ok(())
+}
+
+fn gauges(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    for (name, help, value) in [
+        ("controller_leads", "Whether this controller leads", u64::from(planning.leads)),
+        ("plan_term", "The term of the newest instructions", planning.term),
+        ("plan_generation", "The generation of the newest instructions", planning.generation),
+    ] {
+        let mut gauge = describe(out, name, help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&value)?;
+    }
+    let help = "Since the newest instructions were planned, or came here";
+    let unit = Some(&Unit::Seconds);
+    let mut gauge = describe(out, "plan_age", help, unit, MetricType::Gauge)?;
+    gauge.encode_gauge(&planning.age_seconds)
+}
+
+fn by_node(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let help = "What is used of a resource, per cent, smoothed";
+    let mut family = describe(out, "node_used_percent", help, None, MetricType::Gauge)?;
+    for node in &planning.nodes {
+        for (signal, smoothed, _) in &node.signals {
+            let labels = [("node", node.name.as_str()), ("signal", signal)];
+            family.encode_family(&labels)?.encode_gauge(smoothed)?;
+        }
+    }
+    let help = "What is expected to be used in the coming period, per cent";
+    let mut family = describe(out, "node_forecast_percent", help, None, MetricType::Gauge)?;
+    for node in &planning.nodes {
+        for (signal, _, coming) in &node.signals {
+            let labels = [("node", node.name.as_str()), ("signal", signal)];
+            family.encode_family(&labels)?.encode_gauge(coming)?;
+        }
+    }
+    let help = "The load expected in the coming period, per cent; L2 is without the network";
+    let mut family = describe(out, "node_load_percent", help, None, MetricType::Gauge)?;
+    for node in &planning.nodes {
+        for (load, value) in [("L1", node.l1), ("L2", node.l2)] {
+            let labels = [("node", node.name.as_str()), ("load", load)];
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+    }
+    let help = "How far forecasts were off lately, points of a per cent, mean absolute error by method; \
+                predicting helps where `believed` is below `naive`";
+    let mut family = describe(out, "node_forecast_error_percent", help, None, MetricType::Gauge)?;
+    for node in &planning.nodes {
+        for (signal, errors) in &node.errors {
+            for (method, error) in errors {
+                let labels = [("node", node.name.as_str()), ("signal", signal), ("method", method)];
+                family.encode_family(&labels)?.encode_gauge(error)?;
+            }
+        }
+    }
+    Ok(())
+}

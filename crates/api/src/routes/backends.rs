@@ -1,0 +1,162 @@
+//! Backends of pools, and what is wanted of them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Routes;
+use crate::answer::Tagged;
+use crate::auth::Access;
+use crate::change::{Change, ETag, Turn};
+use crate::extract::{Body, Named};
+use crate::wire::{Admin, Changed, SetWeight};
+use crate::{Operator, Problem};
+
+/// Where a backend is.
+#[derive(Deserialize, JsonSchema)]
+struct BackendPath {
+    /// The pool's name.
+    pool: String,
+    /// The backend's name, or its address.
+    backend: String,
+}
+
+/// `enable` and `undrain` end in the same state; both exist so that each undoes its opposite by its own name.
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .get(
+            Access::READ,
+            "/v1/pools/{pool}/backends/{backend}",
+            backend::<O>,
+            "A backend; its ETag stands for what is wanted of it and its weight",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}/drain",
+            drain::<O>,
+            "Give the backend nothing new, and let it finish what it has",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}/undrain",
+            up::<O>,
+            "Give a drained backend new work again",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}/enable",
+            up::<O>,
+            "Give a disabled backend new work again",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}/disable",
+            disable::<O>,
+            "Give the backend nothing, and cut what it has",
+        )
+        .put(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}/weight",
+            weight::<O>,
+            "Set the backend's weight; 0 drains",
+        )
+}
+
+/// What can be written of a backend.
+#[derive(Serialize)]
+struct Settings<'c> {
+    pool: &'c str,
+    backend: &'c str,
+    address: &'c str,
+    admin: Admin,
+    weight: u16,
+}
+
+impl<'c> From<&'c Changed> for Settings<'c> {
+    fn from(Changed { pool, backend }: &'c Changed) -> Self {
+        Settings {
+            pool,
+            backend: &backend.name,
+            address: &backend.address,
+            admin: backend.admin,
+            weight: backend.weight,
+        }
+    }
+}
+
+type Done = Result<Tagged<Changed>, Problem>;
+
+async fn backend<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(BackendPath { pool, backend }): Named<BackendPath>,
+    headers: HeaderMap,
+) -> Done {
+    let found = operator.backend(&pool, &backend).await?;
+    let tag = ETag::of(&Settings::from(&found));
+    Ok(Tagged::new(found, tag).unless_seen(&headers))
+}
+
+async fn drain<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<BackendPath>,
+    turn: Turn,
+) -> Done {
+    set(operator, named, turn, Admin::Drain).await
+}
+
+async fn up<O: Operator>(operator: State<Arc<O>>, named: Named<BackendPath>, turn: Turn) -> Done {
+    set(operator, named, turn, Admin::Up).await
+}
+
+async fn disable<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<BackendPath>,
+    turn: Turn,
+) -> Done {
+    set(operator, named, turn, Admin::Down).await
+}
+
+async fn set<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(BackendPath { pool, backend }): Named<BackendPath>,
+    turn: Turn,
+    admin: Admin,
+) -> Done {
+    let change = turn.wait().await;
+    begin(&*operator, &pool, &backend, &change).await?;
+    Ok(done(operator.set_admin(&pool, &backend, admin).await?, &change))
+}
+
+async fn weight<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(BackendPath { pool, backend }): Named<BackendPath>,
+    turn: Turn,
+    Body(SetWeight { weight }): Body<SetWeight>,
+) -> Done {
+    let change = turn.wait().await;
+    begin(&*operator, &pool, &backend, &change).await?;
+    Ok(done(operator.set_weight(&pool, &backend, weight).await?, &change))
+}
+
+async fn begin<O: Operator>(
+    operator: &O,
+    pool: &str,
+    backend: &str,
+    change: &Change,
+) -> Result<(), Problem> {
+    let found = operator.backend(pool, backend).await?;
+    let settings = Settings::from(&found);
+    change.of(&ETag::of(&settings))?;
+    change.before(&settings);
+    Ok(())
+}
+
+fn done(changed: Changed, change: &Change) -> Tagged<Changed> {
+    let settings = Settings::from(&changed);
+    change.after(&settings);
+    let tag = ETag::of(&settings);
+    Tagged::new(changed, tag)
+}

@@ -1,0 +1,72 @@
+//! The configuration file.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+
+use super::Routes;
+use crate::answer::{Answer, Tagged};
+use crate::auth::Access;
+use crate::change::{ETag, Turn};
+use crate::extract::Body;
+use crate::wire::Reloaded;
+use crate::wire::config::{CheckConfig, Checked, ConfigState};
+use crate::{Operator, Problem};
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .get(
+            Access::READ,
+            "/v1/config",
+            state::<O>,
+            "Which configuration runs; its ETag is what a reload compares with",
+        )
+        .get(Access::READ, "/v1/config/schema", schema::<O>, "The JSON Schema of the file")
+        .post(
+            Access::ADMIN,
+            "/v1/config/check",
+            check::<O>,
+            "Everything that is wrong with a configuration, without using it",
+        )
+        .post(
+            Access::ADMIN,
+            "/v1/reload",
+            reload::<O>,
+            "Read the configuration file again, whole or not at all",
+        )
+}
+
+async fn state<O: Operator>(
+    State(operator): State<Arc<O>>,
+    headers: HeaderMap,
+) -> Result<Tagged<ConfigState>, Problem> {
+    let state = operator.config().await?;
+    let tag = ETag::of(&state);
+    Ok(Tagged::new(state, tag).unless_seen(&headers))
+}
+
+async fn schema<O: Operator>(State(operator): State<Arc<O>>) -> Answer<serde_json::Value> {
+    Answer::new(operator.config_schema())
+}
+
+async fn check<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Body(CheckConfig { toml }): Body<CheckConfig>,
+) -> Result<Answer<Checked>, Problem> {
+    Ok(Answer::new(operator.check_config(toml).await?))
+}
+
+async fn reload<O: Operator>(
+    State(operator): State<Arc<O>>,
+    turn: Turn,
+) -> Result<Tagged<Reloaded>, Problem> {
+    let change = turn.wait().await;
+    let before = operator.config().await?;
+    change.of(&ETag::of(&before))?;
+    change.before(&before);
+    let reloaded = operator.reload().await?;
+    let after = operator.config().await?;
+    change.after(&after);
+    Ok(Tagged::new(reloaded, ETag::of(&after)))
+}

@@ -1,0 +1,68 @@
+//! Figures for Prometheus.
+
+use std::sync::Arc;
+
+use aide::OperationOutput;
+use aide::generate::GenContext;
+use aide::openapi::{MediaType, Operation, Response as Described, StatusCode};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode as Status, header};
+use axum::response::{IntoResponse, Response};
+
+use super::Routes;
+use crate::auth::Access;
+use crate::{Operator, Problem, metrics};
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default().get(Access::READ, "/metrics", scrape::<O>, "Figures for Prometheus")
+}
+
+/// In the format that was asked for.
+struct Figures {
+    media_type: &'static str,
+    text: String,
+}
+
+async fn scrape<O: Operator>(
+    State(operator): State<Arc<O>>,
+    headers: HeaderMap,
+) -> Result<Figures, Problem> {
+    let text = metrics::render(operator.metrics().await?).map_err(|error| {
+        Problem::new(
+            Status::INTERNAL_SERVER_ERROR,
+            "metrics not rendered",
+            format!("the metrics could not be written as text: {error}"),
+        )
+    })?;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    Ok(match accept {
+        Some(accept) if accept.contains("application/openmetrics-text") => {
+            Figures { media_type: metrics::OPEN_METRICS, text }
+        }
+        _ => Figures { media_type: metrics::PLAIN_TEXT, text: metrics::to_plain_text(&text) },
+    })
+}
+
+impl IntoResponse for Figures {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, self.media_type)], self.text).into_response()
+    }
+}
+
+impl OperationOutput for Figures {
+    type Inner = String;
+
+    fn inferred_responses(
+        _: &mut GenContext,
+        _: &mut Operation,
+    ) -> Vec<(Option<StatusCode>, Described)> {
+        let content = [metrics::PLAIN_TEXT, metrics::OPEN_METRICS]
+            .map(|media_type| (media_type.to_owned(), MediaType::default()));
+        let described = Described {
+            description: "Every figure; the format is negotiated by Accept".into(),
+            content: content.into_iter().collect(),
+            ..Described::default()
+        };
+        vec![(Some(StatusCode::Code(200)), described)]
+    }
+}

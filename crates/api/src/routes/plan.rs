@@ -1,0 +1,132 @@
+//! What is planned, what operators say of it, and what nodes report.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Routes;
+use crate::answer::{Answer, Tagged};
+use crate::auth::Access;
+use crate::change::{ETag, Turn};
+use crate::extract::{Asked, Body, Named};
+use crate::wire::plan::{
+    HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PlannedPool, PoolWish,
+};
+use crate::{OperateError, Operator, Problem};
+
+/// Which plan.
+#[derive(Deserialize, JsonSchema)]
+struct PlanQuestion {
+    /// Show what would be planned now instead.
+    #[serde(default)]
+    next: bool,
+}
+
+/// Where a pool is.
+#[derive(Deserialize, JsonSchema)]
+struct PoolPath {
+    /// The pool's name.
+    pool: String,
+}
+
+/// Where a node is.
+#[derive(Deserialize, JsonSchema)]
+struct NodePath {
+    /// The node's name.
+    node: String,
+}
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .get(Access::READ, "/v1/plan", plan::<O>, "What is planned, and why")
+        .get(
+            Access::READ,
+            "/v1/plan/pools/{pool}",
+            pool::<O>,
+            "What is planned of a pool; its ETag stands for who decides on its size",
+        )
+        .put(
+            Access::OPERATE,
+            "/v1/plan/pools/{pool}",
+            wish::<O>,
+            "Pin an elastic pool's size, pause its planning, or resume it",
+        )
+        .get(Access::READ, "/v1/nodes", nodes::<O>, "Who reports here, and what they said last")
+        .get(Access::READ, "/v1/nodes/{node}/history", history::<O>, "A node's recent utilisation")
+}
+
+async fn plan<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Asked(PlanQuestion { next }): Asked<PlanQuestion>,
+) -> Result<Answer<PlanStatus>, Problem> {
+    Ok(Answer::new(operator.plan(next).await?))
+}
+
+/// What can be written of a pool's plan.
+#[derive(Serialize)]
+struct Decided<'p> {
+    pool: &'p str,
+    mode: Option<PlanMode>,
+    pinned: Option<u32>,
+}
+
+impl<'p> Decided<'p> {
+    fn of(pool: &'p str, plan: &PlanStatus) -> Decided<'p> {
+        let planned = plan.pools.iter().find(|planned| planned.name == pool);
+        let scaling = planned.and_then(|planned| planned.scaling.as_ref());
+        Decided {
+            pool,
+            mode: scaling.map(|scaling| scaling.mode),
+            pinned: scaling.and_then(|scaling| scaling.pinned),
+        }
+    }
+}
+
+async fn pool<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(PoolPath { pool }): Named<PoolPath>,
+    headers: HeaderMap,
+) -> Result<Tagged<PlannedPool>, Problem> {
+    let plan = operator.plan(false).await?;
+    let tag = ETag::of(&Decided::of(&pool, &plan));
+    let planned = plan.pools.into_iter().find(|planned| planned.name == pool);
+    let planned = planned.ok_or_else(|| {
+        OperateError::NotFound(format!(
+            "nothing is planned of a pool `{pool}`; /v1/plan says of which"
+        ))
+    })?;
+    Ok(Tagged::new(planned, tag).unless_seen(&headers))
+}
+
+async fn wish<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(PoolPath { pool }): Named<PoolPath>,
+    turn: Turn,
+    Body(wish): Body<PoolWish>,
+) -> Result<Tagged<PlanStatus>, Problem> {
+    let change = turn.wait().await;
+    let before = operator.plan(false).await?;
+    let decided = Decided::of(&pool, &before);
+    change.of(&ETag::of(&decided))?;
+    change.before(&decided);
+    let after = operator.wish(&pool, wish).await?;
+    let decided = Decided::of(&pool, &after);
+    change.after(&decided);
+    let tag = ETag::of(&decided);
+    Ok(Tagged::new(after, tag))
+}
+
+async fn nodes<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Nodes>, Problem> {
+    Ok(Answer::new(operator.nodes().await?))
+}
+
+async fn history<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(NodePath { node }): Named<NodePath>,
+    Asked(question): Asked<HistoryQuestion>,
+) -> Result<Answer<NodeHistory>, Problem> {
+    Ok(Answer::new(operator.node_history(&node, question).await?))
+}

@@ -1,0 +1,42 @@
+//! What the process is and how it does.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use super::Routes;
+use crate::answer::Answer;
+use crate::api::Api;
+use crate::auth::Access;
+use crate::wire::{Liveness, Phase, Status};
+use crate::{Operator, Problem};
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .get(Access::READ, "/v1/status", status::<O>, "Everything there is to show")
+        .get(
+            Access::Anyone,
+            "/v1/health",
+            health::<O>,
+            "Whether the process takes new work; 503 while it stops",
+        )
+        .get(Access::READ, "/v1/openapi.json", description::<O>, "This description")
+}
+
+async fn status<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Status>, Problem> {
+    Ok(Answer::new(operator.status().await?))
+}
+
+async fn health<O: Operator>(State(operator): State<Arc<O>>) -> Answer<Liveness> {
+    let phase = operator.phase();
+    let status = match phase {
+        Phase::Running => StatusCode::OK,
+        Phase::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Answer::new(Liveness { phase }).with_status(status)
+}
+
+async fn description<O: Operator>(State(api): State<Api<O>>) -> Answer<serde_json::Value> {
+    Answer::new(api.description())
+}

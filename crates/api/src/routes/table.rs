@@ -1,0 +1,84 @@
+//! Routes, each with its role and its description.
+
+use aide::axum::ApiRouter;
+use aide::axum::routing::{ApiMethodRouter, delete_with, get_with, post_with, put_with};
+use aide::operation::{OperationHandler, OperationInput, OperationOutput};
+use axum::handler::Handler;
+use axum::http::Method;
+
+use crate::api::Api;
+use crate::auth::Access;
+use crate::{Operator, openapi};
+
+/// A route and what it asks of its caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// How it is asked; HEAD goes where GET goes.
+    pub method: Method,
+    /// With its parameters in braces.
+    pub path: &'static str,
+    /// Who may.
+    pub access: Access,
+}
+
+/// Routes of one subject, or of all.
+pub(crate) struct Routes<O: Operator> {
+    pub(super) router: ApiRouter<Api<O>>,
+    pub(super) declared: Vec<Declared>,
+}
+
+impl<O: Operator> Default for Routes<O> {
+    fn default() -> Self {
+        Routes { router: ApiRouter::new(), declared: Vec::new() }
+    }
+}
+
+/// Adds a route of one method: who may, where, what answers, and what that does in a sentence.
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident, $with:ident, $method:ident;)*) => {
+        $($(#[$doc])*
+        pub(crate) fn $name<H, I, R, T>(
+            self,
+            access: Access,
+            path: &'static str,
+            handler: H,
+            summary: &str,
+        ) -> Self
+        where
+            H: Handler<T, Api<O>> + OperationHandler<I, R>,
+            I: OperationInput,
+            R: OperationOutput,
+            T: 'static,
+        {
+            let declared = Declared { method: Method::$method, path, access };
+            let router = $with(handler, |operation| openapi::describe(operation, &declared, summary));
+            self.add(declared.clone(), router)
+        })*
+    };
+}
+
+impl<O: Operator> Routes<O> {
+    methods! {
+        /// What can be looked at.
+        get, get_with, GET;
+        /// What does something.
+        post, post_with, POST;
+        /// What is set.
+        put, put_with, PUT;
+        /// What is removed.
+        delete, delete_with, DELETE;
+    }
+
+    fn add(mut self, declared: Declared, router: ApiMethodRouter<Api<O>>) -> Self {
+        self.router = self.router.api_route(declared.path, router);
+        self.declared.push(declared);
+        self
+    }
+
+    /// Those of another subject, too.
+    pub(crate) fn merge(mut self, other: Routes<O>) -> Self {
+        self.router = self.router.merge(other.router);
+        self.declared.extend(other.declared);
+        self
+    }
+}

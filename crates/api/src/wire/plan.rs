@@ -1,0 +1,201 @@
+//! What is planned, and what nodes said of themselves.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the controller has planned; with `next`, what it would plan now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanStatus {
+    /// Whether this is what would be planned now, and nothing follows from it.
+    pub next: bool,
+    /// The controller that planned it; `None` before there is a plan.
+    pub leader: Option<String>,
+    /// When the leader came to the office, as the store counts; with the generation it numbers plans.
+    pub term: u64,
+    /// Rises with every plan.
+    pub generation: u64,
+    /// How long ago it was planned, or came here; `None` before there is a plan.
+    pub age_seconds: Option<f64>,
+    /// From one plan to the next.
+    pub period_seconds: f64,
+    /// For how long the store has failed; `None` if it does not.
+    pub store_failing_seconds: Option<f64>,
+    /// Pools that have weights by load or are elastic.
+    pub pools: Vec<PlannedPool>,
+    /// Nodes of the cluster.
+    pub nodes: Vec<PlannedNode>,
+}
+
+/// What is planned of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedPool {
+    /// Its name.
+    pub name: String,
+    /// Weights by load; empty if the pool does not ask for them.
+    pub weights: Vec<PlannedWeight>,
+    /// Its size; `None` if it is not elastic.
+    pub scaling: Option<PlannedScaling>,
+}
+
+/// A backend's weight by load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedWeight {
+    /// The backend.
+    pub backend: String,
+    /// For the schedulers.
+    pub weight: u16,
+    /// What has been learnt of its worth beside the others', 1 on average.
+    pub learnt: f64,
+}
+
+/// What is planned of a pool's size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedScaling {
+    /// Who decides.
+    pub mode: PlanMode,
+    /// How many there are to be, if that is pinned.
+    pub pinned: Option<u32>,
+    /// Backends that are there and wanted.
+    pub backends: u32,
+    /// At least.
+    pub min: u32,
+    /// At most.
+    pub max: u32,
+    /// `hold`, `out`, `in` or `replace`.
+    pub action: String,
+    /// Out and replace: how many are added.
+    pub count: u32,
+    /// Out and replace: of which size, if there are sizes.
+    pub size: Option<String>,
+    /// In and replace: who goes.
+    pub leaving: Vec<String>,
+    /// Why, in words.
+    pub reason: String,
+    /// The part of the speed shown that is expected to be in use.
+    pub in_use: Option<f64>,
+}
+
+/// Who decides on a pool's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PlanMode {
+    /// The planner.
+    Auto,
+    /// Nobody: the planner says what it would do.
+    Paused,
+    /// An operator: so many, whatever the load.
+    Pinned,
+}
+
+/// What an operator says of a pool's size. It survives restarts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolWish {
+    /// Who decides from now on.
+    pub mode: PlanMode,
+    /// Pinned: how many backends there are to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+}
+
+/// What is planned of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedNode {
+    /// Its name.
+    pub name: String,
+    /// Whether and how it takes part.
+    pub standing: String,
+    /// The part of its share that it gets, 0 to 1.
+    pub presence: f64,
+    /// L1 in the coming period, per cent; `None` before it reported.
+    pub l1: Option<f64>,
+    /// L2 in the coming period.
+    pub l2: Option<f64>,
+    /// Whether it would be overloaded if it did all that clients ask of it.
+    pub overloaded: bool,
+    /// The part of its requests that it keeps, 0 to 1.
+    pub keep: f64,
+}
+
+/// Who reports here, and what they said last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Nodes {
+    /// The controller that leads, as far as is known; `None` without one.
+    pub leader: Option<String>,
+    /// Controllers that are there.
+    pub controllers: Vec<String>,
+    /// By name.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// One node or agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// `node`, or `agent`: it only reports.
+    pub kind: String,
+    /// Its equipoise; empty if it has not reported.
+    pub version: String,
+    /// Cores.
+    pub capacity: f64,
+    /// How it stands in the plan; `None` for agents, and where nothing is planned.
+    pub standing: Option<String>,
+    /// CPU in use, per cent; `None` is no signal, here and below.
+    pub cpu_percent: Option<f64>,
+    /// Memory in use.
+    pub memory_percent: Option<f64>,
+    /// The busiest interface against its link's speed.
+    pub net_percent: Option<f64>,
+    /// How long ago it reported; `None` if it never did.
+    pub report_age_seconds: Option<f64>,
+    /// The plan that it goes by, `TERM.GENERATION`.
+    pub applied: Option<String>,
+    /// Reports of its own that were refused.
+    pub refused_total: u64,
+}
+
+/// What part of the history is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryQuestion {
+    /// How far back, in seconds; 300 if absent.
+    #[serde(default)]
+    pub seconds: Option<u64>,
+    /// The length of a step, in seconds; 1 if absent.
+    #[serde(default)]
+    pub step: Option<u64>,
+}
+
+/// The recent utilisation of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeHistory {
+    /// The node.
+    pub node: String,
+    /// Oldest first; steps in which it did not report are left out.
+    pub points: Vec<HistoryPoint>,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HistoryPoint {
+    /// When it begins, seconds since 1970.
+    pub at_unix_seconds: f64,
+    /// CPU; `None` is no signal, here and below.
+    pub cpu: Option<HistorySpread>,
+    /// Memory.
+    pub memory: Option<HistorySpread>,
+    /// Network.
+    pub net: Option<HistorySpread>,
+}
+
+/// A signal over one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HistorySpread {
+    /// Its mean, per cent.
+    pub mean_percent: f64,
+    /// Its largest value, per cent.
+    pub max_percent: f64,
+    /// Of how many samples.
+    pub samples: u32,
+}

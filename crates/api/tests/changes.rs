@@ -1,0 +1,214 @@
+//! Changes: only of what the caller has seen, one at a time, and noted.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use common::{
+    Answered, Folder, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, policy,
+};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+struct Bed {
+    folder: Folder,
+    operator: Arc<Recorder>,
+    address: SocketAddr,
+}
+
+impl Bed {
+    async fn new(test: &str) -> Bed {
+        Bed::over(test, Recorder::default()).await
+    }
+
+    async fn over(test: &str, operator: Recorder) -> Bed {
+        let (folder, operator) = (Folder::new(test), Arc::new(operator));
+        let api = guarded_api(&operator, policy(), folder.file("audit"));
+        let address = on_loopback(api).await;
+        Bed { folder, operator, address }
+    }
+
+    /// As the administrator.
+    async fn ask(&self, start: &str, headers: &[&str], body: &str) -> Answered {
+        let mut headers: Vec<String> = headers.iter().map(ToString::to_string).collect();
+        headers.push(bearer(TOKENS[2].2));
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        ask(stream, start, &headers, body).await
+    }
+
+    async fn tag(&self, path: &str) -> String {
+        let answered = self.ask(&format!("GET {path}"), &[], "").await;
+        answered.header("etag").unwrap_or_else(|| panic!("{answered:?}")).to_owned()
+    }
+
+    fn last_line(&self) -> Value {
+        audited(&self.folder.file("audit")).pop().unwrap()
+    }
+}
+
+const BACKEND: &str = "/v1/pools/web/backends/b";
+const PIN: &str = r#"{"vip":"v","flow":"f","backend":"b"}"#;
+const OTHER_PIN: &str = r#"{"vip":"v","flow":"f","backend":"c"}"#;
+
+#[tokio::test]
+async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refused() {
+    let bed = Bed::new("if-match").await;
+    let weight = format!("PUT {BACKEND}/weight");
+    let pins = "/v1/pins";
+    for (resource, change, body) in [
+        (BACKEND, weight.as_str(), r#"{"weight":5}"#),
+        ("/v1/config", "POST /v1/reload", ""),
+        ("/v1/plan/pools/web", "PUT /v1/plan/pools/web", r#"{"mode":"pinned","count":3}"#),
+        (pins, "POST /v1/pins", PIN),
+        (pins, "PUT /v1/pins", OTHER_PIN),
+        (pins, "DELETE /v1/pins?vip=v&flow=f", ""),
+    ] {
+        let seen = bed.tag(resource).await;
+        assert_eq!(bed.tag(resource).await, seen, "{resource} does not change by itself");
+        let asked = bed.operator.asked();
+        for wrong in ["\"0000000000000000\"", "garbage", ""] {
+            let answered = bed.ask(change, &[&format!("If-Match: {wrong}")], body).await;
+            assert_eq!(answered.status, 412, "{change} {answered:?}");
+            assert_eq!(answered.header("content-type"), Some("application/problem+json"));
+            assert!(answered.body.contains(seen.trim_matches('"')), "{answered:?}");
+            assert_eq!(bed.last_line()["outcome"], "refused");
+        }
+        assert_eq!(bed.operator.asked(), asked, "nothing was changed");
+        let answered = bed.ask(change, &[&format!("If-Match: {seen}")], body).await;
+        assert_eq!(answered.status, 200, "{change} {answered:?}");
+        let now = bed.tag(resource).await;
+        assert_ne!(now, seen, "{change}");
+        assert_eq!(answered.header("etag"), Some(now.as_str()), "{change}");
+        let answered = bed.ask(change, &[&format!("If-Match: {seen}")], body).await;
+        assert_eq!(answered.status, 412, "{change}: it has changed since");
+    }
+}
+
+#[tokio::test]
+async fn a_change_without_a_condition_is_made_whatever_the_state_is() {
+    let bed = Bed::new("unconditional").await;
+    let weight = format!("PUT {BACKEND}/weight");
+    for (start, headers) in [(&weight, vec![]), (&weight, vec!["If-Match: *"])] {
+        assert_eq!(bed.ask(start, &headers, r#"{"weight":5}"#).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_resource_that_has_not_changed_is_not_sent_again() {
+    let bed = Bed::new("not-modified").await;
+    for path in [BACKEND, "/v1/config", "/v1/pins", "/v1/plan/pools/web"] {
+        let tag = bed.tag(path).await;
+        let answered =
+            bed.ask(&format!("GET {path}"), &[&format!("If-None-Match: {tag}")], "").await;
+        assert_eq!((answered.status, answered.body.as_str()), (304, ""), "{answered:?}");
+        assert_eq!(answered.header("etag"), Some(tag.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn a_line_says_who_changed_what_to_what() {
+    let bed = Bed::new("lines").await;
+    bed.ask(&format!("PUT {BACKEND}/weight"), &[], r#"{"weight":5}"#).await;
+    let line = bed.last_line();
+    let settings = |weight: u16| {
+        json!({
+            "pool": "web", "backend": "b", "address": "127.0.0.1:1", "admin": "up", "weight": weight,
+        })
+    };
+    assert_eq!((&line["before"], &line["after"]), (&settings(0), &settings(5)), "{line}");
+    assert_eq!(line["who"], "token:root");
+    assert_eq!(line["role"], "admin");
+    assert_eq!(line["path"], format!("{BACKEND}/weight"));
+    assert_eq!((&line["outcome"], &line["status"]), (&json!("done"), &json!(200)));
+    assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+
+    bed.ask("POST /v1/pins", &[], PIN).await;
+    assert_eq!(
+        (&bed.last_line()["before"], &bed.last_line()["after"]["backend"]),
+        (&Value::Null, &json!("b"))
+    );
+    bed.ask("PUT /v1/pins", &[], OTHER_PIN).await;
+    let line = bed.last_line();
+    assert_eq!((&line["before"]["backend"], &line["after"]["backend"]), (&json!("b"), &json!("c")));
+    bed.ask("DELETE /v1/pins?vip=v&flow=f", &[], "").await;
+    assert_eq!(bed.last_line()["before"]["backend"], "c");
+
+    let lines = audited(&bed.folder.file("audit")).len();
+    bed.ask("GET /v1/status", &[], "").await;
+    assert_eq!(audited(&bed.folder.file("audit")).len(), lines, "a look leaves no line");
+}
+
+#[tokio::test]
+async fn what_was_refused_is_noted_with_the_reason() {
+    let errors = vec!["f:1: one".to_owned()];
+    let bed = Bed::over("refused", Recorder { reload_errors: errors, ..Recorder::default() }).await;
+    for (start, headers, body, status) in [
+        ("POST /v1/reload", vec![], "", 422),
+        ("PUT /v1/pools/web/backends/b/weight", vec![], "{", 400),
+        ("PUT /v1/pools/web/backends/b/weight", vec![], r#"{"weight":1001}"#, 422),
+        ("PUT /v1/pools/web/backends/b/weight", vec![], r#"{"wait":1}"#, 422),
+        ("PUT /v1/pools/missing/backends/b/weight", vec![], r#"{"weight":1}"#, 404),
+        ("POST /v1/pools/missing/backends/b/drain", vec![], "", 404),
+        ("DELETE /v1/pins?vip=v", vec![], "", 400),
+        ("POST /v1/status", vec![], "", 405),
+        ("POST /v1/reload", vec!["Origin: http://evil.example"], "", 403),
+    ] {
+        let answered = bed.ask(start, &headers, body).await;
+        assert_eq!(answered.status, status, "{start} {answered:?}");
+        assert_eq!(answered.header("content-type"), Some("application/problem+json"));
+        let line = bed.last_line();
+        assert_eq!((&line["status"], &line["after"]), (&json!(status), &Value::Null), "{line}");
+        assert_eq!(line["detail"], answered.json()["detail"], "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_or_of_another_type_is_a_problem() {
+    let bed = Bed::new("bodies").await;
+    let large = format!(r#"{{"toml":"{}"}}"#, "x".repeat(300 << 10));
+    let answered = bed.ask("POST /v1/config/check", &[], &large).await;
+    assert_eq!(answered.status, 413, "{answered:?}");
+    assert_eq!(answered.header("content-type"), Some("application/problem+json"));
+    let weight = format!("PUT {BACKEND}/weight");
+    let answered = bed.ask(&weight, &["Content-Type: text/plain", "Content-Length: 0"], "").await;
+    assert_eq!(answered.status, 415, "{answered:?}");
+}
+
+#[tokio::test]
+async fn a_change_is_finished_and_noted_although_its_caller_has_left() {
+    use tokio::io::AsyncWriteExt;
+    let bed = Bed::new("left").await;
+    let mut stream = TcpStream::connect(bed.address).await.unwrap();
+    let request =
+        format!("POST /v1/reload HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", bearer(TOKENS[2].2));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    drop(stream);
+    let noted = || {
+        let lines = audited(&bed.folder.file("audit"));
+        lines.iter().any(|line| line["path"] == "/v1/reload" && line["outcome"] == "done")
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while !noted() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(bed.operator.asked(), ["reload"]);
+}
+
+#[tokio::test]
+async fn a_reload_by_signal_is_noted_too() {
+    let (folder, operator) = (Folder::new("signal"), Arc::new(Recorder::default()));
+    let api = guarded_api(&operator, policy(), folder.file("audit"));
+    api.reload_by_signal("SIGHUP").await.unwrap();
+    let line = audited(&folder.file("audit")).pop().unwrap();
+    assert_eq!((&line["who"], &line["outcome"]), (&json!("signal:SIGHUP"), &json!("done")));
+    assert_eq!(
+        (&line["before"]["generation"], &line["after"]["generation"]),
+        (&json!(0), &json!(1))
+    );
+}

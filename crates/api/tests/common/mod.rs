@@ -1,0 +1,376 @@
+//! An operator that only remembers, and a folder.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses its part")]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use equipoise_api::audit::{Audit, AuditTarget};
+use equipoise_api::listen::ApiTcp;
+use equipoise_api::metrics::Reading;
+use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use equipoise_api::wire::plan::{
+    HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PlannedPool, PlannedScaling,
+    PoolWish,
+};
+use equipoise_api::wire::{
+    Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
+};
+use equipoise_api::{
+    Api, ApiToken, Gate, OperateError, Operator, Policy, Role, TokenDigest, serve_tcp,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// What was asked, in order.
+pub struct Recorder {
+    pub asked: Mutex<Vec<String>>,
+    pub weight: Mutex<u16>,
+    pub generation: Mutex<u64>,
+    pub pins: Mutex<Vec<Pin>>,
+    pub decided: Mutex<(PlanMode, Option<u32>)>,
+    pub reload_errors: Vec<String>,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder {
+            asked: Mutex::default(),
+            weight: Mutex::default(),
+            generation: Mutex::default(),
+            pins: Mutex::default(),
+            decided: Mutex::new((PlanMode::Auto, None)),
+            reload_errors: Vec::new(),
+        }
+    }
+}
+
+impl Recorder {
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
+
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
+    let backend = BackendStatus {
+        name: backend.into(),
+        address: "127.0.0.1:1".into(),
+        weight,
+        admin,
+        health: Health::Unknown,
+        state: BackendState::Up,
+        health_detail: None,
+        in_flight: 0,
+        flows: 0,
+        requests_total: 0,
+        responses: ByClass::default(),
+        failures: Default::default(),
+        sessions_open: 0,
+        sessions_opened_total: 0,
+        sessions_reused_total: 0,
+        bytes_out_total: 0,
+        bytes_in_total: 0,
+        rates: Rates::default(),
+    };
+    Changed { pool: pool.into(), backend }
+}
+
+impl Operator for Recorder {
+    fn phase(&self) -> Phase {
+        Phase::Running
+    }
+
+    async fn status(&self) -> Result<Status, OperateError> {
+        Ok(Status {
+            instance: "test".into(),
+            version: "0".into(),
+            pid: 1,
+            phase: Phase::Running,
+            uptime_seconds: 0.5,
+            threads: 1,
+            config_file: "f".into(),
+            last_reload: None,
+            rates_over_seconds: 0.0,
+            front_doors: Vec::new(),
+            pools: Vec::new(),
+            packet: None,
+            cluster: None,
+            dns: None,
+        })
+    }
+
+    async fn metrics(&self) -> Result<Reading, OperateError> {
+        Ok(Reading { threads: 3, ..Reading::default() })
+    }
+
+    async fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: Admin,
+    ) -> Result<Changed, OperateError> {
+        if pool == "missing" {
+            return Err(OperateError::NotFound("there is no pool `missing`".into()));
+        }
+        self.note(format!("{pool} {backend} {admin}"));
+        Ok(changed(pool, backend, admin, 1))
+    }
+
+    async fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> Result<Changed, OperateError> {
+        if weight > 1000 {
+            return Err(OperateError::WeightOutOfRange(weight));
+        }
+        self.note(format!("{pool} {backend} weight {weight}"));
+        *self.weight.lock().unwrap() = weight;
+        Ok(changed(pool, backend, Admin::Up, weight))
+    }
+
+    async fn backend(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {
+        if pool == "missing" {
+            return Err(OperateError::NotFound("there is no pool `missing`".into()));
+        }
+        let weight = *self.weight.lock().unwrap();
+        Ok(changed(pool, backend, Admin::Up, weight))
+    }
+
+    async fn config(&self) -> Result<ConfigState, OperateError> {
+        let generation = *self.generation.lock().unwrap();
+        Ok(ConfigState { file: "f".into(), generation, loaded_at_unix_seconds: 7 })
+    }
+
+    fn config_schema(&self) -> serde_json::Value {
+        serde_json::json!({ "type": "object" })
+    }
+
+    async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
+        Ok(Checked { file: "f".into(), valid: toml.is_none(), problems: Vec::new() })
+    }
+
+    async fn reload(&self) -> Result<Reloaded, OperateError> {
+        self.note("reload".into());
+        if self.reload_errors.is_empty() {
+            *self.generation.lock().unwrap() += 1;
+            let config_file = "f".into();
+            return Ok(Reloaded {
+                config_file,
+                front_doors: 1,
+                vips: 0,
+                pools: 1,
+                backends: 2,
+                need_restart: vec![],
+            });
+        }
+        let errors = self.reload_errors.clone();
+        Err(OperateError::ReloadFailed { config_file: "f".into(), errors })
+    }
+
+    async fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
+        let (mode, pinned) = *self.decided.lock().unwrap();
+        let scaling = PlannedScaling {
+            mode,
+            pinned,
+            backends: 1,
+            min: 1,
+            max: 9,
+            action: "hold".into(),
+            count: 0,
+            size: None,
+            leaving: Vec::new(),
+            reason: "idle".into(),
+            in_use: None,
+        };
+        let web = PlannedPool { name: "web".into(), weights: Vec::new(), scaling: Some(scaling) };
+        Ok(PlanStatus {
+            next,
+            leader: None,
+            term: 1,
+            generation: 1,
+            age_seconds: None,
+            period_seconds: 1.0,
+            store_failing_seconds: None,
+            pools: vec![web],
+            nodes: Vec::new(),
+        })
+    }
+
+    async fn wish(&self, _: &str, wish: PoolWish) -> Result<PlanStatus, OperateError> {
+        *self.decided.lock().unwrap() = (wish.mode, wish.count);
+        self.plan(false).await
+    }
+
+    async fn nodes(&self) -> Result<Nodes, OperateError> {
+        Ok(Nodes { leader: None, controllers: Vec::new(), nodes: Vec::new() })
+    }
+
+    async fn node_history(
+        &self,
+        node: &str,
+        _: HistoryQuestion,
+    ) -> Result<NodeHistory, OperateError> {
+        Ok(NodeHistory { node: node.into(), points: Vec::new() })
+    }
+
+    async fn explain_flow(&self, _: FlowQuestion) -> Result<FlowAnswer, OperateError> {
+        Ok(FlowAnswer {
+            verdict: "passed".into(),
+            vip: None,
+            pool: None,
+            backend: None,
+            address: None,
+            by: None,
+            reason: None,
+            digest: None,
+            pinned_to: None,
+            why: "no VIP has this address".into(),
+        })
+    }
+
+    async fn pins(&self) -> Result<Pins, OperateError> {
+        Ok(Pins { pins: self.pins.lock().unwrap().clone() })
+    }
+
+    async fn add_pin(&self, pin: Pin) -> Result<Pin, OperateError> {
+        self.pins.lock().unwrap().push(pin.clone());
+        Ok(pin)
+    }
+
+    async fn move_pin(&self, pin: Pin) -> Result<Pin, OperateError> {
+        let mut pins = self.pins.lock().unwrap();
+        let there = pins.iter_mut().find(|there| there.flow == pin.flow);
+        let there = there.ok_or_else(|| OperateError::NotFound("no such pin".into()))?;
+        there.backend.clone_from(&pin.backend);
+        Ok(pin)
+    }
+
+    async fn remove_pin(&self, key: PinKey) -> Result<Pins, OperateError> {
+        let mut pins = self.pins.lock().unwrap();
+        pins.retain(|pin| pin.flow != key.flow);
+        Ok(Pins { pins: pins.clone() })
+    }
+}
+
+/// An API over `operator` that anybody on loopback may use, and that notes nothing.
+pub fn open_api(operator: &Arc<Recorder>) -> Api<Recorder> {
+    let audit = Audit::open(&AuditTarget::Log).unwrap();
+    Api::new(Arc::clone(operator), Arc::default(), Arc::new(audit))
+}
+
+/// The tokens of [`guarded_api`] and their names.
+pub const TOKENS: [(&str, Role, &str); 3] = [
+    ("viewer", Role::Read, "read-0123456789abcdef0123456789abcdef"),
+    ("ci", Role::Operate, "operate-0123456789abcdef0123456789abcdef"),
+    ("root", Role::Admin, "admin-0123456789abcdef0123456789abcdef"),
+];
+
+/// Who may ask: whoever holds one of [`TOKENS`].
+pub fn policy() -> Policy {
+    let token = |(name, role, text): (&str, Role, &str)| ApiToken {
+        name: name.into(),
+        role,
+        digest: TokenDigest::of(text.as_bytes()),
+    };
+    Policy { tokens: TOKENS.map(token).to_vec(), failures_per_minute: 1000 }
+}
+
+/// An API with `policy` that notes its changes in `file`.
+pub fn guarded_api(operator: &Arc<Recorder>, policy: Policy, file: PathBuf) -> Api<Recorder> {
+    let audit = Audit::open(&AuditTarget::File { path: file, bytes_max: 1 << 20 }).unwrap();
+    Api::new(Arc::clone(operator), Arc::new(Gate::new(policy)), Arc::new(audit))
+}
+
+/// The lines of an audit log.
+pub fn audited(file: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Serves on a free port of loopback.
+pub async fn on_loopback(api: Api<Recorder>) -> SocketAddr {
+    let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_tcp(listener, api, std::future::pending()));
+    address
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct Answered {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answered {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// Sends a request over `stream`: `start` is method and path, `headers` are lines.
+pub async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    start: &str,
+    headers: &[String],
+    body: &str,
+) -> Answered {
+    let mut request = format!("{start} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    headers.iter().for_each(|line| request.push_str(&format!("{line}\r\n")));
+    if !body.is_empty() {
+        let length = body.len();
+        request.push_str("Content-Type: application/json\r\n");
+        request.push_str(&format!("Content-Length: {length}\r\n"));
+    }
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // A refused body may be cut off with a reset after the answer.
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
+    let status = head.get(9..12).and_then(|status| status.parse().ok()).unwrap();
+    Answered { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// The header with a token.
+pub fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}")
+}
+
+/// A folder of the test's own; removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(test: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("equipoise-api-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("api.sock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

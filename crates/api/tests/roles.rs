@@ -1,0 +1,191 @@
+//! Every route, asked by everybody.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::Method;
+use common::{
+    Answered, Folder, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, open_api,
+    policy,
+};
+use equipoise_api::listen::ApiUnix;
+use equipoise_api::{Access, Declared, Policy, Role, declared, serve_unix};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A path that stands for the route, and a body that it takes.
+fn example(route: &Declared) -> (String, &'static str) {
+    let path = route.path.replace("{pool}", "web").replace("{backend}", "b");
+    let path = path.replace("{node}", "n");
+    match (route.method.as_str(), route.path) {
+        (_, "/v1/flow") => (format!("{path}?source=192.0.2.1:1&vip=192.0.2.2:80/tcp"), ""),
+        ("DELETE", "/v1/pins") => (format!("{path}?vip=v&flow=f"), ""),
+        ("PUT" | "POST", "/v1/pins") => (path, r#"{"vip":"v","flow":"f","backend":"b"}"#),
+        (_, "/v1/pools/{pool}/backends/{backend}/weight") => (path, r#"{"weight":2}"#),
+        ("PUT", "/v1/plan/pools/{pool}") => (path, r#"{"mode":"paused"}"#),
+        (_, "/v1/config/check") => (path, "{}"),
+        _ => (path, ""),
+    }
+}
+
+async fn tcp(address: SocketAddr, route: &Declared, headers: &[String]) -> Answered {
+    let (path, body) = example(route);
+    let stream = TcpStream::connect(address).await.unwrap();
+    ask(stream, &format!("{} {path}", route.method), headers, body).await
+}
+
+/// Moving a pin needs one.
+async fn prepare(operator: &Recorder) {
+    let pin = r#"{"vip":"v","flow":"f","backend":"a"}"#;
+    operator.pins.lock().unwrap().push(serde_json::from_str(pin).unwrap());
+}
+
+#[tokio::test]
+async fn every_route_lets_in_the_roles_that_it_declares_and_no_other() {
+    let folder = Folder::new("roles");
+    let operator = Arc::new(Recorder::default());
+    let api = guarded_api(&operator, policy(), folder.file("audit"));
+    let address = on_loopback(api).await;
+    let routes = declared::<Recorder>();
+    assert!(routes.len() > 15, "{routes:?}");
+    for route in &routes {
+        for (name, role, token) in TOKENS {
+            prepare(&operator).await;
+            let answered = tcp(address, route, &[bearer(token)]).await;
+            let may = route.access.allows(Some(role));
+            let expected = if may { 200 } else { 403 };
+            assert_eq!(answered.status, expected, "{name} {route:?} {answered:?}");
+            if !may {
+                let challenge = answered.header("www-authenticate").unwrap();
+                assert!(challenge.contains("insufficient_scope"), "{challenge}");
+            }
+        }
+        let nobody: [&[String]; 5] = [
+            &[],
+            &[bearer("wrong-0123456789abcdef0123456789abcdef")],
+            &[bearer("")],
+            &[format!("Authorization: Basic {}", TOKENS[2].2)],
+            &[bearer(TOKENS[2].2), bearer(TOKENS[2].2)],
+        ];
+        for headers in nobody {
+            let answered = tcp(address, route, headers).await;
+            let expected = if route.access == Access::Anyone { 200 } else { 401 };
+            assert_eq!(answered.status, expected, "{headers:?} {route:?} {answered:?}");
+            if expected == 401 {
+                let challenge = answered.header("www-authenticate").unwrap();
+                assert!(challenge.starts_with("Bearer realm="), "{challenge}");
+                assert!(answered.body.contains("--token-file"), "{answered:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() {
+    for Declared { method, path, access } in declared::<Recorder>() {
+        match (method, path) {
+            (_, "/v1/health") => assert_eq!(access, Access::Anyone),
+            (Method::GET, path) => assert_eq!(access, Access::Needs(Role::Read), "{path}"),
+            (_, "/v1/reload" | "/v1/config/check") => {
+                assert_eq!(access, Access::Needs(Role::Admin), "{path}");
+            }
+            (_, path) => assert!(access >= Access::Needs(Role::Operate), "{path}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_opens_the_socket_may_everything_and_is_named_by_their_user_id() {
+    let folder = Folder::new("socket-roles");
+    let operator = Arc::new(Recorder::default());
+    let api = guarded_api(&operator, policy(), folder.file("audit"));
+    let listener = ApiUnix::bind(&folder.socket()).unwrap();
+    tokio::spawn(serve_unix(listener, api, std::future::pending()));
+    for route in declared::<Recorder>() {
+        prepare(&operator).await;
+        let (path, body) = example(&route);
+        let stream = UnixStream::connect(folder.socket()).await.unwrap();
+        let answered = ask(stream, &format!("{} {path}", route.method), &[], body).await;
+        assert_eq!(answered.status, 200, "{route:?} {answered:?}");
+    }
+    // SAFETY: geteuid reads a number of this process and cannot fail.
+    let who = format!("uid:{}", unsafe { libc::geteuid() });
+    for line in audited(&folder.file("audit")) {
+        assert_eq!((&line["who"], &line["from"]), (&who.clone().into(), &"unix".into()), "{line}");
+        assert_eq!(line["pid"], std::process::id(), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn without_tokens_everybody_on_loopback_may_everything() {
+    let operator = Arc::new(Recorder::default());
+    let address = on_loopback(open_api(&operator)).await;
+    for route in declared::<Recorder>() {
+        prepare(&operator).await;
+        assert_eq!(tcp(address, &route, &[]).await.status, 200, "{route:?}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
+    let folder = Folder::new("unknown");
+    let api = guarded_api(&Arc::default(), policy(), folder.file("audit"));
+    let address = on_loopback(api).await;
+    for (start, known) in [("GET /v1/nothing", 404), ("PATCH /v1/status", 405), ("GET /", 404)] {
+        for (headers, status) in [(vec![], 401), (vec![bearer(TOKENS[1].2)], known)] {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let answered = ask(stream, start, &headers, "").await;
+            assert_eq!(answered.status, status, "{start} {answered:?}");
+            let media_type = answered.header("content-type");
+            assert_eq!(media_type, Some("application/problem+json"), "{start}");
+            if status == 405 {
+                assert_eq!(answered.header("allow"), Some("GET,HEAD"), "{start}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
+    let folder = Folder::new("throttled");
+    let policy = Policy { failures_per_minute: 3, ..policy() };
+    let api = guarded_api(&Arc::default(), policy, folder.file("audit"));
+    let address = on_loopback(api).await;
+    let status =
+        Declared { method: Method::GET, path: "/v1/status", access: Access::Needs(Role::Read) };
+    let wrong = [bearer("wrong-0123456789abcdef0123456789abcdef")];
+    for expected in [401, 401, 401, 429, 429] {
+        let answered = tcp(address, &status, &wrong).await;
+        assert_eq!(answered.status, expected, "{answered:?}");
+        let after = answered.header("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
+        assert_eq!(after.is_some(), expected == 429);
+        assert!(after.is_none_or(|seconds| (1..=21).contains(&seconds)), "{after:?}");
+    }
+    assert_eq!(tcp(address, &status, &[bearer(TOKENS[0].2)]).await.status, 200);
+    let reload = Declared { method: Method::POST, path: "/v1/reload", ..status };
+    assert_eq!(tcp(address, &reload, &[bearer(TOKENS[2].2)]).await.status, 200);
+    let lines = audited(&folder.file("audit"));
+    let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["denied", "denied", "denied", "done"], "{lines:?}");
+    assert_eq!(lines[3]["turned_away_unlogged"], 2);
+    let text = std::fs::read_to_string(folder.file("audit")).unwrap();
+    assert!(!text.contains("0123456789abcdef"), "no token is in the log: {text}");
+}
+
+#[tokio::test]
+async fn whoever_may_only_look_cannot_fill_the_audit_log() {
+    let folder = Folder::new("flood");
+    let policy = Policy { failures_per_minute: 5, ..policy() };
+    let api = guarded_api(&Arc::default(), policy, folder.file("audit"));
+    let address = on_loopback(api).await;
+    for start in ["POST /v1/reload", "POST /v1/nothing", "PATCH /v1/status", "DELETE /"] {
+        for _ in 0..5 {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let answered = ask(stream, start, &[bearer(TOKENS[0].2)], "").await;
+            assert_eq!(answered.status, 403, "{start} {answered:?}");
+        }
+    }
+    assert_eq!(audited(&folder.file("audit")).len(), 5);
+}

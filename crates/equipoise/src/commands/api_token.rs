@@ -1,0 +1,50 @@
+//! `equipoise api-token FILE`: a token for the API.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use equipoise_api::{Token, TokenDigest};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file to make (mode 0600), or one that has a token already
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let path = args.file.display();
+    let token = match make(args) {
+        Ok(token) => token,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = std::fs::read_to_string(&args.file);
+            let text = text.with_context(|| format!("cannot read {path}"))?;
+            text.parse().with_context(|| format!("{path} exists and is not a token's file"))?
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot make {path}")),
+    };
+    let absolute = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
+    let digest = TokenDigest::of(token.reveal().as_bytes());
+    writeln!(
+        io::stdout(),
+        "# The token is in {path}. Its table in the configuration, with another name and role if you like:\n\
+         [[api.token]]\nname = \"operator\"\nrole = \"operate\"\nfile = {:?}\n\
+         # or, where the token itself is to stay elsewhere, instead of `file`:\n\
+         # hash = \"{digest}\"",
+        absolute.display().to_string()
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A new token in a new file.
+fn make(args: &Args) -> io::Result<Token> {
+    let token = Token::of_randomness(rand::random());
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&args.file)?;
+    writeln!(file, "{}", token.reveal())?;
+    Ok(token)
+}

@@ -1,0 +1,307 @@
+//! `equipoise cluster`: makes a cluster, lets machines in, shows and shuts out.
+
+pub(crate) mod members;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use equipoise_cluster::wire::{CreateToken, ListedToken};
+use equipoise_cluster::{
+    Asker, Authority, ControllerAddress, Fingerprint, Name, StateFile, StateFolder, TokenId,
+};
+
+use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::config::{self, Cluster, ClusterRole, Config};
+
+/// Arguments.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// On the first controller: make the cluster's certificate authority
+    Init(InitArgs),
+    /// On a controller: let machines join
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Show members, leader, loads and instructions
+    Members(members::MembersArgs),
+    /// On a controller: shut a node out; its certificates are refused at once
+    Evict(EvictArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Print a new join token; it cannot be shown again
+    Create(CreateArgs),
+    /// Show the tokens there are, without their secrets
+    List(ListArgs),
+    /// Make a token worthless at once
+    Revoke(RevokeArgs),
+}
+
+/// Which configuration says what this machine is.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// This machine's configuration
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "EQUIPOISE_CONFIG",
+        default_value = "/etc/equipoise/equipoise.toml"
+    )]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct InitArgs {
+    /// Issue the authority's certificate anew for its key; what it signed, and tokens, stay good
+    #[arg(long)]
+    renew: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// How long it is accepted: 30m, 1h, 7d
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    ttl: Duration,
+    /// Good for one machine only
+    #[arg(long)]
+    single_use: bool,
+    /// Good for the node of this name only; it also takes the name over from a machine that had it
+    #[arg(long, value_name = "NAME")]
+    node: Option<Name>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+struct RevokeArgs {
+    /// The token's id, as `equipoise cluster token list` shows it
+    id: TokenId,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+struct EvictArgs {
+    /// The node's name
+    node: Name,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    config::read_duration(text)
+        .filter(|duration| *duration >= Duration::from_secs(1))
+        .ok_or("accepted: a number and a unit (s, m, h, d), such as 1h")
+}
+
+pub(crate) async fn run(args: ClusterArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        ClusterCommand::Init(args) => init(&args)?,
+        ClusterCommand::Token(TokenCommand::Create(args)) => create(args).await?,
+        ClusterCommand::Token(TokenCommand::List(args)) => list(args).await?,
+        ClusterCommand::Token(TokenCommand::Revoke(args)) => {
+            Here::load(&args.config)?.operator()?.revoke_token(&args.id).await?;
+            println!("token {} is revoked; nodes that joined with it stay", args.id);
+        }
+        ClusterCommand::Members(args) => return members::run(args).await,
+        ClusterCommand::Evict(args) => {
+            Here::load(&args.config)?.operator()?.evict(&args.node).await?;
+            println!(
+                "{0} is shut out. To let it back: equipoise cluster token create --node {0}",
+                args.node
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// This machine's part in its cluster.
+pub(crate) struct Here {
+    config: Config,
+    cluster: Cluster,
+}
+
+impl Here {
+    pub(crate) fn load(args: &ConfigArgs) -> anyhow::Result<Here> {
+        let config = config::load(&args.config)?.config;
+        let Some(cluster) = config.cluster.clone() else {
+            bail!(
+                "{} has no [cluster] table, so this machine is alone; docs/cluster.md says how to make a cluster",
+                args.config.display()
+            );
+        };
+        Ok(Here { config, cluster })
+    }
+
+    fn name(&self) -> anyhow::Result<Name> {
+        Ok(self.config.instance.name.parse()?)
+    }
+
+    /// The controllers that can be asked from here.
+    fn controllers(&self) -> anyhow::Result<Vec<ControllerAddress>> {
+        match &self.cluster.role {
+            ClusterRole::Node { controllers, .. } => Ok(controllers.clone()),
+            ClusterRole::Controller { listen, .. } => {
+                let mut address = *listen;
+                if address.ip().is_unspecified() {
+                    address.set_ip([127, 0, 0, 1].into());
+                }
+                let address = address.to_string().parse();
+                Ok(vec![address.context("`cluster.listen` needs a port that is known")?])
+            }
+        }
+    }
+
+    /// Asks as an operator: on controllers only, since it takes the authority's key.
+    fn operator(&self) -> anyhow::Result<Asker> {
+        if let ClusterRole::Node { .. } = self.cluster.role {
+            bail!("this machine is a node: do this on a controller's machine");
+        }
+        let authority = authority(&self.cluster.folder())?;
+        Ok(Asker::operator(&authority, &self.name()?, self.controllers()?)?)
+    }
+
+    /// Asks as what this machine is.
+    pub(crate) fn asker(&self) -> anyhow::Result<Asker> {
+        match self.cluster.role {
+            ClusterRole::Controller { .. } => self.operator(),
+            ClusterRole::Node { .. } => {
+                Ok(Asker::node(&self.cluster.folder(), &self.name()?, self.controllers()?)?)
+            }
+        }
+    }
+}
+
+/// The authority in this folder.
+pub(crate) fn authority(folder: &StateFolder) -> anyhow::Result<Authority> {
+    let missing = "the cluster's authority cannot be used: make it with `equipoise cluster init` on the first \
+                   controller, and copy ca.pem and ca.key to the others";
+    let certificate = folder.read(StateFile::AuthorityCertificate).context(missing)?;
+    let key = folder.read(StateFile::AuthorityKey).context(missing)?;
+    Authority::from_pem(&certificate, &key).context(missing)
+}
+
+fn init(args: &InitArgs) -> anyhow::Result<()> {
+    let here = Here::load(&args.config)?;
+    let ClusterRole::Controller { name, .. } = &here.cluster.role else {
+        bail!(
+            "this machine is a node (`cluster.controllers`): a cluster is made on its first controller"
+        );
+    };
+    let (folder, now) = (here.cluster.folder(), SystemTime::now());
+    if args.renew {
+        let renewed = authority(&folder)?.renewed(now)?;
+        folder.replace(StateFile::AuthorityCertificate, &renewed.certificate_pem())?;
+        println!("the authority's certificate is issued anew, for the same key");
+        println!("copy {} to the other controllers, and restart", shown(&folder, true));
+        return Ok(());
+    }
+    let made = Authority::new(name, now)?;
+    // The key first: without it the certificate is of no use, and is not there.
+    folder.create(StateFile::AuthorityKey, &made.key_pem())?;
+    folder.create(StateFile::AuthorityCertificate, &made.certificate_pem())?;
+    let fingerprint: Fingerprint = made.fingerprint();
+    println!("cluster {name} is made; its authority is {fingerprint}");
+    println!("  {} may be seen by everybody", shown(&folder, true));
+    println!("  {} is the cluster's secret: only controllers have it", shown(&folder, false));
+    println!(
+        "next: copy both to the same folder of the other controllers, start `equipoise run` on each,"
+    );
+    println!("and let nodes in: equipoise cluster token create");
+    Ok(())
+}
+
+fn shown(folder: &StateFolder, public: bool) -> String {
+    let file = if public { StateFile::AuthorityCertificate } else { StateFile::AuthorityKey };
+    folder.path_of(file).display().to_string()
+}
+
+async fn create(args: CreateArgs) -> anyhow::Result<()> {
+    let operator = Here::load(&args.config)?.operator()?;
+    let wish = CreateToken {
+        time_to_live_s: args.ttl.as_secs(),
+        single_use: args.single_use,
+        node: args.node,
+    };
+    let made = operator.create_token(&wish).await?;
+    // The token alone on standard output, so that it can be piped into a file.
+    println!("{}", made.token);
+    let uses = if wish.single_use { "one node" } else { "any number of nodes" };
+    let whom = wish.node.map_or(uses.to_string(), |node| format!("the node {node}"));
+    eprintln!("token {}: for {whom}, {}", made.listed.id, until(made.listed.expires_at));
+    Ok(())
+}
+
+async fn list(args: ListArgs) -> anyhow::Result<()> {
+    let tokens = Here::load(&args.config)?.operator()?.tokens().await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&tokens)?);
+        return Ok(());
+    }
+    let mut table =
+        Table::new(&[("TOKEN", Align::Left), ("FOR", Align::Left), ("STATE", Align::Left)]);
+    for token in &tokens.tokens {
+        let whom = match (&token.node, token.single_use) {
+            (Some(node), _) => format!("the node {node}"),
+            (None, true) => "one node".to_string(),
+            (None, false) => "any node".to_string(),
+        };
+        table.row(vec![token.id.to_string().into(), whom.into(), state(token)]);
+    }
+    let mut out = String::new();
+    table.render(false, &mut out);
+    print!("{out}");
+    Ok(())
+}
+
+fn state(token: &ListedToken) -> Cell {
+    match &token.used {
+        Some(used) => Cell::toned(format!("used by {}", used.node), Tone::Plain),
+        None if left(token.expires_at).is_zero() => {
+            Cell::toned(until(token.expires_at), Tone::Warning)
+        }
+        None => Cell::toned(until(token.expires_at), Tone::Good),
+    }
+}
+
+fn left(unix: u64) -> Duration {
+    let end = UNIX_EPOCH + Duration::from_secs(unix);
+    end.duration_since(SystemTime::now()).unwrap_or_default()
+}
+
+fn until(unix: u64) -> String {
+    match left(unix).as_secs() {
+        0 => "expired".to_string(),
+        seconds => format!("good for {}", rough(seconds)),
+    }
+}
+
+/// A time as people say it.
+pub(crate) fn rough(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,125 @@
+//! `[api]`: who may ask, and where changes are noted.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use equipoise_api::audit::AuditTarget;
+use equipoise_api::{ApiToken, Policy, Token, TokenDigest};
+
+use super::problem::Findings;
+use super::text::ApiListen;
+use super::values::Values;
+use super::{Surroundings, tables};
+
+/// Who may ask over TCP.
+pub(super) fn policy(
+    api: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Policy {
+    let mut tokens: Vec<ApiToken> = Vec::new();
+    for values in api.tables("token") {
+        let Some(token) = token(values, around, findings) else { continue };
+        if let Some(first) = tokens.iter().find(|other| other.digest == token.digest) {
+            let text = format!(
+                "the same token as that of `{}`; accepted: a token of its own, so that the audit log can tell them \
+                 apart (equipoise api-token FILE makes one)",
+                first.name
+            );
+            findings.error(values.at, &values.path, text);
+        }
+        tokens.push(token);
+    }
+    listening(api, findings);
+    Policy { tokens, failures_per_minute: api.amount("auth-failures") }
+}
+
+/// Where changes are noted.
+pub(super) fn audit(api: &Values) -> AuditTarget {
+    match api.text("audit-log") {
+        None => AuditTarget::Log,
+        Some(path) => {
+            AuditTarget::File { path: PathBuf::from(path), bytes_max: api.amount("audit-log-max") }
+        }
+    }
+}
+
+fn token(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<ApiToken> {
+    let digest = digest(values, around, findings);
+    let role = values.choice("role", &tables::API_ROLE)?;
+    Some(ApiToken { name: values.text("name")?.into(), role, digest: digest? })
+}
+
+fn digest(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<TokenDigest> {
+    let (at, option) = match values.given("hash") {
+        true => (values.at("hash"), values.path_of("hash")),
+        false => (values.at("file"), values.path_of("file")),
+    };
+    let wrong = match (values.text("file"), values.parsed::<TokenDigest>("hash")) {
+        (Some(_), Some(_)) => "`file` is given too; accepted: one of the two".to_string(),
+        (None, Some(digest)) => return Some(digest),
+        // What is wrong with what was given has been said.
+        (None, None) if findings.has_error_below(&values.path) => return None,
+        (None, None) => {
+            "missing; accepted: `file`, a path to a file with the token in it, or `hash`, its \
+                         digest (equipoise api-token FILE makes both)"
+                .to_string()
+        }
+        (Some(file), None) => match (around.read)(Path::new(file)) {
+            Ok(text) => match text.parse::<Token>() {
+                Ok(token) => {
+                    permissions(file, at, &option, around, findings);
+                    return Some(TokenDigest::of(token.reveal().as_bytes()));
+                }
+                Err(error) => format!("\"{file}\" is not a token's file: {error}"),
+            },
+            Err(error) => {
+                format!("\"{file}\" cannot be read: {error}; accepted: a file with the token in it")
+            }
+        },
+    };
+    findings.error(at, &option, wrong);
+    None
+}
+
+/// A group may read the file, since services and their operators often share one; nobody else has business there.
+fn permissions(
+    file: &str,
+    at: usize,
+    option: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) {
+    if let Ok(mode) = (around.mode)(Path::new(file))
+        && mode & 0o027 != 0
+    {
+        let text = format!(
+            "\"{file}\" has the mode {:04o}, so users besides its owner and group can get at the token; accepted: 0600 \
+             or 0640 (chmod o-rwx,g-w {file})",
+            mode & 0o7777
+        );
+        findings.warning(at, option, text);
+    }
+}
+
+fn listening(api: &Values, findings: &mut Findings<'_>) {
+    let Some(ApiListen(Some(address))) = api.parsed("listen") else { return };
+    let address: SocketAddr = address;
+    let has_tokens = !api.tables("token").is_empty();
+    if !address.ip().to_canonical().is_loopback() && !has_tokens && !api.flag("allow-remote") {
+        let text = format!(
+            "\"{address}\" can be reached from other machines, and there is no token to ask for; accepted: a loopback \
+             address, any with an [[api.token]] (equipoise api-token FILE makes one), or, to let everybody there look \
+             and nobody change anything, any with allow-remote = true beside it"
+        );
+        findings.error(api.at("listen"), &api.path_of("listen"), text);
+    }
+}

@@ -1,0 +1,266 @@
+//! `[cluster]`: whether this machine is a controller, a node, or alone.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use equipoise_cluster::{ControllerAddress, JoinToken, Name};
+
+use super::Surroundings;
+use super::problem::Findings;
+use super::values::Values;
+
+/// This machine's part in a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// By which names and addresses others reach it, as stated.
+    pub advertise: Vec<String>,
+    /// Folder of its certificates and keys.
+    pub state: PathBuf,
+    /// What it is.
+    pub role: ClusterRole,
+}
+
+/// What a machine is to its cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClusterRole {
+    /// Plans, and serves nodes.
+    Controller {
+        /// The cluster's name.
+        name: Name,
+        /// Where nodes reach it.
+        listen: SocketAddr,
+        /// What all controllers share; `None`: a file of this machine.
+        etcd: Option<EtcdPlace>,
+    },
+    /// Reports, and follows.
+    Node {
+        /// Where controllers are.
+        controllers: Vec<ControllerAddress>,
+        /// With what it joins.
+        token: Option<TokenPlace>,
+    },
+}
+
+/// Where the join token is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TokenPlace {
+    /// In the configuration.
+    Given(JoinToken),
+    /// In this file.
+    File(PathBuf),
+}
+
+/// Where etcd is, and who we are to it. Files are named, not held: they have secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdPlace {
+    /// URLs of members.
+    pub endpoints: Vec<String>,
+    /// The folder of our keys.
+    pub namespace: String,
+    /// The authority's certificate.
+    pub authority: Option<PathBuf>,
+    /// Our certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name in the members' certificates.
+    pub server_name: Option<String>,
+    /// A user and the file of the password.
+    pub user: Option<(String, PathBuf)>,
+}
+
+/// From values that have been read; `None` without the table, or with an error.
+pub(super) fn config(
+    file: &Values,
+    instance: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Cluster> {
+    let cluster = file.table("cluster")?;
+    let mut checks = Checks { around, findings };
+    checks.instance(file, cluster, instance);
+    let role = match (cluster.table("store"), cluster.texts("controllers")) {
+        (Some(_), Some(_)) => {
+            let text = "`store` is given too, which makes this a controller; accepted: `store` on controllers, \
+                        `controllers` on nodes (a controller's own data plane follows it without that)";
+            checks.error(cluster, "controllers", text);
+            return None;
+        }
+        (None, None) => {
+            let text = "neither `store` nor `controllers`; accepted: a [cluster.store] table on controllers, \
+                        `controllers` = where they are on nodes";
+            checks.findings.error(cluster.at, &cluster.path, text.to_string());
+            return None;
+        }
+        (Some(store), None) => checks.controller(cluster, store)?,
+        (None, Some(controllers)) => checks.node(cluster, controllers)?,
+    };
+    let advertise = cluster.texts("advertise").unwrap_or_default().to_vec();
+    let state = cluster.text("state").map(PathBuf::from)?;
+    Some(Cluster { advertise, state, role })
+}
+
+struct Checks<'c, 's> {
+    around: &'c Surroundings<'c>,
+    findings: &'c mut Findings<'s>,
+}
+
+impl Checks<'_, '_> {
+    fn error(&mut self, values: &Values, option: &str, text: impl Into<String>) {
+        self.findings.error(values.at(option), &values.path_of(option), text.into());
+    }
+
+    /// A member of a cluster is known by its instance's name.
+    fn instance(&mut self, file: &Values, cluster: &Values, instance: &str) {
+        if instance.parse::<Name>().is_ok() {
+            return;
+        }
+        let accepted =
+            "accepted in a cluster: 1 to 64 letters, digits, `.`, `_` and `-`; set `instance.name`";
+        let text = format!("the host name {instance:?} cannot be a member's name; {accepted}");
+        let given = file.table("instance").is_some_and(|instance| instance.given("name"));
+        // A name that is given and odd has an error of its own.
+        if !given {
+            self.findings.error(cluster.at, "instance.name", text);
+        }
+    }
+
+    fn without(&mut self, cluster: &Values, options: &[&str], why: &str) {
+        for option in options.iter().filter(|option| cluster.given(option)) {
+            self.error(cluster, option, why);
+        }
+    }
+
+    fn controller(&mut self, cluster: &Values, store: &Values) -> Option<ClusterRole> {
+        let why = "is for nodes, and `store` makes this a controller, which joins nobody; accepted: leave it out";
+        self.without(cluster, &["join-token", "join-token-file"], why);
+        let listen: SocketAddr = cluster.parsed("listen")?;
+        if listen.ip().is_unspecified() && !cluster.given("advertise") {
+            let text = format!(
+                "\"{listen}\" is every address, so the certificate is for this machine's name alone; nodes that use \
+                 an address need it in `advertise`"
+            );
+            self.findings.warning(cluster.at("listen"), &cluster.path_of("listen"), text);
+        }
+        let etcd = self.etcd(store);
+        Some(ClusterRole::Controller { name: cluster.parsed("name")?, listen, etcd })
+    }
+
+    fn node(&mut self, cluster: &Values, controllers: &[String]) -> Option<ClusterRole> {
+        let why = "is for controllers, and `controllers` makes this a node; accepted: leave it out";
+        self.without(cluster, &["name", "listen"], why);
+        if controllers.is_empty() {
+            let text = "an empty list, so nobody can be joined; accepted: at least one controller";
+            self.error(cluster, "controllers", text);
+        }
+        let mut known: Vec<ControllerAddress> = Vec::new();
+        for address in controllers.iter().filter_map(|text| text.parse().ok()) {
+            if known.contains(&address) {
+                let text = format!("\"{address}\" is there twice; accepted: each controller once");
+                self.error(cluster, "controllers", text);
+            }
+            known.push(address);
+        }
+        let (given, file) = (cluster.parsed("join-token"), cluster.text("join-token-file"));
+        let token = match (given, file) {
+            (Some(_), Some(_)) => {
+                let text = "`join-token` is given too; accepted: one of the two";
+                self.error(cluster, "join-token-file", text);
+                None
+            }
+            (Some(token), None) => Some(TokenPlace::Given(token)),
+            // It need not be there any more when the node has joined.
+            (None, Some(file)) => Some(TokenPlace::File(file.into())),
+            (None, None) => None,
+        };
+        Some(ClusterRole::Node { controllers: known, token })
+    }
+
+    fn etcd(&mut self, store: &Values) -> Option<EtcdPlace> {
+        let Some(endpoints) = store.texts("etcd").filter(|list| !list.is_empty()) else {
+            for option in store.spec.options.iter().filter(|option| option.name != "etcd") {
+                if store.given(option.name) {
+                    let text = "has no effect: `etcd` names no member";
+                    let (at, path) = (store.at(option.name), store.path_of(option.name));
+                    self.findings.warning(at, &path, text.to_string());
+                }
+            }
+            return None;
+        };
+        let authority = self.file(store, "authority");
+        let encrypted = endpoints.iter().filter(|url| url.starts_with("https://")).count();
+        if encrypted > 0 && encrypted < endpoints.len() {
+            let text = "some are http and some https; accepted: all of one kind";
+            self.error(store, "etcd", text);
+        } else if encrypted > 0 && authority.is_none() && !store.given("authority") {
+            let text =
+                "https needs the certificate of etcd's authority; accepted: give `authority` too";
+            self.error(store, "etcd", text);
+        } else if encrypted == 0 && store.given("authority") {
+            let text = "the URLs are http, which is not encrypted; accepted: https://HOST:PORT, or no `authority`";
+            self.error(store, "authority", text);
+        }
+        let (certificate, key) = (self.file(store, "certificate"), self.file(store, "key"));
+        self.both(store, "certificate", "key");
+        let password = self.file(store, "password-file");
+        self.both(store, "user", "password-file");
+        Some(EtcdPlace {
+            endpoints: endpoints.to_vec(),
+            namespace: store.text("namespace")?.to_string(),
+            authority,
+            identity: certificate.zip(key),
+            server_name: store.text("server-name").map(Into::into),
+            user: store.text("user").map(Into::into).zip(password),
+        })
+    }
+
+    fn both(&mut self, values: &Values, one: &'static str, other: &'static str) {
+        for (given, missing) in [(one, other), (other, one)] {
+            if values.given(given) && !values.given(missing) {
+                let text = format!("is given without `{missing}`; accepted: both or neither");
+                self.error(values, given, text);
+            }
+        }
+    }
+
+    /// A file that must be readable now.
+    fn file(&mut self, values: &Values, option: &'static str) -> Option<PathBuf> {
+        let path = values.text(option)?;
+        if let Err(error) = (self.around.read)(Path::new(path)) {
+            let text =
+                format!("\"{path}\" cannot be read: {error}; accepted: a file of text (PEM)");
+            self.error(values, option, text);
+        }
+        Some(path.into())
+    }
+}
+
+impl Cluster {
+    /// The folder of certificates, as the cluster's crate has it.
+    pub fn folder(&self) -> equipoise_cluster::StateFolder {
+        equipoise_cluster::StateFolder::new(&self.state)
+    }
+
+    /// By which names and addresses a controller's certificate is known: those stated, that of `listen`, this machine's
+    /// name, and loopback where commands on this machine need it.
+    pub fn hosts(&self, listen: SocketAddr, instance: &Arc<str>) -> Vec<String> {
+        let mut hosts = self.advertise.clone();
+        hosts.push(instance.to_string());
+        if listen.ip().is_unspecified() {
+            hosts.extend(["127.0.0.1".to_string(), "localhost".to_string()]);
+        } else {
+            hosts.push(listen.ip().to_string());
+        }
+        hosts.sort();
+        hosts.dedup();
+        hosts
+    }
+
+    /// The one by which other controllers are told to reach it.
+    pub fn first_host(&self, listen: SocketAddr, instance: &Arc<str>) -> String {
+        match self.advertise.first() {
+            Some(stated) => stated.clone(),
+            None if listen.ip().is_unspecified() => instance.to_string(),
+            None => listen.ip().to_string(),
+        }
+    }
+}

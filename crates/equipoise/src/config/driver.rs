@@ -1,0 +1,154 @@
+//! `[pool.elastic.process]`, `exec` and `webhook`: what makes an elastic pool's backends.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use equipoise_driver::{
+    DriverOptions, ExecOptions, Limits, LogOptions, Ports, ProcessOptions, SizeLimit, Token,
+    WebhookOptions,
+};
+
+use super::Surroundings;
+use super::problem::Findings;
+use super::text::PortRange;
+use super::values::Values;
+
+/// What makes the backends of an elastic pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Maker {
+    /// How.
+    pub driver: DriverOptions,
+    /// How many, how fast. `max` is the pool's; what the operator listed is not off it yet.
+    pub limits: Limits,
+}
+
+const KINDS: [&str; 3] = ["process", "exec", "webhook"];
+
+/// The driver of `[pool.elastic]`; `None` if it has none, or it is wrong, which is an error then.
+pub(super) fn maker(
+    elastic: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Maker> {
+    let given: Vec<&str> = KINDS.into_iter().filter(|kind| elastic.given(kind)).collect();
+    let [kind] = given[..] else {
+        if given.is_empty() {
+            let text = "nothing makes backends, so the plan only says what it would do; add a \
+                        [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table";
+            findings.warning(elastic.at, &elastic.path, text.to_string());
+        } else {
+            let text = format!("{} are given; accepted: one of them", given.join(" and "));
+            findings.error(elastic.at(given[1]), &elastic.path_of(given[1]), text);
+        }
+        return None;
+    };
+    let values = elastic.table(kind)?;
+    let driver = match kind {
+        "process" => DriverOptions::Process(process(values, elastic)),
+        "exec" => DriverOptions::Exec(exec(values)),
+        _ => DriverOptions::Webhook(webhook(values, around, findings)?),
+    };
+    let limits = Limits {
+        max: elastic.number("max").and_then(|max| max.try_into().ok()).unwrap_or(1),
+        parallel: elastic.amount("parallel"),
+        drain_timeout: elastic.duration("drain-timeout"),
+        warm_up: elastic.duration("warm-up"),
+        ..Limits::default()
+    };
+    let checked = driver.check().and_then(|()| limits.check());
+    if let Err(error) = checked
+        && !findings.has_error_below(&values.path)
+    {
+        let table = if error.driver == "elastic" { elastic } else { values };
+        let (at, path) = match table.spec.option(error.option) {
+            Some(_) => (table.at(error.option), table.path_of(error.option)),
+            None => (table.at, table.path.clone()),
+        };
+        findings.error(at, &path, error.to_string());
+    }
+    Some(Maker { driver, limits })
+}
+
+fn words(values: &Values, name: &str) -> Vec<String> {
+    values.texts(name).map(<[String]>::to_vec).unwrap_or_default()
+}
+
+fn variables(values: &Values) -> BTreeMap<String, String> {
+    let pair = |text: &String| {
+        let (name, value) = text.split_once('=')?;
+        Some((name.to_string(), value.to_string()))
+    };
+    words(values, "environment").iter().filter_map(pair).collect()
+}
+
+fn process(values: &Values, elastic: &Values) -> ProcessOptions {
+    let defaults = ProcessOptions::default();
+    let logs = values.text("logs");
+    let logs = logs.map(|folder| LogOptions { folder: folder.into(), ..LogOptions::default() });
+    ProcessOptions {
+        command: words(values, "command"),
+        environment: variables(values),
+        inherit_environment: values.flag("inherit-environment"),
+        folder: values.text("folder").map(Into::into),
+        user: values.text("user").map(Into::into),
+        address: values.parsed("address").unwrap_or(defaults.address),
+        ports: match values.parsed("ports") {
+            Some(PortRange(Some((first, last)))) => Ports::Range(first, last),
+            _ => Ports::Free,
+        },
+        ready_timeout: values.duration("ready-timeout"),
+        stop_timeout: values.duration("stop-timeout"),
+        logs,
+        limits: elastic.tables("sizes").iter().filter_map(limit).collect(),
+        ..defaults
+    }
+}
+
+/// What a size may use; `None` if as much as it likes.
+fn limit(size: &Values) -> Option<(String, SizeLimit)> {
+    let cpus = Some(size.share("cpus")).filter(|cpus| *cpus > 0.0);
+    let memory_bytes = size.number("memory");
+    let is_limited = cpus.is_some() || memory_bytes.is_some();
+    let name = size.text("name")?.to_string();
+    is_limited.then_some((name, SizeLimit { cpus, memory_bytes }))
+}
+
+fn exec(values: &Values) -> ExecOptions {
+    ExecOptions {
+        add: words(values, "add"),
+        remove: words(values, "remove"),
+        list: values.texts("list").map(<[String]>::to_vec),
+        environment: variables(values),
+        timeout: values.duration("timeout"),
+        ..ExecOptions::default()
+    }
+}
+
+fn webhook(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<WebhookOptions> {
+    let token = match values.text("token-file") {
+        None => None,
+        Some(file) => match (around.read)(Path::new(file)) {
+            Ok(text) => Some(Token::new(text.trim_end())),
+            Err(error) => {
+                let text = format!("\"{file}\" cannot be read: {error}");
+                let option = values.path_of("token-file");
+                findings.error(values.at("token-file"), &option, text);
+                return None;
+            }
+        },
+    };
+    Some(WebhookOptions {
+        add: values.text("add")?.to_string(),
+        remove: values.text("remove")?.to_string(),
+        list: values.text("list").map(Into::into),
+        token,
+        ca: values.text("ca").map(Into::into),
+        timeout: values.duration("timeout"),
+        tries: values.amount("tries"),
+        ..WebhookOptions::default()
+    })
+}

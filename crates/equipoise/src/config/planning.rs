@@ -1,0 +1,125 @@
+//! `[load]`, `[controller]` and `[pool.elastic]`: what is planned, and how.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
+use equipoise_planner::Policy;
+use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, Size};
+use equipoise_session::config::PoolConfig;
+
+use super::Surroundings;
+use super::build::chosen;
+use super::driver::{Maker, maker};
+use super::problem::Findings;
+use super::tables;
+use super::values::Values;
+
+/// What is planned, and how.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planning {
+    /// `[load]`.
+    pub policy: Policy,
+    /// `[controller] state`; `None`: where this user's state is kept.
+    pub state: Option<PathBuf>,
+    /// `[pool.elastic]`, by pool.
+    pub elastic: BTreeMap<String, Elasticity>,
+    /// What makes the backends of elastic pools.
+    pub makers: BTreeMap<String, Maker>,
+    /// `[[pool.backends]] node`, by pool and backend.
+    pub machines: BTreeMap<(String, String), String>,
+}
+
+/// From values that have been read; what the planner cannot follow is an error.
+pub(super) fn config(
+    file: &Values,
+    pools: &[PoolConfig],
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Planning {
+    let load = file.table("load").expect("has a default: a test reads every one");
+    let controller = file.table("controller").expect("has a default: a test reads every one");
+    let (mut elastic, mut makers) = (BTreeMap::new(), BTreeMap::new());
+    for pool in file.tables("pool") {
+        let (Some(name), Some(values)) = (pool.text("name"), pool.table("elastic")) else {
+            continue;
+        };
+        let one = elasticity(values);
+        if let Err(error) = one.check()
+            && !findings.has_error_below(&values.path)
+        {
+            let option = match &error {
+                ElasticityRefused::Bounds { .. } => "max",
+                ElasticityRefused::Value { option, .. } => *option,
+                ElasticityRefused::Size { .. } => "sizes",
+            };
+            findings.error(values.at(option), &values.path_of(option), error.to_string());
+        }
+        elastic.insert(name.to_string(), one);
+        if let Some(maker) = maker(values, around, findings) {
+            makers.insert(name.to_string(), maker);
+        }
+    }
+    Planning {
+        policy: policy(load, findings),
+        state: controller.text("state").map(PathBuf::from),
+        elastic,
+        makers,
+        machines: machines(file, pools),
+    }
+}
+
+fn policy(load: &Values, findings: &mut Findings<'_>) -> Policy {
+    let coefficients = Coefficients {
+        net: load.share("net"),
+        cpu: load.share("cpu"),
+        memory: load.share("memory"),
+    };
+    let policy = Policy {
+        smoothing: Smoothing { period: load.duration("period"), ..Smoothing::default() },
+        coefficients,
+        overload: OverloadRule::with_ratio(load.share("overload-ratio")),
+        ..Policy::default()
+    };
+    policy.checked().unwrap_or_else(|error| {
+        findings.error(load.at, &load.path, error.to_string());
+        Policy::default()
+    })
+}
+
+fn elasticity(values: &Values) -> Elasticity {
+    let size = |size: &Values| {
+        let kind = Size { speed: size.share("speed"), price: size.share("price") };
+        Some((size.text("name")?.to_string(), kind))
+    };
+    let paused = chosen(values, "mode", &tables::MODE);
+    Elasticity {
+        min: values.amount("min"),
+        // Without one the file has errors, and is not used.
+        max: values.number("max").and_then(|max| max.try_into().ok()).unwrap_or(u32::MAX),
+        headroom: values.share("headroom"),
+        out_cool_down: values.duration("out-cool-down"),
+        in_cool_down: values.duration("in-cool-down"),
+        warm_up: values.duration("warm-up"),
+        growth_max: values.share("growth-max"),
+        sizes: values.tables("sizes").iter().filter_map(size).collect(),
+        mode: if paused { Mode::Paused } else { Mode::Auto },
+    }
+}
+
+/// Backends are told apart by their addresses, so the names of those that were built are in the order of the file.
+fn machines(file: &Values, pools: &[PoolConfig]) -> BTreeMap<(String, String), String> {
+    let mut machines = BTreeMap::new();
+    for pool in file.tables("pool") {
+        let built = pools.iter().find(|built| pool.text("name") == Some(&*built.name));
+        let Some(built) = built else { continue };
+        // A backend that was left out is an error, and the file is not used then.
+        for (values, backend) in pool.tables("backends").iter().zip(&built.backends) {
+            if let Some(node) = values.text("node") {
+                let key = (built.name.to_string(), backend.name.to_string());
+                machines.insert(key, node.to_string());
+            }
+        }
+    }
+    machines
+}

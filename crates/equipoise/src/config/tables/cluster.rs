@@ -1,0 +1,141 @@
+//! Options of a cluster of several machines.
+
+use equipoise_cluster::{ControllerAddress, JoinToken};
+
+use super::super::option::{Form, Kind, Opt, Table, reads_as};
+use super::{FOLDER, NAME};
+
+pub(super) static CLUSTER: Table = Table {
+    title: "[cluster]",
+    help: "Several machines as one. Controllers have `store`; nodes and agents have `controllers`. docs/cluster.md sets one up.",
+    options: &[
+        Opt::default(
+            "name",
+            Kind::Text(&NAME),
+            "\"equipoise\"",
+            "On controllers: what the cluster is called, as `equipoise cluster init` noted it.",
+        ),
+        Opt::default(
+            "listen",
+            Kind::Text(&super::LISTEN),
+            "\"0.0.0.0:9911\"",
+            "On controllers: where nodes reach this one. TLS, with certificates of the cluster's own authority.",
+        ),
+        Opt::optional(
+            "advertise",
+            Kind::Texts(&HOST_NAME),
+            "the address of `listen` and the host name; on nodes, the address from which it reaches controllers",
+            "By which names and addresses others reach this machine. A controller's certificate is for these; on nodes, the addresses are what `[[packet]]` and pools of other machines may have as backends.",
+        ),
+        Opt::optional("store", Kind::Table(&STORE), "this is no controller", STORE.help),
+        Opt::optional(
+            "controllers",
+            Kind::Texts(&CONTROLLER_ADDRESS),
+            "this is no node",
+            "On nodes: where all controllers are. Each gets this node's reports; one gives it instructions, another when that fails.",
+        ),
+        Opt::optional(
+            "join-token",
+            Kind::Text(&TOKEN),
+            "this node has joined before",
+            "On nodes: what `equipoise cluster token create` printed. `join-token-file` keeps it out of this file.",
+        ),
+        Opt::optional(
+            "join-token-file",
+            Kind::Text(&PATH),
+            "this node has joined before",
+            "On nodes: a file with the token, read at each attempt to join; it is not needed afterwards.",
+        ),
+        Opt::default(
+            "state",
+            Kind::Text(&FOLDER),
+            "\"/var/lib/equipoise/cluster\"",
+            "Folder of this machine's certificates and keys.",
+        ),
+    ],
+};
+
+static STORE: Table = Table {
+    title: "[cluster.store]",
+    help: "On controllers: where they keep what all of them need. Only controllers talk to it. Without `etcd` it is a file of this machine, and this is the only controller.",
+    options: &[
+        Opt::optional(
+            "etcd",
+            Kind::Texts(&ETCD),
+            "a file of this machine, in the folder `[controller] state`",
+            "Members of an etcd cluster.",
+        ),
+        Opt::default(
+            "namespace",
+            Kind::Text(&NAME),
+            "\"equipoise\"",
+            "Folder of etcd under which all keys lie, so that several clusters may share one etcd.",
+        ),
+        Opt::optional(
+            "authority",
+            Kind::Text(&PATH),
+            "etcd is not encrypted",
+            "File with the certificate (PEM) of the authority that signed etcd's; needed for https.",
+        ),
+        Opt::optional(
+            "certificate",
+            Kind::Text(&PATH),
+            "etcd asks for none",
+            "File with the certificate (PEM) that is shown to etcd; `key` goes with it.",
+        ),
+        Opt::optional("key", Kind::Text(&PATH), "etcd asks for none", "File with its key (PEM)."),
+        Opt::optional(
+            "server-name",
+            Kind::Text(&HOST_NAME),
+            "the host of each URL",
+            "The name in etcd's certificates.",
+        ),
+        Opt::optional("user", Kind::Text(&NAME), "etcd knows no users", "User of etcd."),
+        Opt::optional(
+            "password-file",
+            Kind::Text(&PATH),
+            "etcd knows no users",
+            "File with the user's password.",
+        ),
+    ],
+};
+
+static HOST_NAME: Form = Form {
+    noun: "a host name or address",
+    accepted: "a host name or an IP address without a port, such as \"c1.example.com\" or \"10.0.0.1\"",
+    fits: |text| {
+        let is_name = |text: &str| {
+            let fits = |b: u8| b.is_ascii_alphanumeric() || b".-".contains(&b);
+            !text.starts_with(['.', '-']) && text.bytes().all(fits)
+        };
+        (1..=253).contains(&text.len())
+            && (is_name(text) || text.parse::<std::net::IpAddr>().is_ok())
+    },
+};
+
+static CONTROLLER_ADDRESS: Form = Form {
+    noun: "a controller's address",
+    accepted: "HOST:PORT, such as \"c1.example.com:9911\" or \"10.0.0.1:9911\"",
+    fits: reads_as::<ControllerAddress>,
+};
+
+static TOKEN: Form = Form {
+    noun: "a join token",
+    accepted: "the line that `equipoise cluster token create` prints, eqp1.ID.SECRET.FINGERPRINT",
+    fits: reads_as::<JoinToken>,
+};
+
+static ETCD: Form = Form {
+    noun: "the URL of an etcd member",
+    accepted: "http://HOST:PORT or https://HOST:PORT, such as \"http://10.0.0.1:2379\"",
+    fits: |text| {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        rest.is_some_and(reads_as::<ControllerAddress>)
+    },
+};
+
+static PATH: Form = Form {
+    noun: "a path",
+    accepted: "the path of a file, such as \"/etc/equipoise/join-token\"",
+    fits: |text| !text.is_empty() && text.len() <= 4000 && !text.contains('\0'),
+};

@@ -1,0 +1,169 @@
+//! Options of the load model, the controller and elastic pools.
+
+use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::driver::{EXEC, PROCESS, WEBHOOK};
+use super::{DAY, NAME, ms, secs};
+
+/// The most backends of an elastic pool.
+const ELASTIC_MAX: u64 = 10_000;
+
+pub(super) static LOAD: Table = Table {
+    title: "[load]",
+    help: "How a machine's load is made of what it uses, and how often. L1 is the mean of network, CPU and memory, in per cent, each counted as often as said here; L2 is the same without the network. A machine whose link speed is unknown has no network in either.",
+    options: &[
+        Opt::default("net", Kind::Number(0.0, 1000.0), "2.0", "How much the network counts."),
+        Opt::default("cpu", Kind::Number(0.0, 1000.0), "1.0", "How much CPU counts."),
+        Opt::default("memory", Kind::Number(0.0, 1000.0), "0.5", "How much memory counts."),
+        Opt::default(
+            "overload-ratio",
+            Kind::Number(1.0, 1000.0),
+            "1.25",
+            "A node is overloaded when its L2 is more than this many times the lowest.",
+        ),
+        Opt::default(
+            "period",
+            Kind::Duration(ms(100), secs(60)),
+            "\"1s\"",
+            "From one sample and plan to the next. Changing it takes a restart.",
+        ),
+    ],
+};
+
+pub(super) static CONTROLLER: Table = Table {
+    title: "[controller]",
+    help: "The controller plans weights by load and the size of elastic pools. It runs in this process as soon as a pool asks for either; if it is lost, everything goes on as it was planned last.",
+    options: &[Opt::optional(
+        "state",
+        Kind::Text(&FOLDER),
+        "`$STATE_DIRECTORY`, or `/var/lib/equipoise` for root, or `$XDG_STATE_HOME/equipoise` for others",
+        "Folder of the file that keeps the last plan and what operators said of it. Changing it takes a restart.",
+    )],
+};
+
+pub(super) static ELASTIC: Table = Table {
+    title: "[pool.elastic]",
+    help: "How a pool grows and shrinks by itself. `equipoise plan` shows what is planned, and why.",
+    options: &[
+        Opt::default("min", Kind::Count(0, ELASTIC_MAX), "1", "Backends at least."),
+        Opt::required(
+            "max",
+            Kind::Count(1, ELASTIC_MAX),
+            "Backends at most; one more for a moment when one is replaced by a faster one.",
+        ),
+        Opt::default(
+            "headroom",
+            Kind::Share,
+            "0.3",
+            "The share of the speed that the backends have shown which is to be free; below 1.",
+        ),
+        Opt::default(
+            "out-cool-down",
+            Kind::Duration(secs(0), DAY),
+            "\"15s\"",
+            "From a step out to the next.",
+        ),
+        Opt::default(
+            "in-cool-down",
+            Kind::Duration(secs(0), DAY),
+            "\"2m\"",
+            "How long a smaller pool must have been enough before one backend leaves, and from any step to a step in.",
+        ),
+        Opt::default(
+            "warm-up",
+            Kind::Duration(secs(0), DAY),
+            "\"10s\"",
+            "How long a new backend takes until it shows its speed; till then it counts as coming.",
+        ),
+        Opt::default(
+            "growth-max",
+            Kind::Number(1.01, 100.0),
+            "2.0",
+            "The most by which one step out multiplies the pool's speed.",
+        ),
+        Opt::default(
+            "mode",
+            Kind::Choice(&MODE),
+            "\"auto\"",
+            "Who decides, until `equipoise plan pin`, `pause` or `resume` says otherwise.",
+        ),
+        Opt::default(
+            "parallel",
+            Kind::Count(1, 256),
+            "4",
+            "Backends that are added at the same time, at most.",
+        ),
+        Opt::default(
+            "drain-timeout",
+            Kind::Duration(secs(0), DAY),
+            "\"1m\"",
+            "A backend that leaves is removed after this, whatever it still has.",
+        ),
+        Opt::optional("process", Kind::Table(&PROCESS), "another table says", PROCESS.help),
+        Opt::optional("exec", Kind::Table(&EXEC), "another table says", EXEC.help),
+        Opt::optional("webhook", Kind::Table(&WEBHOOK), "another table says", WEBHOOK.help),
+        Opt::default(
+            "sizes",
+            Kind::Tables(&SIZE),
+            "[]",
+            "Kinds of backends that can be had; empty: all are alike.",
+        ),
+    ],
+};
+
+static SIZE: Table = Table {
+    title: "[[pool.elastic.sizes]]",
+    help: "A kind of backend. Which is added is chosen by what it does for what it costs.",
+    options: &[
+        Opt::required(
+            "name",
+            Kind::Text(&NAME),
+            "What the driver knows it by. Unique in its pool.",
+        ),
+        Opt::default(
+            "speed",
+            Kind::Number(0.001, 1_000_000.0),
+            "1.0",
+            "How fast it is beside the others, until it has shown so.",
+        ),
+        Opt::default(
+            "price",
+            Kind::Number(0.001, 1_000_000.0),
+            "1.0",
+            "What it costs, in any unit common to the sizes.",
+        ),
+        Opt::default(
+            "cpus",
+            Kind::Number(0.0, 4096.0),
+            "0.0",
+            "Processes: cores that one of this size may use, by a control group; needs root. 0: no limit.",
+        ),
+        Opt::optional(
+            "memory",
+            Kind::Size(1 << 20, 1 << 50),
+            "no limit",
+            "Processes: memory that one of this size may use, by a control group; needs root.",
+        ),
+    ],
+};
+
+/// `[[pool]] weights`: whether they are planned by load.
+pub(in super::super) static WEIGHTS: Choices<bool> = Choices(&[
+    ("configured", false, "as stated, or as an operator sets them"),
+    (
+        "load",
+        true,
+        "planned each period: what is stated is where they begin. A backend's load is that of its machine where an agent reports, or else its requests in flight beside the others'",
+    ),
+]);
+
+/// `[pool.elastic] mode`: whether it is paused.
+pub(in super::super) static MODE: Choices<bool> = Choices(&[
+    ("auto", false, "the planner decides"),
+    ("paused", true, "the planner says what it would do, and nothing is done"),
+]);
+
+pub(super) static FOLDER: Form = Form {
+    noun: "a folder",
+    accepted: "an absolute path, such as \"/var/lib/equipoise\"",
+    fits: |text| text.starts_with('/') && text.len() <= 4000 && !text.contains('\0'),
+};

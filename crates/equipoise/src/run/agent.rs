@@ -1,0 +1,83 @@
+//! `equipoise agent`: a machine of backends that only reports.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use equipoise_controller::{NodeKind, NodeReport};
+use equipoise_monitor::{Monitor, MonitorOptions};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::notify::{Notice, notify};
+use super::{Asked, Signals, cluster};
+use crate::config::{self, ClusterRole, Loaded};
+use crate::run::logs::Logs;
+
+/// Reports as `file` says until it is told to stop.
+pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
+    let Loaded { config, .. } = config::load(file)?;
+    let Some(place) = &config.cluster else {
+        bail!(
+            "{} has no [cluster] table: an agent needs to know where controllers are (`cluster.controllers`)",
+            file.display()
+        );
+    };
+    let ClusterRole::Node { controllers, token } = &place.role else {
+        bail!(
+            "`cluster.store` makes this a controller, which reports to itself: use `equipoise run`"
+        );
+    };
+    let _logs = Logs::start(config.operations.log_level, config.operations.log_format);
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    let client = cluster::join(place, controllers, token.as_ref(), &config.instance.name)?;
+    let mut instructions = client.instructions();
+    let seen = cluster::look_out(
+        &config.instance.name,
+        instructions.clone(),
+        config.planning.policy.period(),
+    );
+    let mut monitor = Monitor::new(MonitorOptions::default());
+    let missing = monitor.missing();
+    if !missing.is_empty() {
+        tracing::debug!(?missing, "the kernel does not say everything");
+    }
+    // The first has no rates.
+    monitor.sample();
+    let mut addresses = cluster::addresses(place).await;
+    let period = config.planning.policy.period();
+    let mut turns = interval_at(Instant::now() + period, period);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    notify(Notice::Ready);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "agent ready");
+    loop {
+        tokio::select! {
+            _ = turns.tick() => {}
+            asked = signals.next() => match asked {
+                Asked::Stop => break,
+                Asked::Reload => {
+                    tracing::info!("an agent reads its file at the start only: restart it");
+                    continue;
+                }
+            },
+        }
+        // A network that came up later.
+        if addresses.is_empty() {
+            addresses = cluster::addresses(place).await;
+        }
+        let edition = Arc::clone(&instructions.borrow_and_update()).edition();
+        client.report(&NodeReport {
+            kind: NodeKind::Agent,
+            version: env!("CARGO_PKG_VERSION").into(),
+            capacity: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
+            load: NodeReport::load_of(&monitor.sample()),
+            addresses: addresses.clone(),
+            reachable: seen.borrow().clone(),
+            applied: Some(edition).filter(|edition| edition.term > 0),
+            ..NodeReport::default()
+        });
+    }
+    notify(Notice::Stopping);
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}

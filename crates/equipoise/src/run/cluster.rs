@@ -1,0 +1,298 @@
+//! This machine's part in a cluster: the controllers' store and server, or a node's client.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use equipoise_api::metrics::PlanningReading;
+use equipoise_api::wire::cluster::ClusterStanding;
+use equipoise_cluster::{
+    ClusterServer, ControllerAddress, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
+    ServerOptions, TokenSource,
+};
+use equipoise_controller::{Instructions, Intake, NodeReport};
+use equipoise_session::config::Protocol;
+use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Store};
+use tokio::sync::watch;
+
+use crate::commands::cluster::authority;
+use crate::config::{Cluster, ClusterRole, Config, EtcdPlace, TokenPlace};
+
+/// Peers that a node looks for each period.
+const PEERS_LOOKED_FOR: usize = 3;
+
+/// A controller's store; embedded, it is closed at the end.
+pub(super) struct OpenStore {
+    pub(super) store: Arc<dyn Store>,
+    embedded: Option<Arc<Embedded>>,
+}
+
+impl OpenStore {
+    /// The file of this machine, whose folder is there.
+    pub(super) async fn embedded(file: PathBuf) -> anyhow::Result<OpenStore> {
+        let embedded = Arc::new(Embedded::open(EmbeddedOptions::new(file)).await?);
+        Ok(OpenStore { store: Arc::clone(&embedded) as Arc<dyn Store>, embedded: Some(embedded) })
+    }
+
+    /// What all controllers share. Tries for a few seconds.
+    pub(super) async fn etcd(place: &EtcdPlace) -> anyhow::Result<OpenStore> {
+        let etcd = Etcd::connect(etcd_options(place)?).await?;
+        Ok(OpenStore { store: Arc::new(etcd), embedded: None })
+    }
+
+    /// Ends it, when nothing uses it any more.
+    pub(super) async fn close(self) {
+        drop(self.store);
+        if let Some(embedded) = self.embedded {
+            Arc::unwrap_or_clone(embedded).close().await;
+        }
+    }
+}
+
+fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {} (table `cluster.store`)", path.display()))
+    };
+    let mut options = EtcdOptions::new(place.endpoints.iter().cloned());
+    options.namespace.clone_from(&place.namespace);
+    if let Some(authority) = &place.authority {
+        let identity_pem = match &place.identity {
+            Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+            None => None,
+        };
+        let authority_pem = read(authority)?;
+        let server_name = place.server_name.clone();
+        options.tls = Some(EtcdTls { authority_pem, identity_pem, server_name });
+    }
+    if let Some((name, password)) = &place.user {
+        let password = read(password)?.trim_end().to_string();
+        options.user = Some(EtcdUser { name: name.clone(), password });
+    }
+    Ok(options)
+}
+
+/// What this machine is to its cluster.
+pub(super) enum Seat {
+    /// There is none.
+    Alone,
+    /// Plans, and serves nodes.
+    Controller(ControllerSeat),
+    /// Reports, and follows.
+    Node(NodeSeat),
+}
+
+pub(super) struct ControllerSeat {
+    cluster: Cluster,
+    listen: SocketAddr,
+    etcd: Option<EtcdPlace>,
+    front_door: Option<SocketAddr>,
+    addresses: OnceLock<Vec<IpAddr>>,
+}
+
+pub(super) struct NodeSeat {
+    cluster: Cluster,
+    client: NodeClient,
+    front_door: Option<SocketAddr>,
+    addresses: OnceLock<Vec<IpAddr>>,
+}
+
+impl Seat {
+    /// Takes the seat that the configuration names: a node begins to join.
+    pub(super) fn take(config: &Config, instance: &Arc<str>) -> anyhow::Result<Seat> {
+        let Some(cluster) = config.cluster.clone() else { return Ok(Seat::Alone) };
+        let doors = config.session.front_doors.iter();
+        let mut doors = doors.filter(|door| door.protocol != Protocol::Udp);
+        let front_door = doors.next().map(|door| door.listen);
+        let addresses = OnceLock::new();
+        Ok(match cluster.role.clone() {
+            ClusterRole::Controller { listen, etcd, .. } => {
+                Seat::Controller(ControllerSeat { cluster, listen, etcd, front_door, addresses })
+            }
+            ClusterRole::Node { controllers, token } => {
+                let client = join(&cluster, &controllers, token.as_ref(), instance)?;
+                Seat::Node(NodeSeat { cluster, client, front_door, addresses })
+            }
+        })
+    }
+
+    /// As it was configured at the start.
+    pub(super) fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Seat::Alone => None,
+            Seat::Controller(controller) => Some(&controller.cluster),
+            Seat::Node(node) => Some(&node.cluster),
+        }
+    }
+
+    pub(super) fn client(&self) -> Option<&NodeClient> {
+        match self {
+            Seat::Node(node) => Some(&node.client),
+            Seat::Alone | Seat::Controller(_) => None,
+        }
+    }
+
+    pub(super) fn etcd(&self) -> Option<&EtcdPlace> {
+        match self {
+            Seat::Controller(controller) => controller.etcd.as_ref(),
+            Seat::Alone | Seat::Node(_) => None,
+        }
+    }
+
+    /// Serves nodes, if this is a cluster's controller.
+    pub(super) async fn serve(
+        &self,
+        instance: &Arc<str>,
+        store: Arc<dyn Store>,
+        intake: Arc<dyn Intake>,
+    ) -> anyhow::Result<Option<ClusterServer>> {
+        let Seat::Controller(ControllerSeat { cluster, listen, etcd, .. }) = self else {
+            return Ok(None);
+        };
+        let authority = authority(&cluster.folder())?;
+        let name: Name = instance.parse()?;
+        let mut options = ServerOptions::new(*listen, name, cluster.hosts(*listen, instance));
+        if etcd.is_some() {
+            options.advertise = Some(cluster.first_host(*listen, instance));
+        }
+        let server = ClusterServer::start(options, authority, store, intake).await?;
+        tracing::info!(address = %server.address(), "cluster API");
+        Ok(Some(server))
+    }
+
+    /// A node's sightings of its peers.
+    pub(super) fn look_out(
+        &self,
+        instance: &Arc<str>,
+        period: Duration,
+    ) -> Option<watch::Receiver<BTreeMap<String, bool>>> {
+        Some(look_out(instance, self.client()?.instructions(), period))
+    }
+
+    /// The part of a report that says where this machine is.
+    pub(super) async fn place(&self) -> NodeReport {
+        let (cluster, front_door, known) = match self {
+            Seat::Alone => return NodeReport::default(),
+            Seat::Controller(it) => (&it.cluster, it.front_door, &it.addresses),
+            Seat::Node(it) => (&it.cluster, it.front_door, &it.addresses),
+        };
+        let addresses = match known.get() {
+            Some(addresses) => addresses.clone(),
+            None => addresses(cluster).await,
+        };
+        // A network that comes up later is asked again.
+        if !addresses.is_empty() {
+            let _ = known.set(addresses.clone());
+        }
+        let endpoint = front_door.and_then(|mut door| {
+            if door.ip().is_unspecified() {
+                door.set_ip(*addresses.first()?);
+            }
+            Some(door)
+        });
+        NodeReport { endpoint, addresses, ..NodeReport::default() }
+    }
+}
+
+/// Joins the cluster as a node, in the background.
+pub(super) fn join(
+    cluster: &Cluster,
+    controllers: &[ControllerAddress],
+    token: Option<&TokenPlace>,
+    instance: &Arc<str>,
+) -> anyhow::Result<NodeClient> {
+    let token = token.map(|place| match place {
+        TokenPlace::Given(token) => TokenSource::Given(token.clone()),
+        TokenPlace::File(path) => TokenSource::File(path.clone()),
+    });
+    let name: Name = instance.parse()?;
+    let options = NodeOptions::new(name, controllers.to_vec(), token, cluster.folder());
+    Ok(NodeClient::start(options))
+}
+
+/// This machine's addresses, as others know it: those stated, or else the one from which it reaches a controller.
+pub(super) async fn addresses(cluster: &Cluster) -> Vec<IpAddr> {
+    let stated: Vec<IpAddr> =
+        cluster.advertise.iter().filter_map(|host| host.parse().ok()).collect();
+    let controllers = match &cluster.role {
+        _ if !stated.is_empty() => return stated,
+        ClusterRole::Node { controllers, .. } => controllers,
+        ClusterRole::Controller { listen, .. } if listen.ip().is_unspecified() => {
+            return Vec::new();
+        }
+        ClusterRole::Controller { listen, .. } => return vec![listen.ip()],
+    };
+    for controller in controllers {
+        let place = (controller.host(), controller.port());
+        let Ok(mut found) = tokio::net::lookup_host(place).await else { continue };
+        if let Some(own) = found.find_map(|there| address_towards(there).ok()) {
+            return vec![own];
+        }
+    }
+    Vec::new()
+}
+
+/// The kernel's routing says from which; nothing is sent.
+fn address_towards(there: SocketAddr) -> std::io::Result<IpAddr> {
+    let any: SocketAddr =
+        if there.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(there)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Looks each period whether some peers can be reached; what was seen last.
+pub(super) fn look_out(
+    instance: &Arc<str>,
+    instructions: watch::Receiver<Arc<Instructions>>,
+    period: Duration,
+) -> watch::Receiver<BTreeMap<String, bool>> {
+    let patience = (period / 2).clamp(Duration::from_millis(50), Duration::from_secs(1));
+    let mut lookout = Lookout::new(&**instance, PEERS_LOOKED_FOR, patience);
+    let (tell, seen) = watch::channel(BTreeMap::new());
+    tokio::spawn(async move {
+        let mut turns = tokio::time::interval(period);
+        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Nobody listens any more: the end.
+        while !tell.is_closed() {
+            turns.tick().await;
+            let now = Arc::clone(&instructions.borrow());
+            tell.send_replace(lookout.look(&now).await);
+        }
+    });
+    seen
+}
+
+/// A node's standing, as the API shows it.
+pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
+    let reports = status.reports.values().filter_map(|one| one.problem.as_ref());
+    let problems = [&status.certificate_problem, &status.follow_problem].into_iter().flatten();
+    let mut problems: Vec<String> = problems.chain(reports).cloned().collect();
+    problems.sort();
+    problems.dedup();
+    let left = |until: SystemTime| until.duration_since(SystemTime::now()).unwrap_or_default();
+    ClusterStanding {
+        following: status.following.clone(),
+        term: status.edition.map(|edition| edition.term),
+        generation: status.edition.map(|edition| edition.generation),
+        age_seconds: status.instructions_age.map(|age| age.as_secs_f64()),
+        certificate_seconds: status.certificate_until.map(|until| left(until).as_secs_f64()),
+        problems,
+        stale: status.stale,
+        not_understood: status.not_understood,
+    }
+}
+
+/// A node's part of the metrics: of what it follows.
+pub(super) fn reading(status: &NodeStatus) -> PlanningReading {
+    let edition = status.edition.unwrap_or_default();
+    PlanningReading {
+        term: edition.term,
+        generation: edition.generation,
+        age_seconds: status.instructions_age.unwrap_or_default().as_secs_f64(),
+        ..PlanningReading::default()
+    }
+}

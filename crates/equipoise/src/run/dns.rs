@@ -1,0 +1,243 @@
+//! The DNS level of a running process: an engine while there are zones, and what it is told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use equipoise_api::wire::dns as wire;
+use equipoise_core::{Eligibility, Generation, eligibility};
+use equipoise_dns::config::{DnsConfig, NodeConfig};
+use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
+use equipoise_dns::stats::{BUCKETS_US, Figures};
+use equipoise_dns::{NodeState, Snapshot, SnapshotInput, Standing, build};
+use equipoise_session::registry::PoolState;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+/// Resolvers that status and metrics tell.
+const RESOLVERS_TOLD: usize = 20;
+
+/// The DNS level, if it runs.
+pub(crate) struct DnsPlane {
+    threads: usize,
+    /// Secret numbers of this process.
+    secrets: (u64, u64),
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    engine: Option<Arc<Engine>>,
+    config: DnsConfig,
+    generation: Generation,
+    /// How nodes stood in the snapshot in force.
+    told: Vec<Vec<NodeState>>,
+}
+
+impl DnsPlane {
+    /// Nothing runs yet; `threads`: cores to use.
+    pub(crate) fn new(threads: usize) -> DnsPlane {
+        let secrets = (rand::random(), rand::random());
+        DnsPlane { threads, secrets, state: Mutex::default() }
+    }
+
+    /// Goes over to another configuration, whole or not at all: starts the engine with the first zone, stops it with
+    /// the last one.
+    pub(crate) async fn follow(
+        &self,
+        config: DnsConfig,
+        pools: &[PoolState],
+    ) -> anyhow::Result<()> {
+        let mut state = self.state.lock().await;
+        if config.zones.is_empty() {
+            state.config = config;
+            state.told = Vec::new();
+            if let Some(engine) = state.engine.take() {
+                spawn_blocking(move || engine.stop()).await?;
+            }
+            return Ok(());
+        }
+        let told = standings(&config, pools);
+        let tcp = TcpLimits {
+            connections_max: config.options.tcp_connections_max,
+            idle: config.options.tcp_idle_timeout,
+        };
+        match state.engine.clone() {
+            Some(engine) => {
+                engine.listen(&config.listen, tcp).context("the DNS level stays as it is")?;
+                let snapshot = self.snapshot(&mut state, &config, &told);
+                engine.publish(snapshot);
+            }
+            None => {
+                let snapshot = self.snapshot(&mut state, &config, &told);
+                let options = EngineOptions { threads: self.threads, tcp };
+                let engine = Engine::start(options, &config.listen, snapshot);
+                let engine = engine.context("cannot start the DNS level")?;
+                for address in engine.addresses() {
+                    tracing::info!("dns on {address}");
+                }
+                state.engine = Some(Arc::new(engine));
+            }
+        }
+        state.config = config;
+        state.told = told;
+        Ok(())
+    }
+
+    /// Tells the engine how pools are now, if that is another way than before.
+    pub(crate) async fn sync(&self, pools: &[PoolState]) {
+        let mut state = self.state.lock().await;
+        let Some(engine) = state.engine.clone() else { return };
+        let config = state.config.clone();
+        let told = standings(&config, pools);
+        if told == state.told {
+            return;
+        }
+        let snapshot = self.snapshot(&mut state, &config, &told);
+        for name in snapshot.names_told.iter().filter(|name| name.fail_open) {
+            tracing::warn!("dns: no backend of {} serves: others are given", name.name);
+        }
+        engine.publish(snapshot);
+        state.told = told;
+    }
+
+    /// Stops to answer.
+    pub(crate) async fn stop(&self) {
+        let engine = self.state.lock().await.engine.take();
+        if let Some(engine) = engine
+            && let Err(error) = spawn_blocking(move || engine.stop()).await
+        {
+            tracing::error!("the DNS level did not stop in order: {error}");
+        }
+    }
+
+    /// Everything, with the reasons that never happened; `None` without a zone.
+    pub(crate) async fn status(&self) -> Option<wire::DnsStatus> {
+        let state = self.state.lock().await;
+        let engine = state.engine.as_ref()?;
+        Some(status(engine, &state.config))
+    }
+
+    fn snapshot(
+        &self,
+        state: &mut State,
+        config: &DnsConfig,
+        told: &[Vec<NodeState>],
+    ) -> Arc<Snapshot> {
+        state.generation = state.generation.next();
+        let before = state.engine.as_ref().map(|engine| engine.published());
+        let input = SnapshotInput {
+            generation: state.generation,
+            config,
+            states: told,
+            threads: shards(self.threads),
+            before: before.as_ref().map(|before| &*before.snapshot),
+            secrets: self.secrets,
+        };
+        Arc::new(build(&input, &mut rand::rng()))
+    }
+}
+
+/// How the nodes of each zone stand.
+fn standings(config: &DnsConfig, pools: &[PoolState]) -> Vec<Vec<NodeState>> {
+    let zones = config.zones.iter();
+    zones.map(|zone| zone.nodes.iter().map(|node| standing(node, pools)).collect()).collect()
+}
+
+fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {
+    let pool = pools.iter().find(|pool| pool.name == node.pool);
+    let backend = pool.and_then(|pool| pool.backends.iter().find(|b| b.name == node.name));
+    let Some(backend) = backend else {
+        // The registry is told of the pool after us: until then it is as a new one is.
+        return NodeState { standing: Standing::Serving, share: 1.0 };
+    };
+    let standing = match eligibility(backend.admin, backend.health, backend.weight) {
+        Eligibility::Eligible => Standing::Serving,
+        Eligibility::Draining => Standing::Draining,
+        Eligibility::Down => Standing::Down,
+        Eligibility::Unhealthy => Standing::Unhealthy,
+    };
+    NodeState { standing, share: backend.weight.get().into() }
+}
+
+fn status(engine: &Engine, config: &DnsConfig) -> wire::DnsStatus {
+    let published = engine.published();
+    let snapshot = &*published.snapshot;
+    let figures = engine.figures();
+    let answers = snapshot.tallies().sums().into_iter().map(|((pool, backend), answers_total)| {
+        wire::DnsAnswers { pool: pool.to_string(), backend: backend.to_string(), answers_total }
+    });
+    let resolvers = engine.top_resolvers(RESOLVERS_TOLD).into_iter();
+    let mut status = wire::DnsStatus {
+        listen: engine.addresses().iter().map(SocketAddr::to_string).collect(),
+        zones: config.zones.iter().map(|zone| zone.origin.fmt_with_dot().to_string()).collect(),
+        generation: snapshot.generation.0,
+        names: snapshot.names_told.iter().map(name).collect(),
+        answers: answers.collect(),
+        connections_open: engine.connections_open() as u64,
+        sources_known: published.loads.len() as u64,
+        top_resolvers: resolvers
+            .map(|(address, queries)| wire::DnsResolver { address: address.to_string(), queries })
+            .collect(),
+        ..wire::DnsStatus::default()
+    };
+    counted(&mut status, &figures);
+    status
+}
+
+fn counted(status: &mut wire::DnsStatus, figures: &Figures) {
+    let named = |counts: &[(&str, u64)]| {
+        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    status.queries = named(&[("udp", figures.queries_udp), ("tcp", figures.queries_tcp)]);
+    status.types = named(&figures.types);
+    status.rcodes = named(&figures.rcodes);
+    status.modes = named(&figures.modes);
+    status.drops = named(&figures.drops);
+    status.notes = named(&[
+        ("truncated", figures.truncated),
+        ("slipped", figures.slipped),
+        ("fail_open", figures.fail_open),
+        ("by_deficit", figures.by_deficit),
+        ("cookies_valid", figures.cookies_valid),
+    ]);
+    status.connections_total = figures.connections;
+    let bounds = BUCKETS_US.iter().map(|us| Some(*us as f64 / 1e6)).chain([None]);
+    status.latency = bounds.zip(figures.latency.iter().copied()).collect();
+    status.latency_seconds_sum = figures.latency_us_sum as f64 / 1e6;
+}
+
+/// Leaves out what never happened, for people.
+pub(crate) fn without_zeros(status: &mut wire::DnsStatus) {
+    let counts = [
+        &mut status.types,
+        &mut status.rcodes,
+        &mut status.modes,
+        &mut status.drops,
+        &mut status.notes,
+    ];
+    counts.into_iter().for_each(|counts| counts.retain(|_, count| *count > 0));
+}
+
+fn name(name: &equipoise_dns::NameStatus) -> wire::DnsNameStatus {
+    let backends = name.nodes.iter().map(|node| wire::DnsBackendStatus {
+        pool: node.pool.to_string(),
+        name: node.name.to_string(),
+        addresses: node.addresses.iter().map(ToString::to_string).collect(),
+        state: match node.standing {
+            Standing::Serving => "serving",
+            Standing::Draining => "draining",
+            Standing::Unhealthy => "unhealthy",
+            Standing::Down => "down",
+        }
+        .into(),
+        share: node.share,
+    });
+    wire::DnsNameStatus {
+        name: name.name.clone(),
+        mode: name.mode.word().into(),
+        ttl_seconds: name.ttl,
+        fail_open: name.fail_open,
+        backends: backends.collect(),
+    }
+}

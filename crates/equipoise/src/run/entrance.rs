@@ -1,0 +1,37 @@
+//! The API's entrance: who may come in, and the log of what they change.
+
+use std::sync::Arc;
+
+use equipoise_api::Gate;
+use equipoise_api::audit::{Audit, AuditError};
+
+use crate::config::Operations;
+
+/// What the API's listeners and reloads share.
+#[derive(Clone, Debug)]
+pub(crate) struct Entrance {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Arc<Audit>,
+}
+
+impl Entrance {
+    /// As configured at the start.
+    ///
+    /// # Errors
+    /// The audit log cannot be opened: nothing is to be changed that cannot be noted.
+    pub(crate) fn open(operations: &Operations) -> Result<Entrance, AuditError> {
+        Ok(Entrance {
+            gate: Arc::new(Gate::new(operations.api_policy.clone())),
+            audit: Arc::new(Audit::open(&operations.audit)?),
+        })
+    }
+
+    /// As configured by now. An audit log that cannot be opened leaves the one that was.
+    pub(crate) fn follow(&self, operations: &Operations) {
+        self.gate.set(operations.api_policy.clone());
+        if let Err(error) = self.audit.reopen(&operations.audit) {
+            let error = anyhow::Error::from(error);
+            tracing::error!("{error:#}; it goes on where it went");
+        }
+    }
+}

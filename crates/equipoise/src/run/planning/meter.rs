@@ -1,0 +1,142 @@
+//! What the balancer sees of pools: from counters to in flight and response time. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_planner::elastic::{BackendSample, PoolSample};
+
+/// A backend's counters at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    pub(super) pool: Arc<str>,
+    pub(super) backend: Arc<str>,
+    pub(super) in_flight: u32,
+    /// Answers so far.
+    pub(super) answers: u64,
+    /// How long they took together.
+    pub(super) answer_time: Duration,
+}
+
+type Name = (Arc<str>, Arc<str>);
+
+/// What has been seen in this period.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    glances: HashMap<Name, Glances>,
+    before: HashMap<Name, (u64, Duration)>,
+    since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Glances {
+    sum: u64,
+    count: u64,
+}
+
+impl Meter {
+    /// Looks at what is in flight; several times a period.
+    pub(super) fn glance(&mut self, counted: &[Counted]) {
+        for one in counted {
+            let name = (Arc::clone(&one.pool), Arc::clone(&one.backend));
+            let glances = self.glances.entry(name).or_default();
+            glances.sum += u64::from(one.in_flight);
+            glances.count += 1;
+        }
+    }
+
+    /// Ends the period: what was seen since the last time, by pool. Nothing the first time.
+    ///
+    /// The mean number in flight is the time that answers took in the period for each unit of time (Little's law), as
+    /// long as an answer takes less than the period: exact, where glances are a sample. Otherwise it is the mean of the
+    /// glances, which also see what has not been answered.
+    pub(super) fn settle(
+        &mut self,
+        now: Instant,
+        counted: &[Counted],
+    ) -> BTreeMap<String, PoolSample> {
+        self.glance(counted);
+        let elapsed = self.since.map(|since| now.saturating_duration_since(since));
+        let mut pools: BTreeMap<String, PoolSample> = BTreeMap::new();
+        let mut totals = HashMap::with_capacity(counted.len());
+        for one in counted {
+            let name = (Arc::clone(&one.pool), Arc::clone(&one.backend));
+            let before = self.before.get(&name).copied();
+            totals.insert(name.clone(), (one.answers, one.answer_time));
+            let (Some(elapsed), Some(before)) = (elapsed, before) else { continue };
+            let glances = self.glances.get(&name).copied().unwrap_or_default();
+            let sample = sample(one, before, glances, elapsed);
+            let pool = pools.entry(one.pool.to_string()).or_default();
+            pool.backends.insert(one.backend.to_string(), sample);
+        }
+        self.glances.clear();
+        self.before = totals;
+        self.since = Some(now);
+        pools
+    }
+}
+
+fn sample(
+    one: &Counted,
+    (answers, answer_time): (u64, Duration),
+    glances: Glances,
+    elapsed: Duration,
+) -> BackendSample {
+    let glanced = glances.sum as f64 / glances.count.max(1) as f64;
+    // One that began anew under its old name has smaller counters.
+    let answered = one.answers.saturating_sub(answers);
+    let took = one.answer_time.saturating_sub(answer_time);
+    let response = u32::try_from(answered).ok().filter(|n| *n > 0).map(|n| took / n);
+    let in_flight = match response {
+        Some(response) if response < elapsed && !elapsed.is_zero() => {
+            took.as_secs_f64() / elapsed.as_secs_f64()
+        }
+        _ => glanced,
+    };
+    BackendSample { in_flight, response, limit: None, size: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(in_flight: u32, answers: u64, answer_ms: u64) -> Vec<Counted> {
+        let answer_time = Duration::from_millis(answer_ms);
+        let (pool, backend) = ("web".into(), "a".into());
+        vec![Counted { pool, backend, in_flight, answers, answer_time }]
+    }
+
+    fn settled(meter: &mut Meter, at: Instant, counted: &[Counted]) -> Option<BackendSample> {
+        meter.settle(at, counted).get("web").map(|pool| pool.backends["a"].clone())
+    }
+
+    #[test]
+    fn in_flight_is_the_time_of_answers_over_time() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        assert_eq!(settled(&mut meter, start, &counted(0, 100, 1000)), None, "a beginning");
+        let second = start + Duration::from_secs(1);
+        let sample = settled(&mut meter, second, &counted(9, 200, 3000)).unwrap();
+        assert_eq!(sample.in_flight, 2.0);
+        assert_eq!(sample.response, Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn answers_longer_than_the_period_are_seen_in_flight() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        meter.settle(start, &counted(4, 0, 0));
+        (0..9).for_each(|_| meter.glance(&counted(4, 0, 0)));
+        let second = start + Duration::from_secs(1);
+        let sample = settled(&mut meter, second, &counted(4, 0, 0)).unwrap();
+        assert_eq!((sample.in_flight, sample.response), (4.0, None));
+        let next = settled(&mut meter, second + Duration::from_secs(1), &counted(4, 1, 5000));
+        assert_eq!(next.unwrap().in_flight, 4.0);
+    }
+
+    #[test]
+    fn a_backend_that_began_anew_has_no_negative_past() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        meter.settle(start, &counted(0, 1000, 9000));
+        let sample = settled(&mut meter, start + Duration::from_secs(1), &counted(1, 3, 30));
+        assert_eq!(sample.unwrap().response, None);
+    }
+}

@@ -1,0 +1,416 @@
+//! Planning in this process: what it measures of itself, the controller while a pool asks for one, and doing what is
+//! planned.
+//!
+//! ```text
+//! monitor (thread) --utilisation--> reports, each period --> controller --instructions--> weights of pools
+//! registry's counters --meter--^                ^-- premises: file and registry
+//! ```
+//!
+//! Without a pool that asks, only the monitor runs, and the history of utilisation is kept. A controller that cannot
+//! start stops nothing: pools keep the weights that they have, and `equipoise plan` says why.
+
+mod follow;
+mod meter;
+mod monitor;
+mod operator;
+mod place;
+mod premises;
+mod scaling;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use equipoise_cluster::ClusterServer;
+use equipoise_controller::{
+    Controller, ControllerHandle, ControllerOptions, Edition, Intake, NodeReport, Recorder,
+};
+use equipoise_core::AdminState;
+use equipoise_core::load::Smoothing;
+use equipoise_monitor::{Sample, Utilisation};
+use equipoise_session::config::SessionConfig;
+use equipoise_session::registry::RegistryHandle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use self::meter::{Counted, Meter};
+use self::premises::Here;
+use self::scaling::Scalers;
+use crate::config::{Config, Planning};
+use crate::run::cluster::{OpenStore, Seat};
+use crate::run::lock;
+
+/// What the configuration says of planning.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wish {
+    planning: Planning,
+    /// Pools with `weights = "load"`.
+    weighed: BTreeSet<String>,
+    /// Pools of the packet level.
+    forwarded: BTreeSet<String>,
+    /// Backends that the file lists, by pool.
+    listed: BTreeMap<String, usize>,
+}
+
+impl Wish {
+    fn of(config: &Config) -> Wish {
+        let weighed = config.session.pools.iter().filter(|pool| pool.weights_by_load);
+        let weighed = weighed.map(|pool| pool.name.to_string()).collect();
+        let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string()).collect();
+        let pools = config.session.pools.iter();
+        let listed = pools.map(|pool| (pool.name.to_string(), pool.backends.len())).collect();
+        Wish { planning: config.planning.clone(), weighed, forwarded, listed }
+    }
+
+    /// Whether a pool's weights are planned.
+    fn weighs(&self, pool: &str) -> bool {
+        self.weighed.contains(pool)
+    }
+
+    /// Whether anything of a pool is planned.
+    fn plans(&self, pool: &str) -> bool {
+        self.weighs(pool) || self.planning.elastic.contains_key(pool)
+    }
+
+    fn asks_for_a_controller(&self) -> bool {
+        !self.weighed.is_empty() || !self.planning.elastic.is_empty()
+    }
+}
+
+/// All of it.
+pub(crate) struct Planner {
+    instance: Arc<str>,
+    registry: RegistryHandle,
+    recorder: Arc<Recorder>,
+    period: Duration,
+    /// Folder and period hold until the process ends.
+    state: Option<std::path::PathBuf>,
+    /// This machine's part in a cluster; it holds until the process ends, too.
+    seat: Seat,
+    wish: watch::Sender<Arc<Wish>>,
+    scalers: Arc<Scalers>,
+    utilisation: watch::Receiver<Option<Utilisation>>,
+    applied: watch::Sender<Option<Edition>>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+    active: Mutex<Active>,
+    _sampling: monitor::Sampling,
+}
+
+/// The controller that runs, if one does, or why none does.
+enum Active {
+    Unasked,
+    Failed(String),
+    Running(Box<RunningController>),
+}
+
+struct RunningController {
+    controller: Controller,
+    store: OpenStore,
+    /// What serves the cluster's nodes, if there is one.
+    server: Option<ClusterServer>,
+    following: JoinHandle<()>,
+    scaling: JoinHandle<()>,
+}
+
+/// Glances at what is in flight in a period.
+const GLANCES: u32 = 10;
+/// Between two glances, at least.
+const GLANCE_MIN: Duration = Duration::from_millis(10);
+/// Periods between two writes of a plan that says to do the same, with the embedded store: a crash between them forgets
+/// how far weights have moved, and a disk is not written every second for ever.
+const WRITE_PERIODS: u32 = 10;
+
+/// Between two tries of a cluster's controller to start.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+impl Planner {
+    /// Starts measuring, and the controller if the configuration asks for one.
+    pub(crate) async fn start(
+        config: &Config,
+        registry: RegistryHandle,
+    ) -> anyhow::Result<Arc<Planner>> {
+        let period = config.planning.policy.period();
+        let sampling = monitor::start(period).context("cannot start the monitor's thread");
+        let (sampling, utilisation) = sampling?;
+        let instance: Arc<str> = place::plain(&config.instance.name).into();
+        let file = place::store_file(config.planning.state.as_deref(), &instance);
+        let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let planner = Arc::new(Planner {
+            seat: Seat::take(config, &instance)?,
+            instance,
+            registry,
+            recorder: Arc::new(Recorder::default()),
+            period,
+            state: config.planning.state.clone(),
+            wish: watch::channel(Arc::default()).0,
+            scalers: Arc::new(Scalers::new(folder)),
+            utilisation,
+            applied: watch::channel(None).0,
+            changing: tokio::sync::Mutex::default(),
+            active: Mutex::new(Active::Unasked),
+            _sampling: sampling,
+        });
+        if let Some(client) = planner.seat.client() {
+            let (registry, wish) = (planner.registry.clone(), planner.wish.subscribe());
+            let (instructions, applied) = (client.instructions(), planner.applied.clone());
+            tokio::spawn(follow::weights(registry, wish, instructions, applied));
+        }
+        tokio::spawn(Arc::clone(&planner).report());
+        planner.follow(config).await;
+        tokio::spawn(Arc::clone(&planner).try_again());
+        Ok(planner)
+    }
+
+    /// Goes over to this configuration.
+    pub(crate) async fn follow(&self, config: &Config) {
+        let _one = self.changing.lock().await;
+        if self.seat.cluster() != config.cluster.as_ref() {
+            tracing::warn!("[cluster] changed: what it says now takes a restart");
+        }
+        let wish = Arc::new(Wish::of(config));
+        let asks = match &self.seat {
+            Seat::Alone => wish.asks_for_a_controller(),
+            Seat::Controller(_) => true,
+            Seat::Node(_) => false,
+        };
+        self.wish.send_replace(Arc::clone(&wish));
+        if matches!(self.seat, Seat::Alone) {
+            self.scalers.follow(&wish).await;
+        } else if !wish.planning.makers.is_empty() {
+            tracing::warn!(
+                "elastic pools have their backends made on single machines only: in a cluster the plan says \
+                 what it would do"
+            );
+        }
+        let runs = matches!(&*lock(&self.active), Active::Running(_));
+        match (asks, runs) {
+            (true, false) => self.start_controller().await,
+            (false, _) => self.stop_controller().await,
+            (true, true) => {}
+        }
+    }
+
+    /// Steps down, if this process leads.
+    pub(crate) async fn stop(&self) {
+        let _one = self.changing.lock().await;
+        self.stop_controller().await;
+    }
+
+    /// Ends what was made for elastic pools and does not outlive this process.
+    pub(crate) async fn stop_scalers(&self) {
+        self.scalers.stop().await;
+    }
+
+    /// The configuration, with what was made for elastic pools.
+    pub(crate) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
+        self.scalers.with_made(config)
+    }
+
+    /// When what is made for elastic pools has changed.
+    pub(crate) fn made(&self) -> watch::Receiver<u64> {
+        self.scalers.changes()
+    }
+
+    /// Drains who is to leave, once it is in its pool.
+    pub(crate) async fn drain_leaving(&self) {
+        for (pool, backend) in self.scalers.draining() {
+            if let Err(error) = self.registry.set_admin(&pool, &backend, AdminState::Drain).await {
+                tracing::debug!(%error, "who is to drain is not there");
+            }
+        }
+    }
+
+    /// The controller that runs here.
+    ///
+    /// # Errors
+    /// Why none does, in words.
+    pub(crate) fn controller(&self) -> Result<ControllerHandle, String> {
+        match &*lock(&self.active) {
+            Active::Running(running) => Ok(running.controller.handle()),
+            Active::Failed(why) => Err(format!("the controller does not run: {why}")),
+            Active::Unasked if self.seat.client().is_some() => {
+                Err("this machine is a node of a cluster: ask on a controller's".to_string())
+            }
+            Active::Unasked => Err("nothing is planned: no pool has weights = \"load\", \
+                                    and none is elastic"
+                .to_string()),
+        }
+    }
+
+    async fn start_controller(&self) {
+        let file = place::store_file(self.state.as_deref(), &self.instance);
+        let etcd = self.seat.etcd();
+        let opened = match etcd {
+            Some(etcd) => OpenStore::etcd(etcd).await,
+            None => place::open(&file).await,
+        };
+        let started = match opened {
+            Ok(store) => self.run(store).await,
+            Err(error) => Err(error),
+        };
+        let active = match started {
+            Ok(running) => {
+                let store =
+                    etcd.map_or_else(|| file.display().to_string(), |it| it.endpoints.join(", "));
+                tracing::info!(store, "controller");
+                Active::Running(Box::new(running))
+            }
+            Err(error) => {
+                let what_next = match self.seat {
+                    Seat::Controller(_) => "it is tried again every few seconds",
+                    _ => "reload when this is mended",
+                };
+                tracing::error!(
+                    "the controller does not run: {error:#}. Pools keep the weights that they have; \
+                     {what_next}"
+                );
+                Active::Failed(format!("{error:#}"))
+            }
+        };
+        *lock(&self.active) = active;
+    }
+
+    /// A cluster's controller whose store was away at the start, or whose address was in use.
+    async fn try_again(self: Arc<Self>) {
+        while let Seat::Controller(_) = self.seat {
+            tokio::time::sleep(TRY_AGAIN).await;
+            let _one = self.changing.lock().await;
+            let failed = matches!(&*lock(&self.active), Active::Failed(_));
+            if failed {
+                self.start_controller().await;
+            }
+        }
+    }
+
+    async fn run(&self, store: OpenStore) -> anyhow::Result<RunningController> {
+        let source = Arc::new(Here::new(
+            self.registry.clone(),
+            self.wish.subscribe(),
+            Arc::clone(&self.scalers),
+        ));
+        let options = ControllerOptions {
+            smoothing: Smoothing { period: self.period, ..Smoothing::default() },
+            // Other controllers and their nodes go by what is written.
+            write_every: match self.seat.etcd() {
+                Some(_) => Duration::ZERO,
+                None => self.period * WRITE_PERIODS,
+            },
+            ..ControllerOptions::new(&*self.instance)
+        };
+        let recorder = Arc::clone(&self.recorder);
+        let shared = Arc::clone(&store.store);
+        let controller = Controller::start(options, shared.clone(), source, recorder)?;
+        let intake = Arc::new(controller.handle());
+        let server = match self.seat.serve(&self.instance, shared, intake).await {
+            Ok(server) => server,
+            Err(error) => {
+                controller.stop().await;
+                store.close().await;
+                return Err(error);
+            }
+        };
+        let following = tokio::spawn(follow::weights(
+            self.registry.clone(),
+            self.wish.subscribe(),
+            controller.handle().instructions(),
+            self.applied.clone(),
+        ));
+        let scaling = tokio::spawn(follow::steps(controller.handle(), Arc::clone(&self.scalers)));
+        Ok(RunningController { controller, store, server, following, scaling })
+    }
+
+    async fn stop_controller(&self) {
+        let active = std::mem::replace(&mut *lock(&self.active), Active::Unasked);
+        if let Active::Running(running) = active {
+            running.following.abort();
+            running.scaling.abort();
+            // Nodes go to another controller at once.
+            if let Some(server) = running.server {
+                server.stop().await;
+            }
+            running.controller.stop().await;
+            running.store.close().await;
+        }
+    }
+
+    /// Each period: what this node does and sees, for the controller or at least for the history.
+    async fn report(self: Arc<Self>) {
+        let mut utilisation = self.utilisation.clone();
+        let mut meter = Meter::default();
+        let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
+        glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let seen = self.seat.look_out(&self.instance, self.period);
+        loop {
+            let controller = self.controller().ok();
+            let reports = controller.is_some() || self.seat.client().is_some();
+            tokio::select! {
+                changed = utilisation.changed() => if changed.is_err() { return },
+                _ = glances.tick(), if reports => {
+                    meter.glance(&self.counted());
+                    continue;
+                }
+            }
+            let Some(used) = utilisation.borrow_and_update().clone() else { continue };
+            if !reports {
+                self.recorder.record(&self.instance, Sample::from(&used));
+                continue;
+            }
+            let wish = self.wish.borrow().clone();
+            self.scalers.let_go(&self.registry, &wish).await;
+            let place = self.seat.place().await;
+            let report = NodeReport {
+                version: env!("CARGO_PKG_VERSION").into(),
+                capacity: cores(),
+                load: NodeReport::load_of(&used),
+                pools: self.scalers.sized(meter.settle(Instant::now(), &self.counted())),
+                applied: *self.applied.borrow(),
+                reachable: seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default(),
+                ..place
+            };
+            if let Some(client) = self.seat.client() {
+                client.report(&report);
+            }
+            self.tell_peers(&report);
+            let Some(controller) = controller else { continue };
+            if let Err(error) = controller.report(&self.instance, report).await {
+                tracing::debug!(%error, "the controller did not take this node's report");
+            }
+        }
+    }
+
+    /// To the cluster's other controllers.
+    fn tell_peers(&self, report: &NodeReport) {
+        if let Active::Running(running) = &*lock(&self.active)
+            && let Some(server) = &running.server
+        {
+            server.tell_peers(report);
+        }
+    }
+
+    /// The counters of the backends of pools that are planned.
+    fn counted(&self) -> Vec<Counted> {
+        let (view, wish) = (self.registry.stats(), self.wish.borrow().clone());
+        let mut counted = Vec::new();
+        for pool in view.pools.iter().filter(|pool| wish.plans(&pool.name)) {
+            for backend in &pool.backends {
+                let time = backend.live.stats.histogram(|shard| &shard.response_time);
+                counted.push(Counted {
+                    pool: pool.name.clone(),
+                    backend: backend.name.clone(),
+                    in_flight: backend.live.in_flight.load(std::sync::atomic::Ordering::Relaxed),
+                    answers: time.counts.iter().sum(),
+                    answer_time: Duration::from_micros(time.sum_us),
+                });
+            }
+        }
+        counted
+    }
+}
+
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
+}

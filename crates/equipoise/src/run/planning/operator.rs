@@ -1,0 +1,119 @@
+//! What the API asks of planning.
+
+use equipoise_api::OperateError;
+use equipoise_api::metrics::PlanningReading;
+use equipoise_api::wire::cluster::ClusterStanding;
+use equipoise_api::wire::plan::{
+    HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
+};
+use equipoise_controller::{ControllerHandle, Intake};
+use equipoise_planner::elastic::Mode;
+
+use super::{Planner, views};
+use crate::run::cluster;
+
+impl Planner {
+    /// What is planned, or would be planned now.
+    pub(crate) fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
+        let controller = self.asked()?;
+        let preview = if next { controller.preview() } else { None };
+        if next && preview.is_none() {
+            let why = "there would be no plan: what there is contradicts itself; see the log";
+            return Err(OperateError::NotPlanning(why.to_string()));
+        }
+        let instructions = controller.instructions().borrow().clone();
+        let premises = controller.premises_now();
+        Ok(views::plan(&controller.cluster(), &instructions, &premises, preview.as_ref()))
+    }
+
+    /// Follows an operator's word about a pool's size.
+    pub(crate) async fn wish(
+        &self,
+        pool: &str,
+        wish: PoolWish,
+    ) -> Result<PlanStatus, OperateError> {
+        let controller = self.asked()?;
+        let mode = self.mode(pool, &wish)?;
+        controller.set_mode(pool, mode).await.map_err(|error| {
+            let error = anyhow::Error::from(error);
+            OperateError::Refused(crate::cli::with_causes(&error))
+        })?;
+        // One plan may be under way that does not know of it yet.
+        let mut seen = controller.instructions().borrow().edition();
+        seen.generation += 1;
+        controller.newer_than(seen, self.period * 3).await;
+        self.plan(false)
+    }
+
+    fn mode(&self, pool: &str, wish: &PoolWish) -> Result<Option<Mode>, OperateError> {
+        let planning = self.wish.borrow().planning.clone();
+        let Some(elastic) = planning.elastic.get(pool) else {
+            let known: Vec<&str> = planning.elastic.keys().map(String::as_str).collect();
+            let known = match known.as_slice() {
+                [] => "no pool is: add a [pool.elastic] table to one".to_string(),
+                known => format!("elastic pools: {}", known.join(", ")),
+            };
+            return Err(OperateError::NotFound(format!("no pool {pool} is elastic; {known}")));
+        };
+        match (wish.mode, wish.count) {
+            (PlanMode::Paused, None) => Ok(Some(Mode::Paused)),
+            // What the file says is said by the file, and stays so when it changes.
+            (PlanMode::Auto, None) => Ok((elastic.mode != Mode::Auto).then_some(Mode::Auto)),
+            (PlanMode::Pinned, Some(count)) if count <= elastic.max => {
+                Ok(Some(Mode::Pinned(count)))
+            }
+            (PlanMode::Pinned, Some(count)) => Err(OperateError::Refused(format!(
+                "{count} backends are too many for pool {pool}; accepted: 0 to {}, its `max`",
+                elastic.max
+            ))),
+            (PlanMode::Pinned, None) => Err(OperateError::Refused(format!(
+                "pinned at how many? Accepted: a `count` of 0 to {}",
+                elastic.max
+            ))),
+            (_, Some(_)) => Err(OperateError::Refused(
+                "a `count` goes with the mode `pinned` alone".to_string(),
+            )),
+        }
+    }
+
+    /// Who reports here.
+    pub(crate) fn nodes(&self) -> Nodes {
+        match self.controller() {
+            Ok(controller) => views::nodes(&controller.cluster()),
+            Err(_) => views::alone(&self.instance, &self.recorder),
+        }
+    }
+
+    /// A node's recent utilisation.
+    pub(crate) fn history(
+        &self,
+        node: &str,
+        question: HistoryQuestion,
+    ) -> Result<NodeHistory, OperateError> {
+        views::history(node, question, &self.recorder).map_err(|error| match error {
+            equipoise_monitor::QueryError::UnknownNode(_) => {
+                let known = self.recorder.nodes().join(", ");
+                OperateError::NotFound(format!("no node {node} has reported; known: {known}"))
+            }
+            other => OperateError::Refused(other.to_string()),
+        })
+    }
+
+    /// For metrics; `None` without a controller.
+    pub(crate) fn reading(&self) -> Option<PlanningReading> {
+        if let Some(client) = self.seat.client() {
+            return Some(cluster::reading(&client.status()));
+        }
+        let controller = self.controller().ok()?;
+        Some(views::reading(&controller.cluster(), &controller.figures()))
+    }
+
+    /// How a node stands to its cluster.
+    pub(crate) fn standing(&self) -> Option<ClusterStanding> {
+        Some(cluster::standing(&self.seat.client()?.status()))
+    }
+
+    fn asked(&self) -> Result<ControllerHandle, OperateError> {
+        self.controller().map_err(OperateError::NotPlanning)
+    }
+}

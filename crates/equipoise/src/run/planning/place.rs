@@ -1,0 +1,71 @@
+//! Where the controller keeps what outlives the process.
+
+use crate::run::cluster::OpenStore;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// The file of an instance, in the folder that the configuration names or in this user's.
+pub(super) fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
+    let folder = stated.map_or_else(state_folder, Path::to_path_buf);
+    folder.join(plain(instance)).join("controller.store")
+}
+
+/// Where this user's programs keep state: systemd's `StateDirectory=equipoise` first.
+fn state_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = set("STATE_DIRECTORY") {
+        // systemd lists several with colons between them; ours is the first.
+        let folder = folder.to_string_lossy().into_owned();
+        return folder.split(':').next().unwrap_or_default().into();
+    }
+    if rustix::process::geteuid().is_root() {
+        return "/var/lib/equipoise".into();
+    }
+    if let Some(folder) = set("XDG_STATE_HOME") {
+        return Path::new(&folder).join("equipoise");
+    }
+    match set("HOME") {
+        Some(home) => Path::new(&home).join(".local/state/equipoise"),
+        None => {
+            std::env::temp_dir().join(format!("equipoise-{}", rustix::process::geteuid().as_raw()))
+        }
+    }
+}
+
+/// A host's name may have what neither a file's nor a key's can.
+pub(super) fn plain(name: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let plain: String = name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect();
+    match plain.trim_start_matches('.') {
+        "" => "equipoise".to_string(),
+        _ => plain,
+    }
+}
+
+/// Opens the file, or makes it.
+pub(super) async fn open(file: &Path) -> anyhow::Result<OpenStore> {
+    if let Some(folder) = file.parent() {
+        use std::os::unix::fs::DirBuilderExt;
+        let mut make = std::fs::DirBuilder::new();
+        let made = make.recursive(true).mode(0o750).create(folder);
+        made.with_context(|| {
+            format!("cannot make the folder {}; set [controller] state to one", folder.display())
+        })?;
+    }
+    OpenStore::embedded(file.to_path_buf()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_a_file_of_its_own_whatever_its_name() {
+        let file = |name| store_file(Some(Path::new("/s")), name);
+        assert_eq!(file("edge-1"), Path::new("/s/edge-1/controller.store"));
+        assert_eq!(file("../../etc"), Path::new("/s/.._.._etc/controller.store"));
+        for odd in ["", ".", ".."] {
+            assert_eq!(file(odd), Path::new("/s/equipoise/controller.store"), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What there is to plan for, as the file and the registry have it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use equipoise_controller::{Premises, Source};
+use equipoise_core::{AdminState, Health, Weight};
+use equipoise_driver::PoolView;
+use equipoise_planner::{BackendSpec, PoolSpec};
+use equipoise_session::registry::{BackendStatus, PoolStatus, RegistryHandle};
+use tokio::sync::watch;
+
+use super::Wish;
+use super::scaling::Scalers;
+use crate::run::lock;
+
+/// Where the controller of this process learns what there is.
+pub(super) struct Here {
+    registry: RegistryHandle,
+    wish: watch::Receiver<Arc<Wish>>,
+    scalers: Arc<Scalers>,
+    ages: Mutex<Ages>,
+}
+
+/// When backends were first seen. Those that were there at the start are as old as can be.
+#[derive(Debug, Default)]
+struct Ages {
+    began: bool,
+    first: HashMap<(Arc<str>, Arc<str>), Option<Instant>>,
+}
+
+impl Here {
+    pub(super) fn new(
+        registry: RegistryHandle,
+        wish: watch::Receiver<Arc<Wish>>,
+        scalers: Arc<Scalers>,
+    ) -> Here {
+        Here { registry, wish, scalers, ages: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Source for Here {
+    async fn premises(&self) -> Premises {
+        let wish = self.wish.borrow().clone();
+        let policy = wish.planning.policy.clone();
+        let Ok(status) = self.registry.status().await else {
+            return Premises { policy, ..Premises::default() };
+        };
+        let planned: Vec<&PoolStatus> =
+            status.pools.iter().filter(|pool| wish.plans(&pool.name)).collect();
+        let ages = lock(&self.ages).of(&planned, Instant::now());
+        let places = |pool: &PoolStatus| -> BTreeMap<String, IpAddr> {
+            let place = |it: &BackendStatus| (it.name.to_string(), it.address.ip());
+            pool.backends.iter().map(place).collect()
+        };
+        let addresses = planned.iter().map(|pool| (pool.name.to_string(), places(pool))).collect();
+        let pool = |it: &&PoolStatus| {
+            let mut spec = pool(it, &wish, &ages);
+            if let Some(view) = self.scalers.view(&it.name) {
+                add_made(&mut spec, it, &view);
+            }
+            (it.name.to_string(), spec)
+        };
+        let pools = planned.iter().map(pool).collect();
+        Premises { policy, names: BTreeMap::new(), pools, addresses }
+    }
+}
+
+fn pool(status: &PoolStatus, wish: &Wish, ages: &HashMap<Name, Duration>) -> PoolSpec {
+    let backend = |it: &BackendStatus| {
+        let named = (status.name.to_string(), it.name.to_string());
+        let age = ages.get(&(status.name.clone(), it.name.clone()));
+        let spec = BackendSpec {
+            admin: it.admin,
+            health: it.health,
+            weight: it.weight_wanted,
+            machine: wish.planning.machines.get(&named).cloned(),
+            size: None,
+            is_elastic: false,
+            age: age.copied().unwrap_or(Duration::MAX),
+        };
+        (it.name.to_string(), spec)
+    };
+    PoolSpec {
+        backends: status.backends.iter().map(backend).collect(),
+        weights_by_load: wish.weighs(&status.name),
+        elastic: wish.planning.elastic.get(&*status.name).cloned(),
+    }
+}
+
+/// Those that were made, pending ones too: each as its scaler has it, seen by the pool's checks if it is in the pool.
+fn add_made(spec: &mut PoolSpec, status: &PoolStatus, view: &PoolView) {
+    let now = tokio::time::Instant::now();
+    for made in &view.backends {
+        let seen = status.backends.iter().find(|it| *it.name == *made.name);
+        let health = seen.map_or(Health::Unknown, |it| it.health);
+        let weight = seen.map_or(Weight::DEFAULT, |it| it.weight_wanted);
+        let mut one = made.spec(health, weight, now);
+        // An operator may drain one, too.
+        if let Some(seen) = seen.filter(|it| it.admin != AdminState::Up) {
+            one.admin = seen.admin;
+        }
+        spec.backends.insert(made.name.clone(), one);
+    }
+}
+
+type Name = (Arc<str>, Arc<str>);
+
+impl Ages {
+    /// How long each backend has been there; those that are gone are forgotten.
+    fn of(&mut self, pools: &[&PoolStatus], now: Instant) -> HashMap<Name, Duration> {
+        let first = if self.began { Some(now) } else { None };
+        self.began = true;
+        let mut seen = HashMap::new();
+        for pool in pools {
+            for backend in &pool.backends {
+                let name = (pool.name.clone(), backend.name.clone());
+                let since = self.first.get(&name).copied().unwrap_or(first);
+                seen.insert(name, since);
+            }
+        }
+        self.first = seen;
+        let age = |since: Option<Instant>| {
+            since.map_or(Duration::MAX, |since| now.saturating_duration_since(since))
+        };
+        self.first.iter().map(|(name, since)| (name.clone(), age(*since))).collect()
+    }
+}

@@ -1,0 +1,218 @@
+//! What the API shows of planning.
+
+use std::time::Duration;
+
+use equipoise_api::metrics::{NodeReading, PlanningReading};
+use equipoise_api::wire::plan::{
+    HistoryPoint, HistoryQuestion, HistorySpread, NodeHistory, NodeStatus, Nodes, PlanMode,
+    PlanStatus, PlannedNode, PlannedPool, PlannedScaling, PlannedWeight,
+};
+use equipoise_controller::{
+    ClusterView, Figures, Instructions, LoadFigures, MemberView, Premises, Recorder,
+};
+use equipoise_core::AdminState;
+use equipoise_core::load::{ForecastError, Signal};
+use equipoise_monitor::{Point, QueryError, Spread};
+use equipoise_planner::elastic::{Mode, Scaling, ScalingPlan};
+use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
+
+/// The newest plan, or the next one.
+pub(super) fn plan(
+    view: &ClusterView,
+    instructions: &Instructions,
+    premises: &Premises,
+    next: Option<&Plan>,
+) -> PlanStatus {
+    let shown = next.unwrap_or(&instructions.plan);
+    let is_there = view.instructions.is_some();
+    PlanStatus {
+        next: next.is_some(),
+        leader: is_there.then(|| instructions.leader.clone()),
+        term: instructions.term,
+        generation: shown.generation.0,
+        age_seconds: view.instructions_age.map(|age| age.as_secs_f64()),
+        period_seconds: view.period.as_secs_f64(),
+        store_failing_seconds: view.store.failing_for.map(|time| time.as_secs_f64()),
+        pools: shown
+            .pools
+            .iter()
+            .map(|(name, plan)| pool(name, plan, premises.pools.get(name)))
+            .collect(),
+        nodes: shown.nodes.iter().map(|(name, plan)| planned_node(name, plan)).collect(),
+    }
+}
+
+fn pool(name: &str, plan: &PoolPlan, spec: Option<&PoolSpec>) -> PlannedPool {
+    let weight = |(backend, it): (&String, &equipoise_planner::BackendPlan)| PlannedWeight {
+        backend: backend.clone(),
+        weight: it.weight.get(),
+        learnt: it.learnt,
+    };
+    PlannedPool {
+        name: name.to_string(),
+        weights: plan.weights.iter().map(weight).collect(),
+        scaling: plan.scaling.as_ref().map(|it| scaling(it, spec)),
+    }
+}
+
+fn scaling(plan: &ScalingPlan, spec: Option<&PoolSpec>) -> PlannedScaling {
+    let elastic = spec.and_then(|spec| spec.elastic.clone()).unwrap_or_default();
+    let up = |spec: &PoolSpec| {
+        spec.backends.values().filter(|it| it.admin == AdminState::Up).count() as u32
+    };
+    let (mode, pinned) = match elastic.mode {
+        Mode::Auto => (PlanMode::Auto, None),
+        Mode::Paused => (PlanMode::Paused, None),
+        Mode::Pinned(count) => (PlanMode::Pinned, Some(count)),
+    };
+    let (action, count, size, leaving) = match &plan.action {
+        Scaling::Hold => ("hold", 0, None, Vec::new()),
+        Scaling::Out { size, count } => ("out", *count, size.clone(), Vec::new()),
+        Scaling::In { backends } => ("in", 0, None, backends.clone()),
+        Scaling::Replace { size, backend } => ("replace", 1, size.clone(), vec![backend.clone()]),
+    };
+    PlannedScaling {
+        mode,
+        pinned,
+        backends: spec.map_or(0, up),
+        min: elastic.min,
+        max: elastic.max,
+        action: action.to_string(),
+        count,
+        size,
+        leaving,
+        reason: plan.reason.clone(),
+        in_use: plan.in_use,
+    }
+}
+
+fn planned_node(name: &str, plan: &NodePlan) -> PlannedNode {
+    PlannedNode {
+        name: name.to_string(),
+        standing: plan.standing.to_string(),
+        presence: plan.presence,
+        l1: plan.load.map(|load| load.l1),
+        l2: plan.load.map(|load| load.l2),
+        overloaded: plan.is_overloaded,
+        keep: plan.keep,
+    }
+}
+
+/// Members, as a controller knows them.
+pub(super) fn nodes(view: &ClusterView) -> Nodes {
+    let node = |member: &MemberView| NodeStatus {
+        name: member.name.clone(),
+        kind: member.kind.to_string(),
+        version: member.version.clone(),
+        capacity: member.capacity,
+        standing: member.standing.map(|standing| standing.to_string()),
+        cpu_percent: member.load.map(|load| load.cpu),
+        memory_percent: member.load.map(|load| load.memory),
+        net_percent: member.load.and_then(|load| load.net),
+        report_age_seconds: member.report_age.map(|age| age.as_secs_f64()),
+        applied: member.applied.map(|edition| edition.to_string()),
+        refused_total: member.refused,
+    };
+    Nodes {
+        leader: view.leader.clone(),
+        controllers: view.controllers.clone(),
+        nodes: view.members.iter().map(node).collect(),
+    }
+}
+
+/// This node alone, where no controller runs.
+pub(super) fn alone(name: &str, recorder: &Recorder) -> Nodes {
+    let latest = recorder.latest(name);
+    let sample = latest.map(|(_, sample)| sample).unwrap_or_default();
+    let node = NodeStatus {
+        name: name.to_string(),
+        kind: "node".to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        capacity: super::cores(),
+        standing: None,
+        cpu_percent: sample.cpu_percent,
+        memory_percent: sample.memory_percent,
+        net_percent: sample.net_percent,
+        report_age_seconds: latest.map(|(age, _)| age.as_secs_f64()),
+        applied: None,
+        refused_total: 0,
+    };
+    Nodes { leader: None, controllers: Vec::new(), nodes: vec![node] }
+}
+
+/// How far back without being asked, and the step.
+const SPAN: u64 = 300;
+const STEP: u64 = 1;
+
+/// A node's recent utilisation.
+pub(super) fn history(
+    node: &str,
+    question: HistoryQuestion,
+    recorder: &Recorder,
+) -> Result<NodeHistory, QueryError> {
+    let seconds = |asked: Option<u64>, otherwise| Duration::from_secs(asked.unwrap_or(otherwise));
+    let (span, step) = (seconds(question.seconds, SPAN), seconds(question.step, STEP));
+    let points = recorder.recent(node, span, step)?;
+    Ok(NodeHistory { node: node.to_string(), points: points.iter().map(point).collect() })
+}
+
+fn point(point: &Point) -> HistoryPoint {
+    let spread = |spread: Spread| HistorySpread {
+        mean_percent: spread.mean_percent,
+        max_percent: spread.max_percent,
+        samples: spread.samples,
+    };
+    HistoryPoint {
+        at_unix_seconds: point.at.as_secs_f64(),
+        cpu: point.cpu.map(spread),
+        memory: point.memory.map(spread),
+        net: point.net.map(spread),
+    }
+}
+
+/// For metrics.
+pub(super) fn reading(view: &ClusterView, figures: &Figures) -> PlanningReading {
+    let counted = figures.counted;
+    let edition = view.instructions.unwrap_or_default();
+    PlanningReading {
+        leads: view.leads,
+        term: edition.term,
+        generation: edition.generation,
+        age_seconds: view.instructions_age.unwrap_or_default().as_secs_f64(),
+        plans: counted.plans,
+        planning_seconds: counted.planning.as_secs_f64(),
+        unplanned: counted.unplanned,
+        writes: counted.writes,
+        store_failures: counted.store_failures,
+        fenced_off: counted.fenced_off,
+        refused: figures.refused.iter().map(|(fault, count)| (fault.label(), *count)).collect(),
+        nodes: figures.loads.iter().map(node_reading).collect(),
+    }
+}
+
+fn node_reading(load: &LoadFigures) -> NodeReading {
+    let (now, coming) = (load.smoothed, load.coming);
+    let mut signals = vec![("cpu", now.cpu, coming.cpu), ("memory", now.memory, coming.memory)];
+    signals.extend(now.net.zip(coming.net).map(|(now, coming)| ("net", now, coming)));
+    let errors = |(signal, error): &(Signal, ForecastError)| {
+        let signal = match signal {
+            Signal::Cpu => "cpu",
+            Signal::Memory => "memory",
+            Signal::Net => "net",
+        };
+        let by_method = [
+            ("believed", error.believed()),
+            ("holt", error.holt),
+            ("smoothed", error.smoothed),
+            ("naive", error.naive),
+        ];
+        (signal, by_method)
+    };
+    NodeReading {
+        name: load.node.clone(),
+        signals,
+        l1: load.l1,
+        l2: load.l2,
+        errors: load.errors.iter().map(errors).collect(),
+    }
+}

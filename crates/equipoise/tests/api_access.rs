@@ -1,0 +1,193 @@
+//! Who may ask a running equipoise, and what is noted of it, through the real binary.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{EQUIPOISE, Folder, Process, equipoise, get, post, stderr, stdout, text};
+use equipoise_testkit::{ReservedPort, free_port};
+use serde_json::Value;
+
+struct Instance {
+    process: Process,
+    folder: Folder,
+    file: PathBuf,
+    api: ReservedPort,
+    door: ReservedPort,
+}
+
+impl Instance {
+    /// `api` is what the table `[api]` has besides socket and port, which follows `host`; `more` are other tables.
+    fn start(test: &str, host: &str, api: impl Fn(&Folder) -> String, more: &str) -> Instance {
+        let (folder, port, door) = (Folder::new(test), free_port(), free_port());
+        let file = folder.write(
+            "equipoise.toml",
+            &format!(
+                "[api]\nsocket = {:?}\nlisten = \"{host}:{}\"\n{}\n{more}\n\
+                 [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
+                 [[pool]]\nname = \"web\"\nbackends = [{{ name = \"a\", address = \"127.0.0.1:9\" }}]\n",
+                folder.path("api.sock"),
+                port.address().port(),
+                api(&folder),
+                door.address(),
+            ),
+        );
+        let process = Process::start(&["run", text(&file)]);
+        process.wait_for_text(" ready ");
+        Instance { process, folder, file, api: port, door }
+    }
+
+    /// A command over TCP: whether it worked, and what it printed.
+    fn command(&self, args: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
+        let url = format!("http://{}", self.api.address());
+        let mut command = Command::new(EQUIPOISE);
+        command.args(args).args(["--api", &url]).envs(variables.iter().copied());
+        let output = command.output().expect("the binary runs");
+        (output.status.success(), stdout(&output) + &stderr(&output))
+    }
+
+    fn audited(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path("audit")).expect("it was opened");
+        text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
+    }
+}
+
+/// Makes a token's file.
+fn make_token(folder: &Folder, name: &str) -> String {
+    let path = folder.path(name);
+    let made = equipoise(&["api-token", text(&path)]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let token = std::fs::read_to_string(&path).expect("it was made");
+    token.trim().to_owned()
+}
+
+fn two_tokens(folder: &Folder) -> String {
+    make_token(folder, "viewer");
+    make_token(folder, "root");
+    format!(
+        "audit-log = {:?}\n[[api.token]]\nname = \"viewer\"\nrole = \"read\"\nfile = {:?}\n\
+         [[api.token]]\nname = \"root\"\nrole = \"admin\"\nfile = {:?}\n",
+        folder.path("audit"),
+        folder.path("viewer"),
+        folder.path("root")
+    )
+}
+
+#[test]
+fn commands_over_tcp_need_a_token_whose_role_suffices() {
+    let instance = Instance::start("tokens", "127.0.0.1", two_tokens, "");
+    let (viewer, root) = (instance.folder.path("viewer"), instance.folder.path("root"));
+    let (viewer, root) = (text(&viewer), text(&root));
+    let (worked, said) = instance.command(&["status"], &[]);
+    assert!(
+        !worked && said.contains("--token-file") && said.contains("EQUIPOISE_API_TOKEN"),
+        "{said}"
+    );
+    let (worked, said) = instance.command(&["status", "--token-file", viewer], &[]);
+    assert!(worked && said.contains("web/a"), "{said}");
+    let (worked, said) = instance.command(&["drain", "web/a", "--token-file", viewer], &[]);
+    assert!(
+        !worked && said.contains("`viewer` has the role `read`, and this needs `operate`"),
+        "{said}"
+    );
+    let (worked, said) = instance.command(&["drain", "web/a", "--token-file", root], &[]);
+    assert!(worked && said.contains("web/a: drained"), "{said}");
+    let token = std::fs::read_to_string(root).expect("it was made");
+    let (worked, said) =
+        instance.command(&["weight", "web/a", "7"], &[("EQUIPOISE_API_TOKEN", &token)]);
+    assert!(worked && said.contains("weight 7"), "{said}");
+    let (worked, said) = instance.command(&["status"], &[("EQUIPOISE_API_TOKEN", "short")]);
+    assert!(!worked && said.contains("EQUIPOISE_API_TOKEN is no token"), "{said}");
+
+    let lines = instance.audited();
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| format!("{} {} {}", line["who"], line["outcome"], line["after"]["admin"]))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            r#""anonymous" "denied" null"#,
+            r#""token:viewer" "denied" null"#,
+            r#""token:root" "done" "drain""#,
+            r#""token:root" "done" "drain""#,
+        ]
+    );
+    assert_eq!(
+        (&lines[3]["before"]["weight"], &lines[3]["after"]["weight"]),
+        (&1.into(), &7.into())
+    );
+    // The socket's permissions have decided, and over loopback nobody needs a token to see that it runs.
+    let socket = instance.folder.path("api.sock");
+    assert!(equipoise(&["status", "--api", text(&socket)]).status.success());
+    assert_eq!(get(instance.api.address(), "/v1/health").status(), 200);
+}
+
+#[test]
+fn a_reload_picks_up_changed_tokens_and_opens_the_audit_log_again() {
+    let instance = Instance::start("rotated", "127.0.0.1", two_tokens, "");
+    let root = instance.folder.path("root");
+    let old = std::fs::read_to_string(&root).expect("it was made");
+    std::fs::remove_file(&root).expect("it was made");
+    let new = make_token(&instance.folder, "root");
+    assert_ne!(old.trim(), new);
+    let moved = instance.folder.path("audit.moved");
+    std::fs::rename(instance.folder.path("audit"), &moved).expect("it was opened");
+    let with = |token: &str| instance.command(&["reload"], &[("EQUIPOISE_API_TOKEN", token)]);
+    assert!(!with(&new).0, "the new token is not known yet");
+    assert!(with(&old).0, "the old one still is");
+    assert!(!with(&old).0, "and no longer");
+    let (worked, said) = with(&new);
+    assert!(worked, "{said}");
+    let before = std::fs::read_to_string(moved).expect("it was moved");
+    assert_eq!(before.lines().count(), 1, "{before}");
+    assert_eq!(instance.audited().len(), 3, "{:?}", instance.audited());
+    instance.process.signal(libc::SIGHUP);
+    assert!(equipoise_testkit::eventually(|| {
+        instance
+            .audited()
+            .iter()
+            .any(|line| line["who"] == "signal:SIGHUP" && line["outcome"] == "done")
+    }));
+}
+
+#[test]
+fn where_others_can_reach_it_without_tokens_it_can_be_looked_at_and_not_changed() {
+    let instance = Instance::start("remote", "0.0.0.0", |_| "allow-remote = true".into(), "");
+    let address = instance.api.address();
+    assert_eq!(get(address, "/v1/status").status(), 200);
+    assert_eq!(get(address, "/metrics").status(), 200);
+    let refused = post(address, "/v1/reload");
+    assert_eq!(refused.status(), 403);
+    assert!(refused.text().contains("[[api.token]]"), "{}", refused.text());
+    let socket = instance.folder.path("api.sock");
+    assert!(equipoise(&["reload", "--api", text(&socket)]).status.success());
+
+    let file = std::fs::read_to_string(&instance.file).expect("it was written");
+    let file = instance.folder.write("refused.toml", &file.replace("allow-remote = true", ""));
+    let checked = equipoise(&["check", text(&file)]);
+    let said = stdout(&checked);
+    assert!(
+        !checked.status.success() && said.contains("api.listen") && said.contains("api-token"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_a_file_the_audit_log_is_in_the_log_whatever_its_level() {
+    let instance =
+        Instance::start("log", "127.0.0.1", |_| String::new(), "[log]\nlevel = \"info\"\n");
+    let file = std::fs::read_to_string(&instance.file).expect("it was written");
+    instance.folder.write("equipoise.toml", &file.replace("\"info\"", "\"error\""));
+    let socket = instance.folder.path("api.sock");
+    let command = |args: &[&str]| equipoise(&[args, &["--api", text(&socket)]].concat());
+    assert!(command(&["reload"]).status.success());
+    assert!(command(&["drain", "web/a"]).status.success());
+    // SAFETY: geteuid reads a number of this process and cannot fail.
+    let who = format!("who=\"uid:{}\"", unsafe { libc::geteuid() });
+    instance.process.wait_for("the drain's line", |printed| {
+        printed.lines().find(|line| line.contains("/drain") && line.contains(&who)).map(|_| ())
+    });
+    drop(instance.door);
+}

@@ -1,0 +1,99 @@
+//! What is said about `[cluster]`.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+use std::io;
+use std::path::Path;
+
+use equipoise::config::{ClusterRole, ConfigErrors, Loaded, Surroundings, parse};
+
+fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
+    let around = Surroundings {
+        host_name: "host".into(),
+        api_socket: "/run/api.sock".into(),
+        resolve: &|_| Err(io::Error::other("no name is resolved here")),
+        read: &|file| match file.to_str() {
+            Some("/missing") => Err(io::Error::from(io::ErrorKind::NotFound)),
+            _ => Ok("text".into()),
+        },
+        mode: &|_| Ok(0o600),
+    };
+    parse(&format!("[cluster]\n{text}\n"), Path::new("f"), &around)
+}
+
+fn role(text: &str) -> ClusterRole {
+    outcome(text).unwrap_or_else(|errors| panic!("{text}\n{errors}")).config.cluster.unwrap().role
+}
+
+#[test]
+fn store_makes_a_controller_and_controllers_make_a_node() {
+    assert!(matches!(role("store = {}"), ClusterRole::Controller { etcd: None, .. }));
+    let etcd = "store = { etcd = ['https://e1:2379', 'https://e2:2379'], authority = '/ca.pem' }";
+    let ClusterRole::Controller { etcd: Some(etcd), .. } = role(etcd) else { panic!("{etcd}") };
+    assert_eq!(etcd.endpoints.len(), 2);
+    let node = role("controllers = ['c1:9911', '[2001:db8::1]:9911']\njoin-token-file = '/t'");
+    let ClusterRole::Node { controllers, token: Some(_) } = node else { panic!("{node:?}") };
+    assert_eq!(controllers.len(), 2);
+}
+
+#[test]
+fn contradictions_say_what_belongs_together() {
+    let token = "eqp1.0123456789.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.\
+                 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let rows = [
+        ("", "f:1:1: cluster: neither `store` nor `controllers`"),
+        (
+            "store = {}\ncontrollers = 'c1:9911'",
+            "f:3:15: cluster.controllers: `store` is given too, which makes this a controller",
+        ),
+        (
+            "store = {}\njoin-token-file = '/t'",
+            "f:3:19: cluster.join-token-file: is for nodes, and `store` makes this a controller",
+        ),
+        (
+            "controllers = 'c1:9911'\nlisten = '0.0.0.0:9911'",
+            "f:3:10: cluster.listen: is for controllers, and `controllers` makes this a node",
+        ),
+        ("controllers = []", "cluster.controllers: an empty list"),
+        ("controllers = ['c1:1', 'c1:1']", "\"c1:1\" is there twice"),
+        ("controllers = 'c1'", "cluster.controllers: 'c1' is not a controller's address"),
+        (
+            "controllers = 'c1:1'\njoin-token = 'x'",
+            "cluster.join-token: 'x' is not a join token; accepted: the line that",
+        ),
+        (
+            &format!("controllers = 'c1:1'\njoin-token = '{token}'\njoin-token-file = '/t'"),
+            "cluster.join-token-file: `join-token` is given too; accepted: one of the two",
+        ),
+        ("store = { etcd = 'e1:2379' }", "'e1:2379' is not the URL of an etcd member"),
+        (
+            "store = { etcd = ['http://e1:2379', 'https://e2:2379'], authority = '/a' }",
+            "some are http and some https",
+        ),
+        ("store = { etcd = 'https://e1:2379' }", "https needs the certificate of etcd's authority"),
+        (
+            "store = { etcd = 'http://e1:2379', authority = '/a' }",
+            "cluster.store.authority: the URLs are http, which is not encrypted",
+        ),
+        (
+            "store = { etcd = 'http://e1:2379', user = 'u' }",
+            "cluster.store.user: is given without `password-file`; accepted: both or neither",
+        ),
+        (
+            "store = { etcd = 'https://e1:2379', authority = '/missing' }",
+            "cluster.store.authority: \"/missing\" cannot be read",
+        ),
+    ];
+    for (text, said) in rows {
+        let errors = outcome(text).unwrap_err().to_string();
+        assert!(errors.contains(said), "{text}\n{errors}\nlacks {said}");
+    }
+}
+
+#[test]
+fn secrets_are_not_in_the_configurations_debug() {
+    let secret = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let loaded =
+        outcome(&format!("controllers = 'c1:1'\njoin-token = 'eqp1.0123456789.{secret}.{secret}'"));
+    let shown = format!("{:?}", loaded.unwrap());
+    assert!(shown.contains("0123456789") && !shown.contains(secret), "{shown}");
+}

@@ -1,0 +1,157 @@
+//! What is said about wrong `[[dns]]` and `[nameserver]` tables: the whole text.
+
+use std::io;
+use std::path::Path;
+
+use equipoise::config::{Surroundings, parse};
+
+fn said(text: &str) -> String {
+    let read = |file: &Path| match file.to_str() {
+        Some("/good.zone") => Ok("text IN TXT \"x\"\nns1 IN A 192.0.2.1\n".to_string()),
+        Some("/include.zone") => Ok("$INCLUDE other.zone\n".to_string()),
+        Some("/broken.zone") => Ok("text IN TXT \"x\"\nwww IN A 1.2.3\n".to_string()),
+        Some("/outside.zone") => Ok("www.other.example. IN A 192.0.2.1\n".to_string()),
+        Some("/alias.zone") => Ok("a IN CNAME b\na IN TXT \"x\"\n".to_string()),
+        Some("/www.zone") => Ok("www IN A 192.0.2.1\n".to_string()),
+        Some("/signed.zone") => Ok("x IN DNAME y\n".to_string()),
+        _ => Err(io::Error::other("No such file or directory")),
+    };
+    let around = Surroundings {
+        host_name: "h".into(),
+        api_socket: "/run/s".into(),
+        resolve: &|_| Err(io::Error::other("no name is resolved here")),
+        read: &read,
+        mode: &|_| Ok(0o600),
+    };
+    match parse(text, Path::new("f"), &around) {
+        Ok(loaded) => {
+            let lines = loaded.warnings.iter().map(|warning| warning.in_file(Path::new("f")));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Err(errors) => errors.to_string(),
+    }
+}
+
+/// A pool `p` on line 1, then a zone. What is added is line 5.
+fn in_zone(more: &str) -> String {
+    format!(
+        "pool = [{{ name = 'p', backends = [{{ name = 'n1', address = '10.0.0.1:80' }}, '10.0.0.2:81'] }}]\n\
+         [[dns]]\nzone = 'cluster.example.'\nlisten = '0.0.0.0:53'\n{more}\n"
+    )
+}
+
+const NS: &str = "ns = [{ name = 'ns1', addresses = '192.0.2.1' }]";
+
+#[test]
+fn a_zone_is_served_without_complaint() {
+    for more in [
+        NS,
+        "ns = ['ns1']\nzone-file = '/good.zone'",
+        "ns = ['ns.other.example.']",
+        "ns = ['ns.other.example.']\npool = 'p'",
+        "ns = ['ns.other.example.']\nnames = [{ name = 'www', pool = 'p', backends = 'n1' }]",
+        "ns = ['ns.other.example.']\npool = 'p'\nnames = ['www', 'www2']",
+        "ns = ['ns.other.example.']\npool = 'p'\nnames = [{ name = '_web._tcp', mode = 'srv', backends = 'n1' }]",
+    ] {
+        assert_eq!(said(&in_zone(more)), in_zone_warnings(more), "{more}");
+    }
+}
+
+/// A pool that no table uses is warned of.
+fn in_zone_warnings(more: &str) -> &'static str {
+    if more.contains("'p'") { "" } else { "f:1:9: warning: pool.p: no front door uses this pool" }
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn what_a_zone_cannot_be_is_said_where_it_stands() {
+    let zone = "dns[cluster.example.]";
+    let cases = [
+        (
+            "pool = 'p'",
+            format!("f:3:8: {zone}.ns: zone `cluster.example.` has no name server; accepted: `ns`, or NS records of the zone's own name in its zone file").replace("f:3:8", "f:2:1"),
+        ),
+        (
+            "pool = 'p'\nns = ['192.0.2.1']",
+            format!("f:6:7: {zone}.ns[192.0.2.1].name: '192.0.2.1' is not a domain name; accepted: labels of at most 63 letters, digits, `-` and `_` with dots between them, and no IP address, such as \"cluster.example.\""),
+        ),
+        (
+            "pool = 'p'\nns = ['ns1']",
+            format!("f:6:6: {zone}.ns: name server `ns1.cluster.example.` is in the zone and has no address there; accepted: `addresses` beside it, or A or AAAA records of that name in the zone file"),
+        ),
+        (
+            "pool = 'q'\nns = ['ns.other.example.']",
+            format!("f:5:8: {zone}.pool: no pool is named \"q\"; did you mean `p`?"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/include.zone'",
+            format!("f:7:13: {zone}.zone-file: \"/include.zone\": $INCLUDE is not followed (\"other.zone\"); accepted: its records in this file"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/none.zone'",
+            format!("f:7:13: {zone}.zone-file: \"/none.zone\" cannot be read: No such file or directory; accepted: a zone file"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/outside.zone'",
+            format!("f:7:13: {zone}.zone-file: `www.other.example.` is not in zone `cluster.example.`; accepted: names that end with the zone's"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/alias.zone'",
+            format!("f:7:13: {zone}.zone-file: `a.cluster.example.` is an alias (CNAME) and has other records; accepted: a CNAME alone, which the zone's own name cannot have (RFC 1034, 3.6.2)"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/signed.zone'",
+            format!("f:7:13: {zone}.zone-file: `x.cluster.example.` has a record of type DNAME, which is not served; accepted: a CNAME for each name"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/www.zone'\nnames = ['www']",
+            format!("f:7:13: {zone}.zone-file: `www.cluster.example.` is balanced over nodes and has A records in the zone file; accepted: one of the two"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = ['www', 'WWW']",
+            format!("f:7:9: {zone}.names: `www.cluster.example.` is there twice; accepted: each name once"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = 'www', backends = 'n7' }]",
+            format!("f:7:37: {zone}.names.www.backends: pool \"p\" has no backend `n7`; there are `n1`, `10.0.0.2:81`"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = '_x._tcp', mode = 'srv' }]",
+            format!("f:7:10: {zone}.names._x._tcp.port: is not given, and the pool's backends have different ports; accepted: one port for all"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = '_x._tcp', mode = 'srv', port = 80 }]",
+            format!("f:7:9: {zone}.names: mode \"srv\" of `_x._tcp.cluster.example.` gives clients host names, and backend `10.0.0.2:81` has none; accepted: a backend with a `name` of letters, digits and hyphens, which becomes NAME.ZONE"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nmode = 'random'",
+            format!("f:7:8: {zone}.mode: 'random' is none of them; accepted: \"pair\", \"single\", \"ordered\", \"srv\" or \"https\""),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\n[nameserver]\ncookie-secrets = '123'",
+            "f:8:18: nameserver.cookie-secrets: '123' is not a cookie secret; accepted: 32 hexadecimal digits, such as those of `openssl rand -hex 16`; or a list of such".to_string(),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = 'www', alpn = 'h2' }]",
+            format!("f:7:33: warning: {zone}.names.www.alpn: has no effect: only mode \"https\" tells it"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnodes = [{ backend = 'n9', addresses = '192.0.2.9' }]",
+            format!("f:7:22: warning: {zone}.nodes[n9].backend: no name of this zone is spread over a backend `n9`"),
+        ),
+    ];
+    let mut others = Vec::new();
+    for (more, expected) in cases {
+        // Where it stands is judged by the option's path; lines and columns are the reader's, tested elsewhere.
+        let said = said(&in_zone(more));
+        let expected = expected.split_once(": ").map_or("", |(_, text)| text);
+        let is_it = |line: &str| line.split_once(": ").is_some_and(|(_, text)| text == expected);
+        if !said.lines().any(is_it) {
+            others.push(format!("{more}\n  said     {said}\n  expected {expected}"));
+        }
+    }
+    assert!(others.is_empty(), "{}", others.join("\n"));
+    let broken =
+        said(&in_zone("pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/broken.zone'"));
+    assert!(broken.contains("not a zone file: line 2: "), "its line is told: {broken}");
+}

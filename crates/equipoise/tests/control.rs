@@ -1,0 +1,299 @@
+//! Planning through the real binary: weights by load, the plan that outlives a kill, a store that is damaged.
+
+mod common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
+use equipoise_testkit::{Answer, HttpBackend, ReservedPort, Step, eventually, free_port};
+use serde_json::Value;
+
+/// An equipoise with a state folder of its own, that can be started again.
+struct Instance {
+    process: Option<Process>,
+    folder: Folder,
+    socket: PathBuf,
+    door: ReservedPort,
+    api: ReservedPort,
+}
+
+impl Instance {
+    fn new(test: &str) -> Instance {
+        let (folder, door, api) = (Folder::new(test), free_port(), free_port());
+        Instance { process: None, socket: folder.path("api.sock"), folder, door, api }
+    }
+
+    /// `pool` follows the pool's name in the file.
+    fn start(&mut self, pool: &str) -> &Process {
+        let file = self.write(pool);
+        let process = self.process.insert(Process::start(&["run", text(&file)]));
+        process.wait_for_text(" ready ");
+        process
+    }
+
+    fn write(&self, pool: &str) -> PathBuf {
+        let config = format!(
+            "[api]\nsocket = \"{}\"\nlisten = \"{}\"\n\
+             [instance]\nname = \"under-test\"\nthreads = 1\n\
+             [load]\nperiod = \"100ms\"\n\
+             [controller]\nstate = \"{}\"\n\
+             [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
+             [[pool]]\nname = \"web\"\n{pool}\n",
+            self.socket.display(),
+            self.api.address(),
+            self.folder.path("state").display(),
+            self.door.address(),
+        );
+        self.folder.write("equipoise.toml", &config)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path("state").join("under-test/controller.store")
+    }
+
+    fn kill(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        kill(process.pid(), libc::SIGKILL);
+        process.ended();
+    }
+
+    /// A command over the unix socket: whether it worked, and what it printed.
+    fn command(&self, args: &[&str]) -> (bool, String) {
+        let args = [args, &["--api", text(&self.socket)]].concat();
+        let output = equipoise(&args);
+        (output.status.success(), stdout(&output) + &stderr(&output))
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let answer = get(self.api.address(), path);
+        serde_json::from_slice(&answer.body).unwrap_or_else(|_| panic!("{path}: {}", answer.text()))
+    }
+
+    fn plan(&self) -> Value {
+        self.json("/v1/plan")
+    }
+
+    /// Waits until the plan fits.
+    fn until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let mut plan = Value::Null;
+        let fitted = eventually(|| {
+            plan = self.plan();
+            fits(&plan)
+        });
+        assert!(fitted, "{what}: {plan:#}");
+        plan
+    }
+}
+
+fn weight(plan: &Value, backend: &str) -> u64 {
+    let weights = plan["pools"][0]["weights"].as_array().into_iter().flatten();
+    let found = weights.into_iter().find(|it| it["backend"] == backend);
+    found.and_then(|it| it["weight"].as_u64()).unwrap_or(0)
+}
+
+fn edition(plan: &Value) -> (u64, u64) {
+    let number = |name: &str| plan[name].as_u64().unwrap_or(0);
+    (number("term"), number("generation"))
+}
+
+fn slow_and_fast() -> (HttpBackend, HttpBackend) {
+    let mut slow = Answer::ok("slow");
+    slow.steps.insert(0, Step::Pause(Duration::from_millis(50)));
+    (HttpBackend::always(slow), HttpBackend::named("fast"))
+}
+
+fn by_load(slow: &HttpBackend, fast: &HttpBackend) -> String {
+    format!(
+        "scheduler = \"weighted-round-robin\"\nweights = \"load\"\nbackends = [\
+         {{ name = \"slow\", address = \"{}\" }}, {{ name = \"fast\", address = \"{}\" }}]",
+        slow.address(),
+        fast.address()
+    )
+}
+
+#[test]
+fn weights_by_load_move_traffic_from_a_slow_backend_and_outlive_a_kill() {
+    let (slow, fast) = slow_and_fast();
+    let pool = by_load(&slow, &fast);
+    let mut instance = Instance::new("by-load");
+    instance.start(&pool);
+    let load = Load::start(instance.door.address(), 8);
+    let moved = |plan: &Value| weight(plan, "fast") > 5 * weight(plan, "slow").max(1);
+    instance.until("traffic goes to the fast one", moved);
+    let counts = || (slow.requests().len(), fast.requests().len());
+    let before = counts();
+    load.wait_for(200);
+    let after = counts();
+    let (to_slow, to_fast) = (after.0 - before.0, after.1 - before.1);
+    assert!(to_fast > 4 * to_slow, "{to_fast} to the fast one, {to_slow} to the slow one");
+
+    let (worked, page) = instance.command(&["plan"]);
+    assert!(worked && page.contains("pool web") && page.contains("slow"), "{page}");
+    assert!(page.contains(" by under-test, "), "{page}");
+    let status = instance.json("/v1/status");
+    let shown = status["pools"][0]["backends"][1]["weight"].as_u64().unwrap();
+    assert!(shown > 100, "the session level goes by it: {shown}");
+    let metrics = get(instance.api.address(), "/metrics").text();
+    for family in ["equipoise_plan_generation ", "equipoise_node_load_percent{node=\"under-test\""]
+    {
+        assert!(metrics.contains(family), "{family} is missing");
+    }
+
+    let (_, failed) = load.finish();
+    assert!(failed.is_empty(), "{failed:?}");
+
+    // Every tenth plan is in the store.
+    let last = instance.plan();
+    let written = instance.until("some later plan", |plan| edition(plan).1 > edition(&last).1 + 12);
+    instance.kill();
+    instance.start(&pool);
+    let next = instance.until("it goes on", |plan| edition(plan).0 > edition(&written).0);
+    assert!(edition(&next).1 >= edition(&last).1, "{:?} {:?}", edition(&next), edition(&last));
+    assert!(moved(&next), "what was learnt is kept: {next:#}");
+    assert!(eventually(|| weight_in_force(&instance) > 100), "and in force");
+}
+
+fn weight_in_force(instance: &Instance) -> u64 {
+    let status = instance.json("/v1/status");
+    status["pools"][0]["backends"][1]["weight"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
+    let (slow, fast) = slow_and_fast();
+    let pool = by_load(&slow, &fast);
+    let mut instance = Instance::new("damaged");
+    instance.start(&pool);
+    instance.until("a plan", |plan| edition(plan).1 > 0);
+    instance.kill();
+    let mut bytes = std::fs::read(instance.store()).expect("the store's file is there");
+    let middle = bytes.len() / 2;
+    bytes[..64].fill(0xAA);
+    bytes[middle..middle + 64].fill(0xAA);
+    std::fs::write(instance.store(), &bytes).expect("the folder is ours");
+
+    let process = instance.start(&pool);
+    process.wait_for_text("the controller does not run");
+    let printed = process.printed();
+    assert!(printed.contains("is damaged") && printed.contains("It is left as it is"), "{printed}");
+    assert_eq!(get(instance.door.address(), "/").status(), 200, "traffic is served");
+    let (worked, said) = instance.command(&["plan"]);
+    assert!(!worked && said.contains("the controller does not run"), "{said}");
+    assert_eq!(std::fs::read(instance.store()).expect("it is there"), bytes, "nobody touched it");
+
+    // As the message says: the copy from when it was last opened, and a reload.
+    std::fs::remove_file(instance.store()).expect("the folder is ours");
+    let copy = instance.store().with_file_name("controller.store.backup");
+    if copy.exists() {
+        std::fs::copy(copy, instance.store()).expect("the folder is ours");
+    }
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    instance.until("it plans again", |plan| edition(plan).1 > 0);
+}
+
+#[test]
+fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
+    let backend = HttpBackend::named("a");
+    let pool = format!("backends = [\"{}\"]", backend.address());
+    let mut instance = Instance::new("unasked");
+    instance.start(&pool);
+    let (worked, said) = instance.command(&["plan"]);
+    assert!(!worked && said.contains("no pool has weights = \"load\""), "{said}");
+    assert!(!instance.folder.path("state").exists(), "no store is made");
+    let history = || instance.json("/v1/nodes/under-test/history?seconds=60");
+    let kept = eventually(|| history()["points"].as_array().is_some_and(|it| !it.is_empty()));
+    assert!(kept, "{:#}", history());
+    assert_eq!(instance.json("/v1/nodes")["nodes"][0]["name"], "under-test");
+    assert_eq!(get(instance.api.address(), "/v1/nodes/nobody/history").status(), 404);
+
+    // A reload asks for it, and another one does no longer.
+    let (slow, fast) = slow_and_fast();
+    instance.write(&by_load(&slow, &fast));
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    instance.until("weights are planned", |plan| weight(plan, "fast") > 0);
+    assert!(eventually(|| weight_in_force(&instance) >= 50), "and in force");
+    let configured = by_load(&slow, &fast).replace("weights = \"load\"\n", "");
+    instance.write(&configured);
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(weight_in_force(&instance), 1, "as configured");
+    assert_eq!(get(instance.api.address(), "/v1/plan").status(), 404);
+}
+
+#[test]
+fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_kill() {
+    let backend = HttpBackend::named("a");
+    let pool = format!("backends = [\"{}\"]\nelastic = {{ max = 4 }}", backend.address());
+    let mut instance = Instance::new("pinned");
+    instance.start(&pool);
+    let scaling = |plan: &Value, what: &str| plan["pools"][0]["scaling"][what].clone();
+    instance.until("a plan", |plan| scaling(plan, "action") == "hold");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked && said.contains("add 2: pinned at 3, there are 1"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "9"]);
+    assert!(!worked && said.contains("accepted: 0 to 4"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pause", "other"]);
+    assert!(!worked && said.contains("elastic pools: web"), "{said}");
+    instance.kill();
+
+    instance.start(&pool);
+    let plan = instance.until("it is pinned still", |plan| scaling(plan, "mode") == "pinned");
+    assert_eq!(scaling(&plan, "pinned"), 3);
+    let (worked, said) = instance.command(&["plan", "pause", "web"]);
+    assert!(worked && said.contains("paused"), "{said}");
+    let (worked, said) = instance.command(&["plan", "resume", "web"]);
+    assert!(worked && said.contains("the planner decides"), "{said}");
+    instance.until("it decides", |plan| scaling(plan, "mode") == "auto");
+    let (worked, page) = instance.command(&["plan", "--next"]);
+    assert!(worked && page.contains("nothing follows from it"), "{page}");
+}
+
+/// A pool whose backends are processes that equipoise makes.
+fn made_of_processes() -> String {
+    format!(
+        "[pool.elastic]\nmin = 1\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n\
+         [pool.elastic.process]\n\
+         command = [\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]\n",
+        common::EQUIPOISE
+    )
+}
+
+/// Addresses of the pool's backends that are given new work.
+fn serving(instance: &Instance) -> Vec<std::net::SocketAddr> {
+    let status = instance.json("/v1/status");
+    let backends = status["pools"][0]["backends"].as_array().cloned().unwrap_or_default();
+    let up = backends.iter().filter(|it| it["state"] == "up");
+    up.filter_map(|it| it["address"].as_str()?.parse().ok()).collect()
+}
+
+#[test]
+fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with_itself() {
+    let mut instance = Instance::new("processes");
+    instance.start(&made_of_processes());
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
+
+    let load = Load::start(instance.door.address(), 4);
+    load.wait_for(50);
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    load.wait_for(200);
+    // Not one more than was asked for, whatever was planned while they were coming.
+    let plan = instance.plan();
+    assert_eq!(plan["pools"][0]["scaling"]["backends"], 3, "{plan:#}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| instance.json("/v1/status")["pools"][0]["backends"]
+        .as_array()
+        .is_some_and(|all| all.len() == 1)));
+    load.wait_for(100);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty() && good > 300, "{good} were answered, and failed: {failed:?}");
+
+    let left = serving(&instance);
+    let answers = |at: &std::net::SocketAddr| std::net::TcpStream::connect(at).is_ok();
+    assert!(left.iter().all(answers));
+    instance.kill();
+    assert!(eventually(|| !left.iter().any(answers)), "children die with their parent");
+}

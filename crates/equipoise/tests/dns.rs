@@ -1,0 +1,309 @@
+//! `[[dns]]` through the real binary: asked by our own client, by `dig`, and through unbound.
+#![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use common::{Folder, Process, equipoise, stderr, stdout, text};
+use equipoise_testkit::{HttpBackend, PATIENCE, ReservedPort, eventually, free_port};
+
+const A: u16 = 1;
+
+struct Instance {
+    process: Process,
+    folder: Folder,
+    port: ReservedPort,
+}
+
+impl Instance {
+    fn start(test: &str, config: &str) -> Instance {
+        let (folder, port) = (Folder::new(test), free_port());
+        folder.write("static.zone", "text 300 IN TXT \"hello\"\n");
+        let file = folder.write("equipoise.toml", &filled(&folder, &port, config));
+        let process = Process::start(&["run", text(&file)]);
+        process.wait_for_text(" ready ");
+        Instance { process, folder, port }
+    }
+
+    fn rewrite(&self, config: &str) {
+        self.folder.write("equipoise.toml", &filled(&self.folder, &self.port, config));
+    }
+
+    fn command(&self, args: &[&str]) -> String {
+        let socket = self.folder.path("api.sock");
+        let output = equipoise(&[args, &["--api", text(&socket)]].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    /// The addresses that a name has, and the answer's TTL.
+    fn addresses(&self, name: &str) -> (Vec<[u8; 4]>, u32) {
+        addresses(&ask(self.port.address(), name, A))
+    }
+}
+
+fn filled(folder: &Folder, port: &ReservedPort, config: &str) -> String {
+    let socket = folder.path("api.sock");
+    let config = config
+        .replace("LISTEN", &port.address().to_string())
+        .replace("ZONEFILE", text(&folder.path("static.zone")));
+    format!(
+        "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[instance]\nthreads = 2\n{config}",
+        socket.display()
+    )
+}
+
+/// Each question has an id of its own: unbound turns a set of records by the id and the clock's seconds, so that one
+/// id for all would turn none of them in some seconds.
+fn query(name: &str, rtype: u16) -> Vec<u8> {
+    static ASKED: AtomicU32 = AtomicU32::new(1);
+    let id = ASKED.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9) >> 16;
+    let mut query = (id as u16).to_be_bytes().to_vec();
+    query.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        query.push(label.len() as u8);
+        query.extend(label.bytes());
+    }
+    query.push(0);
+    query.extend(rtype.to_be_bytes());
+    query.extend([0, 1]);
+    query
+}
+
+fn ask(server: SocketAddr, name: &str, rtype: u16) -> Vec<u8> {
+    let query = query(name, rtype);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.send_to(&query, server).unwrap();
+    let mut answer = vec![0; 1500];
+    let (length, _) = client.recv_from(&mut answer).unwrap();
+    answer.truncate(length);
+    assert_eq!(answer[..2], query[..2]);
+    answer.drain(..query.len());
+    answer
+}
+
+/// Reads what is behind the question: A records owned by the question's name.
+fn addresses(mut records: &[u8]) -> (Vec<[u8; 4]>, u32) {
+    let (mut all, mut ttl) = (Vec::new(), 0);
+    while let [0xc0, 12, 0, 1, 0, 1, a, b, c, d, 0, 4, w, x, y, z, rest @ ..] = records {
+        ttl = u32::from_be_bytes([*a, *b, *c, *d]);
+        all.push([*w, *x, *y, *z]);
+        records = rest;
+    }
+    all.sort();
+    (all, ttl)
+}
+
+const CONFIG: &str = "
+[[pool]]
+name = \"nodes\"
+backends = [
+  { name = \"n1\", address = \"192.0.2.11:80\" },
+  { name = \"n2\", address = \"192.0.2.12:80\", weight = 2 },
+  { name = \"n3\", address = \"192.0.2.13:80\" },
+]
+[[dns]]
+zone = \"cluster.example.\"
+listen = \"LISTEN\"
+zone-file = \"ZONEFILE\"
+pool = \"nodes\"
+mode = \"ordered\"
+ns = [{ name = \"ns1\", addresses = \"192.0.2.1\" }]
+names = [\"www\", { name = \"some\", backends = [\"n1\", \"n3\"] }, { name = \"one\", mode = \"single\" }]
+nodes = [{ backend = \"n3\", addresses = [\"203.0.113.13\", \"2001:db8::13\"] }]
+[nameserver]
+rate-limit = 0
+";
+
+const N1: [u8; 4] = [192, 0, 2, 11];
+const N2: [u8; 4] = [192, 0, 2, 12];
+const N3: [u8; 4] = [203, 0, 113, 13];
+
+#[test]
+fn names_answer_drain_and_reload_and_status_shows_their_shares() {
+    let instance = Instance::start("dns-operate", CONFIG);
+    assert_eq!(instance.addresses("cluster.example"), (vec![N1, N2, N3], 60));
+    assert_eq!(instance.addresses("www.cluster.example").0, [N1, N2, N3]);
+    assert_eq!(instance.addresses("some.cluster.example").0, [N1, N3]);
+    assert_eq!(instance.addresses("one.cluster.example").0.len(), 1);
+
+    let status = instance.command(&["status"]);
+    for row in ["www.cluster.example.", "nodes/n2", "50.0%", "25.0%", "203.0.113.13 2001:db8::13"] {
+        assert!(status.contains(row), "{row}:\n{status}");
+    }
+
+    // When the command returns, the next answer is without it.
+    instance.command(&["drain", "nodes/n2"]);
+    assert_eq!(instance.addresses("www.cluster.example"), (vec![N1, N3], 10));
+    instance.command(&["undrain", "nodes/n2"]);
+    assert_eq!(instance.addresses("www.cluster.example"), (vec![N1, N2, N3], 60));
+    instance.command(&["disable", "nodes/n1"]);
+    assert_eq!(instance.addresses("www.cluster.example").0, [N2, N3]);
+
+    instance.rewrite(
+        &CONFIG
+            .replace("\"www\"", "\"web\"")
+            .replace("[nameserver]", "[nameserver]\nheavy-share = 0.5"),
+    );
+    instance.command(&["reload"]);
+    assert_eq!(instance.addresses("web.cluster.example").0, [N2, N3], "what operators set stays");
+    assert_eq!(instance.addresses("www.cluster.example").0.len(), 0);
+
+    // A file that is wrong changes nothing.
+    instance.rewrite(&CONFIG.replace("192.0.2.1\"", "ns\""));
+    let socket = instance.folder.path("api.sock");
+    assert!(!equipoise(&["reload", "--api", text(&socket)]).status.success());
+    assert_eq!(instance.addresses("web.cluster.example").0, [N2, N3]);
+}
+
+#[test]
+fn a_node_whose_checks_fail_leaves_the_answers_and_returns() {
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let config = |address: SocketAddr| {
+        format!(
+            "[[pool]]\nname = \"nodes\"\nbackends = [{{ name = \"a\", address = \"{}\" }}, {{ name = \"b\", address = \"{}\" }}]\n\
+             health = {{ tcp = true, interval = \"100ms\", timeout = \"100ms\", rise = 1, fall = 1 }}\n\
+             [[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\npool = \"nodes\"\nmode = \"ordered\"\n\
+             ns = [{{ name = \"ns1\", addresses = \"192.0.2.1\" }}]\n\
+             nodes = [{{ backend = \"a\", addresses = \"192.0.2.11\" }}, {{ backend = \"b\", addresses = \"192.0.2.12\" }}]\n",
+            a.address(),
+            address
+        )
+    };
+    let instance = Instance::start("dns-health", &config(b.address()));
+    assert!(eventually(|| instance.addresses("cluster.example").0 == [N1, N2]));
+    drop(b);
+    assert!(
+        eventually(|| instance.addresses("cluster.example").0 == [N1]),
+        "{}",
+        instance.process.printed()
+    );
+    drop(a);
+    // None is healthy: all are given, and it is said.
+    assert!(eventually(|| instance.addresses("cluster.example").0 == [N1, N2]));
+    assert!(eventually(|| instance.command(&["status"]).contains("fail open")));
+}
+
+#[test]
+fn a_port_that_is_taken_is_said() {
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let folder = Folder::new("dns-taken");
+    let config = CONFIG
+        .replace("LISTEN", &taken.local_addr().unwrap().to_string())
+        .replace("zone-file = \"ZONEFILE\"\n", "");
+    let socket = folder.path("api.sock");
+    let file = folder.write(
+        "equipoise.toml",
+        &format!("[api]\nsocket = \"{}\"\nlisten = \"off\"\n{config}", socket.display()),
+    );
+    let output = equipoise(&["run", text(&file)]);
+    assert!(!output.status.success());
+    let said = stderr(&output);
+    assert!(said.contains("another program does") && said.contains("(UDP)"), "{said}");
+}
+
+/// Whether a program is there; a test without it says that it was skipped.
+fn have(program: &str, test: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
+    if !found.status.success() {
+        println!("skipped {test}: {program} is not installed");
+    }
+    found.status.success()
+}
+
+#[test]
+fn dig_gets_whole_answers_over_udp_and_tcp() {
+    if !have("dig", "dig_gets_whole_answers_over_udp_and_tcp") {
+        return;
+    }
+    let instance = Instance::start("dns-dig", CONFIG);
+    let address = instance.port.address();
+    let dig = |args: &[&str]| {
+        let port = address.port().to_string();
+        let output = Command::new("dig")
+            .args(["@127.0.0.1", "-p", &port, "+tries=1", "+time=5"])
+            .args(args)
+            .output()
+            .unwrap();
+        stdout(&output)
+    };
+    for transport in ["+notcp", "+tcp"] {
+        let told = dig(&["text.cluster.example", "TXT", transport, "+nsid"]);
+        assert!(told.contains("status: NOERROR") && told.contains("\"hello\""), "{told}");
+        assert!(told.contains("flags: qr aa rd;") && told.contains("NSID:"), "{told}");
+        assert!(told.contains("(good)"), "the cookie is ours: {told}");
+        assert!(!told.contains("Warning: Message parser reports malformed"), "{told}");
+        let told = dig(&["nothing.cluster.example", "A", transport]);
+        assert!(told.contains("status: NXDOMAIN") && told.contains("SOA"), "{told}");
+        let told = dig(&["cluster.example", "NS", transport]);
+        assert!(told.contains("ADDITIONAL: 2"), "glue and OPT: {told}");
+    }
+    let told = dig(&["cluster.example", "A", "+ednsopt=8:00011800c00002"]);
+    assert!(told.contains("CLIENT-SUBNET: 192.0.2.0/24/0"), "{told}");
+}
+
+#[test]
+fn shares_survive_a_resolver_that_shuffles() {
+    if !have("unbound", "shares_survive_a_resolver_that_shuffles") {
+        return;
+    }
+    // The four nodes of the design, weights 10, 20, 30, 40.
+    let backends: Vec<_> = (1..=4)
+        .map(|n| format!("{{ name = \"n{n}\", address = \"192.0.2.{n}:80\", weight = {n}0 }}"))
+        .collect();
+    let config = format!(
+        "[[pool]]\nname = \"nodes\"\nbackends = [{}]\n[[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\nttl = \"1s\"\npool = \"nodes\"\n\
+         ns = [{{ name = \"ns1\", addresses = \"127.0.0.1\" }}]\n\
+         names = [{{ name = \"pair\", mode = \"pair\" }}, {{ name = \"single\", mode = \"single\" }}, {{ name = \"ordered\", mode = \"ordered\" }}]\n\
+         [nameserver]\nrate-limit = 0\n",
+        backends.join(", ")
+    );
+    let instance = Instance::start("dns-unbound", &config);
+    let resolver = free_port();
+    let unbound_config = instance.folder.write("unbound.conf", &format!(
+        "server:\n directory: \"{0}\"\n chroot: \"\"\n username: \"\"\n pidfile: \"\"\n use-syslog: no\n do-daemonize: no\n interface: 127.0.0.1@{1}\n \
+         do-not-query-localhost: no\n cache-max-ttl: 0\n cache-min-ttl: 0\n rrset-roundrobin: yes\n module-config: \"iterator\"\n num-threads: 1\n \
+         stub-zone:\n name: \"cluster.example\"\n stub-addr: 127.0.0.1@{2}\nremote-control:\n control-enable: no\n",
+        instance.folder.path("").display(),
+        resolver.address().port(),
+        instance.port.address().port()
+    ));
+    let mut command = Command::new("unbound");
+    command.args(["-d", "-c", text(&unbound_config)]).stdin(Stdio::null());
+    let unbound = Process::of(command);
+    let ready = eventually(|| {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let asked = query("ns1.cluster.example", A);
+        client.send_to(&asked, resolver.address()).is_ok()
+            && client.recv_from(&mut [0; 512]).is_ok()
+    });
+    assert!(ready, "unbound answers; it printed:\n{}", unbound.printed());
+    const ASKED: usize = 2000;
+    for (mode, within) in [("pair", true), ("single", true), ("ordered", false)] {
+        let mut first: BTreeMap<u8, usize> = BTreeMap::new();
+        for _ in 0..ASKED {
+            let records = ask(resolver.address(), &format!("{mode}.cluster.example"), A);
+            // Unsorted: a client takes what stands first.
+            *first.entry(records[15]).or_default() += 1;
+        }
+        let worst = (1..=4u8)
+            .map(|n| {
+                (first.get(&n).copied().unwrap_or_default() as f64 / ASKED as f64 * 100.0
+                    - f64::from(n) * 10.0)
+                    .abs()
+            })
+            .fold(0.0, f64::max);
+        println!(
+            "{mode} through unbound, every answer fresh: worst node {worst:.1} points from its share"
+        );
+        assert_eq!(worst < 5.0, within, "{mode}: {first:?}");
+    }
+}

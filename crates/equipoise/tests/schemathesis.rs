@@ -1,0 +1,126 @@
+//! schemathesis against the API of a real process: requests made from its own description, valid and invalid, with
+//! tokens and without; every answer has to be as described.
+//!
+//! As root in a network namespace, with the packet level; otherwise on loopback, without it. Needs Python: `make
+//! schemathesis` sets up its environment under target/, and this test does so where it is missing.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
+use equipoise_netns::{Site, SiteShape, unavailable};
+use equipoise_testkit::free_port;
+use serde_json::Value;
+
+/// Requests that are made up for each operation, besides those for every limit of its description. 20 take 3 s.
+const EXAMPLES: &str = "20";
+const SEED: &str = "20260101";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The program, set up if it has to be; `None` without Python.
+fn schemathesis() -> Option<PathBuf> {
+    let python = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
+    if !python.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no python3, which schemathesis needs");
+        return None;
+    }
+    let made = Command::new("make").args(["-s", "schemathesis"]).current_dir(root()).output();
+    let made = made.expect("make runs");
+    assert!(made.status.success(), "make schemathesis: {}{}", stdout(&made), stderr(&made));
+    Some(root().join("target/schemathesis/bin/schemathesis"))
+}
+
+/// Where the process runs.
+enum Place {
+    Namespace(Box<Site>),
+    Here,
+}
+
+impl Place {
+    fn find() -> Place {
+        if let Some(why) = unavailable() {
+            println!("without the packet level: {why}");
+            return Place::Here;
+        }
+        let site = Site::new(SiteShape { backends: 2, two_arms: false });
+        Place::Namespace(Box::new(site.expect("namespaces are available")))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        match self {
+            Place::Namespace(site) => site.balancer.command(program),
+            Place::Here => Command::new(program),
+        }
+    }
+
+    /// A VIP with the address that the description has for an example.
+    fn vip(&self) -> &'static str {
+        match self {
+            Place::Namespace(_) => {
+                "[[packet]]\nvip = \"192.0.2.10:443/tcp\"\ninterface = \"eth0\"\nforward = \"gue\"\npool = \"web\"\n"
+            }
+            Place::Here => "",
+        }
+    }
+}
+
+#[test]
+fn every_answer_is_as_the_description_says_whatever_is_asked() {
+    let Some(schemathesis) = schemathesis() else { return };
+    let (place, folder) = (Place::find(), Folder::new("schemathesis"));
+    let (api, door) = (free_port(), free_port());
+    let token = folder.path("token");
+    let made = equipoise(&["api-token", text(&token)]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let file = folder.write(
+        "equipoise.toml",
+        &format!(
+            "[api]\nsocket = {:?}\nlisten = \"{}\"\naudit-log = {:?}\nauth-failures = 1000000\n\
+             [[api.token]]\nname = \"schemathesis\"\nrole = \"admin\"\nfile = {token:?}\n\
+             [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
+             [[pool]]\nname = \"web\"\nbackends = [{{ name = \"b1\", address = \"10.1.1.11:443\" }}, \
+             {{ name = \"b2\", address = \"10.1.1.12:443\" }}]\n{}",
+            folder.path("api.sock"),
+            api.address(),
+            folder.path("audit"),
+            door.address(),
+            place.vip(),
+        ),
+    );
+    let mut run = place.command(EQUIPOISE);
+    run.args(["run", text(&file)]);
+    let process = Process::of(run);
+    process.wait_for_text(" ready ");
+
+    let secret = std::fs::read_to_string(&token).expect("it was made");
+    let mut command = place.command(text(&schemathesis));
+    let settings = root().join("crates/equipoise/tests/schemathesis/schemathesis.toml");
+    command
+        .args(["--config-file", text(&settings)])
+        .arg("run")
+        .arg(format!("http://{}/v1/openapi.json", api.address()))
+        .args(["--header", &format!("Authorization: Bearer {}", secret.trim())])
+        .args(["--seed", SEED, "--max-examples", EXAMPLES, "--continue-on-failure"])
+        .env("NO_COLOR", "1")
+        // It keeps notes beside itself.
+        .current_dir(folder.path("."));
+    let output = command.output().expect("schemathesis runs");
+    let report = stdout(&output) + &stderr(&output);
+    println!("{report}");
+    assert!(output.status.success(), "schemathesis found something; seed {SEED}");
+
+    let status = equipoise(&["status", "--json", "--api", text(&folder.path("api.sock"))]);
+    let status: Value = serde_json::from_str(&stdout(&status)).expect("it still answers");
+    assert_eq!(status["packet"].is_object(), matches!(place, Place::Namespace(_)), "{status}");
+    assert!(!process.printed().contains("panicked"), "{}", process.printed());
+    let audited = std::fs::read_to_string(folder.path("audit")).expect("changes were noted");
+    for outcome in ["done", "denied", "refused"] {
+        assert!(audited.contains(&format!("\"outcome\":\"{outcome}\"")), "{outcome}");
+    }
+    assert!(!audited.contains(secret.trim()) && !process.printed().contains(secret.trim()));
+}

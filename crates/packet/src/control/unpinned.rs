@@ -1,0 +1,61 @@
+//! The flows that an image must not take for pinned.
+
+use super::flows::Flows;
+use super::pins::service_of;
+use super::service::Service;
+use crate::digest::Digest;
+use crate::registry::Flow;
+use crate::tables::{Pins, PogCell};
+
+/// Flows looked up at once.
+const BATCH: usize = 1024;
+
+/// Digests of the flows that are not pinned, taken from the registry once: each pin that is added changes the image,
+/// so that it is looked at several times for one publication, and the registry has room for more flows than it has, and
+/// more of each than is asked here. A flow may be here twice, or be pinned or forgotten meanwhile.
+#[derive(Debug)]
+pub(super) struct Unpinned {
+    digests: Vec<Digest>,
+}
+
+impl Unpinned {
+    pub(super) fn of(flows: &Flows) -> Unpinned {
+        Unpinned { digests: flows.registry.select(false, |flow| flow.digest) }
+    }
+
+    pub(super) fn add(&mut self, digest: Digest) {
+        self.digests.push(digest);
+    }
+
+    /// Those that the image gives a slot of their service that is not their own; each once.
+    pub(super) fn false_matches(
+        &self,
+        pog: &Pins,
+        flows: &Flows,
+        services: &[Option<Service>],
+    ) -> Vec<Flow> {
+        let slots_max = services.iter().flatten().map(|it| it.slots.len()).max().unwrap_or(0);
+        let mut matching: Vec<Digest> = Vec::new();
+        let mut slots = vec![None; BATCH];
+        for digests in self.digests.chunks(BATCH) {
+            let slots = &mut slots[..digests.len()];
+            pog.pinned_batch(digests, slots);
+            let counts =
+                |slot: &Option<PogCell>| slot.is_some_and(|it| usize::from(it) < slots_max);
+            matching.extend(
+                digests.iter().zip(&*slots).filter(|(_, it)| counts(it)).map(|(it, _)| *it),
+            );
+        }
+        matching.sort_unstable();
+        matching.dedup();
+        let is_false = |flow: &Flow| {
+            let (Some(service), Some(slot)) =
+                (service_of(services, flow), pog.pinned(&flow.digest))
+            else {
+                return false;
+            };
+            !flow.pinned && usize::from(slot) < service.slots.len() && slot != flow.slot
+        };
+        matching.into_iter().filter_map(|digest| flows.get(digest)).filter(is_false).collect()
+    }
+}

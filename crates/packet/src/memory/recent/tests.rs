@@ -1,0 +1,109 @@
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread;
+
+use super::{Event, EventKind, RECENT};
+use crate::limits::{Capacity, Limits};
+use crate::memory::{CpuMemory, Memory};
+
+fn cpu() -> CpuMemory {
+    let limits = Limits::new(&Capacity { flows: 1024, log_events: 256, ..Capacity::default() });
+    Memory::anonymous(&limits).unwrap().cpus.remove(0)
+}
+
+fn event(digest: u64) -> Event {
+    let (slot, service) = (digest as u16, (digest >> 16) as u16);
+    Event { digest, slot, service, kind: EventKind::Touch as u8, how: 1, padding: 0 }
+}
+
+/// As the program does when every event is news; waits for room in the log.
+fn send(cpu: &CpuMemory, event: Event) {
+    if !cpu.append(event) {
+        return;
+    }
+    for (event, is_taken) in cpu.batch() {
+        while !is_taken && !cpu.push(event) {
+            thread::yield_now();
+        }
+    }
+}
+
+fn drained(cpu: &CpuMemory) -> Vec<u64> {
+    let mut digests = Vec::new();
+    let told = cpu.drain(|of| {
+        assert_eq!(of, event(of.digest), "whole");
+        digests.push(of.digest);
+    });
+    assert_eq!(told, digests.len());
+    digests
+}
+
+#[test]
+fn an_event_is_told_of_at_once_and_once() {
+    let cpu = cpu();
+    assert_eq!(drained(&cpu), [0; 0]);
+    let mut next = 1;
+    for count in (0..100).chain([200, 0, 1, 255, 256]) {
+        let sent: Vec<u64> = (next..next + count).collect();
+        sent.iter().for_each(|&digest| send(&cpu, event(digest)));
+        assert_eq!(drained(&cpu), sent);
+        assert_eq!(drained(&cpu), [0; 0]);
+        next += count;
+    }
+}
+
+#[test]
+fn a_count_that_wraps_goes_on() {
+    let cpu = cpu();
+    for word in [cpu.recent_head(), cpu.recent_taken()] {
+        word.store(u32::MAX - 40, Release);
+    }
+    for digest in 1..200 {
+        send(&cpu, event(digest));
+        assert_eq!(drained(&cpu), [digest]);
+    }
+}
+
+/// What another process, or a defect, left there.
+#[test]
+fn whatever_was_said_to_be_taken_a_batch_is_told_of_whole_or_in_part() {
+    for taken in [0, 1, 31, 32, 33, 64, 1000, u32::MAX, u32::MAX - 31] {
+        let cpu = cpu();
+        (1..=70).for_each(|digest| send(&cpu, event(digest)));
+        cpu.recent_taken().store(taken, Release);
+        (71..=100).for_each(|digest| send(&cpu, event(digest)));
+        let told = drained(&cpu);
+        assert!(told.is_sorted() && told.starts_with(&[1, 2]), "{taken}: {told:?}");
+    }
+}
+
+#[test]
+fn events_are_whole_and_in_order_and_none_is_lost_while_the_program_goes_on() {
+    const EVENTS: u64 = 200_000;
+    let (cpu, ended) = (cpu(), AtomicBool::new(false));
+    let mut last = 0;
+    let mut twice = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (1..=EVENTS).for_each(|digest| send(&cpu, event(digest)));
+            ended.store(true, Release);
+        });
+        loop {
+            let is_last = ended.load(Acquire);
+            let told = drained(&cpu);
+            assert!(told.is_sorted_by(|a, b| a < b), "in order: {told:?}");
+            if let (Some(&first), Some(&end)) = (told.first(), told.last()) {
+                assert!(first <= last + 1, "{first} follows {last}");
+                assert!(first + RECENT as u64 > last, "{first} again after {last}");
+                twice += (last + 1 - first) as usize;
+                assert_eq!(end - first + 1, told.len() as u64, "without a gap");
+                last = last.max(end);
+            }
+            if is_last {
+                break;
+            }
+        }
+    });
+    assert_eq!(last, EVENTS);
+    println!("{twice} of {EVENTS} events came twice");
+}

@@ -1,0 +1,51 @@
+//! L3B's experiments (Ristov, Cvetkov, Gusev 2016), beside the paper's figures, and an elastic pool.
+//!
+//! equipoise and the endpoints are processes, driven from outside. What is measured is described by the files of `experiments/`.
+
+mod client;
+mod elastic;
+mod endpoints;
+mod page;
+mod regions;
+mod shuffle;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use clap::Parser;
+use endpoints::Place;
+use equipoise_lab_runner::{Options, Run};
+
+/// Runs L3B's experiments and writes CSV, plots and a report beside the paper's figures
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// The equipoise to measure; the one beside this program if none
+    #[arg(long)]
+    equipoise: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let Arguments { options, equipoise } = Arguments::parse();
+    let place = Place::find(equipoise)?;
+    let pages = RefCell::new(page::Curve::default());
+    let shuffles = RefCell::new(shuffle::Curves::default());
+    let mut run = Run::new("l3b", options);
+    run.add(include_str!("../experiments/page.toml"), |case, row| {
+        page::measure(&place, &mut pages.borrow_mut(), case, row)
+    })?;
+    run.add(include_str!("../experiments/page-regions.toml"), |_, row| {
+        page::regions(&pages.borrow(), row)
+    })?;
+    run.add(include_str!("../experiments/shuffle.toml"), |case, row| {
+        shuffle::measure(&place, &mut shuffles.borrow_mut(), case, row)
+    })?;
+    run.add(include_str!("../experiments/shuffle-regions.toml"), |case, row| {
+        shuffle::regions(&shuffles.borrow(), case, row)
+    })?;
+    run.add_with_points(include_str!("../experiments/elastic.toml"), |case, row| {
+        elastic::measure(&place, case, row)
+    })?;
+    run.run()
+}
