@@ -8,10 +8,11 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Folder, Recorder, open_api};
+use common::{Recorder, open_api};
 use equipoise_api::client::{Client, ClientError, Endpoint};
 use equipoise_api::listen::{ApiTcp, ApiUnix, ListenError};
 use equipoise_api::{serve_tcp, serve_unix};
+use equipoise_testkit::Folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -25,7 +26,7 @@ fn serve(socket: &Path, operator: Arc<Recorder>) -> Client {
 async fn the_client_asks_and_the_operator_is_asked() {
     let folder = Folder::new("asks");
     let operator = Arc::new(Recorder::default());
-    let client = serve(&folder.socket(), Arc::clone(&operator));
+    let client = serve(&folder.path("api.sock"), Arc::clone(&operator));
     assert_eq!(client.status().await.unwrap().instance, "test");
     for action in ["drain", "undrain", "enable", "disable"] {
         client.change("web", "[::1]:80", action).await.unwrap();
@@ -50,7 +51,7 @@ async fn a_refusal_arrives_with_everything_that_was_said() {
     let folder = Folder::new("refusal");
     let errors = vec!["f:1: one".to_owned(), "f:2: two".to_owned()];
     let operator = Arc::new(Recorder { reload_errors: errors.clone(), ..Recorder::default() });
-    let client = serve(&folder.socket(), operator);
+    let client = serve(&folder.path("api.sock"), operator);
     match client.reload().await {
         Err(ClientError::Refused(problem)) => {
             assert_eq!((problem.status, problem.errors), (422, errors));
@@ -66,7 +67,7 @@ async fn a_refusal_arrives_with_everything_that_was_said() {
 #[tokio::test]
 async fn the_socket_is_private_and_gone_when_it_is_dropped() {
     let folder = Folder::new("private");
-    let path = folder.socket();
+    let path = folder.path("api.sock");
     let listener = ApiUnix::bind(&path).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -77,7 +78,7 @@ async fn the_socket_is_private_and_gone_when_it_is_dropped() {
 #[tokio::test]
 async fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let folder = Folder::new("stale");
-    let path = folder.socket();
+    let path = folder.path("api.sock");
     let first = ApiUnix::bind(&path).unwrap();
     let error = ApiUnix::bind(&path).unwrap_err();
     assert!(matches!(error, ListenError::InUse { .. }), "{error}");

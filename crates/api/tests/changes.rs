@@ -6,9 +6,8 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{
-    Answered, Folder, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, policy,
-};
+use common::{Answered, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, policy};
+use equipoise_testkit::Folder;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -25,7 +24,7 @@ impl Bed {
 
     async fn over(test: &str, operator: Recorder) -> Bed {
         let (folder, operator) = (Folder::new(test), Arc::new(operator));
-        let api = guarded_api(&operator, policy(), folder.file("audit"));
+        let api = guarded_api(&operator, policy(), folder.path("audit"));
         let address = on_loopback(api).await;
         Bed { folder, operator, address }
     }
@@ -44,7 +43,7 @@ impl Bed {
     }
 
     fn last_line(&self) -> Value {
-        audited(&self.folder.file("audit")).pop().unwrap()
+        audited(&self.folder.path("audit")).pop().unwrap()
     }
 }
 
@@ -135,9 +134,9 @@ async fn a_line_says_who_changed_what_to_what() {
     bed.ask("DELETE /v1/pins?vip=v&flow=f", &[], "").await;
     assert_eq!(bed.last_line()["before"]["backend"], "c");
 
-    let lines = audited(&bed.folder.file("audit")).len();
+    let lines = audited(&bed.folder.path("audit")).len();
     bed.ask("GET /v1/status", &[], "").await;
-    assert_eq!(audited(&bed.folder.file("audit")).len(), lines, "a look leaves no line");
+    assert_eq!(audited(&bed.folder.path("audit")).len(), lines, "a look leaves no line");
 }
 
 #[tokio::test]
@@ -187,7 +186,7 @@ async fn a_change_is_finished_and_noted_although_its_caller_has_left() {
     stream.shutdown().await.unwrap();
     drop(stream);
     let noted = || {
-        let lines = audited(&bed.folder.file("audit"));
+        let lines = audited(&bed.folder.path("audit"));
         lines.iter().any(|line| line["path"] == "/v1/reload" && line["outcome"] == "done")
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), async {
@@ -203,9 +202,9 @@ async fn a_change_is_finished_and_noted_although_its_caller_has_left() {
 #[tokio::test]
 async fn a_reload_by_signal_is_noted_too() {
     let (folder, operator) = (Folder::new("signal"), Arc::new(Recorder::default()));
-    let api = guarded_api(&operator, policy(), folder.file("audit"));
+    let api = guarded_api(&operator, policy(), folder.path("audit"));
     api.reload_by_signal("SIGHUP").await.unwrap();
-    let line = audited(&folder.file("audit")).pop().unwrap();
+    let line = audited(&folder.path("audit")).pop().unwrap();
     assert_eq!((&line["who"], &line["outcome"]), (&json!("signal:SIGHUP"), &json!("done")));
     assert_eq!(
         (&line["before"]["generation"], &line["after"]["generation"]),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use axum::http::Method;
 use common::{
-    Answered, Folder, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, open_api,
-    policy,
+    Answered, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, open_api, policy,
 };
 use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Access, Declared, Policy, Role, declared, serve_unix};
+use equipoise_testkit::Folder;
 use tokio::net::{TcpStream, UnixStream};
 
 /// A path that stands for the route, and a body that it takes.
@@ -46,7 +46,7 @@ async fn prepare(operator: &Recorder) {
 async fn every_route_lets_in_the_roles_that_it_declares_and_no_other() {
     let folder = Folder::new("roles");
     let operator = Arc::new(Recorder::default());
-    let api = guarded_api(&operator, policy(), folder.file("audit"));
+    let api = guarded_api(&operator, policy(), folder.path("audit"));
     let address = on_loopback(api).await;
     let routes = declared::<Recorder>();
     assert!(routes.len() > 15, "{routes:?}");
@@ -100,19 +100,19 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
 async fn whoever_opens_the_socket_may_everything_and_is_named_by_their_user_id() {
     let folder = Folder::new("socket-roles");
     let operator = Arc::new(Recorder::default());
-    let api = guarded_api(&operator, policy(), folder.file("audit"));
-    let listener = ApiUnix::bind(&folder.socket()).unwrap();
+    let api = guarded_api(&operator, policy(), folder.path("audit"));
+    let listener = ApiUnix::bind(&folder.path("api.sock")).unwrap();
     tokio::spawn(serve_unix(listener, api, std::future::pending()));
     for route in declared::<Recorder>() {
         prepare(&operator).await;
         let (path, body) = example(&route);
-        let stream = UnixStream::connect(folder.socket()).await.unwrap();
+        let stream = UnixStream::connect(folder.path("api.sock")).await.unwrap();
         let answered = ask(stream, &format!("{} {path}", route.method), &[], body).await;
         assert_eq!(answered.status, 200, "{route:?} {answered:?}");
     }
     // SAFETY: geteuid reads a number of this process and cannot fail.
     let who = format!("uid:{}", unsafe { libc::geteuid() });
-    for line in audited(&folder.file("audit")) {
+    for line in audited(&folder.path("audit")) {
         assert_eq!((&line["who"], &line["from"]), (&who.clone().into(), &"unix".into()), "{line}");
         assert_eq!(line["pid"], std::process::id(), "{line}");
     }
@@ -131,7 +131,7 @@ async fn without_tokens_everybody_on_loopback_may_everything() {
 #[tokio::test]
 async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
     let folder = Folder::new("unknown");
-    let api = guarded_api(&Arc::default(), policy(), folder.file("audit"));
+    let api = guarded_api(&Arc::default(), policy(), folder.path("audit"));
     let address = on_loopback(api).await;
     for (start, known) in [("GET /v1/nothing", 404), ("PATCH /v1/status", 405), ("GET /", 404)] {
         for (headers, status) in [(vec![], 401), (vec![bearer(TOKENS[1].2)], known)] {
@@ -151,7 +151,7 @@ async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
 async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
     let folder = Folder::new("throttled");
     let policy = Policy { failures_per_minute: 3, ..policy() };
-    let api = guarded_api(&Arc::default(), policy, folder.file("audit"));
+    let api = guarded_api(&Arc::default(), policy, folder.path("audit"));
     let address = on_loopback(api).await;
     let status =
         Declared { method: Method::GET, path: "/v1/status", access: Access::Needs(Role::Read) };
@@ -166,11 +166,11 @@ async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
     assert_eq!(tcp(address, &status, &[bearer(TOKENS[0].2)]).await.status, 200);
     let reload = Declared { method: Method::POST, path: "/v1/reload", ..status };
     assert_eq!(tcp(address, &reload, &[bearer(TOKENS[2].2)]).await.status, 200);
-    let lines = audited(&folder.file("audit"));
+    let lines = audited(&folder.path("audit"));
     let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["denied", "denied", "denied", "done"], "{lines:?}");
     assert_eq!(lines[3]["turned_away_unlogged"], 2);
-    let text = std::fs::read_to_string(folder.file("audit")).unwrap();
+    let text = std::fs::read_to_string(folder.path("audit")).unwrap();
     assert!(!text.contains("0123456789abcdef"), "no token is in the log: {text}");
 }
 
@@ -178,7 +178,7 @@ async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
 async fn whoever_may_only_look_cannot_fill_the_audit_log() {
     let folder = Folder::new("flood");
     let policy = Policy { failures_per_minute: 5, ..policy() };
-    let api = guarded_api(&Arc::default(), policy, folder.file("audit"));
+    let api = guarded_api(&Arc::default(), policy, folder.path("audit"));
     let address = on_loopback(api).await;
     for start in ["POST /v1/reload", "POST /v1/nothing", "PATCH /v1/status", "DELETE /"] {
         for _ in 0..5 {
@@ -187,5 +187,5 @@ async fn whoever_may_only_look_cannot_fill_the_audit_log() {
             assert_eq!(answered.status, 403, "{start} {answered:?}");
         }
     }
-    assert_eq!(audited(&folder.file("audit")).len(), 5);
+    assert_eq!(audited(&folder.path("audit")).len(), 5);
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_controller::{ControllerHandle, Edition, Intake};
-use support::{Scratch, newer, report, stage, start, until};
+use equipoise_testkit::Folder;
+use support::{newer, report, stage, start, store_in, until};
 use tokio::time::Instant;
 
 /// Fails if instructions that are published ever go back.
@@ -23,8 +24,8 @@ async fn watch_order(handle: ControllerHandle) {
 
 #[tokio::test(start_paused = true)]
 async fn one_leads_the_others_publish_what_it_planned() {
-    let scratch = Scratch::new("two");
-    let store = Arc::new(scratch.store().await);
+    let scratch = Folder::new("two");
+    let store = Arc::new(store_in(&scratch).await);
     let one = start("one", store.clone(), stage(&["a"]));
     newer(&one.handle(), Edition::default()).await;
     let two = start("two", store.clone(), stage(&["a"]));
@@ -41,8 +42,8 @@ async fn one_leads_the_others_publish_what_it_planned() {
 
 #[tokio::test(start_paused = true)]
 async fn when_the_leader_steps_down_another_goes_on_at_once() {
-    let scratch = Scratch::new("step-down");
-    let store = Arc::new(scratch.store().await);
+    let scratch = Folder::new("step-down");
+    let store = Arc::new(store_in(&scratch).await);
     let one = start("one", store.clone(), stage(&["slow", "fast"]));
     let mut last = newer(&one.handle(), Edition::default()).await;
     let two = start("two", store.clone(), stage(&["slow", "fast"]));
@@ -70,8 +71,8 @@ async fn when_the_leader_steps_down_another_goes_on_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_is_replaced_within_three_seconds() {
-    let scratch = Scratch::new("dies");
-    let store = Arc::new(scratch.store().await);
+    let scratch = Folder::new("dies");
+    let store = Arc::new(store_in(&scratch).await);
     let mut leader = start("c0", store.clone(), stage(&["a"]));
     let mut last = newer(&leader.handle(), Edition::default()).await;
     for round in 1..6 {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use equipoise_controller::{Edition, Intake, IntakeError};
 use equipoise_planner::Standing;
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
-use support::{Flaky, Scratch, newer, report, stage, start, until};
+use equipoise_testkit::Folder;
+use support::{Flaky, newer, report, stage, start, store_in, until};
 
 const SLOW_AND_FAST: &[(&str, f64, u64)] = &[("slow", 10.0, 100), ("fast", 1.0, 10)];
 
@@ -20,8 +21,8 @@ fn weight(instructions: &equipoise_controller::Instructions, backend: &str) -> u
 
 #[tokio::test(start_paused = true)]
 async fn it_plans_each_period_from_what_nodes_say() {
-    let scratch = Scratch::new("plans");
-    let controller = start("one", Arc::new(scratch.store().await), stage(&["slow", "fast"]));
+    let scratch = Folder::new("plans");
+    let controller = start("one", Arc::new(store_in(&scratch).await), stage(&["slow", "fast"]));
     let handle = controller.handle();
     let mut last = newer(&handle, Edition::default()).await;
     assert_eq!((weight(&last, "slow"), weight(&last, "fast")), (100, 100));
@@ -45,8 +46,8 @@ async fn it_plans_each_period_from_what_nodes_say() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_it_goes_on_from_the_stored_plan() {
-    let scratch = Scratch::new("crash");
-    let store = scratch.store().await;
+    let scratch = Folder::new("crash");
+    let store = store_in(&scratch).await;
     let controller = start("one", Arc::new(store.clone()), stage(&["slow", "fast"]));
     let handle = controller.handle();
     let mut last = newer(&handle, Edition::default()).await;
@@ -58,7 +59,7 @@ async fn after_a_crash_it_goes_on_from_the_stored_plan() {
     drop((controller, handle));
     store.close().await;
 
-    let store = scratch.store().await;
+    let store = store_in(&scratch).await;
     let controller = start("one", Arc::new(store), stage(&["slow", "fast"]));
     let first = until(&controller.handle(), |now| now.edition().term > last.edition().term).await;
     assert!(first.generation >= last.generation, "{} {}", first.edition(), last.edition());
@@ -71,8 +72,8 @@ async fn after_a_crash_it_goes_on_from_the_stored_plan() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lying_report_is_refused_and_counted_and_changes_nothing() {
-    let scratch = Scratch::new("liar");
-    let controller = start("one", Arc::new(scratch.store().await), stage(&["a"]));
+    let scratch = Folder::new("liar");
+    let controller = start("one", Arc::new(store_in(&scratch).await), stage(&["a"]));
     let handle = controller.handle();
     handle.report("edge-1", report(40.0, &[])).await.unwrap();
     for cpu in [f64::NAN, -5.0, 1e9] {
@@ -91,8 +92,8 @@ async fn a_lying_report_is_refused_and_counted_and_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_store_instructions_go_on_and_it_says_so() {
-    let scratch = Scratch::new("store-lost");
-    let store = Flaky::new(scratch.store().await);
+    let scratch = Folder::new("store-lost");
+    let store = Flaky::new(store_in(&scratch).await);
     let controller = start("one", store.clone(), stage(&["a"]));
     let handle = controller.handle();
     let last = newer(&handle, Edition::default()).await;
@@ -114,14 +115,14 @@ async fn without_the_store_instructions_go_on_and_it_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process() {
-    let scratch = Scratch::new("wishes");
+    let scratch = Folder::new("wishes");
     let stage = stage(&["a"]);
     {
         let mut premises = stage.0.lock().unwrap();
         let pool = premises.pools.get_mut("web").unwrap();
         pool.elastic = Some(Elasticity { max: 8, ..Elasticity::default() });
     }
-    let store = scratch.store().await;
+    let store = store_in(&scratch).await;
     let controller = start("one", Arc::new(store.clone()), stage.clone());
     let handle = controller.handle();
     let action = |now: &equipoise_controller::Instructions| {
@@ -137,7 +138,7 @@ async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process()
     controller.stop().await;
     store.close().await;
 
-    let controller = start("one", Arc::new(scratch.store().await), stage);
+    let controller = start("one", Arc::new(store_in(&scratch).await), stage);
     let handle = controller.handle();
     until(&handle, |now| action(now) == out).await;
     handle.set_mode("web", Some(Mode::Paused)).await.unwrap();

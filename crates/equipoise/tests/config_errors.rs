@@ -1,5 +1,7 @@
 //! What is said about wrong configuration files: the whole text, for every kind of error and warning.
 
+mod common;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,13 +35,7 @@ fn read(text: &str) -> Result<Loaded, ConfigErrors> {
 }
 
 fn said(text: &str) -> String {
-    match read(text) {
-        Ok(loaded) => {
-            let lines = loaded.warnings.iter().map(|warning| warning.in_file(Path::new("f")));
-            lines.collect::<Vec<_>>().join("\n")
-        }
-        Err(errors) => errors.to_string(),
-    }
+    common::config::said(read(text))
 }
 
 /// A pool `p` with more in it, behind an HTTP front door; what is added is line 8.

@@ -1,35 +1,21 @@
 //! What is said about wrong `[[dns]]` and `[nameserver]` tables: the whole text.
 
-use std::io;
-use std::path::Path;
+mod common;
 
-use equipoise::config::{Surroundings, parse};
+use common::config::said_among;
+
+const FILES: &[(&str, &str)] = &[
+    ("/good.zone", "text IN TXT \"x\"\nns1 IN A 192.0.2.1\n"),
+    ("/include.zone", "$INCLUDE other.zone\n"),
+    ("/broken.zone", "text IN TXT \"x\"\nwww IN A 1.2.3\n"),
+    ("/outside.zone", "www.other.example. IN A 192.0.2.1\n"),
+    ("/alias.zone", "a IN CNAME b\na IN TXT \"x\"\n"),
+    ("/www.zone", "www IN A 192.0.2.1\n"),
+    ("/signed.zone", "x IN DNAME y\n"),
+];
 
 fn said(text: &str) -> String {
-    let read = |file: &Path| match file.to_str() {
-        Some("/good.zone") => Ok("text IN TXT \"x\"\nns1 IN A 192.0.2.1\n".to_string()),
-        Some("/include.zone") => Ok("$INCLUDE other.zone\n".to_string()),
-        Some("/broken.zone") => Ok("text IN TXT \"x\"\nwww IN A 1.2.3\n".to_string()),
-        Some("/outside.zone") => Ok("www.other.example. IN A 192.0.2.1\n".to_string()),
-        Some("/alias.zone") => Ok("a IN CNAME b\na IN TXT \"x\"\n".to_string()),
-        Some("/www.zone") => Ok("www IN A 192.0.2.1\n".to_string()),
-        Some("/signed.zone") => Ok("x IN DNAME y\n".to_string()),
-        _ => Err(io::Error::other("No such file or directory")),
-    };
-    let around = Surroundings {
-        host_name: "h".into(),
-        api_socket: "/run/s".into(),
-        resolve: &|_| Err(io::Error::other("no name is resolved here")),
-        read: &read,
-        mode: &|_| Ok(0o600),
-    };
-    match parse(text, Path::new("f"), &around) {
-        Ok(loaded) => {
-            let lines = loaded.warnings.iter().map(|warning| warning.in_file(Path::new("f")));
-            lines.collect::<Vec<_>>().join("\n")
-        }
-        Err(errors) => errors.to_string(),
-    }
+    said_among(FILES, text)
 }
 
 /// A pool `p` on line 1, then a zone. What is added is line 5.

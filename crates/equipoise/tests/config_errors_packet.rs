@@ -1,30 +1,13 @@
 //! What is said about wrong `[[packet]]` and `[flows]` tables: the whole text.
 
-use std::io;
-use std::path::Path;
+mod common;
 
-use equipoise::config::{Surroundings, parse};
+use common::config::said_among;
+
+const FILES: &[(&str, &str)] = &[("/seed", "0123456789abcdef\n"), ("/short", "0123456789\n")];
 
 fn said(text: &str) -> String {
-    let read = |file: &Path| match file.to_str() {
-        Some("/seed") => Ok("0123456789abcdef\n".to_string()),
-        Some("/short") => Ok("0123456789\n".to_string()),
-        _ => Err(io::Error::other("No such file or directory")),
-    };
-    let around = Surroundings {
-        host_name: "h".into(),
-        api_socket: "/run/s".into(),
-        resolve: &|_| Err(io::Error::other("no name is resolved here")),
-        read: &read,
-        mode: &|_| Ok(0o600),
-    };
-    match parse(text, Path::new("f"), &around) {
-        Ok(loaded) => {
-            let lines = loaded.warnings.iter().map(|warning| warning.in_file(Path::new("f")));
-            lines.collect::<Vec<_>>().join("\n")
-        }
-        Err(errors) => errors.to_string(),
-    }
+    said_among(FILES, text)
 }
 
 /// A pool `p` on line 1, then a VIP that is served from it. What is added is line 7.

@@ -271,7 +271,7 @@ fn shares_survive_a_resolver_that_shuffles() {
         "server:\n directory: \"{0}\"\n chroot: \"\"\n username: \"\"\n pidfile: \"\"\n use-syslog: no\n do-daemonize: no\n interface: 127.0.0.1@{1}\n \
          do-not-query-localhost: no\n cache-max-ttl: 0\n cache-min-ttl: 0\n rrset-roundrobin: yes\n module-config: \"iterator\"\n num-threads: 1\n \
          stub-zone:\n name: \"cluster.example\"\n stub-addr: 127.0.0.1@{2}\nremote-control:\n control-enable: no\n",
-        instance.folder.path("").display(),
+        instance.folder.root().display(),
         resolver.address().port(),
         instance.port.address().port()
     ));

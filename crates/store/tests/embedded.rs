@@ -11,18 +11,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use behaviour::{Bench, behaviour};
 use equipoise_store::{Embedded, EmbeddedOptions, OpenError, Store, StoreError, Transaction};
-use support::{Scratch, key};
+use equipoise_testkit::Folder;
+use support::key;
 
 struct File {
     store: Arc<Embedded>,
-    _folder: Scratch,
+    _folder: Folder,
 }
 
 const HISTORY: usize = 1000;
 
 async fn file() -> Option<File> {
-    let folder = Scratch::new("embedded");
-    let mut options = EmbeddedOptions::new(folder.file("state"));
+    let folder = Folder::new("embedded");
+    let mut options = EmbeddedOptions::new(folder.path("state"));
     options.history_changes_max = HISTORY;
     let store = Arc::new(Embedded::open(options).await.unwrap());
     Some(File { store, _folder: folder })
@@ -51,13 +52,13 @@ impl Bench for File {
 behaviour!(file);
 behaviour!(file: a_watch_that_missed_forgotten_history_is_told_all_anew);
 
-async fn open(folder: &Scratch) -> Result<Embedded, OpenError> {
-    Embedded::open(EmbeddedOptions::new(folder.file("state"))).await
+async fn open(folder: &Folder) -> Result<Embedded, OpenError> {
+    Embedded::open(EmbeddedOptions::new(folder.path("state"))).await
 }
 
 #[tokio::test]
 async fn what_was_put_is_there_after_a_restart() {
-    let folder = Scratch::new("restart");
+    let folder = Folder::new("restart");
     let mut expected = Vec::new();
     for round in 0..3 {
         let store = open(&folder).await.unwrap();
@@ -73,7 +74,7 @@ async fn what_was_put_is_there_after_a_restart() {
 
 #[tokio::test]
 async fn what_was_under_leases_is_gone_after_a_restart() {
-    let folder = Scratch::new("leases");
+    let folder = Folder::new("leases");
     let store = open(&folder).await.unwrap();
     let lease = store.grant(Duration::from_secs(600)).await.unwrap().id;
     let under = Transaction::new().put_leased(key("a/1"), *b"x", lease).put(key("a/2"), *b"y");
@@ -88,7 +89,7 @@ async fn what_was_under_leases_is_gone_after_a_restart() {
 
 #[tokio::test]
 async fn one_process_at_a_time_has_the_file() {
-    let folder = Scratch::new("lock");
+    let folder = Folder::new("lock");
     let store = open(&folder).await.unwrap();
     assert!(matches!(open(&folder).await, Err(OpenError::InUse(_))));
     store.close().await;
@@ -97,7 +98,7 @@ async fn one_process_at_a_time_has_the_file() {
 
 #[tokio::test]
 async fn a_closed_store_says_so() {
-    let folder = Scratch::new("closed");
+    let folder = Folder::new("closed");
     let store = open(&folder).await.unwrap();
     let mut watch = store.watch(behaviour::folder("a"), Default::default()).await.unwrap();
     store.clone().close().await;
@@ -111,8 +112,8 @@ async fn a_closed_store_says_so() {
 
 #[tokio::test]
 async fn a_full_store_takes_no_more_but_deletes() {
-    let folder = Scratch::new("full");
-    let mut options = EmbeddedOptions::new(folder.file("state"));
+    let folder = Folder::new("full");
+    let mut options = EmbeddedOptions::new(folder.path("state"));
     options.size_bytes_max = 10_000;
     let store = Embedded::open(options).await.unwrap();
     store.put(&key("a/1"), vec![0; 6000].into()).await.unwrap();

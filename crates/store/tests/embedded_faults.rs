@@ -11,9 +11,10 @@ use std::time::Duration;
 use equipoise_store::{
     Embedded, EmbeddedOptions, OpenError, Outcome, Prefix, Store, StoreError, Transaction,
 };
+use equipoise_testkit::Folder;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use support::{Scratch, key};
+use support::key;
 
 /// Tells this binary to be the child of one of its tests, and where the store is.
 const CHILD: &str = "EQUIPOISE_STORE_CHILD";
@@ -58,8 +59,8 @@ async fn writes_until_it_is_killed() {
 
 #[tokio::test]
 async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowledged() {
-    let folder = Scratch::new("killed");
-    let path = folder.file("state");
+    let folder = Folder::new("killed");
+    let path = folder.path("state");
     let mut rng = StdRng::seed_from_u64(11);
     let mut total = 0;
     for round in 0..40 {
@@ -94,8 +95,8 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
 }
 
 /// A file with some history, as it is after a clean stop, and as a killed process leaves it.
-async fn two_files(folder: &Scratch) -> [(&'static str, Vec<u8>); 2] {
-    let path = folder.file("made");
+async fn two_files(folder: &Folder) -> [(&'static str, Vec<u8>); 2] {
+    let path = folder.path("made");
     let store = open(&path).await.unwrap();
     for i in 0..120 {
         store.commit(pair(i)).await.unwrap().done().unwrap();
@@ -132,9 +133,9 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) -> String {
 
 #[tokio::test]
 async fn a_damaged_file_is_refused_and_left_alone_or_the_damage_did_not_matter() {
-    let folder = Scratch::new("damaged");
+    let folder = Folder::new("damaged");
     let mut rng = StdRng::seed_from_u64(13);
-    let path = folder.file("state");
+    let path = folder.path("state");
     for (how, whole) in two_files(&folder).await {
         std::fs::write(&path, &whole).unwrap();
         let store = open(&path).await.unwrap();
@@ -168,8 +169,8 @@ async fn a_damaged_file_is_refused_and_left_alone_or_the_damage_did_not_matter()
 
 #[tokio::test]
 async fn a_file_that_is_no_store_is_refused_and_left_alone() {
-    let folder = Scratch::new("foreign");
-    let path = folder.file("state");
+    let folder = Folder::new("foreign");
+    let path = folder.path("state");
     for bytes in [&b""[..], b"[instance]\nname = \"edge-1\"\n", &[0; 100_000]] {
         std::fs::write(&path, bytes).unwrap();
         let error = open(&path).await.unwrap_err();
@@ -181,8 +182,8 @@ async fn a_file_that_is_no_store_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn the_copy_beside_the_file_is_what_it_was_when_it_was_last_opened() {
-    let folder = Scratch::new("backup");
-    let path = folder.file("state");
+    let folder = Folder::new("backup");
+    let path = folder.path("state");
     for i in 1..=3 {
         let store = open(&path).await.unwrap();
         store.commit(pair(i)).await.unwrap().done().unwrap();
@@ -190,14 +191,14 @@ async fn the_copy_beside_the_file_is_what_it_was_when_it_was_last_opened() {
     }
     std::fs::write(&path, b"").unwrap();
     assert!(matches!(open(&path).await, Err(OpenError::Damaged { backup: Some(_), .. })));
-    std::fs::copy(folder.file("state.backup"), &path).unwrap();
+    std::fs::copy(folder.path("state.backup"), &path).unwrap();
     assert_eq!(number(&open(&path).await.unwrap(), "a/one").await, 2);
 }
 
 #[tokio::test]
 async fn a_folder_that_is_missing_is_named() {
-    let folder = Scratch::new("missing");
-    let error = open(&folder.file("not/there/state")).await.unwrap_err();
+    let folder = Folder::new("missing");
+    let error = open(&folder.path("not/there/state")).await.unwrap_err();
     assert!(
         matches!(error, OpenError::Io { .. }) && error.to_string().contains("not/there"),
         "{error}"
@@ -247,12 +248,12 @@ async fn fills_a_small_disk() {
 
 #[tokio::test]
 async fn a_full_disk_is_reported_and_the_store_goes_on_when_there_is_space() {
-    let folder = Scratch::new("small");
-    let direct = child("fills_a_small_disk", folder.path());
+    let folder = Folder::new("small");
+    let direct = child("fills_a_small_disk", folder.root());
     // In a mount namespace of its own, so that nothing stays mounted.
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(direct.get_program());
-    command.args(direct.get_args()).env(CHILD, folder.path()).stdin(Stdio::null());
+    command.args(direct.get_args()).env(CHILD, folder.root()).stdin(Stdio::null());
     let allowed = Command::new("unshare").args(["--mount", "true"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: a mount namespace needs root (CAP_SYS_ADMIN)");

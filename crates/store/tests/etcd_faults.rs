@@ -10,6 +10,7 @@ use equipoise_store::{
     Change, ConnectError, Election, Etcd, EtcdTls, EtcdUser, HeldLease, Outcome, Store, StoreError,
     Transaction, WatchEvent,
 };
+use equipoise_testkit::Folder;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use support::etcd::{Members, PATIENCE, connect};
 use support::{folder, key, next};
@@ -190,15 +191,15 @@ impl Authority {
 
 #[tokio::test]
 async fn certificates_are_checked_on_both_sides() {
-    let scratch = support::Scratch::new("tls");
+    let scratch = Folder::new("tls");
     let authority = Authority::new();
     let (certificate, own_key) = authority.sign("127.0.0.1");
     for (name, pem) in
         [("ca.pem", authority.0.pem()), ("member.pem", certificate), ("member.key", own_key)]
     {
-        std::fs::write(scratch.file(name), pem).unwrap();
+        std::fs::write(scratch.path(name), pem).unwrap();
     }
-    let file = |name: &str| scratch.file(name).to_str().unwrap().to_string();
+    let file = |name: &str| scratch.path(name).to_str().unwrap().to_string();
     let arguments = [
         "--cert-file".to_string(),
         file("member.pem"),

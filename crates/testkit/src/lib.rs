@@ -8,6 +8,7 @@
 mod acceptor;
 mod client;
 mod etcd;
+mod folder;
 mod gate;
 mod http;
 pub mod packet;
@@ -26,6 +27,7 @@ pub use equipoise_netns as netns;
 pub use acceptor::{Acceptor, Counts};
 pub use client::{Client, Ending, Response};
 pub use etcd::EtcdMembers;
+pub use folder::Folder;
 pub use gate::Gate;
 pub use http::{Answer, HttpBackend, Intake, Received, Request, Step};
 pub use pattern::Pattern;

@@ -1,27 +1,11 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use equipoise_testkit::Folder;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::auth::{Caller, Peer, Role, Who};
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Folder {
-        let name = format!("equipoise-audit-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn line(path: &str, status: u16) -> Line {
     let asked = Asked {
@@ -100,7 +84,7 @@ fn a_line_is_bounded_whatever_was_asked() {
 fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("moved");
-    let (path, moved) = (folder.0.join("audit"), folder.0.join("moved"));
+    let (path, moved) = (folder.path("audit"), folder.path("moved"));
     let target = AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 };
     let audit = Audit::open(&target).unwrap();
     audit.write(line("/one", 200));
@@ -119,22 +103,22 @@ fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
 #[test]
 fn two_files_are_kept_and_no_more() {
     let folder = Folder::new("bounded");
-    let path = folder.0.join("audit");
+    let path = folder.path("audit");
     let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1000 }).unwrap();
     for number in 0..100 {
         audit.write(line(&format!("/{number}"), 200));
     }
-    let names = std::fs::read_dir(&folder.0).unwrap().count();
+    let names = std::fs::read_dir(folder.root()).unwrap().count();
     let bytes = |path: &Path| std::fs::metadata(path).unwrap().len();
     assert_eq!(names, 2);
-    assert!(bytes(&path) <= 1000 && bytes(&folder.0.join("audit.1")) <= 1000);
+    assert!(bytes(&path) <= 1000 && bytes(&folder.path("audit.1")) <= 1000);
     assert_eq!(lines(&path).last().unwrap()["path"], "/99");
 }
 
 #[test]
 fn callers_that_were_only_counted_are_in_the_next_line() {
     let folder = Folder::new("counted");
-    let path = folder.0.join("audit");
+    let path = folder.path("audit");
     let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 }).unwrap();
     (0..3).for_each(|_| audit.count());
     audit.write(line("/", 200));

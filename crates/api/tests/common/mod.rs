@@ -348,29 +348,3 @@ pub async fn ask(
 pub fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}")
 }
-
-/// A folder of the test's own; removed when dropped.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    pub fn new(test: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("equipoise-api-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.0.join("api.sock")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}

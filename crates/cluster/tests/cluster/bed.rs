@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +12,7 @@ use equipoise_cluster::{
 };
 use equipoise_controller::{ClusterView, Instructions, Intake, IntakeError, NodeReport, StoreView};
 use equipoise_store::{Embedded, EmbeddedOptions, Store};
+use equipoise_testkit::Folder;
 use tokio::sync::watch;
 
 /// For what surely comes, on a busy machine.
@@ -21,30 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
-}
-
-/// A folder of a test's own, gone when it is.
-pub(crate) struct Scratch(pub(crate) PathBuf);
-
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("cluster-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(unique);
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    pub(crate) fn folder(&self, name: &str) -> StateFolder {
-        StateFolder::new(self.0.join(name))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// What a controller behind the server would be.
@@ -95,15 +70,20 @@ impl Intake for Desk {
 
 /// One cluster: an authority, a store, and as many controllers as are started.
 pub(crate) struct Bed {
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: Folder,
     pub(crate) store: Arc<dyn Store>,
     authority_pem: (String, String),
 }
 
 impl Bed {
+    /// Where a node or controller keeps what it must.
+    pub(crate) fn state(&self, name: &str) -> StateFolder {
+        StateFolder::new(self.scratch.path(name))
+    }
+
     pub(crate) async fn new() -> Bed {
-        let scratch = Scratch::new();
-        let file = scratch.0.join("store");
+        let scratch = Folder::new("cluster");
+        let file = scratch.path("store");
         let store = Arc::new(Embedded::open(EmbeddedOptions::new(file)).await.unwrap());
         let authority = Authority::new(&name("test"), SystemTime::now()).unwrap();
         let authority_pem = (authority.certificate_pem(), authority.key_pem());
@@ -162,7 +142,7 @@ impl Bed {
     ) -> NodeOptions {
         let controllers = servers.iter().map(|server| address(server)).collect();
         let token = token.map(TokenSource::Given);
-        let folder = self.scratch.folder(node);
+        let folder = self.state(node);
         let mut options = NodeOptions::new(name(node), controllers, token, folder);
         options.pauses = (Duration::from_millis(20), Duration::from_millis(200));
         options.silence = Duration::from_secs(2);

@@ -15,7 +15,7 @@ async fn refused(bed: &Bed, node: &str, token: JoinToken, word: &str) {
     // The peer learns nothing but that it may not.
     assert!(problem.contains("a controller's log says why"), "{problem}");
     assert_eq!(status.certificate_until, None);
-    assert!(!bed.scratch.folder(node).has(StateFile::NodeCertificate));
+    assert!(!bed.state(node).has(StateFile::NodeCertificate));
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_token_for_another_node_and_a_name_that_lives_are_refused() {
     // Another machine (another folder) that calls itself the same.
     let token = bed.token(false, None).await;
     let mut options = bed.options("a", &[&server], Some(token));
-    options.folder = bed.scratch.folder("impostor");
+    options.folder = bed.state("impostor");
     let impostor = NodeClient::start(options);
     eventually("name_taken", || count(&server, "name_taken") > 0).await;
     assert_eq!(impostor.status().certificate_until, None);
@@ -154,7 +154,7 @@ async fn operators_make_list_and_revoke_tokens_and_nodes_may_not() {
     let too_long = CreateToken { time_to_live_s: u64::MAX, ..wish.clone() };
     assert_eq!(operator.create_token(&too_long).await.unwrap_err().status(), Some(400));
 
-    let folder = bed.scratch.folder("a");
+    let folder = bed.state("a");
     let node = Asker::node(&folder, &name("a"), vec![address(&server)]).unwrap();
     assert_eq!(node.members().await.unwrap().cluster, name("test"));
     assert_eq!(node.tokens().await.unwrap_err().status(), Some(403));
@@ -176,7 +176,7 @@ async fn an_evicted_node_is_out_at_once_and_comes_back_by_a_token_of_its_own() {
     assert_eq!(desk.reported(), [] as [&str; 0]);
     drop(client);
     // Its folder is emptied, and a token made for it.
-    std::fs::remove_dir_all(bed.scratch.0.join("a")).unwrap();
+    std::fs::remove_dir_all(bed.scratch.path("a")).unwrap();
     let token = bed.token(true, Some("a")).await;
     let back = NodeClient::start(bed.options("a", &[&server], Some(token)));
     until(&back, |status| status.certificate_until.is_some()).await;

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,31 +20,11 @@ use equipoise_store::{
     Committed, Embedded, EmbeddedOptions, Entry, Key, Lease, LeaseId, Listing, Outcome, Prefix,
     Revision, Store, StoreError, Transaction, Watch,
 };
+use equipoise_testkit::Folder;
 
-/// A folder of a test's own, gone when it is.
-#[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(crate) fn new(name: &str) -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique);
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a folder for the test");
-        Scratch(path)
-    }
-
-    pub(crate) async fn store(&self) -> Embedded {
-        let options = EmbeddedOptions::new(self.0.join("controller.store"));
-        Embedded::open(options).await.unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+pub(crate) async fn store_in(folder: &Folder) -> Embedded {
+    let options = EmbeddedOptions::new(folder.path("controller.store"));
+    Embedded::open(options).await.unwrap()
 }
 
 /// Premises that a test sets.

@@ -1,15 +1,18 @@
 //! The real binary as a child process, and load against it.
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses a part")]
+
+pub mod config;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+pub use equipoise_testkit::Folder;
 use equipoise_testkit::{Client, PATIENCE, Response, eventually};
 
 /// The binary under test.
@@ -127,35 +130,6 @@ pub fn kill(pid: u32, signal: libc::c_int) {
 }
 
 /// A folder for a test's files; removed when dropped.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    pub fn new(test: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("equipoise-test-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder can be made");
-        Folder(path)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Writes a file whole, so that nobody reads half of it.
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let (path, part) = (self.path(name), self.path("part"));
-        std::fs::write(&part, text).expect("the folder is ours");
-        std::fs::rename(&part, &path).expect("the folder is ours");
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("the tests' paths are UTF-8")
 }

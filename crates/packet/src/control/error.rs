@@ -176,7 +176,7 @@ pub enum PinError {
     Unknown(VipId),
     /// No room.
     #[error(
-        "{pins} flows are pinned, as many as there is room for: raise [flows] pins and restart"
+        "{pins} flows are pinned, as many as there is room for: raise [flows] pins-max and restart"
     )]
     Full {
         /// How many.

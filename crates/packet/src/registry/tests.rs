@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 
+use equipoise_testkit::Folder;
 use proptest::prelude::*;
 
 use super::*;
@@ -17,27 +18,6 @@ fn random(number: u64) -> u64 {
 }
 
 /// A folder of its own, removed at the end.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("equipoise-registry-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self) -> std::path::PathBuf {
-        self.0.join("flows")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_flow_fits_its_word() {
     for state in [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded] {
@@ -98,12 +78,12 @@ fn a_sweep_in_parts_shows_every_flow() {
 #[test]
 fn what_a_process_wrote_the_next_one_finds() {
     let folder = Folder::new("reopen");
-    let mut registry = Registry::open(&folder.file(), 1000, SEED).unwrap();
+    let mut registry = Registry::open(&folder.path("flows"), 1000, SEED).unwrap();
     (0..1000).for_each(|number| registry.set(flow(random(number), number as u16)).unwrap());
     registry.interval().store(42, Relaxed);
     drop(registry);
     for flows in [1000, 5000, 900] {
-        let registry = Registry::open(&folder.file(), flows, SEED).unwrap();
+        let registry = Registry::open(&folder.path("flows"), flows, SEED).unwrap();
         let kept = 1000.min(flows as usize);
         assert_eq!((registry.len(), registry.interval().load(Relaxed)), (kept, 42));
         let found = |number| registry.get(Digest(random(number)));
@@ -113,7 +93,7 @@ fn what_a_process_wrote_the_next_one_finds() {
                 .all(|(at, it)| at == u64::from(it.slot))
         );
     }
-    let other = Registry::open(&folder.file(), 900, Seed { k0: 1, k1: 3 }).unwrap();
+    let other = Registry::open(&folder.path("flows"), 900, Seed { k0: 1, k1: 3 }).unwrap();
     assert!(other.is_empty(), "digests of another secret are of no use");
 }
 
@@ -121,10 +101,10 @@ fn what_a_process_wrote_the_next_one_finds() {
 fn a_file_that_is_no_registry_is_replaced() {
     let folder = Folder::new("foreign");
     for content in [&b""[..], b"short", &[7; 9000]] {
-        std::fs::write(folder.file(), content).unwrap();
-        assert!(Registry::open(&folder.file(), 100, SEED).unwrap().is_empty());
+        std::fs::write(folder.path("flows"), content).unwrap();
+        assert!(Registry::open(&folder.path("flows"), 100, SEED).unwrap().is_empty());
     }
-    let nowhere = folder.0.join("missing/flows");
+    let nowhere = folder.path("missing/flows");
     let error = Registry::open(&nowhere, 100, SEED).unwrap_err().to_string();
     assert!(error.contains("missing/flows") && error.contains("tmpfs"), "{error}");
 }

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use equipoise_store::{ConnectError, Etcd, EtcdOptions};
-use equipoise_testkit::EtcdMembers;
-
-use super::Scratch;
+use equipoise_testkit::{EtcdMembers, Folder};
 
 /// For elections of real processes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Members in a folder of their own.
 pub(crate) struct Members {
     members: EtcdMembers,
-    folder: Scratch,
+    folder: Folder,
 }
 
 impl Deref for Members {
@@ -35,13 +33,13 @@ impl DerefMut for Members {
 impl Members {
     /// Starts `count` members; `extra` are arguments, `scheme` that of the client side.
     pub(crate) fn start(count: usize, scheme: &'static str, extra: &[String]) -> Option<Members> {
-        let folder = Scratch::new("etcd");
-        let members = EtcdMembers::start(folder.path(), count, scheme, extra)?;
+        let folder = Folder::new("etcd");
+        let members = EtcdMembers::start(folder.root(), count, scheme, extra)?;
         Some(Members { members, folder })
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+        self.folder.root()
     }
 
     /// All members, a namespace of one's own.

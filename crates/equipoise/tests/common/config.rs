@@ -1,0 +1,33 @@
+//! What is said about a configuration.
+
+use std::io;
+use std::path::Path;
+
+use equipoise::config::{ConfigErrors, Loaded, Surroundings, parse};
+
+/// Its warnings, or its errors.
+pub fn said(outcome: Result<Loaded, ConfigErrors>) -> String {
+    match outcome {
+        Ok(loaded) => {
+            let lines = loaded.warnings.iter().map(|warning| warning.in_file(Path::new("f")));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Err(errors) => errors.to_string(),
+    }
+}
+
+/// What is said about `text` where there are only these files, each a path and what is in it.
+pub fn said_among(files: &[(&str, &str)], text: &str) -> String {
+    let read = |file: &Path| match files.iter().find(|(path, _)| Path::new(path) == file) {
+        Some((_, text)) => Ok(text.to_string()),
+        None => Err(io::Error::other("No such file or directory")),
+    };
+    let around = Surroundings {
+        host_name: "h".into(),
+        api_socket: "/run/s".into(),
+        resolve: &|_| Err(io::Error::other("no name is resolved here")),
+        read: &read,
+        mode: &|_| Ok(0o600),
+    };
+    said(parse(text, Path::new("f"), &around))
+}

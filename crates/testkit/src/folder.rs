@@ -1,0 +1,45 @@
+//! A folder of a test's own.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// A new folder under the temporary one; gone, with what is in it, when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// `test` is a part of its name, for who finds it left behind.
+    pub fn new(test: &str) -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("equipoise-test-{test}-{process}-{count}"));
+        // What a process with the same id left behind.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a temporary folder can be made");
+        Folder(path)
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where `name` in it is, or would be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file whole, so that nobody reads half of it.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let (path, part) = (self.path(name), self.path("part"));
+        std::fs::write(&part, text).expect("the folder is ours");
+        std::fs::rename(&part, &path).expect("the folder is ours");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
