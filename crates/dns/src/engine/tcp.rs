@@ -104,7 +104,7 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
         }
     };
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "dns: accepting");
@@ -124,10 +124,12 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
         let own = Rc::clone(&own);
         spawn_local(async move {
             let open = Open(Rc::clone(&own));
-            if let Err(reason) = serve(&own, stream, peer.ip()).await {
+            if let Err(reason) = serve(&own, &mut stream, peer.ip()).await {
                 own.stats().dropped(reason, 1);
             }
             drop(open);
+            // Last: who sees the end of the connection finds it counted.
+            drop(stream);
         });
     }
 }
@@ -142,7 +144,7 @@ impl Drop for Open {
 }
 
 /// Serves one connection to its end; an error is why something of it was lost.
-async fn serve(own: &Thread, mut stream: TcpStream, client: IpAddr) -> Result<(), Reason> {
+async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(), Reason> {
     // Answers are gathered here, and written when they are due.
     let _ = stream.set_nodelay(true);
     let mut received = Vec::with_capacity(512);
@@ -173,12 +175,12 @@ async fn serve(own: &Thread, mut stream: TcpStream, client: IpAddr) -> Result<()
             }
             rest = after;
             if answers.len() >= GATHERED_BYTES {
-                write(&mut stream, &mut answers, deadline).await?;
+                write(stream, &mut answers, deadline).await?;
             }
         }
         let done = received.len() - rest.len();
         received.drain(..done);
-        write(&mut stream, &mut answers, deadline).await?;
+        write(stream, &mut answers, deadline).await?;
         // What is no query is counted already.
         match failed {
             Some(Reason::TooLong) => return Err(Reason::TooLong),
