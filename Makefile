@@ -10,10 +10,12 @@
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
+#   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
+#   make compare-dns    answers beside Knot's, for every name, type and flag: exits 1 for a difference that is not on purpose
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
-#   make fuzz           the HTTP parsers, for EQUIPOISE_FUZZ_SECONDS (default 600)
+#   make fuzz           the HTTP parsers and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
 #   make soak           the whole-process tests, again and again, for SOAK_MINUTES (default 30)
 
 SHELL := /bin/bash
@@ -53,6 +55,12 @@ DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound
 #   libnginx-mod-stream  nginx as a TCP proxy
 BENCH_PACKAGES := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx wrk:/usr/bin/wrk \
   libnginx-mod-stream:/usr/lib/nginx/modules/ngx_stream_module.so
+
+#   knot, nsd, gdnsd, pdns-server, pdns-backend-bind    DNS servers; services too
+#   dnsperf, python3-dnspython    ask them
+DNS_PEERS := knot:/usr/sbin/knotd nsd:/usr/sbin/nsd gdnsd:/usr/sbin/gdnsd pdns-server:/usr/sbin/pdns_server \
+  pdns-backend-bind:/usr/share/doc/pdns-backend-bind dnsperf:/usr/bin/dnsperf \
+  python3-dnspython:/usr/lib/python3/dist-packages/dns/__init__.py
 
 # Installs those of $(1) that are missing, and does nothing when none is. `--no-install-recommends`
 # keeps it to what is listed.
@@ -134,6 +142,22 @@ bench-session: setup
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-session-http
 	target/release/equipoise-lab-session-http
 
+.PHONY: dns-peers
+dns-peers: setup
+	@[[ -e /usr/sbin/knotd && -e /usr/sbin/nsd && -e /usr/sbin/gdnsd && -e /usr/sbin/pdns_server && -e /usr/bin/dnsperf ]] || { \
+	  $(call install_missing,$(DNS_PEERS)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now knot nsd gdnsd pdns; fi; }
+	$(CARGO) build --release --locked --package equipoise
+
+# Debian's Python, whose dnspython is installed above.
+.PHONY: bench-dns
+bench-dns: dns-peers
+	/usr/bin/python3 lab/dns/run.py $(LAB_FLAGS)
+
+.PHONY: compare-dns
+compare-dns: dns-peers
+	/usr/bin/python3 lab/dns/compare.py $(LAB_FLAGS)
+
 # For instance --quick, or --only fig5 --repetitions 9.
 LAB_FLAGS ?=
 .PHONY: lab-sdlb
@@ -193,6 +217,8 @@ EQUIPOISE_FUZZ_SECONDS ?= 600
 fuzz: setup
 	EQUIPOISE_FUZZ_SECONDS=$(EQUIPOISE_FUZZ_SECONDS) \
 	  $(CARGO) test --release --locked --package equipoise-session --test fuzz_corpus -- --nocapture
+	EQUIPOISE_FUZZ_SECONDS=$(EQUIPOISE_FUZZ_SECONDS) \
+	  $(CARGO) test --release --locked --package equipoise-dns --lib mutated_messages -- --nocapture
 
 SOAK_MINUTES ?= 30
 .PHONY: soak

@@ -8,11 +8,13 @@ pub mod hash;
 pub mod load;
 mod pool;
 pub mod scheduler;
+mod source;
 mod state;
 mod weight;
 
 pub use backend::Backend;
 pub use pool::{Generation, Pool};
 pub use scheduler::{Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind, UnknownScheduler};
+pub use source::SourcePrefix;
 pub use state::{AdminState, Eligibility, Health, eligibility};
 pub use weight::{Weight, WeightOutOfRange};

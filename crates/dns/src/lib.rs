@@ -29,7 +29,7 @@ pub mod zone;
 
 pub use config::{DnsConfig, Mode, Name};
 pub use cookie::{CookieSecret, CookieSecrets, NotASecret};
-pub use loads::{Layout, LoadTable, ResolverLoads, SUBNET_BITS4, SUBNET_BITS6, Source};
+pub use loads::{Layout, LoadTable, ResolverLoads, Source};
 pub use rate_limit::RateLimit;
 pub use reason::Reason;
 pub use respond::{Now, Published, Responder, TCP_MESSAGE_MAX};

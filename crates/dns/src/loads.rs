@@ -16,14 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use equipoise_core::SourcePrefix;
+
 use crate::Mode;
 use crate::rate_limit::prefix;
 use crate::spread::{Chosen, Group};
-
-/// Bits of a client subnet that one load is known for: what RFC 7871, 11.1 recommends resolvers to send at most.
-pub const SUBNET_BITS4: u8 = 24;
-/// The same of IPv6.
-pub const SUBNET_BITS6: u8 = 56;
 
 /// Who a load is known of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,9 +35,9 @@ impl Source {
         Source { prefix: prefix(address, 128), subnet: false }
     }
 
-    /// The clients of a subnet, of which [`SUBNET_BITS4`] or [`SUBNET_BITS6`] bits count.
+    /// The clients of a subnet, of which so much counts as of a [`SourcePrefix`].
     pub fn subnet(address: IpAddr) -> Source {
-        let bits = if address.is_ipv4() { SUBNET_BITS4 } else { SUBNET_BITS6 };
+        let bits = if address.is_ipv4() { SourcePrefix::BITS4 } else { SourcePrefix::BITS6 };
         Source { prefix: prefix(address, bits), subnet: true }
     }
 

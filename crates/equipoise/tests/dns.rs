@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU32;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use common::{Folder, Process, equipoise, stderr, stdout, text};
-use equipoise_testkit::{HttpBackend, PATIENCE, ReservedPort, eventually, free_port};
+use equipoise_testkit::{Client, HttpBackend, PATIENCE, ReservedPort, eventually, free_port};
 
 const A: u16 = 1;
 
@@ -189,6 +189,56 @@ fn a_node_whose_checks_fail_leaves_the_answers_and_returns() {
     // None is healthy: all are given, and it is said.
     assert!(eventually(|| instance.addresses("cluster.example").0 == [N1, N2]));
     assert!(eventually(|| instance.command(&["status"]).contains("fail open")));
+}
+
+#[test]
+fn subnets_are_assigned_by_the_work_that_their_clients_bring() {
+    if !have("dig", "subnets_are_assigned_by_the_work_that_their_clients_bring") {
+        return;
+    }
+    let (backend, front) = (HttpBackend::named("a"), free_port());
+    let nodes: Vec<_> =
+        (1..=4).map(|n| format!("{{ name = \"n{n}\", address = \"192.0.2.{n}:80\" }}")).collect();
+    let config = format!(
+        "[[pool]]\nname = \"nodes\"\nbackends = [{}]\n\
+         [[pool]]\nname = \"web\"\nbackends = \"{}\"\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\n\
+         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\nttl = \"1s\"\npool = \"nodes\"\nmode = \"single\"\n\
+         ns = [{{ name = \"ns1\", addresses = \"127.0.0.1\" }}]\n",
+        nodes.join(", "),
+        backend.address(),
+        front.address()
+    );
+    let instance = Instance::start("dns-loads", &config);
+    // Four subnets bring as much each: without knowing it, all four nodes would be given once in 11 times.
+    let subnets = ["198.51.100", "203.0.113", "192.0.2", "100.64.7"];
+    let bring = |subnet: &str| {
+        let mut client = Client::connect(front.address());
+        client.send(format!("PROXY TCP4 {subnet}.9 127.0.0.1 4711 80\r\n"));
+        for _ in 0..300 {
+            let answer = client.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            assert_eq!(answer.status(), 200);
+        }
+    };
+    let known = || {
+        subnets.iter().for_each(|subnet| bring(subnet));
+        let status: serde_json::Value =
+            serde_json::from_str(&instance.command(&["status", "--json"])).unwrap();
+        status["dns"]["sources_known"] == subnets.len()
+    };
+    assert!(eventually(known), "{}", instance.command(&["status"]));
+    let port = instance.port.address().port().to_string();
+    let given: BTreeSet<String> = subnets
+        .iter()
+        .map(|subnet| {
+            let subnet = format!("+subnet={subnet}.0/24");
+            let mut dig = Command::new("dig");
+            dig.args(["@127.0.0.1", "-p", &port, "+short", "+tries=1", "+time=5", &subnet]);
+            stdout(&dig.args(["cluster.example", "A"]).output().unwrap())
+        })
+        .collect();
+    assert_eq!(given.len(), 4, "{given:?}");
+    assert!(instance.command(&["status", "--json"]).contains("by_deficit"));
 }
 
 #[test]

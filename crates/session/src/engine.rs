@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc as ack};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use equipoise_core::Generation;
+use equipoise_core::{Generation, SourcePrefix};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,6 +15,7 @@ use crate::access_log::AccessLog;
 use crate::config::Protocol;
 use crate::door::Door;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
+use crate::sources::SourceSamples;
 use crate::worker::{Phase, Shared, Worker};
 use crate::{listener, udp};
 
@@ -61,6 +62,7 @@ pub struct Engine {
     threads: Vec<DataThread>,
     log_thread: thread::JoinHandle<()>,
     published: Mutex<Published>,
+    sources: Arc<SourceSamples>,
 }
 
 struct DataThread {
@@ -87,11 +89,13 @@ impl Engine {
     /// What the operating system says when it denies a thread or an event queue.
     pub fn start(options: EngineOptions) -> io::Result<Engine> {
         let (access_log, log_thread) = AccessLog::start(options.access_log)?;
+        let sources = Arc::new(SourceSamples::new(options.threads.max(1)));
         let shared = Shared {
             instance: options.instance,
             epoch: Instant::now(),
             events: options.events,
             access_log,
+            sources: Arc::clone(&sources),
         };
         let threads = (0..options.threads.max(1))
             .map(|index| {
@@ -104,12 +108,18 @@ impl Engine {
                 Ok(DataThread { commands, handle })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Engine { threads, log_thread, published: Mutex::default() })
+        Ok(Engine { threads, log_thread, published: Mutex::default(), sources })
     }
 
     /// How many data-plane threads there are; shards are indexed below it.
     pub fn threads(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Pieces of work (HTTP requests, TCP connections, UDP clients) by the prefix of the client's address, since it was asked
+    /// the last time: an estimate from one in 32, which begins when it is asked for the first time.
+    pub fn take_sources(&self) -> HashMap<SourcePrefix, u64> {
+        self.sources.take()
     }
 
     /// Makes `snapshot` what every thread goes by: binds the front doors that are new by

@@ -20,6 +20,7 @@ pub mod registry;
 mod relay;
 mod snapshot;
 mod socket;
+mod sources;
 mod splice;
 pub mod stats;
 mod tcp;

@@ -5,7 +5,7 @@
 )]
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use crate::http::MuxSessions;
 use crate::lease::{Lease, PoolLoads};
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, Snapshot};
+use crate::sources::{SAMPLE, SourceSamples};
 use crate::splice::Pipes;
 use crate::udp::Batch;
 use crate::upstream::IdleSessions;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: Instant,
     pub(crate) events: mpsc::Sender<BackendEvent>,
     pub(crate) access_log: AccessLog,
+    pub(crate) sources: Arc<SourceSamples>,
 }
 
 /// A pool's scheduler on this thread, with the pool's id and the generation it was made for.
@@ -69,6 +71,8 @@ pub(crate) struct Worker {
     vecs: RefCell<Vec<Vec<u8>>>,
     schedulers: RefCell<Vec<Scheduling>>,
     rng: RefCell<SmallRng>,
+    /// Picks until one is sampled by its source.
+    unsampled: Cell<u32>,
     tasks: Cell<usize>,
     tasks_ended: Notify,
 }
@@ -89,6 +93,7 @@ impl Worker {
             vecs: RefCell::default(),
             schedulers: RefCell::default(),
             rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
+            unsampled: Cell::new(0),
             tasks: Cell::new(0),
             tasks_ended: Notify::new(),
         })
@@ -142,7 +147,21 @@ impl Worker {
             rng: &mut *self.rng.borrow_mut(),
         };
         let slot = self.schedulers.borrow_mut().get_mut(pool)?.2.pick(&mut ask)?;
+        if self.is_sampled() {
+            self.shared.sources.count(self.index, client.address);
+        }
         Some(Lease::new(snapshot, pool, slot, self.index))
+    }
+
+    /// Says so once in [`SAMPLE`] times, on average: at random distances, so that no rhythm of clients escapes.
+    #[inline]
+    fn is_sampled(&self) -> bool {
+        use rand::RngExt;
+        let left = self.unsampled.get();
+        let next = left.checked_sub(1);
+        self.unsampled
+            .set(next.unwrap_or_else(|| self.rng.borrow_mut().random_range(0..2 * SAMPLE - 1)));
+        next.is_none()
     }
 
     /// Counts a failure of the leased backend, reporting a row of them.
@@ -235,6 +254,7 @@ impl Drop for TaskGuard {
 /// The hashes a scheduler may go by, computed once per connection.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientHashes {
+    address: IpAddr,
     flow: u64,
     source: u64,
 }
@@ -243,6 +263,7 @@ impl ClientHashes {
     pub(crate) fn new(client: SocketAddr, local: SocketAddr) -> ClientHashes {
         use equipoise_core::hash;
         ClientHashes {
+            address: client.ip(),
             flow: hash::flow_hash(client, local, crate::FLEET_SEED),
             source: hash::source_hash(client.ip(), crate::FLEET_SEED),
         }

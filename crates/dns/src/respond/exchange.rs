@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use equipoise_core::SourcePrefix;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -78,8 +79,8 @@ impl<'e> Exchange<'e> {
         let loads = &self.published.loads;
         if let Some(subnet) = subnet {
             let bits = match subnet.address {
-                IpAddr::V4(_) => crate::loads::SUBNET_BITS4,
-                IpAddr::V6(_) => crate::loads::SUBNET_BITS6,
+                IpAddr::V4(_) => SourcePrefix::BITS4,
+                IpAddr::V6(_) => SourcePrefix::BITS6,
             };
             if subnet.length >= bits {
                 return (loads.find(Source::subnet(subnet.address)), bits);

@@ -1,21 +1,30 @@
 //! The DNS level of a running process: an engine while there are zones, and what it is told.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use equipoise_api::wire::dns as wire;
-use equipoise_core::{Eligibility, Generation, eligibility};
+use equipoise_core::{Eligibility, Generation, SourcePrefix, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
-use equipoise_dns::{NodeState, Snapshot, SnapshotInput, Standing, build};
+use equipoise_dns::{NodeState, ResolverLoads, Snapshot, SnapshotInput, Source, Standing, build};
 use equipoise_session::registry::PoolState;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 /// Resolvers that status and metrics tell.
 const RESOLVERS_TOLD: usize = 20;
+
+/// How often the work of clients becomes loads of resolvers.
+pub(crate) const LEARN_PERIOD: Duration = Duration::from_secs(2);
+/// What is not seen any more counts half after this long.
+const LOAD_HALF_LIFE: Duration = Duration::from_secs(60);
+/// Resolvers that are asked for among the busiest, to be given the load of the prefix that they are in.
+const RESOLVERS_LEARNT: usize = 256;
 
 /// The DNS level, if it runs.
 pub(crate) struct DnsPlane {
@@ -25,13 +34,26 @@ pub(crate) struct DnsPlane {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     engine: Option<Arc<Engine>>,
     config: DnsConfig,
     generation: Generation,
     /// How nodes stood in the snapshot in force.
     told: Vec<Vec<NodeState>>,
+    /// What resolvers bring, by the clients that the session level sees.
+    loads: ResolverLoads,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            engine: None,
+            config: DnsConfig::default(),
+            generation: Generation::default(),
+            told: Vec::new(),
+            loads: ResolverLoads::new(ResolverLoads::CAPACITY, LOAD_HALF_LIFE),
+        }
+    }
 }
 
 impl DnsPlane {
@@ -99,6 +121,40 @@ impl DnsPlane {
         }
         engine.publish(snapshot);
         state.told = told;
+    }
+
+    /// Whether there is a zone to answer for.
+    pub(crate) async fn runs(&self) -> bool {
+        self.state.lock().await.engine.is_some()
+    }
+
+    /// Learns what clients of each prefix brought in `over`, and assigns by it from now on.
+    ///
+    /// It is the load of the client subnet that a resolver tells (RFC 7871), and of a resolver in that prefix: those that
+    /// serve a site from within it. A resolver elsewhere that tells no subnet stays unknown.
+    pub(crate) async fn learn(&self, work: &HashMap<SourcePrefix, u64>, over: Duration) {
+        let mut state = self.state.lock().await;
+        let State { engine: Some(engine), loads, config, .. } = &mut *state else { return };
+        let (now, seconds) = (Instant::now(), over.as_secs_f64().max(1e-3));
+        for (prefix, pieces) in work {
+            loads.observe(Source::subnet(prefix.address()), *pieces as f64 / seconds, now);
+        }
+        let resolvers = engine.top_resolvers(RESOLVERS_LEARNT);
+        let mut asked = HashMap::<SourcePrefix, u64>::new();
+        for (resolver, queries) in &resolvers {
+            *asked.entry(SourcePrefix::of(*resolver)).or_default() += queries;
+        }
+        for (resolver, queries) in resolvers {
+            let prefix = SourcePrefix::of(resolver);
+            if let Some(pieces) = work.get(&prefix) {
+                let share = queries as f64 / asked[&prefix] as f64;
+                loads.observe(Source::resolver(resolver), *pieces as f64 * share / seconds, now);
+            }
+        }
+        let published = engine.published();
+        let (layout, heavy) = (&published.snapshot.layout, config.options.heavy_share);
+        let table = loads.table(now, heavy, layout, &published.loads);
+        engine.publish_loads(Arc::new(table));
     }
 
     /// Stops to answer.

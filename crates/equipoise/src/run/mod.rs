@@ -95,6 +95,7 @@ impl Running {
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
         tokio::spawn(Arc::clone(&control).follow_made());
+        tokio::spawn(Arc::clone(&control).learn_sources(plane.data.clone()));
         let api = listening.serve(&control, entrance);
         notify(Notice::Ready);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");

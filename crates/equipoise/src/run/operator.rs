@@ -17,12 +17,13 @@ use equipoise_session::registry::{ApplyError, RegistryError, RegistryHandle};
 use crate::cli::with_causes;
 use crate::commands::check;
 use crate::config::{self, Config, Loaded, Surroundings};
-use crate::run::dns::{self, DnsPlane};
+use crate::run::dns::{self, DnsPlane, LEARN_PERIOD};
 use crate::run::entrance::Entrance;
 use crate::run::lock;
 use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
+use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::rates::{PERIOD, RateWindow};
 use crate::run::{packet_reading, reading};
@@ -169,6 +170,22 @@ impl Control {
             ticks.tick().await;
             let Ok(status) = self.levels.registry.status().await else { return };
             lock(&self.rates).add(Instant::now(), reading::totals(&status));
+        }
+    }
+
+    /// Tells the DNS level what clients bring, until the data plane ends.
+    pub(crate) async fn learn_sources(self: Arc<Self>, data: DataPlane) {
+        let mut ticks = tokio::time::interval(LEARN_PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut last = Instant::now();
+        loop {
+            ticks.tick().await;
+            if self.levels.dns.runs().await {
+                let Some(work) = data.take_sources() else { return };
+                let now = Instant::now();
+                self.levels.dns.learn(&work, now - last).await;
+                last = now;
+            }
         }
     }
 

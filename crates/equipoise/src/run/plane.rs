@@ -1,5 +1,7 @@
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use equipoise_core::SourcePrefix;
 use equipoise_session::registry::Publish;
 use equipoise_session::{BindError, Engine, Snapshot};
 
@@ -16,6 +18,11 @@ impl DataPlane {
     /// The engine, the first time.
     pub(crate) fn take(&self) -> Option<Engine> {
         self.lock().take()
+    }
+
+    /// The work since the last time by the clients' prefixes, until the engine is taken.
+    pub(crate) fn take_sources(&self) -> Option<HashMap<SourcePrefix, u64>> {
+        self.lock().as_ref().map(Engine::take_sources)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Engine>> {

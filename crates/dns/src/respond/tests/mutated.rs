@@ -1,10 +1,15 @@
 //! Mutated messages: whatever comes, there is no panic, and what goes out is a response.
 
+use std::time::{Duration, Instant};
+
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::Transport;
+
+/// Mutations in an ordinary test.
+const ROUNDS: u64 = 60_000;
 
 /// Messages that other servers tripped over, or that reach a corner of the reader.
 fn corpus() -> Vec<Vec<u8>> {
@@ -88,13 +93,20 @@ fn the_corpus_is_answered_or_dropped() {
 
 #[test]
 fn mutated_messages_are_answered_or_dropped() {
-    let rounds: usize =
-        std::env::var("EQUIPOISE_FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60_000);
-    let seed = std::env::var("EQUIPOISE_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let given = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let end = given("EQUIPOISE_FUZZ_SECONDS")
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let seed =
+        given("EQUIPOISE_FUZZ_SEED").unwrap_or_else(|| end.map_or(1, |_| rand::rng().random()));
+    println!("EQUIPOISE_FUZZ_SEED={seed}");
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut server = Server::new();
     let corpus = corpus();
-    for _ in 0..rounds {
+    for round in 0.. {
+        if end.map_or(round == ROUNDS, |end| round % 1024 == 0 && Instant::now() > end) {
+            println!("{round} messages");
+            break;
+        }
         let mut bytes = corpus[rng.random_range(0..corpus.len())].clone();
         for _ in 0..rng.random_range(1..6) {
             mutate(&mut bytes, &corpus, &mut rng);

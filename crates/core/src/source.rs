@@ -1,0 +1,49 @@
+//! Where clients come from, by prefix.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Clients that count as one: those of a /24, or of a /56 of IPv6.
+///
+/// An IPv4 address inside of IPv6 is taken for what it is.
+///
+/// # Source
+/// RFC 7871, 11.1: what resolvers should tell of their clients at most. So what is measured of a prefix is what an answer
+/// to its resolver moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourcePrefix(IpAddr);
+
+impl SourcePrefix {
+    /// Bits that count of an IPv4 address.
+    pub const BITS4: u8 = 24;
+    /// Bits that count of an IPv6 address.
+    pub const BITS6: u8 = 56;
+
+    /// The prefix that `client` is in.
+    pub fn of(client: IpAddr) -> SourcePrefix {
+        SourcePrefix(match client.to_canonical() {
+            IpAddr::V4(v4) => Ipv4Addr::from(v4.to_bits() >> 8 << 8).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from(v6.to_bits() >> 72 << 72).into(),
+        })
+    }
+
+    /// Its first address.
+    pub fn address(self) -> IpAddr {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_count_as_one() {
+        let of = |text: &str| SourcePrefix::of(text.parse().expect("an address"));
+        assert_eq!(of("192.0.2.7"), of("192.0.2.250"));
+        assert_eq!(of("192.0.2.7"), of("::ffff:192.0.2.9"));
+        assert_ne!(of("192.0.2.7"), of("192.0.3.7"));
+        assert_eq!(of("2001:db8:0:12::1"), of("2001:db8:0:1f::2"));
+        assert_ne!(of("2001:db8:0:12::1"), of("2001:db8:0:112::1"));
+        assert_eq!(of("2001:db8:0:12::1").address().to_string(), "2001:db8::");
+    }
+}
