@@ -135,6 +135,9 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Option<Lease> {
+        if self.is_sampled() {
+            self.shared.sources.count(self.index, client.address);
+        }
         let snapshot = self.snapshot();
         let pool = door.view().pool;
         let view = snapshot.pools.get(pool)?;
@@ -147,9 +150,6 @@ impl Worker {
             rng: &mut *self.rng.borrow_mut(),
         };
         let slot = self.schedulers.borrow_mut().get_mut(pool)?.2.pick(&mut ask)?;
-        if self.is_sampled() {
-            self.shared.sources.count(self.index, client.address);
-        }
         Some(Lease::new(snapshot, pool, slot, self.index))
     }
 
