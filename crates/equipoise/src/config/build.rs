@@ -16,7 +16,7 @@ use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
 use super::{
-    Config, Instance, Operations, Surroundings, api, cluster, dns, packet, planning, tables,
+    Config, Instance, Operations, Surroundings, api, cluster, dns, names, packet, planning, tables,
 };
 
 /// The whole configuration; backends' host names are resolved here.
@@ -30,10 +30,11 @@ pub(super) fn config(
     let pools: Vec<_> =
         file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
-    let planning = planning::config(file, &pools, around, findings);
+    let mut planning = planning::config(file, &pools, around, findings);
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
+    planning.names = names::by_load(file, &dns, &planning, findings);
     Config {
         instance: Instance { name, threads: instance.amount("threads") },
         operations: operations(of("api"), of("log"), of("shutdown"), around, findings),

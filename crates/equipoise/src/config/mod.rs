@@ -9,6 +9,7 @@ mod build;
 mod cluster;
 mod dns;
 mod driver;
+mod names;
 mod option;
 mod packet;
 mod planning;
@@ -41,6 +42,7 @@ use toml::de::DeTable;
 
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
 pub use driver::Maker;
+pub use names::NamesByLoad;
 pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use text::AccessLog;

@@ -24,7 +24,7 @@ use api::API;
 pub(super) use api::API_ROLE;
 use cluster::CLUSTER;
 use dns::{DNS, NAMESERVER};
-pub(super) use dns::{MODE as DNS_MODE, prefix as dns_prefix};
+pub(super) use dns::{MODE as DNS_MODE, SHARES, prefix as dns_prefix};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};

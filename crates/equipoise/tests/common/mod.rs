@@ -1,6 +1,9 @@
 //! The real binary as a child process, and load against it.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
+pub mod dns;
+pub mod scripts;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
