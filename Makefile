@@ -5,6 +5,7 @@
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
+#   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
@@ -135,6 +136,14 @@ test-api: setup schemathesis
 test: lint test-setup schemathesis
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
+
+# The moments follow from CLUSTER_SEED.
+CLUSTER_SECONDS ?= 300
+CLUSTER_SEED ?= 2
+.PHONY: test-cluster-long
+test-cluster-long: test-setup
+	CLUSTER_SECONDS=$(CLUSTER_SECONDS) CLUSTER_SEED=$(CLUSTER_SEED) \
+	  $(CARGO) test --locked --package equipoise --test cluster -- --ignored --nocapture
 
 .PHONY: bench-session
 bench-session: setup

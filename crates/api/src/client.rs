@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
-use crate::wire::plan::{PlanStatus, PoolWish};
+use crate::wire::plan::{NodeStatus, PlanStatus, PoolWish};
 use crate::wire::{Changed, Reloaded, SetWeight, Status};
 use crate::{Problem, Token};
 
@@ -157,6 +157,15 @@ impl Client {
         action: &str,
     ) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &backend_path(pool, backend, action), Bytes::new()).await
+    }
+
+    /// `POST /v1/nodes/NODE/drain` or `undrain`: `action` is that last part.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn change_node(&self, node: &str, action: &str) -> Result<NodeStatus, ClientError> {
+        let path = format!("/v1/nodes/{}/{action}", encoded(node));
+        self.ask(Method::POST, &path, Bytes::new()).await
     }
 
     /// `PUT .../weight`.

@@ -99,6 +99,15 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::not_planning()) }
     }
 
+    /// Sets what is wanted of a node of the cluster; it survives restarts. Who reports here, then.
+    fn set_node_admin(
+        &self,
+        _node: &str,
+        _admin: Admin,
+    ) -> impl Future<Output = Result<Nodes, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
     /// A node's recent utilisation.
     fn node_history(
         &self,

@@ -79,15 +79,18 @@ async fn controller(count: usize, seconds: u64, folder: &Path) -> Result<(), Fai
     let (cpu, _) = usage()?;
     println!("joining cost {cpu:.2} s of CPU");
     let reports = || server.counts().get("reports").copied().unwrap_or(0);
-    let (before, start) = (reports(), Instant::now());
+    let sent = || server.counts().get("stream_bytes").copied().unwrap_or(0);
+    let (before, sent_before, start) = (reports(), sent(), Instant::now());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let (later, resident) = usage()?;
     let passed = start.elapsed().as_secs_f64();
     let event = serde_json::to_vec(&**intake.instructions().borrow())?.len();
     println!(
-        "{:.0} reports/s: {:.1} % of a core, {resident:.0} MiB resident; instructions {event} bytes for each node each second",
+        "{:.0} reports/s: {:.1} % of a core, {resident:.0} MiB resident; instructions have {event} bytes, \
+         {:.0} are sent to each node each second",
         (reports() - before) as f64 / passed,
-        100.0 * (later - cpu) / passed
+        100.0 * (later - cpu) / passed,
+        (sent() - sent_before) as f64 / passed / count as f64
     );
     println!("counts: {:?}", server.counts());
     nodes.kill()?;

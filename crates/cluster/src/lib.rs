@@ -18,6 +18,7 @@ mod asker;
 mod attempts;
 mod authority;
 mod backoff;
+mod changes;
 mod client;
 mod fingerprint;
 mod folder;

@@ -137,6 +137,8 @@ pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
     pub(crate) credentials: watch::Sender<Option<Arc<Credentials>>>,
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,
+    /// Whether it answers names, and so needs to know what is planned of them.
+    pub(crate) wants_names: watch::Sender<bool>,
     /// The newest report that is not there yet for a controller is all that waits for it.
     pub(crate) newest_report: watch::Sender<Option<Bytes>>,
     noted: Mutex<Noted>,
@@ -154,6 +156,7 @@ impl Inner {
             options,
             credentials: watch::Sender::new(None),
             instructions: watch::Sender::new(Arc::default()),
+            wants_names: watch::Sender::new(false),
             newest_report: watch::Sender::new(None),
             noted: Mutex::default(),
         }
@@ -224,7 +227,12 @@ impl NodeClient {
         self.inner.newest_report.send_replace(Some(json(report)));
     }
 
-    /// The newest instructions, blank before there are any. Never goes back to older ones.
+    /// Whether this node answers names: only then it is told what is planned of them.
+    pub fn want_names(&self, wanted: bool) {
+        self.inner.wants_names.send_if_modified(|now| std::mem::replace(now, wanted) != wanted);
+    }
+
+    /// The newest instructions, blank before there are any, with what concerns this node. Never goes back to older ones.
     pub fn instructions(&self) -> watch::Receiver<Arc<Instructions>> {
         self.instructions.clone()
     }

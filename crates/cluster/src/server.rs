@@ -146,7 +146,12 @@ pub(crate) struct Shared {
 impl Shared {
     /// Counts something, by the name under which it is shown.
     pub(crate) fn count(&self, what: &'static str) {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        self.count_many(what, 1);
+    }
+
+    pub(crate) fn count_many(&self, what: &'static str, many: u64) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(what).or_default() += many;
     }
 
     pub(crate) fn may_attempt(&self, from: std::net::IpAddr) -> bool {

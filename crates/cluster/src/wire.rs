@@ -8,7 +8,8 @@
 //!   whole message and says which field, rather than half-obey. So controllers are upgraded first, nodes after them,
 //!   and what is new is configured last. A node that refuses instructions goes on with those it has.
 //!
-//! SSE events of an unknown name are ignored.
+//! SSE events of an unknown name are ignored. Who asks for instructions with `?changes=1` understands [`TOLD_EVENT`]s, and
+//! a controller that does not know of them sends [`INSTRUCTIONS_EVENT`]s all the same; `&names=1` asks for names, too.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +34,10 @@ pub const TOKENS: &str = "/cluster/v1/tokens";
 /// Nodes that joined: for operators.
 pub const NODES: &str = "/cluster/v1/nodes";
 
-/// The name of the events with instructions.
+/// The name of the events with instructions, whole, as nodes of before `?changes` understand them.
 pub const INSTRUCTIONS_EVENT: &str = "instructions";
+/// The same for who asks with `?changes`: what concerns the node, whole at first and then what has changed.
+pub const TOLD_EVENT: &str = "told";
 
 /// The largest body of anything but a report, bytes.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;

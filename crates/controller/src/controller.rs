@@ -3,11 +3,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_core::AdminState;
 use equipoise_planner::Plan;
 use equipoise_planner::elastic::Mode;
 use equipoise_store::{
     Election, Entry, Key, KeyError, Leader, Membership, Prefix, Store, StoreError,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -67,7 +70,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) premises: Premises,
-    pub(crate) modes: BTreeMap<String, Mode>,
+    pub(crate) wishes: Wishes,
     pub(crate) leader: Option<Leader>,
     pub(crate) controllers: Vec<String>,
     pub(crate) leads: bool,
@@ -77,11 +80,21 @@ pub(crate) struct Known {
     pub(crate) is_stopping: bool,
 }
 
+/// What operators said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wishes {
+    /// Of elastic pools.
+    pub(crate) modes: BTreeMap<String, Mode>,
+    /// Of nodes; those that are not here are up.
+    pub(crate) admins: BTreeMap<String, AdminState>,
+}
+
 /// Where things are in the store.
 pub(crate) struct Keys {
     pub(crate) plans: Prefix,
     pub(crate) plan: Key,
     pub(crate) wishes: Prefix,
+    pub(crate) nodes: Prefix,
     office: Prefix,
     group: Prefix,
 }
@@ -155,16 +168,17 @@ impl Keys {
         let plans = Prefix::of("plan")?;
         let plan = plans.key("instructions")?;
         let wishes = Prefix::of("wishes/pools")?;
+        let nodes = Prefix::of("wishes/nodes")?;
         let office = Prefix::of(&format!("election/{OFFICE}"))?;
         let group = Prefix::of(&format!("members/{GROUP}"))?;
-        Ok(Keys { plan, plans, wishes, office, group })
+        Ok(Keys { plan, plans, wishes, nodes, office, group })
     }
 }
 
 impl ControllerHandle {
     /// What operators said of pools: who decides on their size.
     pub fn modes(&self) -> BTreeMap<String, Mode> {
-        self.shared.known().modes.clone()
+        self.shared.known().wishes.modes.clone()
     }
 
     /// Notes who decides on a pool's size; `None` returns to what the file says. Every controller learns of it, and
@@ -175,25 +189,43 @@ impl ControllerHandle {
     pub async fn set_mode(&self, pool: &str, mode: Option<Mode>) -> Result<(), ControllerError> {
         let key = self.shared.keys.wishes.key(pool);
         let key = key.map_err(|error| ControllerError::Name(pool.to_string(), error))?;
-        let store = &self.shared.store;
-        let done = match mode {
-            Some(mode) => {
-                let value = serde_json::to_vec(&mode).expect("a mode is a word or a number");
-                store.put(&key, value.into()).await
-            }
-            None => store.delete(&key).await,
-        };
-        self.shared.note_store(&done);
-        done?;
-        {
-            let mut known = self.shared.known();
-            match mode {
-                Some(mode) => drop(known.modes.insert(pool.to_string(), mode)),
-                None => drop(known.modes.remove(pool)),
-            }
-        }
+        self.wish(&key, mode.as_ref()).await?;
+        note(&mut self.shared.known().wishes.modes, pool, mode);
         self.shared.wake.notify_one();
         Ok(())
+    }
+
+    /// What operators want of nodes; those that are not here are up.
+    pub fn admins(&self) -> BTreeMap<String, AdminState> {
+        self.shared.known().wishes.admins.clone()
+    }
+
+    /// Notes what is wanted of a node, whatever it does then: drained, it leaves names' answers and takes nothing that
+    /// others delegate. Every controller learns of it, and the leader plans at once.
+    ///
+    /// # Errors
+    /// As [`Self::set_mode`].
+    pub async fn set_admin(&self, node: &str, admin: AdminState) -> Result<(), ControllerError> {
+        let key = self.shared.keys.nodes.key(node);
+        let key = key.map_err(|error| ControllerError::Name(node.to_string(), error))?;
+        let admin = Some(admin).filter(|admin| *admin != AdminState::Up);
+        self.wish(&key, admin.as_ref()).await?;
+        note(&mut self.shared.known().wishes.admins, node, admin);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    async fn wish(&self, key: &Key, wish: Option<&impl Serialize>) -> Result<(), StoreError> {
+        let store = &self.shared.store;
+        let done = match wish {
+            Some(wish) => {
+                let value = serde_json::to_vec(wish).expect("a wish is a word or a number");
+                store.put(key, value.into()).await
+            }
+            None => store.delete(key).await,
+        };
+        self.shared.note_store(&done);
+        done.map(drop)
     }
 
     /// The plan that would be made now; nothing follows from it. `None` if the premises contradict themselves.
@@ -201,14 +233,23 @@ impl ControllerHandle {
         let premises = self.shared.known().premises.clone();
         let before = self.shared.instructions.borrow().clone();
         let period = self.shared.options.smoothing.period;
-        self.shared.plan(&premises, &before, period).map(|(plan, _)| plan)
+        let draft = self.shared.draft(&premises, &before, &before.rosters, before.term, period);
+        draft.map(|draft| draft.plan)
     }
 
     /// The premises of the last period, with what operators said of pools.
     pub fn premises_now(&self) -> Premises {
         let known = self.shared.known();
         let mut premises = known.premises.clone();
-        for (name, mode) in &known.modes {
+        let newest = self.shared.instructions.borrow().clone();
+        for (name, made) in &premises.made {
+            if let (Some(spec), Some(roster)) =
+                (premises.pools.get_mut(name), newest.rosters.get(name))
+            {
+                roster.add_to(spec, made);
+            }
+        }
+        for (name, mode) in &known.wishes.modes {
             let pool = premises.pools.get_mut(name);
             if let Some(elastic) = pool.and_then(|pool| pool.elastic.as_mut()) {
                 elastic.mode = *mode;
@@ -302,7 +343,8 @@ impl Shared {
     /// Reads what the store holds, and what others change there.
     fn follow(self: &Arc<Self>, mirrors: &mut JoinSet<()>) {
         self.mirror(mirrors, self.keys.plans.clone(), see_plan);
-        self.mirror(mirrors, self.keys.wishes.clone(), see_wishes);
+        self.mirror(mirrors, self.keys.wishes.clone(), see_modes);
+        self.mirror(mirrors, self.keys.nodes.clone(), see_admins);
         self.mirror(mirrors, self.keys.office.clone(), see_leader);
         self.mirror(mirrors, self.keys.group.clone(), see_controllers);
     }
@@ -340,23 +382,38 @@ fn see_plan(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
     }
 }
 
-fn see_wishes(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
-    let mode = |(key, entry): (&Key, &Entry)| {
+fn see_modes(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    let modes = read_wishes(entries);
+    see_wishes(shared, |wishes| std::mem::replace(&mut wishes.modes, modes.clone()) != modes);
+}
+
+fn see_admins(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    let admins = read_wishes(entries);
+    see_wishes(shared, |wishes| std::mem::replace(&mut wishes.admins, admins.clone()) != admins);
+}
+
+fn see_wishes(shared: &Shared, change: impl FnOnce(&mut Wishes) -> bool) {
+    let has_changed = change(&mut shared.known().wishes);
+    if has_changed {
+        shared.wake.notify_one();
+    }
+}
+
+fn read_wishes<T: DeserializeOwned>(entries: &BTreeMap<Key, Entry>) -> BTreeMap<String, T> {
+    let wish = |(key, entry): (&Key, &Entry)| {
         let read = serde_json::from_slice(&entry.value);
         let told = |error: &serde_json::Error| {
             tracing::error!(%error, %key, "an operator's wish cannot be read: it is not followed");
         };
         Some((key.name().to_string(), read.inspect_err(told).ok()?))
     };
-    let modes = entries.iter().filter_map(mode).collect();
-    let has_changed = {
-        let mut known = shared.known();
-        let has_changed = known.modes != modes;
-        known.modes = modes;
-        has_changed
-    };
-    if has_changed {
-        shared.wake.notify_one();
+    entries.iter().filter_map(wish).collect()
+}
+
+fn note<T>(wishes: &mut BTreeMap<String, T>, of: &str, wish: Option<T>) {
+    match wish {
+        Some(wish) => drop(wishes.insert(of.to_string(), wish)),
+        None => drop(wishes.remove(of)),
     }
 }
 

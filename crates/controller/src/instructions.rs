@@ -6,7 +6,7 @@ use std::time::Duration;
 use equipoise_planner::Plan;
 use serde::{Deserialize, Serialize};
 
-use crate::NodeKind;
+use crate::{NodeKind, Roster};
 
 /// Which instructions: of two, the later term is newer, and in one term the larger generation. A leader that comes to
 /// the office has a later term than all before it, so whatever a former leader still sends is older.
@@ -37,6 +37,9 @@ pub struct Instructions {
     pub members: BTreeMap<String, Enrolled>,
     /// What to do.
     pub plan: Plan,
+    /// Backends that are made for elastic pools, by pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rosters: BTreeMap<String, Roster>,
     /// What nodes sign with what they delegate to each other; absent before a leader has made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_secret: Option<Secret>,

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use equipoise_planner::{PlannedLoad, Standing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::{Edition, Instructions, NodeKind, NodeReport, ReportRefused};
+use crate::{Edition, Instructions, NodeKind, NodeReport, ReportRefused, Roster};
 
 /// A controller, as whoever serves nodes sees it: the transport between machines, or the same process.
 #[async_trait]
@@ -59,6 +60,9 @@ pub struct ClusterView {
     pub members: Vec<MemberView>,
     /// How the store is.
     pub store: StoreView,
+    /// Backends that are made for elastic pools, by pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rosters: BTreeMap<String, Roster>,
 }
 
 /// One member of the cluster.
@@ -90,6 +94,9 @@ pub struct MemberView {
     pub report_age: Option<Duration>,
     /// The instructions that it goes by, by its last report.
     pub applied: Option<Edition>,
+    /// The share of clients that each name's answers give it, 0..=1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shares: BTreeMap<String, f64>,
     /// Reports of its own that were refused here.
     pub refused: u64,
 }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_planner::Plan;
 use equipoise_planner::elastic::Scaling;
-use equipoise_planner::{Plan, Tick, plan};
 use equipoise_store::{Committed, Election, Leadership, StoreError, Transaction};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::controller::{Shared, read_instructions};
+use crate::draft::Draft;
 use crate::options::Premises;
-use crate::{Edition, Enrolled, Instructions, Secret};
+use crate::{Entry, Instructions, Roster, Secret};
 
 /// Being leader, with what that needs.
 struct Office {
@@ -21,6 +22,8 @@ struct Office {
     planned: Option<Instant>,
     /// What it wrote last, and when.
     written: Option<(Instant, Arc<Instructions>)>,
+    /// What the store may have, or not: its answer was lost.
+    unsure: Option<Arc<Instructions>>,
 }
 
 /// Between two campaigns that failed for good.
@@ -101,7 +104,7 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
         Err(_) => tracing::warn!("the store does not say what was planned; going on from memory"),
     }
     shared.known().leads = true;
-    Office { leadership, planned: None, written: None }
+    Office { leadership, planned: None, written: None, unsure: None }
 }
 
 /// What is done each period.
@@ -145,33 +148,87 @@ async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool
         return false;
     }
     let before = shared.instructions.borrow().clone();
+    let rosters = settle(shared, office, &before).await;
     let period = shared.options.smoothing.period;
     let began = Instant::now();
     let passed = office.planned.map_or(period, |planned| began - planned);
-    let Some((plan, members)) = shared.plan(premises, &before, passed) else { return true };
+    let term = office.leadership.term().0.0;
+    let base = rosters.as_ref().unwrap_or(&before.rosters);
+    let Some(draft) = shared.draft(premises, &before, base, term, passed) else { return true };
     shared.counts.planned(began.elapsed());
     office.planned = Some(began);
-    let instructions = Arc::new(Instructions {
-        term: office.leadership.term().0.0,
-        generation: plan.generation.0,
-        leader: shared.options.name.clone(),
-        period,
-        members,
-        plan,
-        // For as long as the cluster lives: nodes go over to newer instructions one after the other.
-        dispatch_secret: Some(before.dispatch_secret.clone().unwrap_or_else(Secret::random)),
-    });
-    if is_to_be_written(office, &instructions, shared.options.write_every) {
-        match write(shared, &office.leadership, &instructions).await {
-            Ok(true) => office.written = Some((Instant::now(), Arc::clone(&instructions))),
+    let mut instructions = instructions(shared, term, draft, &before);
+    let is_sure = rosters.is_some();
+    if is_sure && is_to_be_written(office, &instructions, shared.options.write_every) {
+        let new = Arc::new(instructions.clone());
+        match write(shared, &office.leadership, &new).await {
+            Ok(true) => office.written = Some((Instant::now(), new)),
             Ok(false) => return false,
             // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
-            Err(()) if office.leadership.is_held() => {}
+            Err(()) if office.leadership.is_held() => {
+                office.unsure = Some(new);
+                hold(&mut instructions, &before);
+            }
             Err(()) => return false,
         }
+    } else if !is_sure {
+        hold(&mut instructions, &before);
     }
-    shared.publish(Arc::unwrap_or_clone(instructions));
+    shared.publish(instructions);
     true
+}
+
+fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions) -> Instructions {
+    let Draft { plan, members, rosters } = draft;
+    Instructions {
+        term,
+        generation: plan.generation.0,
+        leader: shared.options.name.clone(),
+        period: shared.options.smoothing.period,
+        members,
+        plan,
+        rosters,
+        // For as long as the cluster lives: nodes go over to newer instructions one after the other.
+        dispatch_secret: Some(before.dispatch_secret.clone().unwrap_or_else(Secret::random)),
+    }
+}
+
+/// The rosters to go on from. After a write whose answer was lost, those that the store has; `None` while it does not
+/// say: then no pool is scaled, since others may have read what we do not know to be there.
+async fn settle(
+    shared: &Shared,
+    office: &mut Office,
+    before: &Instructions,
+) -> Option<BTreeMap<String, Roster>> {
+    let Some(unsure) = &office.unsure else { return Some(before.rosters.clone()) };
+    let patience = shared.options.smoothing.period.max(Duration::from_millis(500));
+    let read = match timeout(patience, shared.store.get(&shared.keys.plan)).await {
+        Ok(read) => read,
+        Err(late) => {
+            shared.note_failure(&late);
+            return None;
+        }
+    };
+    shared.note_store(&read);
+    let stored = read.ok()?.as_ref().and_then(read_instructions);
+    let is_there = stored.is_some_and(|stored| stored.edition() == unsure.edition());
+    let rosters = if is_there { unsure.rosters.clone() } else { before.rosters.clone() };
+    office.unsure = None;
+    Some(rosters)
+}
+
+/// Leaves the sizes of pools as they were before: nothing is made or taken away that is not written down.
+fn hold(instructions: &mut Instructions, before: &Instructions) {
+    instructions.rosters.clone_from(&before.rosters);
+    for (name, pool) in &mut instructions.plan.pools {
+        if before.rosters.contains_key(name) {
+            pool.scaling = before.plan.pools.get(name).and_then(|was| was.scaling.clone());
+            if let Some(scaling) = &mut pool.scaling {
+                scaling.action = Scaling::Hold;
+                scaling.reason = "the store does not answer: nothing is changed".to_string();
+            }
+        }
+    }
 }
 
 /// Whether the store has it: `Ok(false)` if it has another leader.
@@ -218,6 +275,17 @@ fn is_to_be_written(office: &Office, now: &Instructions, every: Duration) -> boo
     }
 }
 
+/// Rosters without what changes of itself.
+fn settled(rosters: &BTreeMap<String, Roster>) -> BTreeMap<&String, (u64, Vec<(&String, Entry)>)> {
+    rosters
+        .iter()
+        .map(|(pool, it)| {
+            let backends = it.backends.iter().map(|(name, entry)| (name, entry.settled()));
+            (pool, (it.next_number, backends.collect()))
+        })
+        .collect()
+}
+
 /// Whether something else is done than was written: more than shares that have moved a little.
 fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
     let standing = |plan: &Plan| -> BTreeMap<String, _> {
@@ -230,37 +298,8 @@ fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
     let pools = |plan: &Plan| plan.pools.keys().cloned().collect::<Vec<_>>();
     acts(&now.plan)
         || acts(&written.plan)
+        || settled(&written.rosters) != settled(&now.rosters)
         || written.members != now.members
         || standing(&written.plan) != standing(&now.plan)
         || pools(&written.plan) != pools(&now.plan)
-}
-
-impl Shared {
-    /// The plan that follows `before`, with the members that it is for; `None` if the premises contradict themselves.
-    pub(crate) fn plan(
-        &self,
-        premises: &Premises,
-        before: &Instructions,
-        passed: Duration,
-    ) -> Option<(Plan, BTreeMap<String, Enrolled>)> {
-        let modes = self.known().modes.clone();
-        let roll = self.roll();
-        let now = self.now();
-        let members = roll.enrolled(now, &before.members, self.options.forget_after);
-        let inventory = match roll.inventory(premises, &members, &modes) {
-            Ok(inventory) => inventory,
-            Err(error) => {
-                self.counts.not_planned();
-                tracing::error!(%error, "no plan: what there is contradicts itself");
-                return None;
-            }
-        };
-        let policy = equipoise_planner::Policy {
-            smoothing: self.options.smoothing,
-            ..premises.policy.clone()
-        };
-        let before = (before.edition() > Edition::default()).then_some(&before.plan);
-        let tick = Tick { now, passed };
-        Some((plan(&policy, &inventory, roll.history(), before, tick), members))
-    }
 }

@@ -18,28 +18,34 @@
 //! |---|---|
 //! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, in one process or over a network |
 //! | `roll.rs` | who is there and what they said; pure |
-//! | `leader.rs` | the loop: each period, and the office |
+//! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
+//! | `leader.rs`, `draft.rs` | the loop: each period, and the office; what is planned in it |
 //! | `controller.rs` | start, stop, what is read from the store |
 //! | `mirror.rs` | a folder of the store, kept in memory |
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
 mod controller;
 mod counts;
+mod draft;
 mod instructions;
 mod intake;
 mod leader;
+mod making;
 mod mirror;
 mod options;
 mod recorder;
 mod report;
 mod roll;
+mod roster;
 mod view;
 
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;
 pub use instructions::{Edition, Enrolled, Instructions, Secret};
 pub use intake::{ClusterView, Intake, IntakeError, MemberView, StoreView};
-pub use options::{ControllerOptions, Premises, Source};
+pub use making::{Made, MadeState, Making};
+pub use options::{ControllerOptions, MadePool, Premises, Source};
 pub use recorder::Recorder;
 pub use report::{Fault, NodeKind, NodeReport, ReportRefused};
+pub use roster::{Entry, Roster, Wanted};
 pub use view::{Figures, LoadFigures};

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -50,6 +50,18 @@ pub struct Premises {
     pub pools: BTreeMap<String, PoolSpec>,
     /// Where each pool's backends are, by pool and backend: a backend at a member's own address runs on that machine.
     pub addresses: BTreeMap<String, BTreeMap<String, IpAddr>>,
+    /// Elastic pools whose backends members make as the instructions' rosters say; none on a machine of its own, which
+    /// takes the plan's steps itself.
+    pub made: BTreeMap<String, MadePool>,
+}
+
+/// An elastic pool of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MadePool {
+    /// Backends that the operator listed; all others of the pool were made.
+    pub listed: BTreeSet<String>,
+    /// A draining backend is taken away after this, whatever it still has.
+    pub drain_timeout: Duration,
 }
 
 /// Who knows the [`Premises`]; asked by the leader, once for each plan.

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use equipoise_monitor::Utilisation;
 use equipoise_planner::elastic::PoolSample;
 use serde::{Deserialize, Serialize};
 
-use crate::Edition;
+use crate::{Edition, Making};
 
 /// What a node says of itself and of what it sees, once a period. Also its heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,16 @@ pub struct NodeReport {
     /// The instructions that it goes by; absent before it had any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Edition>,
+    /// Elastic pools whose backends it can make, and what it has made.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub making: BTreeMap<String, Making>,
+    /// For each pool here that has a roster: those that drain, get nothing new from this node, and have nothing of its
+    /// left.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drained: BTreeMap<String, BTreeSet<String>>,
+    /// Names whose answers it is to spread by load, with the members that each may resolve to.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// What a member of the cluster is.
@@ -121,12 +131,16 @@ impl NodeReport {
     pub const POOLS_MAX: usize = 1000;
     /// The most backends of all its pools.
     pub const BACKENDS_MAX: usize = 10_000;
+    /// The most names that it answers.
+    pub const NAMES_MAX: usize = 1000;
     /// The most peers that it saw.
     pub const PEERS_MAX: usize = 64;
     /// The most addresses of its own.
     pub const ADDRESSES_MAX: usize = 64;
     /// The longest name of a node, pool or backend, in bytes.
     pub const NAME_BYTES_MAX: usize = 255;
+    /// The longest text of what went wrong, and the longest id of a driver's, in bytes.
+    pub const PROBLEM_BYTES_MAX: usize = 2048;
     /// The largest report that a transport need accept, in bytes of JSON.
     pub const BYTES_MAX: usize = 2 << 20;
 
@@ -152,11 +166,24 @@ impl NodeReport {
         at_most("pools", self.pools.len(), NodeReport::POOLS_MAX)?;
         at_most("peers", self.reachable.len(), NodeReport::PEERS_MAX)?;
         at_most("addresses", self.addresses.len(), NodeReport::ADDRESSES_MAX)?;
+        at_most("pools", self.making.len().max(self.drained.len()), NodeReport::POOLS_MAX)?;
         let backends = self.pools.values().map(|pool| pool.backends.len()).sum();
         at_most("backends", backends, NodeReport::BACKENDS_MAX)?;
+        let made = self.making.values().map(|pool| pool.backends.len()).sum();
+        at_most("made backends", made, NodeReport::BACKENDS_MAX)?;
+        let drained = self.drained.values().map(BTreeSet::len).sum();
+        at_most("drained backends", drained, NodeReport::BACKENDS_MAX)?;
         check_text("version", &self.version)?;
         self.reachable.keys().try_for_each(|peer| check_text("peer", peer))?;
+        at_most("names", self.names.len(), NodeReport::NAMES_MAX)?;
+        let answered = self.names.values().map(BTreeSet::len).sum();
+        at_most("members of names", answered, NodeReport::BACKENDS_MAX)?;
+        for (name, members) in &self.names {
+            check_text("name", name)?;
+            members.iter().try_for_each(|member| check_text("member", member))?;
+        }
         self.check_classes()?;
+        self.making.iter().try_for_each(|(name, making)| check_making(name, making))?;
         self.pools.iter().try_for_each(|(name, sample)| check_pool(name, sample))
     }
 
@@ -181,6 +208,18 @@ fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
         not_negative(&what("in flight"), one.in_flight)?;
         not_negative(&what("limit"), one.limit.unwrap_or(0.0))?;
         one.size.iter().try_for_each(|size| check_text("size", size))?;
+    }
+    Ok(())
+}
+
+fn check_making(name: &str, making: &Making) -> Result<(), ReportRefused> {
+    check_text("pool", name)?;
+    for (backend, made) in &making.backends {
+        check_text("backend", backend)?;
+        let id = made.id.as_ref().map_or(0, String::len);
+        at_most("bytes of an id", id, NodeReport::PROBLEM_BYTES_MAX)?;
+        let problem = made.problem.as_ref().map_or(0, String::len);
+        at_most("bytes of a problem", problem, NodeReport::PROBLEM_BYTES_MAX)?;
     }
     Ok(())
 }

@@ -2,18 +2,22 @@
 
 mod pools;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use equipoise_core::load::{NodeLoad, Reported, Smoothing};
 use equipoise_core::{AdminState, Health};
-use equipoise_planner::elastic::{Mode, PoolSample};
-use equipoise_planner::{History, Inventory, InventoryRefused, NodeSpec, PoolSpec, Report};
+use equipoise_planner::elastic::PoolSample;
+use equipoise_planner::{
+    History, Inventory, InventoryRefused, NameSpec, NodeSpec, PoolSpec, Report,
+};
 
+use crate::controller::Wishes;
 use crate::options::Premises;
 use crate::report::is_name;
-use crate::{Edition, Enrolled, Fault, NodeKind, NodeReport, ReportRefused};
+use crate::roster::Gone;
+use crate::{Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused};
 
 /// What members said, and what follows for planning.
 #[derive(Debug)]
@@ -36,10 +40,16 @@ pub(crate) struct Member {
     pub(crate) at: Duration,
     pub(crate) refused: u64,
     pools: BTreeMap<String, PoolSample>,
+    making: BTreeMap<String, Making>,
+    drained: BTreeMap<String, BTreeSet<String>>,
+    names: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Reports that are older than this many periods say nothing of pools.
 const FRESH_PERIODS: f64 = 3.0;
+/// A member that was silent for so many periods, and at least this long, may be gone.
+const SILENT_PERIODS: f64 = 10.0;
+const SILENT_MIN: Duration = Duration::from_secs(10);
 
 impl Roll {
     pub(crate) fn new(smoothing: Smoothing, members_max: usize, now: Duration) -> Roll {
@@ -93,6 +103,9 @@ impl Roll {
             at: now,
             refused,
             pools: report.pools,
+            making: report.making,
+            drained: report.drained,
+            names: report.names,
         };
         self.members.insert(node.to_string(), member);
         Ok(())
@@ -170,19 +183,22 @@ impl Roll {
         &self,
         premises: &Premises,
         enrolled: &BTreeMap<String, Enrolled>,
-        modes: &BTreeMap<String, Mode>,
+        wishes: &Wishes,
     ) -> Result<Inventory, InventoryRefused> {
-        let spec = |member: &Enrolled| NodeSpec {
-            admin: AdminState::Up,
+        let admin = |name: &String| wishes.admins.get(name).copied().unwrap_or(AdminState::Up);
+        let spec = |name: &String, member: &Enrolled| NodeSpec {
+            admin: admin(name),
             health: Health::Unknown,
             capacity: member.capacity,
             dispatches: member.dispatches,
         };
         let nodes = enrolled.iter().filter(|(_, member)| member.kind == NodeKind::Node);
         let mut nodes: BTreeMap<String, NodeSpec> =
-            nodes.map(|(name, member)| (name.clone(), spec(member))).collect();
-        for node in premises.names.values().flat_map(|name| &name.nodes) {
-            let never_seen = NodeSpec { dispatches: false, ..NodeSpec::default() };
+            nodes.map(|(name, member)| (name.clone(), spec(name, member))).collect();
+        let names = self.names(premises);
+        for node in names.values().flat_map(|name| &name.nodes) {
+            let admin = admin(node);
+            let never_seen = NodeSpec { admin, dispatches: false, ..NodeSpec::default() };
             nodes.entry(node.clone()).or_insert(never_seen);
         }
         let mut pools = premises.pools.clone();
@@ -190,11 +206,68 @@ impl Roll {
             if let Some(addresses) = premises.addresses.get(name) {
                 find_machines(pool, addresses, enrolled);
             }
-            if let (Some(elastic), Some(mode)) = (&mut pool.elastic, modes.get(name)) {
+            if let (Some(elastic), Some(mode)) = (&mut pool.elastic, wishes.modes.get(name)) {
                 elastic.mode = *mode;
             }
         }
-        Inventory::new(nodes, premises.names.clone(), pools)
+        Inventory::new(nodes, names, pools)
+    }
+
+    /// Names that this machine knows, and those that members answer; of two that differ, the first is gone by.
+    fn names(&self, premises: &Premises) -> BTreeMap<String, NameSpec> {
+        let mut names = premises.names.clone();
+        for (name, nodes) in self.members.values().flat_map(|member| &member.names) {
+            names.entry(name.clone()).or_insert_with(|| NameSpec { nodes: nodes.clone() });
+        }
+        names
+    }
+
+    /// What members whose reports are fresh say of making a pool's backends.
+    pub(crate) fn making(&self, now: Duration, pool: &str) -> BTreeMap<&str, &Making> {
+        let fresh = self.members.iter().filter(|(_, member)| self.is_fresh(now, member));
+        fresh.filter_map(|(name, it)| Some((name.as_str(), it.making.get(pool)?))).collect()
+    }
+
+    pub(crate) fn is_member_fresh(&self, now: Duration, name: &str) -> bool {
+        self.members.get(name).is_some_and(|member| self.is_fresh(now, member))
+    }
+
+    fn is_fresh(&self, now: Duration, member: &Member) -> bool {
+        now.saturating_sub(member.at) <= self.smoothing.period.mul_f64(FRESH_PERIODS)
+    }
+
+    /// How sure it is that a member is gone; `is_unreachable` is what a second observer says.
+    pub(crate) fn gone(&self, now: Duration, name: &str, is_unreachable: bool) -> Gone {
+        let missed = self.history.missed_beats(name, now);
+        let silent = self.smoothing.period.mul_f64(missed);
+        match silent >= SILENT_MIN.max(self.smoothing.period.mul_f64(SILENT_PERIODS)) {
+            _ if is_unreachable => Gone::Surely,
+            true if self.members.contains_key(name) => Gone::Silent,
+            // It was forgotten, or did not report in all the time that we listen.
+            true => Gone::Surely,
+            false => Gone::No,
+        }
+    }
+
+    /// Whether every node of a pool gives a backend nothing new and has nothing left there; who is surely gone is not
+    /// asked.
+    pub(crate) fn is_drained(
+        &self,
+        enrolled: &BTreeMap<String, Enrolled>,
+        pool: &str,
+        backend: &str,
+        is_gone: impl Fn(&str) -> bool,
+    ) -> bool {
+        let agrees = |(name, _): (&String, &Enrolled)| match self.members.get(name) {
+            Some(member) => match member.drained.get(pool) {
+                Some(drained) => drained.contains(backend) || is_gone(name),
+                // It does not have the pool.
+                None => true,
+            },
+            None => is_gone(name),
+        };
+        let mut nodes = enrolled.iter().filter(|(_, member)| member.kind == NodeKind::Node);
+        nodes.all(agrees)
     }
 
     pub(crate) fn history(&self) -> &History {

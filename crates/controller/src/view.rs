@@ -1,6 +1,8 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use equipoise_core::load::{ForecastError, Signal, Signals};
+
+use equipoise_planner::{NamePlan, Plan};
 
 use crate::controller::{ControllerHandle, Shared};
 use crate::counts::Counted;
@@ -60,6 +62,13 @@ impl ControllerHandle {
     }
 }
 
+fn shares(plan: &Plan, node: &str) -> BTreeMap<String, f64> {
+    let share = |(name, answers): (&String, &NamePlan)| {
+        Some((name.clone(), answers.shares.get(node)?.probability))
+    };
+    plan.names.iter().filter_map(share).collect()
+}
+
 /// How the cluster stands, as this controller sees it.
 pub(crate) fn cluster(shared: &Shared) -> ClusterView {
     let newest = shared.instructions.borrow().clone();
@@ -81,6 +90,7 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
             planned: planned.and_then(|planned| planned.load),
             report_age: said.map(|said| now.saturating_sub(said.at)),
             applied: said.and_then(|said| said.applied),
+            shares: shares(&newest.plan, name),
             refused: said.map_or(0, |said| said.refused),
         }
     };
@@ -98,6 +108,7 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
         instructions_age: known.published.map(|at| at.elapsed()),
         period: shared.options.smoothing.period,
         members,
+        rosters: newest.rosters.clone(),
         store: StoreView { failing_for: known.failing_since.map(|at| at.elapsed()), failures },
     }
 }

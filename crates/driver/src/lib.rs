@@ -25,6 +25,7 @@ pub use driver::{Added, Ask, Driver, DriverError, Event, Listed};
 pub use exec::{ExecDriver, ExecError, ExecOptions};
 pub use options::{DriverOptions, OptionRefused};
 pub use process::{LogOptions, Ports, ProcessDriver, ProcessError, ProcessOptions, SizeLimit};
+pub use scaler::desire::{Desired, Wish};
 pub use scaler::record::{Record, RecordError, RecordFile, RecordKeeper, Recorded, RecordedState};
 pub use scaler::view::{BackendState, ElasticBackend, PoolView};
 pub use scaler::{Limits, Scaler, ScalerOptions, StartError, Stopped};

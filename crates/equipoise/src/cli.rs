@@ -39,10 +39,10 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Show front doors, pools and backends of a running equipoise
     Status(status::Args),
-    /// Give a backend nothing new, and let it finish what it has
-    Drain(change::Args),
-    /// Give a drained backend new work again
-    Undrain(change::Args),
+    /// Give a backend nothing new, and let it finish what it has; or take a node of the cluster out of the answers
+    Drain(change::TargetArgs),
+    /// Give a drained backend or node new work again
+    Undrain(change::TargetArgs),
     /// Give a disabled backend new work again
     Enable(change::Args),
     /// Give a backend nothing, and cut what it has

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::scripts::Fleet;
 use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
 use equipoise_testkit::{Answer, HttpBackend, ReservedPort, Step, eventually, free_port};
 use serde_json::Value;
@@ -296,4 +299,82 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     assert!(left.iter().all(answers));
     instance.kill();
     assert!(eventually(|| !left.iter().any(answers)), "children die with their parent");
+}
+
+const ELASTIC: &str = "[pool.elastic]\nmin = 1\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n";
+
+#[test]
+fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
+    let mut instance = Instance::new("scripts");
+    let fleet = Fleet::new(&instance.folder);
+    let pool = format!("{ELASTIC}{}", fleet.table());
+    instance.start(&pool);
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    let before = (fleet.there(), serving(&instance));
+    instance.kill();
+    instance.start(&pool);
+    assert!(eventually(|| serving(&instance) == before.1), "{:?}", serving(&instance));
+    assert_eq!(fleet.there(), before.0, "the same ones, none made again");
+    assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| fleet.there().len() == 1 && serving(&instance).len() == 1));
+    let log = fleet.log();
+    let kinds = |word: &str| log.iter().filter(|line| line.starts_with(word)).count();
+    assert_eq!((kinds("made"), kinds("removed"), kinds("doubled")), (3, 2, 0), "{log:?}");
+}
+
+#[test]
+fn a_service_that_fails_now_and_then_makes_each_backend_once() {
+    // By idempotency key; every other question fails before it is answered.
+    let made: Arc<Mutex<BTreeMap<String, HttpBackend>>> = Arc::default();
+    let known = Arc::clone(&made);
+    let service = HttpBackend::start(move |request| {
+        let answer = if request.head.target() == "/add" {
+            let key = request.head.header("idempotency-key").unwrap_or_default().to_string();
+            let mut made = known.lock().expect("no test panics here");
+            let name = format!("b{}", made.len());
+            let backend = made.entry(key).or_insert_with(|| HttpBackend::named(&name));
+            Answer::ok(format!("{{\"address\": \"{}\"}}", backend.address()))
+        } else {
+            Answer::ok("{}")
+        };
+        if request.number % 2 == 0 { Answer::bare(503) } else { answer }
+    });
+    let url = |path: &str| format!("http://{}/{path}", service.address());
+    let mut instance = Instance::new("webhook");
+    let token = instance.folder.write("token", "secret-of-the-service\n");
+    instance.start(&format!(
+        "{ELASTIC}[pool.elastic.webhook]\nadd = {:?}\nremove = {:?}\ntoken-file = {:?}\n",
+        url("add"),
+        url("remove"),
+        text(&token)
+    ));
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    let mut addresses: Vec<_> =
+        made.lock().expect("no test panics here").values().map(HttpBackend::address).collect();
+    let mut served = serving(&instance);
+    (addresses.sort(), served.sort());
+    assert_eq!(served, addresses, "each was made once, whatever failed");
+    assert_eq!(get(instance.door.address(), "/").status(), 200);
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 1));
+    let removed = || {
+        let asked = service.requests();
+        let asked = asked.iter().filter(|it| it.head.target() == "/remove");
+        let names = asked.filter_map(|it| serde_json::from_slice::<Value>(&it.body).ok());
+        names.filter_map(|it| it["name"].as_str().map(str::to_string)).collect::<BTreeSet<_>>()
+    };
+    assert!(eventually(|| removed().len() == 2), "{:?}", removed());
+    let authorized = |it: &equipoise_testkit::Received| {
+        it.head.header("authorization") == Some("Bearer secret-of-the-service")
+    };
+    assert!(service.requests().iter().all(authorized));
 }

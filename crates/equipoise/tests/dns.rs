@@ -6,14 +6,11 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use common::dns::{A, addresses, ask, query};
 use common::{Folder, Process, equipoise, stderr, stdout, text};
-use equipoise_testkit::{Client, HttpBackend, PATIENCE, ReservedPort, eventually, free_port};
-
-const A: u16 = 1;
+use equipoise_testkit::{Client, HttpBackend, ReservedPort, eventually, free_port};
 
 struct Instance {
     process: Process,
@@ -57,48 +54,6 @@ fn filled(folder: &Folder, port: &ReservedPort, config: &str) -> String {
         "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[instance]\nthreads = 2\n{config}",
         socket.display()
     )
-}
-
-/// Each question has an id of its own: unbound turns a set of records by the id and the clock's seconds, so that one
-/// id for all would turn none of them in some seconds.
-fn query(name: &str, rtype: u16) -> Vec<u8> {
-    static ASKED: AtomicU32 = AtomicU32::new(1);
-    let id = ASKED.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9) >> 16;
-    let mut query = (id as u16).to_be_bytes().to_vec();
-    query.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    for label in name.split('.').filter(|label| !label.is_empty()) {
-        query.push(label.len() as u8);
-        query.extend(label.bytes());
-    }
-    query.push(0);
-    query.extend(rtype.to_be_bytes());
-    query.extend([0, 1]);
-    query
-}
-
-fn ask(server: SocketAddr, name: &str, rtype: u16) -> Vec<u8> {
-    let query = query(name, rtype);
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.send_to(&query, server).unwrap();
-    let mut answer = vec![0; 1500];
-    let (length, _) = client.recv_from(&mut answer).unwrap();
-    answer.truncate(length);
-    assert_eq!(answer[..2], query[..2]);
-    answer.drain(..query.len());
-    answer
-}
-
-/// Reads what is behind the question: A records owned by the question's name.
-fn addresses(mut records: &[u8]) -> (Vec<[u8; 4]>, u32) {
-    let (mut all, mut ttl) = (Vec::new(), 0);
-    while let [0xc0, 12, 0, 1, 0, 1, a, b, c, d, 0, 4, w, x, y, z, rest @ ..] = records {
-        ttl = u32::from_be_bytes([*a, *b, *c, *d]);
-        all.push([*w, *x, *y, *z]);
-        records = rest;
-    }
-    all.sort();
-    (all, ttl)
 }
 
 const CONFIG: &str = "

@@ -59,6 +59,11 @@ impl EtcdMembers {
         Some(members)
     }
 
+    /// Whether there is an etcd here; if not, that is printed.
+    pub fn is_installed() -> bool {
+        binary().is_some()
+    }
+
     /// Starts one that does not run, with the files that it had.
     pub fn start_member(&mut self, index: usize) {
         let peers: Vec<_> = self

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::gate::Unknown;
+use super::gate::{TurnedAwayFor, Unknown};
 use super::{Access, Caller, Peer, Who, guard};
 use crate::api::Api;
 use crate::audit::{Asked, Happened, Line};
@@ -33,7 +33,8 @@ pub(crate) async fn admit<O: Operator>(
     let access = api.access(request.method(), path);
     let turned_away = match guard::refuse(&request, peer) {
         Some(problem) => {
-            let only_counted = api.gate().is_too_often(peer, Instant::now());
+            let only_counted =
+                api.gate().is_too_often(peer, TurnedAwayFor::Request, Instant::now());
             Some(TurnedAway { only_counted, ..*TurnedAway::plain(problem) })
         }
         None => match may(&api, &request, peer, access) {
@@ -143,7 +144,7 @@ fn may<O: Operator>(
     }
     let mut away = forbidden(&caller, access);
     away.caller = Some(caller);
-    away.only_counted = api.gate().is_too_often(peer, Instant::now());
+    away.only_counted = api.gate().is_too_often(peer, TurnedAwayFor::Role, Instant::now());
     Err(away)
 }
 

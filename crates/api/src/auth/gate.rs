@@ -1,6 +1,7 @@
 //! What is configured of access, and what follows for a caller.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,29 @@ impl Default for Policy {
 pub struct Gate {
     policy: RwLock<Policy>,
     throttle: Mutex<Throttle>,
+    turned_away: [AtomicU64; TurnedAwayFor::ALL.len()],
+}
+
+/// Why callers were turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnedAwayFor {
+    NoToken,
+    WrongToken,
+    TooMany,
+    /// The role of its token, or of its address.
+    Role,
+    /// The request, before it is asked who makes it: it comes from another site's page, for instance.
+    Request,
+}
+
+impl TurnedAwayFor {
+    const ALL: [(TurnedAwayFor, &str); 5] = [
+        (TurnedAwayFor::NoToken, "no_token"),
+        (TurnedAwayFor::WrongToken, "wrong_token"),
+        (TurnedAwayFor::TooMany, "too_many"),
+        (TurnedAwayFor::Role, "role"),
+        (TurnedAwayFor::Request, "request"),
+    ];
 }
 
 /// Why a caller is not even known.
@@ -48,12 +72,24 @@ pub(crate) enum Unknown {
 impl Gate {
     /// A gate with this policy.
     pub fn new(policy: Policy) -> Gate {
-        Gate { policy: RwLock::new(policy), throttle: Mutex::default() }
+        Gate { policy: RwLock::new(policy), ..Gate::default() }
     }
 
     /// From the next request on, this holds.
     pub fn set(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Callers that were turned away, by reason, those that never happened too.
+    pub fn turned_away(&self) -> Vec<(&'static str, u64)> {
+        let count = |(why, word): (TurnedAwayFor, &'static str)| {
+            (word, self.turned_away[why as usize].load(Relaxed))
+        };
+        TurnedAwayFor::ALL.into_iter().map(count).collect()
+    }
+
+    fn count(&self, why: TurnedAwayFor) {
+        self.turned_away[why as usize].fetch_add(1, Relaxed);
     }
 
     /// Who a peer is that presents `token`. A known token is always let in, however many unknown ones its
@@ -81,16 +117,23 @@ impl Gate {
                 let who = Who::Token(token.name.clone());
                 Ok(Caller { who, role: Some(token.role) })
             }
-            Some(None) => {
-                Err(self.failed(address, policy.failures_per_minute, Unknown::WrongToken, now))
+            found => {
+                let why = if found.is_some() { Unknown::WrongToken } else { Unknown::NoToken };
+                let why = self.failed(address, policy.failures_per_minute, why, now);
+                self.count(match why {
+                    Unknown::NoToken => TurnedAwayFor::NoToken,
+                    Unknown::WrongToken => TurnedAwayFor::WrongToken,
+                    Unknown::TooMany { .. } => TurnedAwayFor::TooMany,
+                });
+                Err(why)
             }
-            None => Err(self.failed(address, policy.failures_per_minute, Unknown::NoToken, now)),
         }
     }
 
     /// Counts a request that is turned away for another reason than its token; whether there were so many from there
     /// that it is to leave no line in the log.
-    pub(crate) fn is_too_often(&self, peer: Peer, now: Instant) -> bool {
+    pub(crate) fn is_too_often(&self, peer: Peer, why: TurnedAwayFor, now: Instant) -> bool {
+        self.count(why);
         let Peer::Tcp { address, .. } = peer else { return false };
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let why = self.failed(address.ip(), policy.failures_per_minute, Unknown::NoToken, now);
@@ -139,6 +182,7 @@ mod tests {
         assert_eq!(unix, Caller { who: Who::User(7), role: Some(Role::Admin) });
         assert_eq!(gate.know(tcp(true), None, now), Err(Unknown::NoToken));
         assert_eq!(gate.know(tcp(true), Some(b"wrong"), now), Err(Unknown::WrongToken));
+        assert_eq!(gate.turned_away()[..2], [("no_token", 1), ("wrong_token", 1)]);
         let known = gate.know(tcp(true), Some(b"right"), now).unwrap();
         assert_eq!(known, Caller { who: Who::Token("ci".into()), role: Some(Role::Operate) });
     }

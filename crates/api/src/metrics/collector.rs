@@ -22,6 +22,7 @@ impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let out = &mut encoder;
         self.process(out)?;
+        self.access(out)?;
         self.front_door_counters(out)?;
         self.front_door_gauges(out)?;
         self.front_door_by_label(out)?;
@@ -56,6 +57,18 @@ impl Collected {
         let name = "config_last_reload_success_timestamp";
         let mut gauge = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
         gauge.encode_gauge(&reload.last_success_unix_seconds)
+    }
+
+    fn access(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let access = &self.0.access;
+        let help = "Requests to the API that were turned away, by reason";
+        let mut family = describe(out, "api_turned_away", help, None, MetricType::Counter)?;
+        for (reason, count) in &access.turned_away {
+            counter(&mut family, &[("reason", reason)], *count)?;
+        }
+        let help = "Lines of the audit log that could not be written there; they are in the log";
+        let mut family = describe(out, "audit_lines_lost", help, None, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&access.audit_lines_lost, None)
     }
 
     fn front_door_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

@@ -18,7 +18,8 @@ use prometheus_client::registry::Registry;
 pub(crate) use plain::to_plain_text;
 pub use planning::{NodeReading, PlanningReading};
 pub use reading::{
-    BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading, TimeReading,
+    AccessReading, BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading,
+    TimeReading,
 };
 
 /// What [`render`] writes: OpenMetrics, which Prometheus asks for first.

@@ -33,6 +33,8 @@ pub struct PlanningReading {
     pub fenced_off: u64,
     /// Reports refused, by fault.
     pub refused: Vec<(&'static str, u64)>,
+    /// What the cluster API took, refused and dropped, by name; empty without one.
+    pub cluster: Vec<(String, u64)>,
     /// Machines that have reported.
     pub nodes: Vec<NodeReading>,
 }
@@ -84,6 +86,12 @@ fn totals(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
     let mut family = describe(out, "reports_refused", help, None, MetricType::Counter)?;
     for (fault, count) in &planning.refused {
         counter(&mut family, &[("fault", fault)], *count)?;
+    }
+    let help = "What the cluster API took, refused and dropped, by name (`stream_bytes`: of instructions); on a node, how its \
+                reports and instructions went";
+    let mut family = describe(out, "cluster_api", help, None, MetricType::Counter)?;
+    for (event, count) in &planning.cluster {
+        counter(&mut family, &[("event", event)], *count)?;
     }
     Ok(())
 }

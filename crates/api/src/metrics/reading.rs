@@ -14,6 +14,8 @@ pub struct Reading {
     pub threads: usize,
     /// Reads of the configuration file.
     pub reload: ReloadReading,
+    /// The API's own callers.
+    pub access: AccessReading,
     /// All front doors.
     pub front_doors: Vec<FrontDoorReading>,
     /// All pools.
@@ -37,6 +39,15 @@ pub struct ReloadReading {
     pub last_succeeded: bool,
     /// When the last one that did, did; seconds since 1970.
     pub last_success_unix_seconds: u64,
+}
+
+/// Who came to the API and was turned away, and what the audit log lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessReading {
+    /// Reason and count; reasons that never happened too.
+    pub turned_away: Vec<(&'static str, u64)>,
+    /// Lines that could not be written where the audit log is.
+    pub audit_lines_lost: u64,
 }
 
 /// A time histogram.

@@ -12,8 +12,9 @@ use crate::answer::{Answer, Tagged};
 use crate::auth::Access;
 use crate::change::{ETag, Turn};
 use crate::extract::{Asked, Body, Named};
+use crate::wire::Admin;
 use crate::wire::plan::{
-    HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PlannedPool, PoolWish,
+    HistoryQuestion, NodeHistory, NodeStatus, Nodes, PlanMode, PlanStatus, PlannedPool, PoolWish,
 };
 use crate::{OperateError, Operator, Problem};
 
@@ -55,6 +56,24 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             "Pin an elastic pool's size, pause its planning, or resume it",
         )
         .get(Access::READ, "/v1/nodes", nodes::<O>, "Who reports here, and what they said last")
+        .get(
+            Access::READ,
+            "/v1/nodes/{node}",
+            node::<O>,
+            "A node; its ETag stands for what is wanted of it",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/nodes/{node}/drain",
+            drain::<O>,
+            "Take a node of the cluster out of names' answers, and delegate nothing to it",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/nodes/{node}/undrain",
+            undrain::<O>,
+            "Give a drained node of the cluster clients again",
+        )
         .get(Access::READ, "/v1/nodes/{node}/history", history::<O>, "A node's recent utilisation")
 }
 
@@ -121,6 +140,69 @@ async fn wish<O: Operator>(
 
 async fn nodes<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Nodes>, Problem> {
     Ok(Answer::new(operator.nodes().await?))
+}
+
+/// What can be written of a node.
+#[derive(Serialize)]
+struct Wanted<'n> {
+    node: &'n str,
+    admin: Admin,
+}
+
+impl<'n> From<&'n NodeStatus> for Wanted<'n> {
+    fn from(node: &'n NodeStatus) -> Self {
+        Wanted { node: &node.name, admin: node.admin }
+    }
+}
+
+fn one(nodes: Nodes, name: &str) -> Result<NodeStatus, Problem> {
+    let known: Vec<String> = nodes.nodes.iter().map(|node| node.name.clone()).collect();
+    let found = nodes.nodes.into_iter().find(|node| node.name == name);
+    let missing = || format!("there is no node `{name}`; there are `{}`", known.join("`, `"));
+    Ok(found.ok_or_else(|| OperateError::NotFound(missing()))?)
+}
+
+async fn node<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(NodePath { node }): Named<NodePath>,
+    headers: HeaderMap,
+) -> Result<Tagged<NodeStatus>, Problem> {
+    let found = one(operator.nodes().await?, &node)?;
+    let tag = ETag::of(&Wanted::from(&found));
+    Ok(Tagged::new(found, tag).unless_seen(&headers))
+}
+
+async fn drain<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<NodePath>,
+    turn: Turn,
+) -> Result<Tagged<NodeStatus>, Problem> {
+    set(operator, named, turn, Admin::Drain).await
+}
+
+async fn undrain<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<NodePath>,
+    turn: Turn,
+) -> Result<Tagged<NodeStatus>, Problem> {
+    set(operator, named, turn, Admin::Up).await
+}
+
+async fn set<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(NodePath { node }): Named<NodePath>,
+    turn: Turn,
+    admin: Admin,
+) -> Result<Tagged<NodeStatus>, Problem> {
+    let change = turn.wait().await;
+    let before = one(operator.nodes().await?, &node)?;
+    change.of(&ETag::of(&Wanted::from(&before)))?;
+    change.before(&Wanted::from(&before));
+    let after = one(operator.set_node_admin(&node, admin).await?, &node)?;
+    let wanted = Wanted::from(&after);
+    change.after(&wanted);
+    let tag = ETag::of(&wanted);
+    Ok(Tagged::new(after, tag))
 }
 
 async fn history<O: Operator>(

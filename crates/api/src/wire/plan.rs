@@ -1,7 +1,11 @@
 //! What is planned, and what nodes said of themselves.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::Admin;
 
 /// What the controller has planned; with `next`, what it would plan now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -139,8 +143,12 @@ pub struct NodeStatus {
     pub version: String,
     /// Cores.
     pub capacity: f64,
+    /// What is wanted of it.
+    pub admin: Admin,
     /// How it stands in the plan; `None` for agents, and where nothing is planned.
     pub standing: Option<String>,
+    /// The share of clients that each name's answers give it, 0 to 1.
+    pub shares: BTreeMap<String, f64>,
     /// CPU in use, per cent; `None` is no signal, here and below.
     pub cpu_percent: Option<f64>,
     /// Memory in use.

@@ -1,6 +1,7 @@
 //! An operator that only remembers, and a folder.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses its part")]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,8 +12,8 @@ use equipoise_api::metrics::Reading;
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::plan::{
-    HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PlannedPool, PlannedScaling,
-    PoolWish,
+    HistoryQuestion, NodeHistory, NodeStatus, Nodes, PlanMode, PlanStatus, PlannedPool,
+    PlannedScaling, PoolWish,
 };
 use equipoise_api::wire::{
     Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
@@ -29,6 +30,7 @@ pub struct Recorder {
     pub generation: Mutex<u64>,
     pub pins: Mutex<Vec<Pin>>,
     pub decided: Mutex<(PlanMode, Option<u32>)>,
+    pub node_admin: Mutex<Admin>,
     pub reload_errors: Vec<String>,
 }
 
@@ -40,6 +42,7 @@ impl Default for Recorder {
             generation: Mutex::default(),
             pins: Mutex::default(),
             decided: Mutex::new((PlanMode::Auto, None)),
+            node_admin: Mutex::new(Admin::Up),
             reload_errors: Vec::new(),
         }
     }
@@ -208,7 +211,27 @@ impl Operator for Recorder {
     }
 
     async fn nodes(&self) -> Result<Nodes, OperateError> {
-        Ok(Nodes { leader: None, controllers: Vec::new(), nodes: Vec::new() })
+        let node = NodeStatus {
+            name: "n".into(),
+            kind: "node".into(),
+            version: "0".into(),
+            capacity: 1.0,
+            admin: *self.node_admin.lock().unwrap(),
+            standing: None,
+            shares: BTreeMap::new(),
+            cpu_percent: None,
+            memory_percent: None,
+            net_percent: None,
+            report_age_seconds: None,
+            applied: None,
+            refused_total: 0,
+        };
+        Ok(Nodes { leader: None, controllers: Vec::new(), nodes: vec![node] })
+    }
+
+    async fn set_node_admin(&self, _: &str, admin: Admin) -> Result<Nodes, OperateError> {
+        *self.node_admin.lock().unwrap() = admin;
+        self.nodes().await
     }
 
     async fn node_history(

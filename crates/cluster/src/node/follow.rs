@@ -13,15 +13,16 @@ use super::Inner;
 use super::credentials::{Credentials, with_causes};
 use crate::ControllerAddress;
 use crate::backoff::Backoff;
+use crate::changes::{Listener, OutOfStep};
 use crate::client::{ClientError, Connection};
-use crate::sse::Parser;
-use crate::wire::{ANSWER_BYTES_MAX, INSTRUCTIONS, INSTRUCTIONS_EVENT};
+use crate::sse::{Event, Parser};
+use crate::wire::{ANSWER_BYTES_MAX, INSTRUCTIONS, INSTRUCTIONS_EVENT, TOLD_EVENT};
 
 /// Why a stream was left.
 enum Left {
     /// It failed.
     Failed(ClientError),
-    /// The node has a new certificate: again to the same controller.
+    /// The node has a new certificate, or wants to know more: again to the same controller.
     Renewed,
     /// Nothing new for too long, though the connection lives: its controller may be cut off from the others.
     Stale(Duration),
@@ -34,6 +35,31 @@ const QUIET_MAX: Duration = Duration::from_secs(60);
 
 /// How often it is said that there is no controller.
 const SAY_EVERY: Duration = Duration::from_secs(30);
+
+/// What one stream has told so far.
+struct Reading {
+    parser: Parser,
+    listener: Listener,
+}
+
+impl Reading {
+    fn new() -> Reading {
+        Reading { parser: Parser::new(ANSWER_BYTES_MAX), listener: Listener::default() }
+    }
+
+    /// `None` for events of other names.
+    fn instructions(
+        &mut self,
+        event: &Event,
+        own: &str,
+    ) -> Result<Option<Instructions>, OutOfStep> {
+        Ok(match event.name.as_str() {
+            TOLD_EVENT => Some(self.listener.hear(&event.data, own)?),
+            INSTRUCTIONS_EVENT => Some(serde_json::from_str(&event.data)?),
+            _ => None,
+        })
+    }
+}
 
 struct Follower {
     inner: Arc<Inner>,
@@ -85,11 +111,15 @@ impl Follower {
     async fn follow(&mut self, address: &ControllerAddress, shown: Arc<Credentials>) -> Left {
         let inner = Arc::clone(&self.inner);
         let mut credentials = inner.credentials.subscribe();
+        let mut names = inner.wants_names.subscribe();
+        names.mark_unchanged();
         let opened = async {
             let patience = inner.options.patience;
             let mut connection = Connection::open(address, &shown.tls, patience).await?;
             let edition = inner.instructions.borrow().edition();
-            let body = connection.stream(INSTRUCTIONS, Some(edition.to_string())).await?;
+            let names = u8::from(*inner.wants_names.borrow());
+            let path = format!("{INSTRUCTIONS}?changes=1&names={names}");
+            let body = connection.stream(&path, Some(edition.to_string())).await?;
             Ok((connection, body))
         };
         let (_connection, mut body) = match opened.await {
@@ -101,17 +131,18 @@ impl Follower {
         });
         self.said_at = None;
         tracing::info!(controller = %address, "following instructions");
-        let mut parser = Parser::new(ANSWER_BYTES_MAX);
+        let mut reading = Reading::new();
         let mut newest_at = Instant::now();
         loop {
             let quiet_max = self.quiet_max();
             tokio::select! {
-                read = self.read(address, &mut body, &mut parser) => match read {
+                read = self.read(address, &mut body, &mut reading) => match read {
                     Ok(true) => newest_at = Instant::now(),
                     Ok(false) => {}
                     Err(error) => return Left::Failed(error),
                 },
                 () = renewed(&mut credentials, &shown) => return Left::Renewed,
+                Ok(()) = names.changed() => return Left::Renewed,
                 () = sleep_until(newest_at + quiet_max), if inner.options.controllers.len() > 1 => {
                     return Left::Stale(quiet_max);
                 }
@@ -131,7 +162,7 @@ impl Follower {
         &mut self,
         address: &ControllerAddress,
         body: &mut Incoming,
-        parser: &mut Parser,
+        reading: &mut Reading,
     ) -> Result<bool, ClientError> {
         let silence = self.inner.options.silence;
         let ended = |what: String| ClientError::Ended { address: address.clone(), what };
@@ -146,20 +177,20 @@ impl Follower {
         };
         let Ok(bytes) = frame.into_data() else { return Ok(false) };
         let mut events = Vec::new();
-        let fed = parser.feed(&bytes, |event| {
-            if event.name == INSTRUCTIONS_EVENT {
-                events.push(event.data);
-            }
-        });
-        fed.map_err(|error| {
+        reading.parser.feed(&bytes, |event| events.push(event)).map_err(|error| {
             let (address, what) = (address.clone(), error.to_string());
             ClientError::NotUnderstood { address, what }
         })?;
         let mut is_news = false;
-        for data in events {
-            match serde_json::from_str::<Instructions>(&data) {
-                Ok(instructions) => is_news |= self.inner.offer(instructions),
-                Err(error) => self.not_understood(address, &error),
+        for event in events {
+            match reading.instructions(&event, self.inner.options.name.as_str()) {
+                Ok(Some(instructions)) => is_news |= self.inner.offer(instructions),
+                Ok(None) => {}
+                Err(OutOfStep::Other) => {
+                    let (address, what) = (address.clone(), OutOfStep::Other.to_string());
+                    return Err(ClientError::NotUnderstood { address, what });
+                }
+                Err(OutOfStep::Json(error)) => self.not_understood(address, &error),
             }
         }
         if is_news {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Extension, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -152,12 +152,13 @@ async fn report(State(shared): Server, Extension(peer): Caller, request: Request
 async fn instructions(
     State(shared): Server,
     Extension(peer): Caller,
+    Query(wish): Query<stream::Wish>,
     headers: HeaderMap,
 ) -> Answer {
     peer.role(&shared, &[Role::Node])?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     shared.count("streams");
-    Ok(stream::respond(&shared, peer, last.and_then(stream::edition)))
+    Ok(stream::respond(&shared, peer, wish, last.and_then(stream::edition)))
 }
 
 async fn members(State(shared): Server, Extension(peer): Caller) -> Answer {

@@ -1,7 +1,7 @@
 //! Instructions as server-sent events.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,25 +9,43 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use equipoise_controller::{Edition, Instructions};
 use hyper::body::Bytes;
+use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::Shared;
 use super::connections::Peer;
-use crate::wire::INSTRUCTIONS_EVENT;
+use crate::changes::Telling;
+use crate::wire::{INSTRUCTIONS_EVENT, TOLD_EVENT};
 
 /// One edition, written once for all nodes.
-#[derive(Clone, Debug)]
-pub(crate) struct Encoded {
-    edition: Edition,
-    event: Bytes,
+#[derive(Debug)]
+pub(crate) struct Edited {
+    instructions: Arc<Instructions>,
+    /// For who does not understand anything else; written when there is somebody.
+    whole: OnceLock<Option<Bytes>>,
+    plain: Telling,
+    with_names: Telling,
+}
+
+pub(crate) type Encoded = Arc<Edited>;
+
+/// What a node wants to be told.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct Wish {
+    /// 1: what concerns it, and then only what changes.
+    #[serde(default)]
+    changes: u8,
+    /// 1: names, too.
+    #[serde(default)]
+    names: u8,
 }
 
 /// A task that writes each edition as an event, and the newest.
 pub(crate) fn encode(
     mut instructions: watch::Receiver<Arc<Instructions>>,
 ) -> (impl Future<Output = ()>, watch::Receiver<Option<Encoded>>) {
-    let (tell, told) = watch::channel(None);
+    let (tell, told) = watch::channel(None::<Encoded>);
     let task = async move {
         instructions.mark_changed();
         while instructions.changed().await.is_ok() {
@@ -35,10 +53,9 @@ pub(crate) fn encode(
             if newest.is_blank() {
                 continue;
             }
-            match event(&newest) {
-                Ok(event) => {
-                    tell.send_replace(Some(Encoded { edition: newest.edition(), event }));
-                }
+            let edited = Edited::new(Arc::clone(&newest), tell.borrow().as_deref());
+            match edited {
+                Ok(edited) => drop(tell.send_replace(Some(Arc::new(edited)))),
                 Err(error) => {
                     tracing::error!(edition = %newest.edition(), %error, "instructions cannot be written");
                 }
@@ -50,12 +67,37 @@ pub(crate) fn encode(
     (task, told)
 }
 
-fn event(instructions: &Instructions) -> serde_json::Result<Bytes> {
-    let mut text = format!("event: {INSTRUCTIONS_EVENT}\nid: {}\ndata: ", instructions.edition());
-    // JSON on one line: serde_json writes no line feed of its own, and escapes those in texts.
-    text.push_str(&serde_json::to_string(instructions)?);
-    text.push_str("\n\n");
-    Ok(text.into())
+impl Edited {
+    fn new(instructions: Arc<Instructions>, before: Option<&Edited>) -> serde_json::Result<Edited> {
+        let from = |of: fn(&Edited) -> &Telling| {
+            before.map(|before| (before.instructions.edition(), of(before)))
+        };
+        let plain = Telling::new(&instructions, false, from(|it| &it.plain))?;
+        let with_names = Telling::new(&instructions, true, from(|it| &it.with_names))?;
+        Ok(Edited { instructions, whole: OnceLock::new(), plain, with_names })
+    }
+
+    fn edition(&self) -> Edition {
+        self.instructions.edition()
+    }
+
+    /// For the node `own`, that was told `last` in this stream.
+    fn event(&self, wish: Wish, last: Option<Edition>, own: Option<&str>) -> Option<Bytes> {
+        if wish.changes == 0 {
+            let whole = || serde_json::to_string(&*self.instructions).ok();
+            let written = || Some(event(INSTRUCTIONS_EVENT, self.edition(), &whole()?));
+            return self.whole.get_or_init(written).clone();
+        }
+        let telling = if wish.names == 0 { &self.plain } else { &self.with_names };
+        let own = own.and_then(|own| self.instructions.plan.nodes.get(own));
+        let data = telling.data(last, own).ok()?;
+        Some(event(TOLD_EVENT, self.edition(), &data))
+    }
+}
+
+/// `data` is JSON on one line: serde_json writes no line feed of its own, and escapes those in texts.
+fn event(name: &str, edition: Edition, data: &str) -> Bytes {
+    format!("event: {name}\nid: {edition}\ndata: {data}\n\n").into()
 }
 
 /// `TERM.GENERATION`, as events' ids have it.
@@ -69,13 +111,22 @@ struct Stream {
     evictions: watch::Receiver<super::Evictions>,
     stopping: watch::Receiver<bool>,
     peer: Arc<Peer>,
+    shared: Arc<Shared>,
+    wish: Wish,
+    /// What it has, and of that what it was told here.
     last: Edition,
+    told: Option<Edition>,
     quiet: Interval,
     has_begun: bool,
 }
 
 /// All editions after `last`, the newest first of all; where a node is slow, those in between are left out.
-pub(crate) fn respond(shared: &Shared, peer: Arc<Peer>, last: Option<Edition>) -> Response {
+pub(crate) fn respond(
+    shared: &Arc<Shared>,
+    peer: Arc<Peer>,
+    wish: Wish,
+    last: Option<Edition>,
+) -> Response {
     let mut quiet = interval(shared.options.keep_alive.max(Duration::from_millis(10)));
     quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stream = Stream {
@@ -83,7 +134,10 @@ pub(crate) fn respond(shared: &Shared, peer: Arc<Peer>, last: Option<Edition>) -
         evictions: shared.evictions.clone(),
         stopping: shared.stopping.clone(),
         peer,
+        shared: Arc::clone(shared),
+        wish,
         last: last.unwrap_or_default(),
+        told: None,
         quiet,
         has_begun: false,
     };
@@ -102,9 +156,13 @@ impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let newest = self.encoded.borrow_and_update().clone();
-            if let Some(newest) = newest.filter(|newest| newest.edition > self.last) {
-                self.last = newest.edition;
-                return Some(newest.event);
+            if let Some(newest) = newest.filter(|newest| newest.edition() > self.last) {
+                self.last = newest.edition();
+                let own = self.peer.certified.as_ref().map(|it| it.identity.name.as_str());
+                let event = newest.event(self.wish, self.told, own)?;
+                self.told = Some(newest.edition());
+                self.shared.count_many("stream_bytes", event.len() as u64);
+                return Some(event);
             }
             if !std::mem::replace(&mut self.has_begun, true) {
                 self.quiet.reset();
@@ -145,7 +203,9 @@ mod tests {
         let sent = Instructions { term: 1, generation: 2, leader, ..Instructions::default() };
         let mut parser = crate::sse::Parser::new(1 << 20);
         let mut events = Vec::new();
-        parser.feed(&event(&sent).unwrap(), |event| events.push(event)).unwrap();
+        let edited = Edited::new(Arc::new(sent.clone()), None).unwrap();
+        let bytes = edited.event(Wish::default(), None, None).unwrap();
+        parser.feed(&bytes, |event| events.push(event)).unwrap();
         assert_eq!((events.len(), &*events[0].name, &*events[0].id), (1, "instructions", "1.2"));
         assert_eq!(serde_json::from_str::<Instructions>(&events[0].data).unwrap(), sent);
     }

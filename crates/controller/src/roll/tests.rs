@@ -2,6 +2,7 @@ use equipoise_planner::NameSpec;
 use equipoise_planner::elastic::Elasticity;
 
 use super::*;
+use equipoise_planner::elastic::Mode;
 
 fn second(at: u64) -> Duration {
     Duration::from_secs(at)
@@ -83,7 +84,7 @@ fn agents_are_machines_and_no_nodes() {
     roll.take(second(1), "a", report(10.0)).unwrap();
     roll.take(second(1), "b", NodeReport { kind: NodeKind::Agent, ..report(10.0) }).unwrap();
     let members = roll.enrolled(second(1), &BTreeMap::new(), second(600));
-    let inventory = roll.inventory(&Premises::default(), &members, &BTreeMap::new()).unwrap();
+    let inventory = roll.inventory(&Premises::default(), &members, &Wishes::default()).unwrap();
     assert_eq!(inventory.nodes().keys().collect::<Vec<_>>(), ["a"]);
     assert!(roll.load("b").is_some());
 }
@@ -93,7 +94,7 @@ fn a_names_node_that_never_reported_is_planned_for_all_the_same() {
     let roll = roll();
     let name = NameSpec { nodes: ["x".to_string()].into() };
     let premises = Premises { names: [("www".to_string(), name)].into(), ..Premises::default() };
-    let inventory = roll.inventory(&premises, &BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let inventory = roll.inventory(&premises, &BTreeMap::new(), &Wishes::default()).unwrap();
     assert!(inventory.nodes().contains_key("x"));
 }
 
@@ -116,7 +117,7 @@ fn a_backend_at_a_members_address_runs_on_that_machine() {
         ..Premises::default()
     };
     let members = roll.enrolled(second(1), &BTreeMap::new(), second(600));
-    let inventory = roll.inventory(&premises, &members, &BTreeMap::new()).unwrap();
+    let inventory = roll.inventory(&premises, &members, &Wishes::default()).unwrap();
     let machine = |name: &str| inventory.pools()["web"].backends[name].machine.clone();
     let found = addresses.map(machine);
     assert_eq!(found, [Some("b".to_string()), None, None]);
@@ -127,6 +128,7 @@ fn what_an_operator_said_of_a_pool_wins_over_the_file() {
     let pool = PoolSpec { elastic: Some(Elasticity::default()), ..PoolSpec::default() };
     let premises = Premises { pools: [("web".to_string(), pool)].into(), ..Premises::default() };
     let modes = [("web".to_string(), Mode::Pinned(3)), ("gone".to_string(), Mode::Paused)].into();
-    let inventory = roll().inventory(&premises, &BTreeMap::new(), &modes).unwrap();
+    let wishes = Wishes { modes, ..Wishes::default() };
+    let inventory = roll().inventory(&premises, &BTreeMap::new(), &wishes).unwrap();
     assert_eq!(inventory.pools()["web"].elastic.as_ref().unwrap().mode, Mode::Pinned(3));
 }

@@ -70,7 +70,7 @@ impl Roster {
     }
 
     /// The number in a name of this pool; `None` for other names.
-    fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
         let number = name.strip_prefix(&self.pool)?.strip_prefix("-e")?;
         let is_canonical = !number.starts_with(['0', '+']);
         number.parse().ok().filter(|_| is_canonical)

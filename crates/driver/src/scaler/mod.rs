@@ -1,6 +1,7 @@
 //! The scaler of a pool: a task that keeps what exists, asks the driver, and publishes.
 
 mod adoption;
+pub(crate) mod desire;
 pub(crate) mod record;
 mod roster;
 mod task;
@@ -14,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::options::{DriverOptions, OptionRefused, Refuse};
-use crate::{Backoff, Driver, Event};
+use crate::{Backoff, Desired, Driver, Event};
 use record::{Record, RecordKeeper};
 use view::PoolView;
 
@@ -117,6 +118,7 @@ pub struct Stopped;
 /// What the task is told.
 enum Command {
     Scale(Scaling),
+    Desire { desired: Vec<Desired>, done: oneshot::Sender<()> },
     Drained(String),
     Limits(Limits),
     Stop { remove: bool, done: oneshot::Sender<()> },
@@ -132,6 +134,7 @@ pub struct Scaler {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<PoolView>>,
     task: Option<JoinHandle<()>>,
+    outlives_us: bool,
 }
 
 impl Scaler {
@@ -166,12 +169,13 @@ impl Scaler {
         if let Some(other) = record.as_ref().filter(|record| record.pool != pool) {
             return Err(StartError::OtherPool { pool, found: other.pool.clone() });
         }
+        let outlives_us = driver.outlives_us();
         let mut work = task::Work::new(&pool, limits, driver, keeper);
         work.adopt(record).await;
         let (commands, commanded) = mpsc::channel(COMMANDS);
         let view = work.subscribe();
         let task = Some(tokio::spawn(work.run(commanded, events)));
-        Ok(Scaler { commands, view, task })
+        Ok(Scaler { commands, view, task, outlives_us })
     }
 
     /// What exists, and every change of it.
@@ -193,6 +197,23 @@ impl Scaler {
             Scaling::Hold => Ok(()),
             step => self.tell(Command::Scale(step.clone())).await,
         }
+    }
+
+    /// Makes what exists what is desired: in a cluster, where the leader names backends. What is not desired is taken away
+    /// if it would end with this process, and otherwise left to whoever has it now. Returns when the view shows all that
+    /// is desired and can be had.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn desire(&self, desired: Vec<Desired>) -> Result<(), Stopped> {
+        let (done, is_done) = oneshot::channel();
+        self.tell(Command::Desire { desired, done }).await?;
+        is_done.await.map_err(|_| Stopped)
+    }
+
+    /// Whether what it makes outlives this process.
+    pub fn outlives_us(&self) -> bool {
+        self.outlives_us
     }
 
     /// A draining backend has nothing left in flight, and the levels give it nothing new: it may go.

@@ -8,6 +8,8 @@
 //!                                     Broken   (In goes from Wanted, Adding and Broken to Unwanted without a drain)
 //! ```
 //!
+//! In a cluster the leader says what is to exist instead of steps: `desire.rs`.
+//!
 //! Adding fails by size: after a failure there is at most one try at a time for that size, with a wait that doubles, so
 //! that a size which cannot be had does not hold up the others, nor is asked for without end.
 
@@ -174,7 +176,7 @@ impl Roster {
     }
 
     /// Whether it was wanted until now.
-    fn leave(&mut self, now: Duration, name: &str) -> bool {
+    pub(super) fn leave(&mut self, now: Duration, name: &str) -> bool {
         let drain_timeout = self.limits.drain_timeout;
         let Some(member) = self.members.get_mut(name) else { return false };
         member.replaces = None;
@@ -419,7 +421,7 @@ impl Member {
         Member { number, size, key, phase, may_exist, failures, added, served, replaces, problem }
     }
 
-    fn unwanted(&mut self, now: Duration) {
+    pub(super) fn unwanted(&mut self, now: Duration) {
         self.failures = 0;
         self.replaces = None;
         self.phase = Phase::Unwanted { not_before: now };

@@ -219,6 +219,12 @@ impl Work {
                     warn!(pool = self.pool, refused, "no room: draining backends count too");
                 }
             }
+            Command::Desire { desired, done } => {
+                self.roster.desire(now, &desired, self.driver.outlives_us());
+                // Who waits looks at the view.
+                self.publish();
+                let _ = done.send(());
+            }
             Command::Drained(name) => self.roster.drained(now, &name),
             Command::Limits(limits) => self.roster.set_limits(limits),
             Command::Stop { .. } => {}

@@ -1,4 +1,4 @@
-//! `equipoise drain | undrain | enable | disable POOL/BACKEND`.
+//! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and the first two of a cluster's NODE.
 
 use std::process::ExitCode;
 
@@ -19,6 +19,31 @@ pub(crate) struct Args {
 pub(crate) async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
     print_changed(&args.api.client()?.change(pool, backend, action).await?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Arguments where it may be a node, too.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// The backend, as `equipoise status` names it; or a node of the cluster, asked on a controller
+    #[arg(value_name = "POOL/BACKEND|NODE")]
+    target: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What has a slash is a backend; no member's name has one.
+pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<ExitCode> {
+    let TargetArgs { target, api } = args;
+    if target.contains('/') {
+        return run(action, Args { backend: target.parse()?, api }).await;
+    }
+    let node = api.client()?.change_node(&target, action).await?;
+    let standing = node.standing.as_deref().unwrap_or("not planned");
+    println!("node {}: wanted {}, {standing}", node.name, node.admin.word());
+    for (name, share) in &node.shares {
+        println!("  {:.1} % of {name}", 100.0 * share);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,8 +16,8 @@ use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
 use super::{
-    Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, packet, planning,
-    tables,
+    Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, names, packet,
+    planning, tables,
 };
 
 /// The whole configuration; backends' host names are resolved here.
@@ -31,7 +31,7 @@ pub(super) fn config(
     let mut pools: Vec<_> =
         file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
-    let planning = planning::config(file, &pools, around, findings);
+    let mut planning = planning::config(file, &pools, around, findings);
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
@@ -40,6 +40,7 @@ pub(super) fn config(
         front_doors.push(door);
         pools.push(peers);
     }
+    planning.names = names::by_load(file, &dns, &planning, findings);
     Config {
         instance: Instance { name, threads: instance.amount("threads") },
         operations: operations(of("api"), of("log"), of("shutdown"), around, findings),

@@ -10,6 +10,7 @@ mod cluster;
 mod dispatch;
 mod dns;
 mod driver;
+mod names;
 mod option;
 mod packet;
 mod planning;
@@ -42,6 +43,7 @@ use toml::de::DeTable;
 
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
 pub use driver::Maker;
+pub use names::NamesByLoad;
 pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use text::AccessLog;

@@ -11,6 +11,7 @@ use equipoise_session::config::PoolConfig;
 use super::Surroundings;
 use super::build::chosen;
 use super::driver::{Maker, maker};
+use super::names::NamesByLoad;
 use super::problem::Findings;
 use super::tables;
 use super::values::Values;
@@ -28,6 +29,8 @@ pub struct Planning {
     pub makers: BTreeMap<String, Maker>,
     /// `[[pool.backends]] node`, by pool and backend.
     pub machines: BTreeMap<(String, String), String>,
+    /// `[[dns]] shares = "load"`, by zone.
+    pub names: NamesByLoad,
 }
 
 /// From values that have been read; what the planner cannot follow is an error.
@@ -66,6 +69,7 @@ pub(super) fn config(
         elastic,
         makers,
         machines: machines(file, pools),
+        names: NamesByLoad::new(),
     }
 }
 

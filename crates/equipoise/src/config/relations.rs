@@ -2,7 +2,7 @@
 //! that exclude each other or have no effect.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use equipoise_core::SchedulerKind;
 use equipoise_session::config::{Protocol, Upstream};
@@ -47,6 +47,7 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
         backends(pool, findings);
         if let Some(elastic) = pool.table("elastic") {
             unique(elastic.tables("sizes"), "name", findings);
+            reachable(file, elastic, findings);
         }
         health(pool, findings);
         match users_of(pool, doors, vips) {
@@ -57,6 +58,17 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
                 front_doors_of(pool, doors, packet, findings);
             }
         }
+    }
+}
+
+/// In a cluster every node balances over what one of them makes.
+fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
+    let Some(process) = elastic.table("process").filter(|_| file.given("cluster")) else { return };
+    let address: Option<IpAddr> = process.parsed("address");
+    if address.is_some_and(|address| address.is_loopback()) {
+        let text = "a loopback address, where other nodes of the cluster do not reach the backends that are made here; \
+                    accepted: this machine's address";
+        findings.warning(process.at("address"), &process.path_of("address"), text.to_string());
     }
 }
 

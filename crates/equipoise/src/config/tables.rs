@@ -28,7 +28,7 @@ use cluster::CLUSTER;
 pub(super) use dispatch::CLASS as REQUEST_CLASS;
 use dispatch::DISPATCH;
 use dns::{DNS, NAMESERVER};
-pub(super) use dns::{MODE as DNS_MODE, prefix as dns_prefix};
+pub(super) use dns::{MODE as DNS_MODE, SHARES, prefix as dns_prefix};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};

@@ -164,13 +164,14 @@ impl Seat {
         Ok(Some(server))
     }
 
-    /// A node's sightings of its peers.
+    /// A member's sightings of its peers, by the newest instructions.
     pub(super) fn look_out(
         &self,
         instance: &Arc<str>,
+        newest: watch::Receiver<Arc<Instructions>>,
         period: Duration,
     ) -> Option<watch::Receiver<BTreeMap<String, bool>>> {
-        Some(look_out(instance, self.client()?.instructions(), period))
+        self.cluster().map(|_| look_out(instance, newest, period))
     }
 
     /// The part of a report that says where this machine is.
@@ -294,6 +295,12 @@ pub(super) fn reading(status: &NodeStatus) -> PlanningReading {
         term: edition.term,
         generation: edition.generation,
         age_seconds: status.instructions_age.unwrap_or_default().as_secs_f64(),
+        cluster: vec![
+            ("instructions_stale".to_string(), status.stale),
+            ("instructions_not_understood".to_string(), status.not_understood),
+            ("reports_taken".to_string(), status.reports.values().map(|it| it.taken).sum()),
+            ("reports_failed".to_string(), status.reports.values().map(|it| it.failed).sum()),
+        ],
         ..PlanningReading::default()
     }
 }

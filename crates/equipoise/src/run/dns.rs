@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use equipoise_api::wire::dns as wire;
 use equipoise_core::{Eligibility, Generation, SourcePrefix, eligibility};
-use equipoise_dns::config::{DnsConfig, NodeConfig};
+use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
 use equipoise_dns::{NodeState, ResolverLoads, Snapshot, SnapshotInput, Source, Standing, build};
+use equipoise_planner::Standing as Planned;
 use equipoise_session::registry::PoolState;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
+
+use crate::run::planning::{PlannedShare, PlannedShares};
 
 /// Resolvers that status and metrics tell.
 const RESOLVERS_TOLD: usize = 20;
@@ -69,6 +72,7 @@ impl DnsPlane {
         &self,
         config: DnsConfig,
         pools: &[PoolState],
+        shares: &PlannedShares,
     ) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         if config.zones.is_empty() {
@@ -79,7 +83,7 @@ impl DnsPlane {
             }
             return Ok(());
         }
-        let told = standings(&config, pools);
+        let told = standings(&config, pools, shares);
         let tcp = TcpLimits {
             connections_max: config.options.tcp_connections_max,
             idle: config.options.tcp_idle_timeout,
@@ -106,12 +110,12 @@ impl DnsPlane {
         Ok(())
     }
 
-    /// Tells the engine how pools are now, if that is another way than before.
-    pub(crate) async fn sync(&self, pools: &[PoolState]) {
+    /// Tells the engine how pools and planned shares are now, if that is another way than before.
+    pub(crate) async fn sync(&self, pools: &[PoolState], shares: &PlannedShares) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
         let config = state.config.clone();
-        let told = standings(&config, pools);
+        let told = standings(&config, pools, shares);
         if told == state.told {
             return;
         }
@@ -195,9 +199,32 @@ impl DnsPlane {
 }
 
 /// How the nodes of each zone stand.
-fn standings(config: &DnsConfig, pools: &[PoolState]) -> Vec<Vec<NodeState>> {
-    let zones = config.zones.iter();
-    zones.map(|zone| zone.nodes.iter().map(|node| standing(node, pools)).collect()).collect()
+fn standings(
+    config: &DnsConfig,
+    pools: &[PoolState],
+    shares: &PlannedShares,
+) -> Vec<Vec<NodeState>> {
+    let zone = |zone: &Arc<ZoneConfig>| {
+        let planned = shares.get(&zone.origin.fmt_with_dot().to_string());
+        let state = |node: &NodeConfig| {
+            let local = standing(node, pools);
+            let key = (node.pool.to_string(), node.name.to_string());
+            planned.and_then(|it| it.get(&key)).map_or(local, |share| by_plan(local, share))
+        };
+        zone.nodes.iter().map(state).collect()
+    };
+    config.zones.iter().map(zone).collect()
+}
+
+/// What is seen and wanted here holds beside the plan.
+fn by_plan(local: NodeState, planned: &PlannedShare) -> NodeState {
+    let standing = match planned.standing {
+        _ if local.standing != Standing::Serving || planned.share > 0.0 => local.standing,
+        Some(Planned::Draining) => Standing::Draining,
+        Some(Planned::Down) => Standing::Down,
+        _ => Standing::Unhealthy,
+    };
+    NodeState { standing, share: planned.share }
 }
 
 fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {

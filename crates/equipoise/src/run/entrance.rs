@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use equipoise_api::Gate;
 use equipoise_api::audit::{Audit, AuditError};
+use equipoise_api::metrics::AccessReading;
 
 use crate::config::Operations;
 
@@ -24,6 +25,12 @@ impl Entrance {
             gate: Arc::new(Gate::new(operations.api_policy.clone())),
             audit: Arc::new(Audit::open(&operations.audit)?),
         })
+    }
+
+    /// For metrics.
+    pub(crate) fn reading(&self) -> AccessReading {
+        let (turned_away, audit_lines_lost) = (self.gate.turned_away(), self.audit.lost());
+        AccessReading { turned_away, audit_lines_lost }
     }
 
     /// As configured by now. An audit log that cannot be opened leaves the one that was.

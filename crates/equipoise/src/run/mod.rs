@@ -42,7 +42,7 @@ use crate::run::notify::{Notice, notify};
 use crate::run::operator::{Control, Levels};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
-use crate::run::planning::Planner;
+use crate::run::planning::{PlannedShares, Planner};
 
 /// Runs as `file` says until it is told to stop.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
@@ -86,7 +86,7 @@ impl Running {
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads);
-        dns.follow(config.dns.clone(), &seen).await?;
+        dns.follow(config.dns.clone(), &seen, &PlannedShares::new()).await?;
         let planner = Planner::start(&config, plane.registry.clone()).await;
         let planner = planner.context("cannot start planning")?;
         let levels =
@@ -96,6 +96,7 @@ impl Running {
         tokio::spawn(Arc::clone(&control).follow_pools());
         tokio::spawn(Arc::clone(&control).follow_made());
         tokio::spawn(Arc::clone(&control).learn_sources(plane.data.clone()));
+        tokio::spawn(Arc::clone(&control).follow_plan());
         let api = listening.serve(&control, entrance);
         notify(Notice::Ready);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");

@@ -148,6 +148,16 @@ impl Control {
         }
     }
 
+    /// Tells the DNS level what is planned of its names, until the end.
+    pub(crate) async fn follow_plan(self: Arc<Self>) {
+        let mut newest = self.levels.planner.newest();
+        while newest.changed().await.is_ok() {
+            newest.mark_unchanged();
+            let pools = self.levels.registry.pools().borrow().clone();
+            self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
+        }
+    }
+
     async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
         let session = self.levels.planner.with_made(&config.session);
         let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };
@@ -161,7 +171,7 @@ impl Control {
 
     async fn sync_levels(&self) {
         let pools = self.levels.registry.pools().borrow().clone();
-        self.levels.dns.sync(&pools).await;
+        self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
         self.levels.packet.sync(&pools).await;
     }
 
@@ -233,7 +243,8 @@ impl Control {
         };
         let pools = self.levels.registry.pools().borrow().clone();
         self.levels.packet.follow(wish(after), &pools).await?;
-        if let Err(error) = self.levels.dns.follow(after.dns.clone(), &pools).await {
+        let shares = self.levels.planner.shares();
+        if let Err(error) = self.levels.dns.follow(after.dns.clone(), &pools, &shares).await {
             if let Err(error) = self.levels.packet.follow(wish(before), &pools).await {
                 tracing::error!("the packet level could not go back: {error:#}");
             }
@@ -242,7 +253,8 @@ impl Control {
         if let Err(error) =
             self.levels.registry.apply(self.levels.planner.with_made(&after.session)).await
         {
-            if let Err(error) = self.levels.dns.follow(before.dns.clone(), &pools).await {
+            let back = self.levels.dns.follow(before.dns.clone(), &pools, &shares).await;
+            if let Err(error) = back {
                 tracing::error!("the DNS level could not go back: {error:#}");
             }
             let back = self.levels.packet.follow(wish(before), &pools).await;
@@ -364,6 +376,7 @@ impl Operator for Control {
             instance: self.fixed.instance.name.to_string(),
             threads: self.levels.threads,
             reload: lock(&self.reloads).figures,
+            access: self.entrance.reading(),
             front_doors: view
                 .front_doors
                 .iter()
@@ -452,6 +465,11 @@ impl Operator for Control {
 
     async fn nodes(&self) -> Result<Nodes, OperateError> {
         Ok(self.levels.planner.nodes())
+    }
+
+    async fn set_node_admin(&self, node: &str, admin: Admin) -> Result<Nodes, OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.set_node_admin(node, reading::admin_state(admin)).await
     }
 
     async fn node_history(

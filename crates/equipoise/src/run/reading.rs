@@ -176,7 +176,7 @@ fn scheduler(kind: SchedulerKind) -> String {
     value.as_str().expect("an enum without fields serializes to its name").to_owned()
 }
 
-fn admin(admin: AdminState) -> wire::Admin {
+pub(crate) fn admin(admin: AdminState) -> wire::Admin {
     match admin {
         AdminState::Up => wire::Admin::Up,
         AdminState::Drain => wire::Admin::Drain,

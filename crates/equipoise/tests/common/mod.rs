@@ -3,6 +3,9 @@
 
 pub mod config;
 
+pub mod dns;
+pub mod scripts;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;

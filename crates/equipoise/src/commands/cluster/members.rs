@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use equipoise_cluster::wire::Members;
-use equipoise_controller::{ClusterView, MemberView};
+use equipoise_controller::{ClusterView, MemberView, Wanted};
 use equipoise_planner::Standing;
 
 use super::{ConfigArgs, Here, rough};
@@ -53,6 +53,7 @@ fn render(members: &Members) -> String {
         ("L1", Align::Right),
         ("L2", Align::Right),
         ("KEEP", Align::Right),
+        ("SHARE", Align::Right),
         ("REPORT", Align::Right),
         ("INSTRUCTIONS", Align::Right),
         ("VERSION", Align::Left),
@@ -61,7 +62,51 @@ fn render(members: &Members) -> String {
         table.row(row(member, view));
     }
     table.render(false, &mut out);
+    made(view, &mut out);
     out
+}
+
+/// Backends that are made for elastic pools.
+fn made(view: &ClusterView, out: &mut String) {
+    if view.rosters.values().all(|roster| roster.backends.is_empty()) {
+        return;
+    }
+    let mut table = Table::new(&[
+        ("ELASTIC", Align::Left),
+        ("WANTED", Align::Left),
+        ("STATE", Align::Left),
+        ("MADE BY", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("PROBLEM", Align::Left),
+    ]);
+    for (pool, roster) in &view.rosters {
+        for (name, entry) in &roster.backends {
+            let wanted = match entry.wanted {
+                Wanted::Serve => "serve",
+                Wanted::Drain => "drain",
+                Wanted::Leave => "leave",
+            };
+            let address = entry.address.map_or_else(|| "-".to_string(), |it| it.to_string());
+            table.row(vec![
+                format!("{pool}/{name}").into(),
+                wanted.into(),
+                entry.state.name().into(),
+                entry.executor.clone().into(),
+                address.into(),
+                entry.problem.clone().unwrap_or_default().into(),
+            ]);
+        }
+    }
+    out.push('\n');
+    table.render(false, out);
+}
+
+/// The part of clients that names' answers give it; of several names, the first of each share.
+fn shares(member: &MemberView) -> String {
+    let mut all: Vec<String> =
+        member.shares.values().map(|share| format!("{:.1} %", 100.0 * share)).collect();
+    all.dedup();
+    if all.is_empty() { "-".to_string() } else { all.join(", ") }
 }
 
 fn head(members: &Members, out: &mut String) {
@@ -127,6 +172,7 @@ fn row(member: &MemberView, view: &ClusterView) -> Vec<Cell> {
         member.planned.map_or_else(none, |planned| format!("{:.0}", planned.l1)).into(),
         member.planned.map_or_else(none, |planned| format!("{:.0}", planned.l2)).into(),
         percent(member.keep.filter(|_| member.dispatches).map(|keep| 100.0 * keep)).into(),
+        shares(member).into(),
         Cell::toned(report, tone),
         member.applied.map_or_else(none, |edition| edition.to_string()).into(),
         member.version.clone().into(),

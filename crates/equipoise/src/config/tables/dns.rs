@@ -33,6 +33,12 @@ pub(super) static DNS: Table = Table {
             "What an answer has, for the zone's own name and names that say nothing else.",
         ),
         Opt::default(
+            "shares",
+            Kind::Choice(&SHARES),
+            "\"weights\"",
+            "What each backend's share of clients follows.",
+        ),
+        Opt::default(
             "ttl",
             Kind::Duration(secs(1), DAY),
             "\"1m\"",
@@ -100,6 +106,16 @@ pub(super) static DNS: Table = Table {
         ),
     ],
 };
+
+pub(in super::super) static SHARES: Choices<bool> = Choices(&[
+    ("weights", false, "the backends' weights"),
+    (
+        "load",
+        true,
+        "the cluster's plan: by what the members that are these backends (their `node`, or else their name) report; \
+         weights until there is a plan",
+    ),
+]);
 
 static SERVER: Table = Table {
     title: "[[dns.ns]]",

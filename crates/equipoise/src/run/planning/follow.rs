@@ -23,6 +23,23 @@ pub(super) async fn steps(controller: ControllerHandle, scalers: Arc<Scalers>) {
     }
 }
 
+/// In a cluster: does what rosters say, and tells the newest instructions to whoever wants to know.
+pub(super) async fn rosters(
+    scalers: Arc<Scalers>,
+    mut instructions: watch::Receiver<Arc<Instructions>>,
+    newest: watch::Sender<Arc<Instructions>>,
+) {
+    // Those that came before this began, too.
+    instructions.mark_changed();
+    while instructions.changed().await.is_ok() {
+        let now = instructions.borrow_and_update().clone();
+        if !now.is_blank() {
+            scalers.obey(Arc::clone(&now)).await;
+            newest.send_replace(now);
+        }
+    }
+}
+
 /// Does what is planned of this node, whoever plans it.
 pub(super) struct Follower {
     /// This node, as the plan has it.

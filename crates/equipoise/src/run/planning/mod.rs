@@ -16,7 +16,9 @@ mod operator;
 mod peers;
 mod place;
 mod premises;
+mod rosters;
 mod scaling;
+mod shares;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,12 +29,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use equipoise_cluster::ClusterServer;
 use equipoise_controller::{
-    Controller, ControllerHandle, ControllerOptions, Edition, Intake, NodeReport, Recorder,
+    Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
+    Recorder,
 };
 use equipoise_core::AdminState;
 use equipoise_core::load::{PerClass, Smoothing};
 use equipoise_monitor::{Sample, Utilisation};
-use equipoise_session::config::SessionConfig;
+use equipoise_session::config::{PoolConfig, SessionConfig};
 use equipoise_session::registry::{ClassCounts, RegistryHandle, class_counts};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,6 +44,7 @@ use self::meter::{ClassMeter, Counted, Meter};
 use self::peers::Learnt;
 use self::premises::Here;
 use self::scaling::Scalers;
+pub(crate) use self::shares::{PlannedShare, PlannedShares};
 use crate::config::{Config, Planning};
 use crate::run::cluster::{OpenStore, Seat};
 use crate::run::lock;
@@ -54,7 +58,7 @@ pub(crate) struct Wish {
     /// Pools of the packet level.
     forwarded: BTreeSet<String>,
     /// Backends that the file lists, by pool.
-    listed: BTreeMap<String, usize>,
+    listed: BTreeMap<String, BTreeSet<String>>,
     /// Whether there is a front door in node mode.
     dispatches: bool,
 }
@@ -65,7 +69,11 @@ impl Wish {
         let weighed = weighed.map(|pool| pool.name.to_string()).collect();
         let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string()).collect();
         let pools = config.session.pools.iter();
-        let listed = pools.map(|pool| (pool.name.to_string(), pool.backends.len())).collect();
+        let listed = |pool: &PoolConfig| {
+            let names = pool.backends.iter().map(|it| it.name.to_string());
+            (pool.name.to_string(), names.collect())
+        };
+        let listed = pools.map(listed).collect();
         let dispatches = config.session.front_doors.iter().any(|door| door.dispatch.is_some());
         Wish { planning: config.planning.clone(), weighed, forwarded, listed, dispatches }
     }
@@ -78,6 +86,12 @@ impl Wish {
     /// Whether anything of a pool is planned.
     fn plans(&self, pool: &str) -> bool {
         self.weighs(pool) || self.planning.elastic.contains_key(pool)
+    }
+
+    /// Names that are answered here by load, with the members that each may resolve to.
+    fn names(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let names = self.planning.names.iter();
+        names.map(|(zone, nodes)| (zone.clone(), nodes.values().cloned().collect())).collect()
     }
 
     fn asks_for_a_controller(&self) -> bool {
@@ -101,6 +115,10 @@ pub(crate) struct Planner {
     applied: watch::Sender<Option<Edition>>,
     /// What the cluster says of this node's peers.
     learnt: watch::Sender<Learnt>,
+    /// In a cluster: the newest instructions, whoever planned them.
+    newest: watch::Sender<Arc<Instructions>>,
+    /// Backends that drain because they are to leave, by pool and name.
+    leaving: Mutex<BTreeSet<(String, String)>>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
@@ -146,24 +164,30 @@ impl Planner {
         let instance: Arc<str> = place::plain(&config.instance.name).into();
         let file = place::store_file(config.planning.state.as_deref(), &instance);
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let seat = Seat::take(config, &instance)?;
+        let member = seat.cluster().map(|_| Arc::clone(&instance));
         let planner = Arc::new(Planner {
-            seat: Seat::take(config, &instance)?,
+            seat,
             instance,
             registry,
             recorder: Arc::new(Recorder::default()),
             period,
             state: config.planning.state.clone(),
             wish: watch::channel(Arc::default()).0,
-            scalers: Arc::new(Scalers::new(folder)),
+            scalers: Arc::new(Scalers::new(folder, member)),
             utilisation,
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
+            newest: watch::channel(Arc::default()).0,
+            leaving: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
             _sampling: sampling,
         });
         if let Some(client) = planner.seat.client() {
             tokio::spawn(planner.follower().follow(client.instructions()));
+            let (scalers, newest) = (Arc::clone(&planner.scalers), planner.newest.clone());
+            tokio::spawn(follow::rosters(scalers, client.instructions(), newest));
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;
@@ -183,15 +207,11 @@ impl Planner {
             Seat::Controller(_) => true,
             Seat::Node(_) => false,
         };
-        self.wish.send_replace(Arc::clone(&wish));
-        if matches!(self.seat, Seat::Alone) {
-            self.scalers.follow(&wish).await;
-        } else if !wish.planning.makers.is_empty() {
-            tracing::warn!(
-                "elastic pools have their backends made on single machines only: in a cluster the plan says \
-                 what it would do"
-            );
+        if let Some(client) = self.seat.client() {
+            client.want_names(!wish.planning.names.is_empty());
         }
+        self.wish.send_replace(Arc::clone(&wish));
+        self.scalers.follow(&wish).await;
         let runs = matches!(&*lock(&self.active), Active::Running(_));
         match (asks, runs) {
             (true, false) => self.start_controller().await,
@@ -209,6 +229,17 @@ impl Planner {
     /// Ends what was made for elastic pools and does not outlive this process.
     pub(crate) async fn stop_scalers(&self) {
         self.scalers.stop().await;
+    }
+
+    /// In a cluster: the newest instructions, blank before there are any.
+    pub(crate) fn newest(&self) -> watch::Receiver<Arc<Instructions>> {
+        self.newest.subscribe()
+    }
+
+    /// What is planned of the names that are answered here by load.
+    pub(crate) fn shares(&self) -> PlannedShares {
+        let newest = self.newest.borrow().clone();
+        shares::planned(&self.wish.borrow().planning.names, &newest)
     }
 
     /// The configuration, with what was made for elastic pools, and with the peers that the cluster has.
@@ -238,10 +269,15 @@ impl Planner {
         self.scalers.changes()
     }
 
-    /// Drains who is to leave, once it is in its pool.
+    /// Drains who is to leave, once it is in its pool, and gives new work to who is needed again.
     pub(crate) async fn drain_leaving(&self) {
-        for (pool, backend) in self.scalers.draining() {
-            if let Err(error) = self.registry.set_admin(&pool, &backend, AdminState::Drain).await {
+        let leaving: BTreeSet<(String, String)> = self.scalers.draining().into_iter().collect();
+        let before = std::mem::replace(&mut *lock(&self.leaving), leaving.clone());
+        let wanted = leaving.iter().map(|one| (one, AdminState::Drain));
+        // Those that are needed again, of which the pool has those that have not left.
+        let again = before.difference(&leaving).map(|one| (one, AdminState::Up));
+        for ((pool, backend), admin) in again.chain(wanted) {
+            if let Err(error) = self.registry.set_admin(pool, backend, admin).await {
                 tracing::debug!(%error, "who is to drain is not there");
             }
         }
@@ -338,7 +374,14 @@ impl Planner {
         };
         let instructions = controller.handle().instructions();
         let following = tokio::spawn(self.follower().follow(instructions));
-        let scaling = tokio::spawn(follow::steps(controller.handle(), Arc::clone(&self.scalers)));
+        let (handle, scalers) = (controller.handle(), Arc::clone(&self.scalers));
+        let scaling = match &self.seat {
+            Seat::Alone => tokio::spawn(follow::steps(handle, scalers)),
+            _ => {
+                let newest = self.newest.clone();
+                tokio::spawn(follow::rosters(scalers, handle.instructions(), newest))
+            }
+        };
         Ok(RunningController { controller, store, server, following, scaling })
     }
 
@@ -362,7 +405,8 @@ impl Planner {
         let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
         let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
         glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let seen = self.seat.look_out(&self.instance, self.period);
+        let newest = self.newest.subscribe();
+        let seen = self.seat.look_out(&self.instance, newest, self.period);
         loop {
             let controller = self.controller().ok();
             let reports = controller.is_some() || self.seat.client().is_some();
@@ -390,6 +434,9 @@ impl Planner {
                 load: NodeReport::load_of(&used),
                 pools: self.scalers.sized(meter.settle(Instant::now(), &self.counted())),
                 applied: *self.applied.borrow(),
+                making: self.scalers.making(),
+                drained: self.scalers.drained(&self.registry, &wish),
+                names: wish.names(),
                 reachable: seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default(),
                 ..place
             };
@@ -426,6 +473,16 @@ impl Planner {
                 bytes: sum(|it| it.bytes),
             }
         })
+    }
+
+    /// What the cluster API took, refused and dropped.
+    fn served(&self) -> Vec<(String, u64)> {
+        match &*lock(&self.active) {
+            Active::Running(running) => {
+                running.server.iter().flat_map(ClusterServer::counts).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The counters of the backends of pools that are planned.

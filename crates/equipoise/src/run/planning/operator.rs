@@ -7,6 +7,7 @@ use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
 };
 use equipoise_controller::{ControllerHandle, Intake};
+use equipoise_core::AdminState;
 use equipoise_planner::elastic::Mode;
 
 use super::{Planner, views};
@@ -79,9 +80,35 @@ impl Planner {
     /// Who reports here.
     pub(crate) fn nodes(&self) -> Nodes {
         match self.controller() {
-            Ok(controller) => views::nodes(&controller.cluster()),
+            Ok(controller) => views::nodes(&controller.cluster(), &controller.admins()),
             Err(_) => views::alone(&self.instance, &self.recorder),
         }
+    }
+
+    /// Follows an operator's word about a node.
+    pub(crate) async fn set_node_admin(
+        &self,
+        node: &str,
+        admin: AdminState,
+    ) -> Result<Nodes, OperateError> {
+        let controller = self.asked()?;
+        let view = controller.cluster();
+        if !view.members.iter().any(|member| member.name == node) {
+            let known: Vec<&str> = view.members.iter().map(|it| it.name.as_str()).collect();
+            let known = known.join(", ");
+            return Err(OperateError::NotFound(format!(
+                "there is no node {node}; there are {known}"
+            )));
+        }
+        let mut seen = controller.instructions().borrow().edition();
+        controller.set_admin(node, admin).await.map_err(|error| {
+            let error = anyhow::Error::from(error);
+            OperateError::Refused(crate::cli::with_causes(&error))
+        })?;
+        // One plan may be under way that does not know of it yet.
+        seen.generation += 1;
+        controller.newer_than(seen, self.period * 3).await;
+        Ok(self.nodes())
     }
 
     /// A node's recent utilisation.
@@ -105,7 +132,8 @@ impl Planner {
             return Some(cluster::reading(&client.status()));
         }
         let controller = self.controller().ok()?;
-        Some(views::reading(&controller.cluster(), &controller.figures()))
+        let reading = views::reading(&controller.cluster(), &controller.figures());
+        Some(PlanningReading { cluster: self.served(), ..reading })
     }
 
     /// How a node stands to its cluster.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use equipoise_controller::{Premises, Source};
+use equipoise_controller::{MadePool, Premises, Source};
 use equipoise_core::{AdminState, Health, Weight};
-use equipoise_driver::PoolView;
-use equipoise_planner::{BackendSpec, PoolSpec};
+use equipoise_driver::{Limits, PoolView};
+use equipoise_planner::{BackendSpec, NameSpec, PoolSpec};
 use equipoise_session::registry::{BackendStatus, PoolStatus, RegistryHandle};
 use tokio::sync::watch;
 
@@ -47,8 +47,10 @@ impl Source for Here {
     async fn premises(&self) -> Premises {
         let wish = self.wish.borrow().clone();
         let policy = wish.planning.policy.clone();
+        let names = names(&wish);
+        let made = if self.scalers.is_in_cluster() { made(&wish) } else { BTreeMap::new() };
         let Ok(status) = self.registry.status().await else {
-            return Premises { policy, ..Premises::default() };
+            return Premises { policy, names, made, ..Premises::default() };
         };
         let planned: Vec<&PoolStatus> =
             status.pools.iter().filter(|pool| wish.plans(&pool.name)).collect();
@@ -60,14 +62,33 @@ impl Source for Here {
         let addresses = planned.iter().map(|pool| (pool.name.to_string(), places(pool))).collect();
         let pool = |it: &&PoolStatus| {
             let mut spec = pool(it, &wish, &ages);
-            if let Some(view) = self.scalers.view(&it.name) {
+            // In a cluster, what was made is in the roster.
+            let view = self.scalers.view(&it.name).filter(|_| !made.contains_key(&*it.name));
+            if let Some(view) = view {
                 add_made(&mut spec, it, &view);
             }
             (it.name.to_string(), spec)
         };
         let pools = planned.iter().map(pool).collect();
-        Premises { policy, names: BTreeMap::new(), pools, addresses }
+        Premises { policy, names, pools, addresses, made }
     }
+}
+
+/// Zones whose answers are spread by load.
+fn names(wish: &Wish) -> BTreeMap<String, NameSpec> {
+    let name = |(zone, nodes)| (zone, NameSpec { nodes });
+    wish.names().into_iter().map(name).collect()
+}
+
+/// Elastic pools, as the leader of a cluster keeps their rosters.
+fn made(wish: &Wish) -> BTreeMap<String, MadePool> {
+    let pool = |pool: &String| {
+        let maker = wish.planning.makers.get(pool);
+        let limits = maker.map_or_else(Limits::default, |maker| maker.limits);
+        let listed = wish.listed.get(pool).cloned().unwrap_or_default();
+        (pool.clone(), MadePool { listed, drain_timeout: limits.drain_timeout })
+    };
+    wish.planning.elastic.keys().map(pool).collect()
 }
 
 fn pool(status: &PoolStatus, wish: &Wish, ages: &HashMap<Name, Duration>) -> PoolSpec {

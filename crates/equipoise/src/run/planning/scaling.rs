@@ -1,11 +1,14 @@
-//! Elastic pools: a scaler for each, told the plan's steps; what it has made joins the pool.
+//! Elastic pools: a scaler for each, and what was made joins the pool.
+//!
+//! On a machine of its own the scalers are told the plan's steps, and what exists is what they have. In a cluster they
+//! are told what the instructions' rosters give this member, and what exists is in the rosters: `rosters.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use equipoise_controller::Instructions;
+use equipoise_controller::{Edition, Instructions, Making, Wanted};
 use equipoise_core::{AdminState, Weight};
 use equipoise_driver::{
     BackendState, DriverOptions, ElasticBackend, Limits, PoolView, RecordFile, Scaler,
@@ -18,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Wish;
+use super::rosters::{self, Rosters};
 use crate::config::Maker;
 use crate::run::lock;
 
@@ -26,9 +30,26 @@ pub(super) struct Scalers {
     /// Where records of what was made are kept.
     folder: PathBuf,
     running: tokio::sync::Mutex<BTreeMap<String, Running>>,
-    views: Mutex<BTreeMap<String, watch::Receiver<Arc<PoolView>>>>,
+    views: Mutex<BTreeMap<String, View>>,
     /// Rises when what exists has changed.
     changes: watch::Sender<u64>,
+    /// `None` on a machine of its own.
+    cluster: Option<InCluster>,
+}
+
+/// What a member of a cluster knows beside that.
+struct InCluster {
+    /// This member.
+    own: Arc<str>,
+    newest: Mutex<Arc<Instructions>>,
+    /// The instructions that each pool's scaler was told last.
+    applied: Mutex<BTreeMap<String, Edition>>,
+}
+
+/// What a scaler has, and whether that outlives this process.
+struct View {
+    now: watch::Receiver<Arc<PoolView>>,
+    outlives: bool,
 }
 
 struct Running {
@@ -38,8 +59,11 @@ struct Running {
 }
 
 impl Scalers {
-    pub(super) fn new(folder: PathBuf) -> Scalers {
+    /// `member`: what the cluster calls this machine, if there is one.
+    pub(super) fn new(folder: PathBuf, member: Option<Arc<str>>) -> Scalers {
+        let cluster = |own| InCluster { own, newest: Mutex::default(), applied: Mutex::default() };
         Scalers {
+            cluster: member.map(cluster),
             folder,
             running: tokio::sync::Mutex::default(),
             views: Mutex::default(),
@@ -47,14 +71,18 @@ impl Scalers {
         }
     }
 
+    pub(super) fn is_in_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// What exists, and every change of it.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What exists of a pool; `None` without a scaler.
+    /// What this machine has made of a pool; `None` without a scaler.
     pub(super) fn view(&self, pool: &str) -> Option<Arc<PoolView>> {
-        lock(&self.views).get(pool).map(|view| view.borrow().clone())
+        lock(&self.views).get(pool).map(|view| view.now.borrow().clone())
     }
 
     /// Goes over to these pools. What is elastic no longer loses its backends after its time to drain.
@@ -73,7 +101,7 @@ impl Scalers {
         }
         for (pool, maker) in &wish.planning.makers {
             let room = (maker.limits.max as usize)
-                .saturating_sub(wish.listed.get(pool).copied().unwrap_or(0));
+                .saturating_sub(wish.listed.get(pool).map_or(0, BTreeSet::len));
             let limits = Limits { max: room as u32, ..maker.limits };
             match running.get(pool) {
                 Some(one) => {
@@ -95,6 +123,11 @@ impl Scalers {
             }
         }
         self.changes.send_modify(|count| *count += 1);
+        drop(running);
+        if let Some(cluster) = &self.cluster {
+            let newest = lock(&cluster.newest).clone();
+            self.obey(newest).await;
+        }
     }
 
     async fn start(&self, pool: &str, maker: &Maker, limits: Limits) -> anyhow::Result<Running> {
@@ -109,7 +142,8 @@ impl Scalers {
         };
         let scaler = Scaler::start(options).await?;
         let mut view = scaler.subscribe();
-        lock(&self.views).insert(pool.to_string(), view.clone());
+        let outlives = scaler.outlives_us();
+        lock(&self.views).insert(pool.to_string(), View { now: view.clone(), outlives });
         let changes = self.changes.clone();
         let telling = tokio::spawn(async move {
             while view.changed().await.is_ok() {
@@ -131,9 +165,58 @@ impl Scalers {
         }
     }
 
+    /// In a cluster: has what the instructions' rosters give this member, and knows of all the rest.
+    pub(super) async fn obey(&self, newest: Arc<Instructions>) {
+        let Some(cluster) = &self.cluster else { return };
+        let before = std::mem::replace(&mut *lock(&cluster.newest), Arc::clone(&newest));
+        for (pool, one) in &*self.running.lock().await {
+            let Some(roster) = newest.rosters.get(pool) else { continue };
+            if one.scaler.desire(rosters::desired(roster, &cluster.own)).await.is_ok() {
+                lock(&cluster.applied).insert(pool.clone(), newest.edition());
+            }
+        }
+        if rosters::places(&before.rosters).ne(rosters::places(&newest.rosters)) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// For the leader: what this member can make, and has made.
+    pub(super) fn making(&self) -> BTreeMap<String, Making> {
+        let Some(cluster) = &self.cluster else { return BTreeMap::new() };
+        // First what was told, then what is there: the other way round, what was told last would seem to be lost.
+        let applied = lock(&cluster.applied).clone();
+        let views = lock(&self.views);
+        let one = |(pool, view): (&String, &View)| {
+            let edition = applied.get(pool).copied().unwrap_or_default();
+            (pool.clone(), rosters::making(&view.now.borrow(), view.outlives, edition))
+        };
+        views.iter().map(one).collect()
+    }
+
+    /// For the leader: who drains and has nothing left here.
+    pub(super) fn drained(
+        &self,
+        registry: &RegistryHandle,
+        wish: &Wish,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        match self.rosters() {
+            Some(newest) => rosters::drained(&newest.rosters, registry, &wish.forwarded),
+            None => BTreeMap::new(),
+        }
+    }
+
+    /// In a cluster, the instructions with the rosters in force.
+    fn rosters(&self) -> Option<Arc<Instructions>> {
+        self.cluster.as_ref().map(|cluster| lock(&cluster.newest).clone())
+    }
+
     /// Lets go who drains and has nothing left. Pools of the packet level wait for the whole time to drain: their flows
     /// are not known here.
     pub(super) async fn let_go(&self, registry: &RegistryHandle, wish: &Wish) {
+        // In a cluster the leader says when: other nodes use it, too.
+        if self.cluster.is_some() {
+            return;
+        }
         // Reports do not wait for a driver that is just being started.
         let Ok(running) = self.running.try_lock() else { return };
         if running.is_empty() {
@@ -164,6 +247,10 @@ impl Scalers {
         &self,
         mut samples: BTreeMap<String, PoolSample>,
     ) -> BTreeMap<String, PoolSample> {
+        if let Some(newest) = self.rosters() {
+            size_by(&newest.rosters, &mut samples);
+            return samples;
+        }
         for (pool, sample) in &mut samples {
             let Some(view) = self.view(pool) else { continue };
             for made in &view.backends {
@@ -179,9 +266,7 @@ impl Scalers {
     pub(super) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
         let mut config = config.clone();
         for pool in &mut config.pools {
-            let Some(view) = self.view(&pool.name) else { continue };
-            for made in &view.backends {
-                let Some(backend) = joined(made) else { continue };
+            for backend in self.made(&pool.name) {
                 if pool.backends.iter().all(|it| it.address != backend.address) {
                     pool.backends.push(backend);
                 }
@@ -190,9 +275,23 @@ impl Scalers {
         config
     }
 
+    fn made(&self, pool: &str) -> Vec<BackendConfig> {
+        if let Some(newest) = self.rosters() {
+            let backends = newest.rosters.get(pool).into_iter().flat_map(|it| &it.backends);
+            return backends.filter_map(|(name, entry)| rosters::joined(name, entry)).collect();
+        }
+        let Some(view) = self.view(pool) else { return Vec::new() };
+        view.backends.iter().filter_map(joined).collect()
+    }
+
     /// Those that are to be drained, as (pool, backend).
     pub(super) fn draining(&self) -> Vec<(String, String)> {
-        let views: Vec<_> = lock(&self.views).values().map(|view| view.borrow().clone()).collect();
+        if let Some(newest) = self.rosters() {
+            let draining = rosters::places(&newest.rosters).filter(|it| it.3 == Wanted::Drain);
+            return draining.map(|(pool, name, ..)| (pool.clone(), name.clone())).collect();
+        }
+        let views: Vec<_> =
+            lock(&self.views).values().map(|view| view.now.borrow().clone()).collect();
         let of = |view: &Arc<PoolView>| {
             let draining = view.backends.iter().filter(|it| it.state == BackendState::Draining);
             draining.map(|it| (view.pool.clone(), it.name.clone())).collect::<Vec<_>>()
@@ -218,6 +317,17 @@ impl Running {
     async fn remove_all(self) {
         self.telling.abort();
         self.scaler.remove_all().await;
+    }
+}
+
+fn size_by(rosters: &Rosters, samples: &mut BTreeMap<String, PoolSample>) {
+    for (pool, sample) in samples {
+        let Some(roster) = rosters.get(pool) else { continue };
+        for (name, entry) in &roster.backends {
+            if let Some(one) = sample.backends.get_mut(name) {
+                one.size.clone_from(&entry.size);
+            }
+        }
     }
 }
 

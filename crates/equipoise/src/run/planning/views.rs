@@ -1,8 +1,10 @@
 //! What the API shows of planning.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_api::metrics::{NodeReading, PlanningReading};
+use equipoise_api::wire::Admin;
 use equipoise_api::wire::plan::{
     HistoryPoint, HistoryQuestion, HistorySpread, NodeHistory, NodeStatus, Nodes, PlanMode,
     PlanStatus, PlannedNode, PlannedPool, PlannedScaling, PlannedWeight,
@@ -15,6 +17,8 @@ use equipoise_core::load::{ForecastError, Signal};
 use equipoise_monitor::{Point, QueryError, Spread};
 use equipoise_planner::elastic::{Mode, Scaling, ScalingPlan};
 use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
+
+use crate::run::reading;
 
 /// The newest plan, or the next one.
 pub(super) fn plan(
@@ -99,13 +103,15 @@ fn planned_node(name: &str, plan: &NodePlan) -> PlannedNode {
 }
 
 /// Members, as a controller knows them.
-pub(super) fn nodes(view: &ClusterView) -> Nodes {
+pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -> Nodes {
     let node = |member: &MemberView| NodeStatus {
         name: member.name.clone(),
         kind: member.kind.to_string(),
         version: member.version.clone(),
         capacity: member.capacity,
+        admin: reading::admin(admins.get(&member.name).copied().unwrap_or(AdminState::Up)),
         standing: member.standing.map(|standing| standing.to_string()),
+        shares: member.shares.clone(),
         cpu_percent: member.load.map(|load| load.cpu),
         memory_percent: member.load.map(|load| load.memory),
         net_percent: member.load.and_then(|load| load.net),
@@ -129,7 +135,9 @@ pub(super) fn alone(name: &str, recorder: &Recorder) -> Nodes {
         kind: "node".to_string(),
         version: env!("CARGO_PKG_VERSION").to_string(),
         capacity: super::cores(),
+        admin: Admin::Up,
         standing: None,
+        shares: BTreeMap::new(),
         cpu_percent: sample.cpu_percent,
         memory_percent: sample.memory_percent,
         net_percent: sample.net_percent,
@@ -186,6 +194,7 @@ pub(super) fn reading(view: &ClusterView, figures: &Figures) -> PlanningReading 
         store_failures: counted.store_failures,
         fenced_off: counted.fenced_off,
         refused: figures.refused.iter().map(|(fault, count)| (fault.label(), *count)).collect(),
+        cluster: Vec::new(),
         nodes: figures.loads.iter().map(node_reading).collect(),
     }
 }

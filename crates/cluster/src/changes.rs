@@ -1,0 +1,292 @@
+//! What a node is told of instructions: what concerns it, and after the first time only what has changed. Pure.
+//!
+//! Of other nodes a node needs to know where they are and which are not simply present; their loads, which change each
+//! period, are the planner's own. So from one period to the next there is little to say, however many nodes there are.
+
+use equipoise_controller::{Edition, Instructions};
+use equipoise_planner::{NodePlan, Plan, Standing};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Instructions as all nodes are told them: without plans of nodes that are present, loads, and names unless
+/// `with_names`.
+pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<Value> {
+    let is_odd = |plan: &NodePlan| plan.standing != Standing::Present;
+    let odd = of.plan.nodes.iter().filter(|(_, plan)| is_odd(plan));
+    let nodes = odd.map(|(name, plan)| (name.clone(), NodePlan { load: None, ..plan.clone() }));
+    let plan = Plan {
+        generation: of.plan.generation,
+        nodes: nodes.collect(),
+        names: if with_names { of.plan.names.clone() } else { Default::default() },
+        dispatch: of.plan.dispatch.clone(),
+        pools: of.plan.pools.clone(),
+    };
+    serde_json::to_value(Instructions {
+        term: of.term,
+        generation: of.generation,
+        leader: of.leader.clone(),
+        period: of.period,
+        members: of.members.clone(),
+        rosters: of.rosters.clone(),
+        plan,
+        dispatch_secret: of.dispatch_secret.clone(),
+    })
+}
+
+/// What makes `after` of `before`.
+///
+/// # Source
+/// JSON Merge Patch, RFC 7396. It cannot say that something becomes null; in instructions what is null is absent as
+/// well, and so it is removed.
+pub(crate) fn difference(before: &Value, after: &Value) -> Option<Value> {
+    let (Value::Object(was), Value::Object(is)) = (before, after) else {
+        return (before != after).then(|| after.clone());
+    };
+    let mut patch = Map::new();
+    for name in was.keys().filter(|name| !is.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    for (name, value) in is {
+        let change = match was.get(name) {
+            Some(old) => difference(old, value),
+            None => Some(value.clone()),
+        };
+        if let Some(change) = change {
+            patch.insert(name.clone(), change);
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Applies what [`difference`] found.
+pub(crate) fn apply(to: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *to = patch;
+        return;
+    };
+    if !to.is_object() {
+        *to = Value::Object(Map::new());
+    }
+    let Value::Object(to) = to else { return };
+    for (name, change) in patch {
+        match change {
+            Value::Null => drop(to.remove(&name)),
+            change => apply(to.entry(name).or_insert(Value::Null), change),
+        }
+    }
+}
+
+/// The data of both events: `whole` in the first, `from` and `patch` in the others; and what is planned of this node.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Told {
+    #[serde(default)]
+    whole: Option<Value>,
+    #[serde(default)]
+    from: Option<Edition>,
+    #[serde(default)]
+    patch: Option<Value>,
+    #[serde(default)]
+    own: Option<NodePlan>,
+}
+
+/// What is told does not go with what was told before.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutOfStep {
+    #[error("changes of other instructions than those told before")]
+    Other,
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// A node's end of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Listener {
+    known: Option<(Edition, Value)>,
+}
+
+impl Listener {
+    /// The instructions that an event tells, as the node `own` is to know them.
+    ///
+    /// # Errors
+    /// [`OutOfStep::Other`]: what follows in this stream is of no use. Other errors are of this event alone.
+    pub(crate) fn hear(&mut self, data: &str, own: &str) -> Result<Instructions, OutOfStep> {
+        let told: Told = serde_json::from_str(data)?;
+        let value = match (told.whole, told.from, self.known.take()) {
+            (Some(whole), ..) => whole,
+            (None, Some(from), Some((edition, mut value))) if from == edition => {
+                apply(&mut value, told.patch.unwrap_or(Value::Object(Map::new())));
+                value
+            }
+            _ => return Err(OutOfStep::Other),
+        };
+        // Kept even if this version does not understand it: the next may leave out what is new.
+        let number = |name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let edition = Edition { term: number("term"), generation: number("generation") };
+        let (_, value) = self.known.insert((edition, value));
+        let mut instructions = Instructions::deserialize(&*value)?;
+        if let Some(plan) = told.own {
+            instructions.plan.nodes.insert(own.to_string(), plan);
+        }
+        Ok(instructions)
+    }
+}
+
+/// What is told of one edition to all nodes alike, as JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Telling {
+    value: Value,
+    whole: String,
+    /// Since which edition, and the patch.
+    patch: Option<(Edition, String)>,
+}
+
+impl Telling {
+    /// Of instructions, after those of `before` (with their edition).
+    pub(crate) fn new(
+        now: &Instructions,
+        with_names: bool,
+        before: Option<(Edition, &Telling)>,
+    ) -> serde_json::Result<Telling> {
+        let value = shared(now, with_names)?;
+        let patch = match before {
+            Some((from, before)) => {
+                let patch = difference(&before.value, &value).unwrap_or(Value::Object(Map::new()));
+                Some((from, serde_json::to_string(&patch)?))
+            }
+            None => None,
+        };
+        Ok(Telling { whole: serde_json::to_string(&value)?, value, patch })
+    }
+
+    /// An event's data for a node that was told `last` in this stream, and of which this is planned.
+    pub(crate) fn data(
+        &self,
+        last: Option<Edition>,
+        own: Option<&NodePlan>,
+    ) -> serde_json::Result<String> {
+        let own = serde_json::to_string(&own)?;
+        match &self.patch {
+            Some((from, patch)) if last == Some(*from) => {
+                let from = serde_json::to_string(from)?;
+                Ok(format!("{{\"from\":{from},\"patch\":{patch},\"own\":{own}}}"))
+            }
+            _ => Ok(format!("{{\"whole\":{},\"own\":{own}}}", self.whole)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use equipoise_controller::{Enrolled, NodeKind};
+    use equipoise_core::load::PerClass;
+    use equipoise_planner::{NamePlan, PlannedLoad};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(standing: Standing, l1: f64) -> NodePlan {
+        NodePlan {
+            standing,
+            presence: 1.0,
+            load: Some(PlannedLoad { l1, l2: l1, l2_offered: l1 }),
+            is_overloaded: false,
+            keep: 1.0,
+            keep_by_class: PerClass::from_fn(|_| 1.0),
+            scarce: None,
+        }
+    }
+
+    fn instructions(generation: u64, count: usize) -> Instructions {
+        let mut all = Instructions { term: 3, generation, ..Instructions::default() };
+        all.plan.names.insert("z.".to_string(), NamePlan::default());
+        for n in 0..count {
+            let member = Enrolled {
+                kind: NodeKind::Node,
+                capacity: 2.0,
+                dispatches: true,
+                endpoint: Some(([10, 0, 0, 1], 80).into()),
+                addresses: vec![[10, 0, 0, 1].into()],
+            };
+            let standing = if n == 1 { Standing::Late } else { Standing::Present };
+            all.members.insert(format!("n{n}"), member);
+            all.plan.nodes.insert(format!("n{n}"), node(standing, generation as f64 + n as f64));
+        }
+        all
+    }
+
+    #[test]
+    fn a_node_is_told_of_itself_and_of_those_that_are_not_simply_present() {
+        let now = instructions(7, 5);
+        let telling = Telling::new(&now, false, None).unwrap();
+        let data = telling.data(None, now.plan.nodes.get("n3")).unwrap();
+        let heard = Listener::default().hear(&data, "n3").unwrap();
+        let nodes: Vec<&str> = heard.plan.nodes.keys().map(String::as_str).collect();
+        assert_eq!((heard.edition(), nodes), (now.edition(), vec!["n1", "n3"]));
+        assert_eq!(heard.plan.nodes["n3"], now.plan.nodes["n3"]);
+        assert_eq!(heard.plan.nodes["n1"].load, None);
+        assert_eq!((heard.members, heard.plan.names.len()), (now.members.clone(), 0));
+        let telling = Telling::new(&now, true, None).unwrap();
+        let heard = Listener::default().hear(&telling.data(None, None).unwrap(), "n3").unwrap();
+        assert_eq!(heard.plan.names, now.plan.names);
+    }
+
+    #[test]
+    fn changes_are_told_after_the_whole_and_only_to_who_has_what_they_are_changes_of() {
+        let (first, second) = (instructions(7, 200), instructions(8, 200));
+        let before = Telling::new(&first, false, None).unwrap();
+        let telling = Telling::new(&second, false, Some((first.edition(), &before))).unwrap();
+        let mut listener = Listener::default();
+        let whole = before.data(None, None).unwrap();
+        listener.hear(&whole, "n3").unwrap();
+        let own = second.plan.nodes.get("n3");
+        let change = telling.data(Some(first.edition()), own).unwrap();
+        assert!(change.len() < 600 && whole.len() > 20_000, "{} {}", change.len(), whole.len());
+        let heard = listener.hear(&change, "n3").unwrap();
+        assert_eq!((heard.edition(), &heard.members), (second.edition(), &second.members));
+        assert_eq!(heard.plan.nodes.get("n3"), own);
+        // Again, or to somebody else: it is of no use, and nothing half-known is left.
+        assert!(listener.hear(&change, "n3").is_err());
+        assert!(Listener::default().hear(&change, "n3").is_err());
+        let skipped = Edition { generation: 6, ..first.edition() };
+        assert!(telling.data(Some(skipped), None).unwrap().starts_with("{\"whole\""));
+    }
+
+    #[test]
+    fn what_is_taken_away_is_removed() {
+        let before = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
+        let after = json!({"b": {"c": 2}, "e": [2], "f": {}});
+        let patch = difference(&before, &after).unwrap();
+        assert_eq!(patch, json!({"a": null, "b": {"d": null}, "e": [2], "f": {}}));
+        let mut value = before.clone();
+        apply(&mut value, patch);
+        assert_eq!(value, after);
+        assert_eq!(difference(&after, &after), None);
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0u8..4).prop_map(Value::from)];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            let name = proptest::sample::select(vec!["a", "b", "c", "d"]);
+            let map =
+                proptest::collection::btree_map(name.prop_map(str::to_string), inner.clone(), 0..4);
+            prop_oneof![
+                proptest::collection::vec(inner, 0..3).prop_map(Value::from),
+                map.prop_map(|map: BTreeMap<String, Value>| json!(map)),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_difference_makes_one_of_the_other(before in value(), after in value()) {
+            let mut patched = before.clone();
+            if let Some(patch) = difference(&before, &after) {
+                apply(&mut patched, patch);
+            }
+            prop_assert_eq!(patched, after);
+        }
+    }
+}

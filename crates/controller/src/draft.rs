@@ -1,0 +1,152 @@
+//! A plan with all that goes along with it, from what members said and what was before.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_core::AdminState;
+use equipoise_planner::{Plan, Standing, Tick, plan};
+
+use crate::controller::Shared;
+use crate::options::{MadePool, Premises};
+use crate::roll::Roll;
+use crate::roster::{Gone, Seen};
+use crate::{Edition, Enrolled, Instructions, Roster};
+
+/// What instructions are made of.
+pub(crate) struct Draft {
+    pub(crate) plan: Plan,
+    /// The members that it is for.
+    pub(crate) members: BTreeMap<String, Enrolled>,
+    pub(crate) rosters: BTreeMap<String, Roster>,
+}
+
+/// For what was made for a pool that is elastic no more.
+const LAST_DRAIN: Duration = Duration::from_secs(60);
+
+impl Shared {
+    /// What follows `before` and these rosters; `None` if the premises contradict themselves.
+    pub(crate) fn draft(
+        &self,
+        premises: &Premises,
+        before: &Instructions,
+        rosters: &BTreeMap<String, Roster>,
+        term: u64,
+        passed: Duration,
+    ) -> Option<Draft> {
+        let wishes = self.known().wishes.clone();
+        let roll = self.roll();
+        let now = self.now();
+        let members = roll.enrolled(now, &before.members, self.options.forget_after);
+        let context = Context { roll: &roll, members: &members, before, now, passed, term };
+        let (mut premises, mut rosters) = (premises.clone(), rosters.clone());
+        context.learn(&mut premises, &mut rosters);
+        let inventory = match roll.inventory(&premises, &members, &wishes) {
+            Ok(inventory) => inventory,
+            Err(error) => {
+                self.counts.not_planned();
+                tracing::error!(%error, "no plan: what there is contradicts itself");
+                return None;
+            }
+        };
+        let policy = equipoise_planner::Policy {
+            smoothing: self.options.smoothing,
+            ..premises.policy.clone()
+        };
+        let was = (before.edition() > Edition::default()).then_some(&before.plan);
+        let tick = Tick { now, passed };
+        let plan = plan(&policy, &inventory, roll.history(), was, tick);
+        context.act(&premises, &plan, &mut rosters);
+        drop(roll);
+        Some(Draft { plan, members, rosters })
+    }
+}
+
+struct Context<'a> {
+    roll: &'a Roll,
+    members: &'a BTreeMap<String, Enrolled>,
+    before: &'a Instructions,
+    now: Duration,
+    passed: Duration,
+    term: u64,
+}
+
+impl Context<'_> {
+    fn gone(&self, member: &str) -> Gone {
+        let standing = self.before.plan.nodes.get(member).map(|node| node.standing);
+        let is_unreachable =
+            standing == Some(Standing::Gone) && !self.roll.is_member_fresh(self.now, member);
+        self.roll.gone(self.now, member, is_unreachable)
+    }
+
+    fn with_seen<T>(&self, pool: &str, work: impl FnOnce(&Seen<'_>) -> T) -> T {
+        let gone = |member: &str| self.gone(member);
+        let is_gone = |member: &str| self.gone(member) != Gone::No;
+        let is_drained = |backend: &str| self.roll.is_drained(self.members, pool, backend, is_gone);
+        let is_leaving = |member: &str| {
+            let node = self.before.plan.nodes.get(member);
+            node.is_some_and(|node| !node.standing.is_wanted())
+        };
+        let is_fresh = |member: &str| self.roll.is_member_fresh(self.now, member);
+        work(&Seen {
+            edition: Edition { term: self.term, generation: self.before.generation + 1 },
+            passed: self.passed,
+            making: self.roll.making(self.now, pool),
+            is_fresh: &is_fresh,
+            gone: &gone,
+            is_drained: &is_drained,
+            is_leaving: &is_leaving,
+        })
+    }
+
+    /// Brings rosters up to date, and tells the pools what was made.
+    fn learn(&self, premises: &mut Premises, rosters: &mut BTreeMap<String, Roster>) {
+        for (name, made) in &premises.made {
+            let Some(spec) = premises.pools.get_mut(name) else { continue };
+            self.with_seen(name, |seen| {
+                if !rosters.contains_key(name) {
+                    // Until somebody can make them, there is nothing to say.
+                    if seen.making.is_empty() {
+                        return;
+                    }
+                    rosters.insert(name.clone(), Roster::begin(name, seen));
+                }
+                if let Some(roster) = rosters.get_mut(name) {
+                    roster.learn(spec, made, seen);
+                    roster.add_to(spec, made);
+                }
+            });
+        }
+        // Pools that are elastic no more: what was made for them goes.
+        let gone: Vec<String> =
+            rosters.keys().filter(|it| !premises.made.contains_key(*it)).cloned().collect();
+        for name in gone {
+            let Some(roster) = rosters.get_mut(&name) else { continue };
+            let spec = premises.pools.get(&name).cloned().unwrap_or_default();
+            let spec = equipoise_planner::PoolSpec { elastic: None, ..spec };
+            let made = MadePool { drain_timeout: LAST_DRAIN, ..MadePool::default() };
+            self.with_seen(&name, |seen| roster.learn(&spec, &made, seen));
+            if roster.backends.is_empty() {
+                rosters.remove(&name);
+            }
+        }
+    }
+
+    /// Takes the plan's steps.
+    fn act(&self, premises: &Premises, plan: &Plan, rosters: &mut BTreeMap<String, Roster>) {
+        for (name, roster) in rosters {
+            let pool = plan.pools.get(name).and_then(|pool| pool.scaling.as_ref());
+            let (Some(scaling), Some(spec)) = (pool, premises.pools.get(name)) else { continue };
+            let is_listed = |it: &&equipoise_planner::BackendSpec| {
+                !it.is_elastic && it.admin != AdminState::Down
+            };
+            let listed = spec.backends.values().filter(is_listed).count() as u32;
+            let max = spec.elastic.as_ref().map_or(0, |elastic| elastic.max);
+            let room = max.saturating_sub(listed);
+            let refused =
+                self.with_seen(name, |seen| roster.act(name, &scaling.action, room, seen));
+            if refused > 0 {
+                tracing::warn!(pool = name, refused, "no room, or nobody who makes backends");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Edition;
+
+/// What a member with a driver for a pool says of it: that it can make backends, and what it has made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Making {
+    /// Whether what it makes outlives its process, so that another member can go on with it.
+    pub outlives: bool,
+    /// The instructions whose roster is done here, as far as asking for it goes: what that roster gives this member and
+    /// is not in [`Self::backends`] is gone.
+    pub applied: Edition,
+    /// What exists, or may exist, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub backends: BTreeMap<String, Made>,
+}
+
+/// A backend, as the member that makes it has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Made {
+    /// How far it is.
+    pub state: MadeState,
+    /// Where it serves; absent before it was added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// What the driver calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What went wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// How far a made backend is on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MadeState {
+    /// Asked for; it does not serve yet.
+    #[default]
+    Starting,
+    /// Serves.
+    Ready,
+    /// Keeps what it has and takes nothing new.
+    Draining,
+    /// Is being taken away.
+    Leaving,
+    /// Could not be added, or went down; it is tried again.
+    Failed,
+}
+
+impl MadeState {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            MadeState::Starting => "starting",
+            MadeState::Ready => "ready",
+            MadeState::Draining => "draining",
+            MadeState::Leaving => "leaving",
+            MadeState::Failed => "failed",
+        }
+    }
+}

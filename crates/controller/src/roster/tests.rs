@@ -1,0 +1,346 @@
+use std::collections::BTreeSet;
+
+use equipoise_planner::elastic::Elasticity;
+use proptest::prelude::*;
+
+use super::*;
+use crate::Made;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A member with a driver.
+#[derive(Clone, Debug, Default)]
+struct Maker {
+    making: Making,
+    gone: Option<Gone>,
+    leaves: bool,
+}
+
+/// A pool, its members, and what they say.
+struct Bed {
+    roster: Roster,
+    makers: BTreeMap<String, Maker>,
+    spec: PoolSpec,
+    drained: BTreeSet<String>,
+    generation: u64,
+}
+
+impl Bed {
+    fn new(outlives: bool, members: &[&str]) -> Bed {
+        let elastic = Elasticity { max: 4, warm_up: 2 * SECOND, ..Elasticity::default() };
+        let maker = |name: &&str| {
+            let making = Making { outlives, ..Making::default() };
+            ((*name).to_string(), Maker { making, ..Maker::default() })
+        };
+        Bed {
+            roster: Roster { next_number: 1, ..Roster::default() },
+            makers: members.iter().map(maker).collect(),
+            spec: PoolSpec { elastic: Some(elastic), ..PoolSpec::default() },
+            drained: BTreeSet::new(),
+            generation: 0,
+        }
+    }
+
+    fn edition(&self) -> Edition {
+        Edition { term: 7, generation: self.generation }
+    }
+
+    /// A period: what was reported, a step, and what is then in force.
+    fn period(&mut self, step: &Scaling) -> u32 {
+        self.generation += 1;
+        let makers = &self.makers;
+        let gone = |name: &str| {
+            makers.get(name).map_or(Gone::Surely, |maker| maker.gone.unwrap_or(Gone::No))
+        };
+        let is_fresh = |name: &str| gone(name) == Gone::No;
+        let is_leaving = |name: &str| makers.get(name).is_some_and(|maker| maker.leaves);
+        let drained = &self.drained;
+        let is_drained = |name: &str| drained.contains(name);
+        let there = makers.iter().filter(|(_, maker)| maker.gone.is_none());
+        let seen = Seen {
+            edition: Edition { term: 7, generation: self.generation },
+            passed: SECOND,
+            making: there.map(|(name, maker)| (name.as_str(), &maker.making)).collect(),
+            is_fresh: &is_fresh,
+            gone: &gone,
+            is_drained: &is_drained,
+            is_leaving: &is_leaving,
+        };
+        let made = MadePool { drain_timeout: 60 * SECOND, ..MadePool::default() };
+        self.roster.learn(&self.spec, &made, &seen);
+        self.roster.act("web", step, 4, &seen)
+    }
+
+    /// The member does at once what the roster says, and reports it next.
+    fn obey(&mut self, member: &str) {
+        let edition = self.edition();
+        let Some(maker) = self.makers.get_mut(member) else { return };
+        maker.making.applied = edition;
+        let outlives = maker.making.outlives;
+        let roster = &self.roster;
+        let is_mine =
+            |name: &String| roster.backends.get(name).is_some_and(|it| it.executor == member);
+        maker.making.backends.retain(|name, _| is_mine(name));
+        for (name, entry) in roster.backends.iter().filter(|(name, _)| is_mine(name)) {
+            let has = maker.making.backends.contains_key(name);
+            // What died with a process is not made again under its name.
+            let is_lost = !has && entry.address.is_some() && !outlives;
+            if entry.wanted == Wanted::Leave || is_lost {
+                maker.making.backends.remove(name);
+                continue;
+            }
+            let made = Made {
+                state: MadeState::Ready,
+                address: Some(([127, 0, 0, 1], 80).into()),
+                id: Some(entry.key.clone()),
+                problem: None,
+            };
+            maker.making.backends.insert(name.clone(), made);
+        }
+    }
+
+    fn obey_all(&mut self) {
+        let there = self.makers.iter().filter(|(_, maker)| maker.gone.is_none());
+        let names: Vec<String> = there.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| self.obey(name));
+    }
+
+    fn told(&self) -> Vec<(&str, &str, Wanted)> {
+        let entries = self.roster.backends.iter();
+        entries.map(|(name, it)| (name.as_str(), it.executor.as_str(), it.wanted)).collect()
+    }
+}
+
+fn out(count: u32) -> Scaling {
+    Scaling::Out { size: None, count }
+}
+
+fn leave(names: &[&str]) -> Scaling {
+    Scaling::In { backends: names.iter().map(|name| (*name).to_string()).collect() }
+}
+
+#[test]
+fn processes_are_spread_and_scripts_have_one_executor() {
+    let mut bed = Bed::new(false, &["a", "b"]);
+    assert_eq!(bed.period(&out(3)), 0);
+    let spread = [
+        ("web-e1", "a", Wanted::Serve),
+        ("web-e2", "b", Wanted::Serve),
+        ("web-e3", "a", Wanted::Serve),
+    ];
+    assert_eq!(bed.told(), spread);
+    let mut bed = Bed::new(true, &["a", "b"]);
+    bed.period(&out(2));
+    assert!(bed.told().iter().all(|(_, executor, _)| *executor == "a"), "{:?}", bed.told());
+    bed.makers.get_mut("a").unwrap().leaves = true;
+    bed.period(&out(1));
+    assert_eq!(bed.told()[2].1, "b", "who is drained by an operator gets nothing new");
+}
+
+#[test]
+fn there_is_no_more_than_room_and_nobody_makes_nothing() {
+    let mut bed = Bed::new(false, &["a"]);
+    assert_eq!(bed.period(&out(9)), 5);
+    assert_eq!(bed.told().len(), 4);
+    let mut bed = Bed::new(false, &[]);
+    assert_eq!((bed.period(&out(1)), bed.told().len()), (1, 0));
+}
+
+#[test]
+fn who_leaves_drains_at_every_node_first_and_is_struck_off_when_it_is_gone() {
+    let mut bed = Bed::new(false, &["a"]);
+    bed.period(&out(2));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.roster.backends["web-e1"].state, MadeState::Ready);
+    bed.period(&leave(&["web-e2"]));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told()[1].2, Wanted::Drain);
+    bed.drained.insert("web-e2".to_string());
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told()[1].2, Wanted::Leave);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told().len(), 2, "its executor has not said that it is gone");
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told(), [("web-e1", "a", Wanted::Serve)]);
+    bed.period(&out(1));
+    assert_eq!(bed.told()[1].0, "web-e3", "no name comes twice");
+}
+
+#[test]
+fn one_that_is_needed_again_is_not_drained_further_and_time_ends_every_drain() {
+    let mut bed = Bed::new(true, &["a"]);
+    bed.period(&out(1));
+    bed.obey_all();
+    bed.period(&leave(&["web-e1"]));
+    bed.period(&leave(&["web-e1"]));
+    assert_eq!(bed.told()[0].2, Wanted::Drain);
+    bed.period(&out(1));
+    assert_eq!(bed.told(), [("web-e1", "a", Wanted::Serve)]);
+    bed.period(&leave(&["web-e1"]));
+    (0..60).for_each(|_| drop(bed.period(&Scaling::Hold)));
+    assert_eq!(bed.told()[0].2, Wanted::Leave);
+}
+
+#[test]
+fn another_goes_on_with_what_outlives_its_executor() {
+    let mut bed = Bed::new(true, &["a", "b"]);
+    bed.period(&out(2));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    bed.makers.get_mut("a").unwrap().gone = Some(Gone::Silent);
+    bed.period(&Scaling::Hold);
+    assert!(bed.told().iter().all(|(_, executor, _)| *executor == "b"), "{:?}", bed.told());
+    assert!(
+        bed.roster.backends.values().all(|it| it.address.is_some() && it.since == bed.edition())
+    );
+    bed.obey_all();
+    // The first comes back and still lists them, as of an older roster: nothing follows.
+    bed.makers.get_mut("a").unwrap().gone = None;
+    let before = bed.roster.clone();
+    bed.period(&Scaling::Hold);
+    let settled = |it: &Roster| it.backends.values().map(Entry::settled).collect::<Vec<_>>();
+    assert_eq!(settled(&bed.roster), settled(&before));
+}
+
+#[test]
+fn processes_end_with_their_executor_unless_it_is_only_out_of_sight() {
+    let mut bed = Bed::new(false, &["a", "b"]);
+    bed.period(&out(2));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    let seen = BackendSpec { health: Health::Healthy, ..BackendSpec::default() };
+    bed.spec.backends.insert("web-e1".to_string(), seen);
+    bed.makers.get_mut("a").unwrap().gone = Some(Gone::Silent);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told().len(), 2, "it serves, as our checks see");
+    bed.makers.get_mut("a").unwrap().gone = Some(Gone::Surely);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told(), [("web-e2", "b", Wanted::Serve)]);
+    // A member that was started again has nothing, and says so.
+    let again = Making { applied: bed.edition(), ..Making::default() };
+    bed.makers.get_mut("b").unwrap().making = again;
+    bed.period(&out(1));
+    assert_eq!(bed.told().iter().map(|it| it.0).collect::<Vec<_>>(), ["web-e3"]);
+}
+
+#[test]
+fn a_faster_one_is_warm_before_the_other_drains() {
+    let mut bed = Bed::new(false, &["a"]);
+    bed.period(&out(1));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    let replace = Scaling::Replace { size: None, backend: "web-e1".to_string() };
+    bed.period(&replace);
+    assert_eq!(bed.period(&replace), 1, "once is enough");
+    let mut spec = bed.spec.clone();
+    bed.roster.add_to(&mut spec, &MadePool::default());
+    let admins: Vec<_> = spec.backends.values().map(|it| it.admin).collect();
+    assert_eq!(admins, [AdminState::Drain, AdminState::Up], "the planner counts one");
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told()[0].2, Wanted::Serve);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told()[0].2, Wanted::Drain);
+}
+
+#[test]
+fn what_was_made_before_there_was_a_roster_is_taken_over() {
+    let mut bed = Bed::new(true, &["a"]);
+    let made = Made { state: MadeState::Ready, ..Made::default() };
+    let backends = [("web-e4".to_string(), made.clone()), ("other".to_string(), made)];
+    let making = Making { outlives: true, backends: backends.into(), ..Making::default() };
+    bed.makers.get_mut("a").unwrap().making = making;
+    let making = bed.makers["a"].making.clone();
+    let seen = Seen {
+        edition: bed.edition(),
+        passed: SECOND,
+        making: [("a", &making)].into(),
+        is_fresh: &|_| true,
+        gone: &|_| Gone::No,
+        is_drained: &|_| false,
+        is_leaving: &|_| false,
+    };
+    bed.roster = Roster::begin("web", &seen);
+    assert_eq!(bed.told(), [("web-e4", "a", Wanted::Serve)]);
+    assert_eq!(bed.roster.next_number, 5);
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    Out(u32),
+    In(usize),
+    Obeys(usize),
+    Restarts(usize),
+    Dies(usize),
+    Returns(usize),
+    Drained,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        (1u32..4).prop_map(Happens::Out),
+        (0usize..6).prop_map(Happens::In),
+        (0usize..3).prop_map(Happens::Obeys),
+        (0usize..3).prop_map(Happens::Restarts),
+        (0usize..3).prop_map(Happens::Dies),
+        (0usize..3).prop_map(Happens::Returns),
+        Just(Happens::Drained),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: no name has two executors that would make it, there is never more than room,
+    /// and when things are quiet every member has just what the roster gives it: nothing lost, nothing left over.
+    #[test]
+    fn nothing_is_lost_or_doubled(
+        outlives in any::<bool>(),
+        story in proptest::collection::vec(happens(), 0..60),
+    ) {
+        let members = ["a", "b", "c"];
+        let mut bed = Bed::new(outlives, &members);
+        let mut known: BTreeMap<String, String> = BTreeMap::new();
+        for event in story {
+            let mut step = Scaling::Hold;
+            match event {
+                Happens::Out(count) => step = out(count),
+                Happens::In(at) => {
+                    let name = bed.roster.backends.keys().nth(at).cloned();
+                    step = Scaling::In { backends: name.into_iter().collect() };
+                }
+                Happens::Obeys(at) if bed.makers[members[at]].gone.is_none() => bed.obey(members[at]),
+                Happens::Obeys(_) => {}
+                Happens::Restarts(at) => {
+                    let maker = bed.makers.get_mut(members[at]).unwrap();
+                    maker.making.applied = Edition::default();
+                    maker.making.backends.clear();
+                }
+                Happens::Dies(at) => {
+                    bed.makers.get_mut(members[at]).unwrap().gone = Some(Gone::Surely);
+                }
+                Happens::Returns(at) => bed.makers.get_mut(members[at]).unwrap().gone = None,
+                Happens::Drained => bed.drained.extend(bed.roster.backends.keys().cloned()),
+            }
+            bed.period(&step);
+            prop_assert!(bed.roster.backends.len() <= 4);
+            for (name, entry) in &bed.roster.backends {
+                let key = known.entry(name.clone()).or_insert_with(|| entry.key.clone());
+                prop_assert_eq!(&*key, &entry.key, "a name means one backend for ever");
+            }
+        }
+        bed.makers.values_mut().for_each(|maker| maker.gone = None);
+        bed.drained.extend(bed.roster.backends.keys().cloned());
+        for _ in 0..4 {
+            bed.obey_all();
+            bed.period(&Scaling::Hold);
+        }
+        for (name, maker) in &bed.makers {
+            let given = bed.roster.backends.iter().filter(|(_, it)| it.executor == *name);
+            let given: Vec<_> = given.map(|(name, _)| name).collect();
+            prop_assert_eq!(given, maker.making.backends.keys().collect::<Vec<_>>());
+        }
+        prop_assert!(bed.roster.backends.values().all(|it| it.wanted == Wanted::Serve));
+    }
+}

@@ -1,0 +1,63 @@
+//! `[[dns]] shares`: zones whose answers follow the plan, and which member of the cluster each backend stands for.
+
+use std::collections::BTreeMap;
+
+use equipoise_cluster::Name as Member;
+use equipoise_dns::Name;
+use equipoise_dns::config::DnsConfig;
+
+use super::build::chosen;
+use super::planning::Planning;
+use super::problem::Findings;
+use super::tables;
+use super::values::Values;
+
+/// By zone, as it is written with its final dot: the member behind each backend, by pool and name.
+pub type NamesByLoad = BTreeMap<String, BTreeMap<(String, String), String>>;
+
+/// Zones with `shares = "load"`.
+pub(super) fn by_load(
+    file: &Values,
+    dns: &DnsConfig,
+    planning: &Planning,
+    findings: &mut Findings<'_>,
+) -> NamesByLoad {
+    let mut names = NamesByLoad::new();
+    for values in file.tables("dns") {
+        if !chosen(values, "shares", &tables::SHARES) {
+            continue;
+        }
+        let (at, path) = (values.at("shares"), values.path_of("shares"));
+        if !file.given("cluster") {
+            let text =
+                "has no effect: without [cluster] nobody reports loads, so weights are gone by";
+            findings.warning(at, &path, text.to_string());
+            continue;
+        }
+        let origin = values.text("zone").and_then(|text| Name::vec_from_str(text).ok());
+        let origin = origin.map(|mut origin| {
+            origin.make_canonical();
+            origin
+        });
+        let Some(zone) = dns.zones.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
+            continue;
+        };
+        let mut members = BTreeMap::new();
+        for node in &zone.nodes {
+            let backend = (node.pool.to_string(), node.name.to_string());
+            let member = planning.machines.get(&backend).unwrap_or(&backend.1).clone();
+            if member.parse::<Member>().is_err() {
+                let text = format!(
+                    "\"load\" needs to know which member of the cluster backend {}/{} is; accepted: backends whose \
+                     `node`, or else `name`, is their member's `instance.name`",
+                    node.pool, node.name
+                );
+                findings.error(at, &path, text);
+                continue;
+            }
+            members.insert(backend, member);
+        }
+        names.insert(zone.origin.fmt_with_dot().to_string(), members);
+    }
+    names
+}

@@ -1,0 +1,97 @@
+//! In a cluster: what rosters mean for this machine's pools and for its drivers. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use equipoise_controller::{Edition, Entry, Made, MadeState, Making, Roster, Wanted};
+use equipoise_core::{AdminState, Weight};
+use equipoise_driver::{Added, BackendState, Desired, PoolView, Wish};
+use equipoise_session::config::BackendConfig;
+use equipoise_session::registry::RegistryHandle;
+
+/// By pool.
+pub(super) type Rosters = BTreeMap<String, Roster>;
+
+/// What of rosters makes a difference to pools: who is in them, where, and whether it drains.
+pub(super) fn places(
+    rosters: &Rosters,
+) -> impl Iterator<Item = (&String, &String, Option<SocketAddr>, Wanted)> {
+    rosters.iter().flat_map(|(pool, roster)| {
+        let place = move |(name, entry)| {
+            let entry: &Entry = entry;
+            (pool, name, entry.address, entry.wanted)
+        };
+        roster.backends.iter().map(place)
+    })
+}
+
+/// A made backend as its pool is to have it; `None` before it serves, and when it is to leave.
+pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
+    let address = entry.address.filter(|_| entry.wanted != Wanted::Leave)?;
+    Some(BackendConfig { name: name.into(), address, weight: Weight::DEFAULT })
+}
+
+/// What a member is to have, as its driver's scaler is told.
+pub(super) fn desired(roster: &Roster, member: &str) -> Vec<Desired> {
+    let own = roster.backends.iter().filter(|(_, entry)| entry.executor == member);
+    let one = |(name, entry): (&String, &Entry)| Desired {
+        name: name.clone(),
+        key: entry.key.clone(),
+        size: entry.size.clone(),
+        wish: match entry.wanted {
+            Wanted::Serve => Wish::Serve,
+            Wanted::Drain => Wish::Drain,
+            Wanted::Leave => Wish::Leave,
+        },
+        added: entry.address.zip(entry.id.clone()).map(|(address, id)| Added { address, id }),
+    };
+    own.map(one).collect()
+}
+
+/// What a driver's scaler has, as the leader is told.
+pub(super) fn making(view: &PoolView, outlives: bool, applied: Edition) -> Making {
+    let backends = view.backends.iter().map(|made| {
+        let state = match made.state {
+            BackendState::Starting => MadeState::Starting,
+            BackendState::Ready => MadeState::Ready,
+            BackendState::Draining => MadeState::Draining,
+            BackendState::Leaving => MadeState::Leaving,
+            BackendState::Failed => MadeState::Failed,
+        };
+        let problem = made.problem.as_ref().or(view.record_problem.as_ref());
+        let problem = problem.map(|text| text.chars().take(PROBLEM_CHARS_MAX).collect());
+        let (address, id) = (made.address, made.id.clone());
+        (made.name.clone(), Made { state, address, id, problem })
+    });
+    Making { outlives, applied, backends: backends.collect() }
+}
+
+/// Of what went wrong, so much is told: no report is refused for it.
+const PROBLEM_CHARS_MAX: usize = 300;
+
+/// By pool of this machine that has a roster: draining ones that have nothing left here. Of pools of the packet level
+/// (`forwarded`) nobody knows; they wait for the whole time to drain.
+pub(super) fn drained(
+    rosters: &Rosters,
+    registry: &RegistryHandle,
+    forwarded: &BTreeSet<String>,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let (states, stats) = (registry.pools().borrow().clone(), registry.stats());
+    let mut all = BTreeMap::new();
+    for (pool, roster) in rosters {
+        let Some(state) = states.iter().find(|it| *it.name == **pool) else { continue };
+        let series = stats.pools.iter().find(|it| *it.name == **pool);
+        let has_nothing = |name: &str| {
+            let takes_work =
+                state.backends.iter().any(|it| *it.name == *name && it.admin == AdminState::Up);
+            let live = series.and_then(|it| it.backends.iter().find(|b| *b.name == *name));
+            let in_flight = live.map_or(0, |live| live.live.in_flight.load(Relaxed));
+            !takes_work && in_flight == 0
+        };
+        let draining = roster.backends.iter().filter(|(_, it)| it.wanted == Wanted::Drain);
+        let draining = draining.map(|(name, _)| name).filter(|_| !forwarded.contains(pool));
+        all.insert(pool.clone(), draining.filter(|name| has_nothing(name)).cloned().collect());
+    }
+    all
+}

@@ -1,0 +1,231 @@
+//! Networks that are cut: a controller from the others, a node from its controllers. Each machine is a namespace.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::netns::{Host, Switch, unavailable};
+use equipoise_testkit::{EtcdMembers, HttpBackend};
+
+use crate::bed::{generation, leader, reporting, term};
+use crate::common::{EQUIPOISE, Folder, Load, Process, text};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const CONTROLLERS: [&str; 3] = ["c1", "c2", "c3"];
+
+/// Three controllers with etcd beside each, and a node, on one network.
+struct Network {
+    hosts: Vec<Host>,
+    hub: Host,
+    folder: Folder,
+    processes: Vec<Process>,
+}
+
+fn address(place: usize) -> String {
+    format!("10.77.0.{}", place + 1)
+}
+
+impl Network {
+    fn new(test: &str) -> Option<Network> {
+        if let Some(reason) = unavailable() {
+            println!("skipped: {reason}");
+            return None;
+        }
+        EtcdMembers::is_installed().then_some(())?;
+        let hub = Host::new("hub").unwrap();
+        let switch = Switch::new(&hub, "lan").unwrap();
+        let names = CONTROLLERS.iter().chain(&["n1"]);
+        let hosts: Vec<Host> = names.map(|name| Host::new(name).unwrap()).collect();
+        for (place, host) in hosts.iter().enumerate() {
+            switch.plug(host, "eth0").unwrap();
+            host.address("eth0", address(place).parse().unwrap(), 24).unwrap();
+        }
+        drop(switch);
+        Some(Network { hosts, hub, folder: Folder::new(test), processes: Vec::new() })
+    }
+
+    /// Takes a host's cable out, or puts it in again; the host sees no change of its link.
+    fn cut(&self, host: usize, is_cut: bool) {
+        let port = format!("{}-eth0", self.hosts[host].name());
+        let master = if is_cut { "nomaster" } else { "master lan" };
+        self.hub.ip(&format!("link set {port} {master}")).unwrap();
+    }
+
+    fn start_etcd(&mut self) {
+        let cluster: Vec<String> =
+            (0..3).map(|place| format!("m{place}=http://{}:2380", address(place))).collect();
+        for place in 0..3 {
+            let url = |port: u16| format!("http://{}:{port}", address(place));
+            let mut command = self.hosts[place].command("etcd");
+            command
+                .env_clear()
+                .args(["--name", &format!("m{place}"), "--logger", "zap"])
+                .args(["--data-dir", text(&self.folder.path(&format!("m{place}")))])
+                .args(["--listen-client-urls", &url(2379), "--advertise-client-urls", &url(2379)])
+                .args([
+                    "--listen-peer-urls",
+                    &url(2380),
+                    "--initial-advertise-peer-urls",
+                    &url(2380),
+                ])
+                .args(["--initial-cluster", &cluster.join(","), "--initial-cluster-state", "new"]);
+            self.processes.push(Process::of(command));
+        }
+    }
+
+    fn write(&self, name: &str, cluster: &str, backend: &str) -> PathBuf {
+        let state = self.folder.path(name);
+        std::fs::create_dir_all(&state).unwrap();
+        let socket = self.folder.path(&format!("{name}.sock"));
+        let config = format!(
+            "[instance]\nname = \"{name}\"\nthreads = 1\n[api]\nsocket = {:?}\nlisten = \"off\"\n\
+             [controller]\nstate = {state:?}\n[cluster]\nstate = {state:?}\n{cluster}\n\
+             [[session]]\nlisten = \"0.0.0.0:80\"\nprotocol = \"http\"\npool = \"web\"\n\
+             [[pool]]\nname = \"web\"\nweights = \"load\"\nbackends = [{backend:?}]\n",
+            text(&socket),
+            state = text(&state),
+        );
+        self.folder.write(&format!("{name}.toml"), &config)
+    }
+
+    fn start(&mut self, place: usize, file: &PathBuf) {
+        let mut command = self.hosts[place].command(EQUIPOISE);
+        command.args(["run", text(file)]);
+        let process = Process::of(command);
+        process.wait_for_text(" ready ");
+        self.processes.push(process);
+    }
+
+    fn start_controllers(&mut self) {
+        let etcd: Vec<String> =
+            (0..3).map(|place| format!("http://{}:2379", address(place))).collect();
+        let files: Vec<PathBuf> = CONTROLLERS
+            .iter()
+            .enumerate()
+            .map(|(place, name)| {
+                let own = address(place);
+                let cluster = format!(
+                    "name = \"test\"\nlisten = \"{own}:9911\"\nstore = {{ etcd = {etcd:?} }}"
+                );
+                self.write(name, &cluster, "127.0.0.1:81")
+            })
+            .collect();
+        self.run(0, &["cluster", "init", "--config", text(&files[0])]);
+        for other in &CONTROLLERS[1..] {
+            for file in ["ca.pem", "ca.key"] {
+                let from = self.folder.path("c1").join(file);
+                std::fs::copy(from, self.folder.path(other).join(file)).unwrap();
+            }
+        }
+        for (place, file) in files.iter().enumerate() {
+            self.start(place, file);
+        }
+        (0..3).for_each(|place| drop(self.until(place, "a leader", |it| leader(it).is_some())));
+    }
+
+    fn start_node(&mut self, backend: &str) {
+        let file = self.folder.path("c1.toml");
+        let token = self.run(0, &["cluster", "token", "create", "--config", text(&file)]);
+        let token = self.folder.write("n1.token", &token);
+        let controllers: Vec<String> =
+            (0..3).map(|place| format!("{}:9911", address(place))).collect();
+        let cluster =
+            format!("controllers = {controllers:?}\njoin-token-file = {:?}", text(&token));
+        let file = self.write("n1", &cluster, backend);
+        self.start(3, &file);
+    }
+
+    fn run(&self, place: usize, args: &[&str]) -> String {
+        self.hosts[place].run(EQUIPOISE, args).unwrap()
+    }
+
+    /// What a controller says, asked on its own machine.
+    fn status(&self, place: usize) -> Option<serde_json::Value> {
+        let file = self.folder.path(&format!("{}.toml", CONTROLLERS[place]));
+        let args = ["status", "--cluster", "--json", "--config", text(&file)];
+        serde_json::from_str(&self.hosts[place].run(EQUIPOISE, &args).ok()?).ok()
+    }
+
+    fn until(
+        &self,
+        place: usize,
+        what: &str,
+        holds: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status(place);
+            if let Some(status) = status.as_ref().filter(|status| holds(status)) {
+                return status.clone();
+            }
+            let printed = || self.processes.iter().map(Process::printed).collect::<String>();
+            assert!(Instant::now() < end, "never came: {what}; {status:?}\n{}", printed());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn leads(status: &serde_json::Value) -> bool {
+    status["view"]["leads"] == true
+}
+
+fn standing(status: &serde_json::Value, name: &str) -> String {
+    let members = status["view"]["members"].as_array().cloned().unwrap_or_default();
+    let member = members.iter().find(|member| member["name"] == name);
+    member.and_then(|it| it["standing"].as_str()).unwrap_or_default().to_string()
+}
+
+#[test]
+fn who_is_cut_off_leads_no_more_serves_on_and_comes_back_without_a_stale_plan() {
+    let Some(mut network) = Network::new("cluster-cut") else { return };
+    network.start_etcd();
+    network.start_controllers();
+    let backend = network.hosts[3].enter(|| HttpBackend::named("a"));
+    network.start_node(&backend.address().to_string());
+    for place in 0..3 {
+        network.until(place, "all report", |status| reporting(status).len() == 4);
+    }
+    let load = network.hosts[3].enter(|| Load::start(([127, 0, 0, 1], 80).into(), 1));
+    load.wait_for(50);
+
+    // The leader, from everybody.
+    let before = network.until(0, "a leader", |status| leader(status).is_some());
+    let name = leader(&before).unwrap().to_string();
+    let place = CONTROLLERS.iter().position(|it| *it == name).unwrap();
+    let other = (place + 1) % 3;
+    network.cut(place, true);
+    let cut_at = Instant::now();
+    let after = network.until(other, "another leader", |status| term(status) > term(&before));
+    println!("{name} was cut off; {} leads after {:?}", leader(&after).unwrap(), cut_at.elapsed());
+    network.until(place, "it knows that it leads no more", |status| !leads(status));
+    let stale = generation(&network.status(place).unwrap());
+    network.until(other, "the node goes by the new leader", |status| {
+        let members = status["view"]["members"].as_array().unwrap();
+        let applied = |m: &serde_json::Value| m["applied"]["term"].as_u64() >= Some(term(&after));
+        members.iter().any(|m| m["name"] == "n1" && applied(m))
+    });
+    assert!(stale.unwrap().0 < term(&after), "what is cut off learns nothing new");
+    network.cut(place, false);
+    network.until(place, "it follows the others again", |status| {
+        generation(status).is_some_and(|(planned, _)| planned >= term(&after))
+            && reporting(status).len() == 4
+    });
+
+    // The node, from everybody: its own clients notice nothing.
+    network.cut(3, true);
+    let late = |status: &serde_json::Value| {
+        ["late", "gone"].iter().any(|word| standing(status, "n1").starts_with(word))
+    };
+    network.until(other, "it is missed", late);
+    load.wait_for(50);
+    network.processes[6]
+        .wait_for_text("no controller has newer instructions; going on with the last");
+    load.wait_for(50);
+    network.cut(3, false);
+    for place in 0..3 {
+        network.until(place, "it is there again", |status| {
+            reporting(status).contains(&"n1") && !late(status)
+        });
+    }
+    let (good, bad) = load.finish();
+    assert!(bad.is_empty(), "{} of {good} failed: {:?}", bad.len(), bad.first());
+}

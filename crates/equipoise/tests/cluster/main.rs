@@ -1,0 +1,13 @@
+//! Several machines as one, as real processes on loopback with a real etcd.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod clock;
+mod cut;
+mod faults;
+mod members;
+mod names;
+mod pools;

@@ -1,0 +1,86 @@
+//! Names: answers follow the plan, without members that are gone or drained.
+
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::{HttpBackend, free_port};
+
+use crate::bed::{Machine, Site, leader, reporting, soon};
+use crate::common::dns::{A, addresses, ask};
+
+const N1: [u8; 4] = [192, 0, 2, 11];
+const N2: [u8; 4] = [192, 0, 2, 12];
+
+/// The share of the zone that a member has, as `status --cluster` has it.
+fn share(status: &serde_json::Value, node: &str) -> Option<f64> {
+    let members = status["view"]["members"].as_array()?;
+    let member = members.iter().find(|member| member["name"] == node)?;
+    member["shares"]["cluster.example."].as_f64()
+}
+
+#[test]
+fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-names") else { return };
+    site.load = "period = \"250ms\"\n".to_string();
+    let mut controllers = site.controllers(backend.address());
+    let mut nodes = ["n1", "n2"].map(|name| site.node(name, backend.address(), &controllers));
+    nodes.iter_mut().for_each(Machine::start);
+    // It answers names, and no controller knows of them but from its reports.
+    let port = free_port();
+    site.rest = format!(
+        "[[pool]]\nname = \"members\"\nbackends = [\
+         {{ name = \"n1\", address = \"192.0.2.11:80\", weight = 100 }}, \
+         {{ name = \"second\", node = \"n2\", address = \"192.0.2.12:80\" }}]\n\
+         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"members\"\nmode = \"ordered\"\nshares = \"load\"\n\
+         ns = [{{ name = \"ns1\", addresses = \"192.0.2.1\" }}]\nnames = [\"www\"]\n\
+         [nameserver]\nrate-limit = 0\n",
+        port.address()
+    );
+    let mut answers = site.node("d1", backend.address(), &controllers);
+    answers.start();
+    let given = |name: &str| addresses(&ask(port.address(), name, A)).0;
+    let status = controllers[0].until("everybody is in the plan", |status| {
+        reporting(status).len() == 6 && share(status, "n1").is_some()
+    });
+    let (one, other) = (share(&status, "n1").unwrap(), share(&status, "n2").unwrap());
+    assert!((one + other - 1.0).abs() < 1e-6, "{one} {other}");
+    assert!(share(&status, "c1").is_none(), "it is no member of the zone");
+    soon("both are given", || given("cluster.example") == [N1, N2]);
+    // The weights of the file, 100 to 1, are not what shares follow.
+    assert!((0.3..0.7).contains(&one), "{one}");
+    let shown = answers.asked(&["status"]);
+    assert!(shown.contains("members/second"), "{shown}");
+
+    nodes[0].kill();
+    let died = Instant::now();
+    soon("it is not given any more", || given("www.cluster.example") == [N2]);
+    let took = died.elapsed();
+    println!("a member that was killed left the answers after {took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    controllers[0].until("its share is none", |status| share(status, "n1") == Some(0.0));
+    nodes[0].start();
+    soon("it returns", || given("cluster.example") == [N1, N2]);
+
+    let said = controllers[1].asked(&["drain", "n2"]);
+    assert!(said.contains("node n2: wanted drain"), "{said}");
+    soon("it is drained", || given("cluster.example") == [N1]);
+    // That is in the store: the next leader goes by it.
+    let status = controllers[0].status().unwrap();
+    let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
+    controllers[place].kill();
+    let other = &controllers[(place + 1) % controllers.len()];
+    let before = leader(&status).unwrap().to_string();
+    other.until("another leads", |status| leader(status).is_some_and(|it| it != before));
+    let status = other.until("it plans", |status| {
+        status["view"]["instructions"]["term"].as_u64() == status["view"]["term"].as_u64()
+    });
+    assert_eq!(share(&status, "n2"), Some(0.0));
+    assert_eq!(given("cluster.example"), [N1]);
+    other.asked(&["undrain", "n2"]);
+    soon("it is given again", || given("cluster.example") == [N1, N2]);
+
+    // Without any controller the last answers go on.
+    controllers.iter_mut().for_each(Machine::kill);
+    answers.process().wait_for_text("no controller has newer instructions");
+    assert_eq!(given("cluster.example"), [N1, N2]);
+}

@@ -1,0 +1,106 @@
+//! A fleet of sample backends that outlive equipoise, added and removed by a script, as an operator's would be.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::{EQUIPOISE, Folder, kill, text};
+
+/// Its folder has a file for each backend with its process id, address and key, and a log of what was asked.
+pub struct Fleet {
+    folder: PathBuf,
+    script: PathBuf,
+}
+
+/// Asked for one that is there, it says where it is: a first answer may have been lost.
+const SCRIPT: &str = r#"
+import fcntl, json, os, subprocess, sys
+folder, program, verb = sys.argv[1:4]
+ask = json.load(sys.stdin) if verb != "list" else {}
+lock = open(os.path.join(folder, "lock"), "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+def note(line):
+    with open(os.path.join(folder, "log"), "a") as log:
+        log.write(line + "\n")
+def known():
+    there = {}
+    for name in os.listdir(folder):
+        if name.endswith(".backend"):
+            with open(os.path.join(folder, name)) as file:
+                there[name[:-8]] = json.load(file)
+    return there
+if verb == "list":
+    print(json.dumps({"backends": [dict(name=n, address=b["address"], id=str(b["pid"])) for n, b in known().items()]}))
+    sys.exit(0)
+name = ask["name"]
+path = os.path.join(folder, name + ".backend")
+if verb == "add":
+    there = known().get(name)
+    if there is None:
+        child = subprocess.Popen([program, "sample-backend", "--name", name], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        ready = child.stdout.readline().decode()
+        address = "127.0.0.1:" + [word for word in ready.split() if word.startswith("http=")][0][5:]
+        there = dict(pid=child.pid, address=address, key=ask["key"])
+        with open(path + ".part", "w") as file:
+            json.dump(there, file)
+        os.rename(path + ".part", path)
+        note("made " + name)
+    elif there["key"] != ask["key"]:
+        note("doubled " + name)
+        sys.exit("another key")
+    print(json.dumps(dict(address=there["address"], id=str(there["pid"]))))
+else:
+    there = known().get(name)
+    if there is not None:
+        os.kill(there["pid"], 9)
+        os.unlink(path)
+        note("removed " + name)
+    print("{}")
+"#;
+
+impl Fleet {
+    pub fn new(folder: &Folder) -> Fleet {
+        let fleet = folder.path("fleet");
+        std::fs::create_dir_all(&fleet).expect("the folder is ours");
+        Fleet { folder: fleet, script: folder.write("fleet.py", SCRIPT) }
+    }
+
+    /// `[pool.elastic.exec]`.
+    pub fn table(&self) -> String {
+        let command = |verb: &str| {
+            let words = ["python3", text(&self.script), text(&self.folder), EQUIPOISE, verb];
+            format!("{words:?}")
+        };
+        let (add, remove, list) = (command("add"), command("remove"), command("list"));
+        format!("[pool.elastic.exec]\nadd = {add}\nremove = {remove}\nlist = {list}\n")
+    }
+
+    /// Those that are there: name and process id.
+    pub fn there(&self) -> BTreeMap<String, u32> {
+        let files = std::fs::read_dir(&self.folder).expect("it is there").flatten();
+        let read = |file: std::fs::DirEntry| {
+            let name = file.file_name().into_string().ok()?;
+            let name = name.strip_suffix(".backend")?.to_string();
+            let said = std::fs::read(file.path()).ok()?;
+            let said: serde_json::Value = serde_json::from_slice(&said).ok()?;
+            Some((name, said["pid"].as_u64()? as u32))
+        };
+        files.filter_map(read).collect()
+    }
+
+    /// What was asked for that made a difference, in order.
+    pub fn log(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        log.lines().map(str::to_string).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for pid in self.there().into_values() {
+            if std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                kill(pid, libc::SIGKILL);
+            }
+        }
+    }
+}
