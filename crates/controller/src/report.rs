@@ -191,7 +191,7 @@ impl NodeReport {
         use equipoise_core::load::RequestClass;
         for class in RequestClass::ALL {
             let rate = &self.classes[class];
-            for value in [rate.arrived, rate.delegated, rate.taken, rate.bytes] {
+            for value in [rate.arrived, rate.delegated, rate.refused, rate.taken, rate.bytes] {
                 not_negative(&format!("a rate of class {class}"), value)?;
             }
         }

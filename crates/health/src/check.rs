@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
@@ -20,7 +22,8 @@ const BUFFER_BYTES: usize = 16 << 10;
 const BODY_BYTES: usize = 32 << 10;
 const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 
-/// Makes one check, in at most `timeout`. The connection is closed when it ends.
+/// Makes one check, in at most `timeout`, of what listens at `address`, or at a unix `socket` in its place. The connection is
+/// closed when it ends.
 ///
 /// An HTTP check passes when the status is in its range and the body, as far as it is read (32 KB),
 /// is not broken off.
@@ -30,22 +33,42 @@ const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 pub async fn probe(
     check: &HealthCheck,
     address: SocketAddr,
+    socket: Option<&Path>,
     timeout: Duration,
 ) -> Result<(), CheckError> {
     let deadline = Instant::now() + timeout;
-    let stream = timeout_at(deadline, TcpStream::connect(address))
-        .await
-        .map_err(|_| CheckError::ConnectTimeout(timeout))?
-        .map_err(|error| CheckError::connecting(&error))?;
-    match check {
-        HealthCheck::Tcp => Ok(()),
-        HealthCheck::Http { path, host, status } => {
-            let host = host.as_deref().map_or_else(|| address.to_string(), str::to_owned);
-            let request = request(path, &host)?;
-            timeout_at(deadline, exchange(stream, request, *status))
-                .await
-                .map_err(|_| CheckError::AnswerTimeout(timeout))?
+    let connecting = |opened: Result<std::io::Result<_>, _>| {
+        opened
+            .map_err(|_| CheckError::ConnectTimeout(timeout))?
+            .map_err(|error| CheckError::connecting(&error))
+    };
+    let answered = match socket {
+        None => {
+            let stream = timeout_at(deadline, TcpStream::connect(address)).await;
+            let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
+            timeout_at(deadline, ask(check, &address.to_string(), stream)).await
         }
+        Some(path) => {
+            let stream = timeout_at(deadline, UnixStream::connect(path)).await;
+            let stream = connecting(stream.map(|opened| opened.map(Stream::Unix)))?;
+            timeout_at(deadline, ask(check, "localhost", stream)).await
+        }
+    };
+    answered.map_err(|_| CheckError::AnswerTimeout(timeout))?
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Has the check's question answered over a connection that is open; `host` is named unless the check names another.
+async fn ask(check: &HealthCheck, host: &str, stream: Stream) -> Result<(), CheckError> {
+    let HealthCheck::Http { path, host: stated, status } = check else { return Ok(()) };
+    let request = request(path, stated.as_deref().unwrap_or(host))?;
+    match stream {
+        Stream::Tcp(stream) => exchange(stream, request, *status).await,
+        Stream::Unix(stream) => exchange(stream, request, *status).await,
     }
 }
 
@@ -59,7 +82,7 @@ fn request(path: &str, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> 
 }
 
 async fn exchange(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Empty<Bytes>>,
     wanted: (u16, u16),
 ) -> Result<(), CheckError> {
@@ -141,16 +164,16 @@ mod tests {
 
     async fn answered(answer: impl Into<Vec<u8>>, timeout: Duration) -> Result<(), CheckError> {
         let (address, _task) = backend(answer.into(), true).await;
-        probe(&http(), address, timeout).await
+        probe(&http(), address, None, timeout).await
     }
 
     #[tokio::test]
     async fn a_tcp_check_passes_where_something_listens_and_says_refused_where_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(probe(&HealthCheck::Tcp, address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&HealthCheck::Tcp, address, None, PATIENT).await, Ok(()));
         drop(listener);
-        let refused = probe(&HealthCheck::Tcp, address, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -158,7 +181,7 @@ mod tests {
     async fn an_http_check_asks_for_its_path_at_its_host_on_a_connection_to_be_closed() {
         let ok = "HTTP/1.1 204 No Content\r\n\r\n";
         let (address, task) = backend(ok.into(), false).await;
-        assert_eq!(probe(&http(), address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), address, None, PATIENT).await, Ok(()));
         let asked = task.await.unwrap().to_ascii_lowercase();
         assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
@@ -167,8 +190,30 @@ mod tests {
         let (address, task) = backend(ok.into(), false).await;
         let host = Some("app.example".into());
         let check = HealthCheck::Http { path: "/".into(), host, status: (204, 204) };
-        assert_eq!(probe(&check, address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&check, address, None, PATIENT).await, Ok(()));
         assert!(task.await.unwrap().to_ascii_lowercase().contains("host: app.example\r\n"));
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_is_checked_in_the_place_of_the_address() {
+        let path = std::env::temp_dir().join(format!("eqp-check-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
+        let answer = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                assert!(stream.read_buf(&mut asked).await.unwrap() > 0);
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            String::from_utf8(asked).unwrap().to_ascii_lowercase()
+        });
+        assert_eq!(probe(&http(), nobody, Some(&path), PATIENT).await, Ok(()));
+        assert!(answer.await.unwrap().contains("host: localhost\r\n"));
+        let refused = probe(&HealthCheck::Tcp, nobody, Some(&path), PATIENT).await;
+        assert_eq!(refused, Err(CheckError::Refused));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[tokio::test]
@@ -217,7 +262,7 @@ mod tests {
             let block = [b'x'; 4096];
             while stream.write_all(&block).await.is_ok() {}
         });
-        assert_eq!(probe(&http(), address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), address, None, PATIENT).await, Ok(()));
         writer.await.unwrap();
     }
 
@@ -226,7 +271,7 @@ mod tests {
         let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
             let (address, _task) = backend(answer.into(), false).await;
-            let result = probe(&http(), address, SHORT).await;
+            let result = probe(&http(), address, None, SHORT).await;
             assert_eq!(result, Err(CheckError::AnswerTimeout(SHORT)), "{answer:?}");
         }
     }
@@ -237,7 +282,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {
             let check = HealthCheck::Http { path: path.into(), host, status: (200, 299) };
-            let result = probe(&check, address, PATIENT).await;
+            let result = probe(&check, address, None, PATIENT).await;
             assert!(matches!(result, Err(CheckError::Unaskable(_))), "{result:?}");
         }
     }

@@ -1,5 +1,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
@@ -83,6 +85,7 @@ impl Checker {
     pub fn start(
         backend: u32,
         address: SocketAddr,
+        socket: Option<Arc<Path>>,
         health: &ActiveHealth,
         seed: u64,
         reports: mpsc::Sender<CheckReport>,
@@ -90,7 +93,8 @@ impl Checker {
         let schedule = Schedule { interval: health.interval, seed };
         let (check, timeout) = (health.check.clone(), health.timeout);
         let task = tokio::spawn(async move {
-            schedule.run(backend, || probe(&check, address, timeout), reports).await;
+            let check = || probe(&check, address, socket.as_deref(), timeout);
+            schedule.run(backend, check, reports).await;
         });
         Checker { task }
     }
@@ -174,7 +178,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, mut reports) = mpsc::channel(1);
-        let checker = Checker::start(3, address, &ActiveHealth::default(), 0, sender);
+        let checker = Checker::start(3, address, None, &ActiveHealth::default(), 0, sender);
         assert_eq!(reports.recv().await.unwrap().result, Ok(()));
         drop(checker);
         assert_eq!(reports.recv().await, None);

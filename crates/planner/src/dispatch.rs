@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn at_once() -> DispatchPolicy {
-        DispatchPolicy { keep_min: 0.1, step_max: 1.0, relieves_net: false }
+        DispatchPolicy { step_max: 1.0, ..DispatchPolicy::default() }
     }
 
     fn delegated(peers: &[Peer]) -> Delegation {

@@ -100,6 +100,9 @@ pub struct DispatchPlan {
     pub weights: BTreeMap<String, f64>,
     /// The load at which givers and takers meet, per cent of L2.
     pub level: Option<f64>,
+    /// The part of each class, 0..=1, that every node refuses of what clients bring: all nodes together cannot do more.
+    #[serde(default)]
+    pub refuse: PerClass<f64>,
 }
 
 /// What is planned of one pool.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_core::AdminState;
-use equipoise_core::load::{NodeLoad, PerClass, Resource, Signals, relieve};
+use equipoise_core::load::{NodeLoad, PerClass, RequestClass, Resource, Signals, refuse, relieve};
 
 use crate::along::Along;
 use crate::dispatch::{Peer, delegate};
@@ -162,7 +162,29 @@ impl<'a> Context<'a> {
                 self.choose_classes(row, signals);
             }
         }
-        DispatchPlan { weights, level: plan.level }
+        DispatchPlan { weights, level: plan.level, refuse: self.refuse(rows) }
+    }
+
+    /// What is refused so that all nodes together can do the rest. By what clients ask for and what that is known to cost, so that
+    /// the plan does not react to its own effect; without known costs nothing is refused. In bounded steps.
+    fn refuse(&self, rows: &[Row]) -> PerClass<f64> {
+        let (mut asked, mut fixed, mut cpu) = (PerClass::default(), 0.0, 0.0);
+        for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
+            let Some(load) = row.load else { continue };
+            let used = load.class_use();
+            cpu += row.spec.capacity * row.plan.presence * 100.0;
+            fixed += row.spec.capacity * load.idle_cpu();
+            for class in RequestClass::ALL {
+                asked[class] += row.spec.capacity * used[class].cpu;
+            }
+        }
+        let target = refuse(&asked, fixed, self.policy.dispatch.admit * cpu);
+        let step = self.policy.dispatch.step_max;
+        let before = self.before.map(|plan| plan.dispatch.refuse).unwrap_or_default();
+        PerClass::from_fn(|class| {
+            let had = if before[class].is_finite() { before[class] } else { 0.0 };
+            target[class].clamp(had - step, had + step).clamp(0.0, 1.0)
+        })
     }
 
     fn peer(&self, row: &Row) -> Peer {

@@ -52,6 +52,8 @@ pub struct DispatchPolicy {
     /// Whether delegating relieves the network: the client is sent elsewhere. What is proxied passes the node's network
     /// twice, so that moving a transfer would make it worse.
     pub relieves_net: bool,
+    /// Part of all nodes' CPU that requests are let in for, above 0; what is asked beyond it is refused, dear classes first.
+    pub admit: f64,
 }
 
 /// Who takes part, and with how much of its share.
@@ -119,7 +121,7 @@ impl Default for Steering {
 
 impl Default for DispatchPolicy {
     fn default() -> Self {
-        DispatchPolicy { keep_min: 0.1, step_max: 0.25, relieves_net: false }
+        DispatchPolicy { keep_min: 0.1, step_max: 0.25, relieves_net: false, admit: 0.95 }
     }
 }
 
@@ -153,6 +155,7 @@ impl Policy {
         }
         share("dispatch.keep-min", self.dispatch.keep_min)?;
         part("dispatch.step-max", self.dispatch.step_max)?;
+        at_least("load.admit", self.dispatch.admit, 0.01, "0.01 or more")?;
         let live = &self.liveness;
         at_least("liveness.late-beats", live.late_beats, 1.0, "1 or more")?;
         at_least("liveness.gone-beats", live.gone_beats, live.late_beats, "late-beats or more")?;

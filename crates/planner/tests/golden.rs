@@ -118,9 +118,11 @@ fn rates(nodes: &BTreeMap<String, Node>, planned: Option<&Plan>) -> BTreeMap<Str
         let plan = planned.and_then(|plan| plan.nodes.get(name));
         let of = ClassRates::from_fn(|class| {
             let arrived = node.arrive.get(&class).copied().unwrap_or(0.0);
-            let delegated = arrived * (1.0 - plan.map_or(1.0, |plan| plan.keep_by_class[class]));
+            let refused = arrived * planned.map_or(0.0, |plan| plan.dispatch.refuse[class]);
+            let leaves = 1.0 - plan.map_or(1.0, |plan| plan.keep_by_class[class]);
+            let delegated = (arrived - refused) * leaves;
             *given.entry(class).or_default() += delegated;
-            ClassRate { arrived, delegated, ..ClassRate::default() }
+            ClassRate { arrived, delegated, refused, ..ClassRate::default() }
         });
         rates.insert(name.clone(), of);
     }
@@ -207,6 +209,9 @@ fn shown(plan: &Plan) -> String {
             let _ = write!(line, " {name} {weight:.2}");
         }
         line += "; ";
+    }
+    for class in RequestClass::ALL.into_iter().filter(|it| plan.dispatch.refuse[*it] > 0.0005) {
+        let _ = write!(line, "refused {class} {:.2}; ", plan.dispatch.refuse[class]);
     }
     if www.is_panicking {
         line += "panic; ";

@@ -37,7 +37,10 @@ fn any_report() -> BoxedStrategy<Report> {
             let load = Reported { cpu: n[0], memory: n[1], net: has_net.then_some(n[18]) };
             let classes = ClassRates::from_fn(|class: RequestClass| {
                 let of = &n[2 + 4 * class as usize..];
-                ClassRate { arrived: of[0], delegated: of[1], taken: of[2], bytes: of[3] }
+                let [arrived, delegated, taken, bytes, ..] = *of else {
+                    unreachable!("19 numbers")
+                };
+                ClassRate { arrived, delegated, refused: of[0] - of[1], taken, bytes }
             });
             Report { load, classes }
         })

@@ -4,6 +4,7 @@
 //! defaults here are those that it shows.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,6 +208,8 @@ pub struct BackendConfig {
     pub name: Arc<str>,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The unix socket where it listens in the place of `address`, which then only tells it from others. Not for UDP.
+    pub socket: Option<Arc<Path>>,
     /// Its share.
     pub weight: Weight,
 }

@@ -53,6 +53,8 @@ reasons! {
     ClientStalled = "client_stalled", 0;
     /// No backend of the pool is eligible.
     NoBackend = "no_backend", 503;
+    /// The whole cluster has more to do than it can, and this class of requests is refused first.
+    Overloaded = "overloaded", 503;
     /// The backend refused the connection.
     ConnectRefused = "connect_refused", 502;
     /// The backend did not accept the connection in time.

@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use equipoise_core::{Generation, Prepared};
@@ -64,6 +65,8 @@ pub struct BackendView {
     pub name: Arc<str>,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The unix socket where it listens in the place of `address`.
+    pub socket: Option<Arc<Path>>,
     /// What is known of it now.
     pub live: Arc<BackendLive>,
 }

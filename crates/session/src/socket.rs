@@ -7,6 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::task::{Context, Poll, Waker, ready};
 
 use rustix::net::{RecvFlags, SendFlags};
@@ -56,6 +57,14 @@ impl Socket {
             guard.clear_ready();
         }
         Ok(socket)
+    }
+
+    /// Opens a connection to a unix socket, which is there at once or not at all: `EAGAIN` says that its queue is full.
+    pub(crate) fn connect_unix(path: &Path) -> io::Result<Socket> {
+        let socket =
+            socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+        socket.connect(&socket2::SockAddr::unix(path)?)?;
+        Socket::new(socket.into())
     }
 
     /// Reads into `buffer`; 0 is the end of the stream.

@@ -146,6 +146,8 @@ pub struct ClassStats {
     pub arrived: Counter,
     /// Of those, requests that peers did, or failed for good.
     pub delegated: Counter,
+    /// Of those, requests that were refused because the whole cluster had too much to do.
+    pub refused: Counter,
     /// Requests that peers brought.
     pub taken: Counter,
     /// Bytes of requests and responses that were done here, but for those over shared sessions, which are small.

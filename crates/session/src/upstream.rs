@@ -28,7 +28,10 @@ pub(crate) struct Session {
 impl Session {
     /// Opens a session; the caller bounds the time.
     pub(crate) async fn open(backend: &BackendView, thread: usize) -> io::Result<Session> {
-        let socket = Socket::connect(backend.address).await?;
+        let socket = match &backend.socket {
+            None => Socket::connect(backend.address).await?,
+            Some(path) => Socket::connect_unix(path)?,
+        };
         let stats = backend.live.stats.shard(thread);
         stats.sessions_opened.add(1);
         stats.sessions_open.add(1);
@@ -72,7 +75,8 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
     ];
     match error.raw_os_error() {
         Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
-        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Reason::ConnectRefused,
+        // A unix socket whose file is gone has nobody behind it either.
+        Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOENT) => Reason::ConnectRefused,
         Some(libc::ETIMEDOUT) => Reason::ConnectTimeout,
         _ => Reason::ConnectFailed,
     }

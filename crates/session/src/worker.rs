@@ -142,6 +142,13 @@ impl Worker {
         self.pick_of(door.view().pool, client, avoid)
     }
 
+    /// Whether the instructions let a client's request of this class in.
+    pub(crate) fn admits(&self, door: &Door, class: RequestClass) -> bool {
+        let view = door.view();
+        let Some(dispatch) = &view.dispatch else { return true };
+        dispatch.table.admits(class, &mut *self.rng.borrow_mut())
+    }
+
     /// Whom the instructions have for a request of this class, if it is a peer.
     #[inline]
     pub(crate) fn delegate(&self, door: &Door, class: RequestClass) -> Option<Lease> {

@@ -42,6 +42,7 @@ fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
     let backend = |(name, address): &(&str, SocketAddr)| BackendConfig {
         name: (*name).into(),
         address: *address,
+        socket: None,
         weight: Weight::DEFAULT,
     };
     PoolConfig {
@@ -150,8 +151,17 @@ impl Node {
     }
 
     fn goes_by(&self, keep: PerClass<f64>, weights: &[(&str, f64)]) {
+        self.goes_by_and_refuses(keep, weights, PerClass::default());
+    }
+
+    fn goes_by_and_refuses(
+        &self,
+        keep: PerClass<f64>,
+        weights: &[(&str, f64)],
+        refuse: PerClass<f64>,
+    ) {
         let weights = weights.iter().map(|(name, weight)| (name.to_string(), *weight)).collect();
-        let shares = Some(Arc::new(Shares { keep, weights }));
+        let shares = Some(Arc::new(Shares { keep, weights, refuse }));
         self.runtime.block_on(self.registry.set_shares(shares)).expect("it runs");
     }
 }
@@ -370,7 +380,7 @@ fn a_peers_session_that_was_closed_meanwhile_is_no_failure() {
     let peer = HttpBackend::always(Answer::ok("there").then(Step::Close));
     let giver = before(&here, peer.address());
     for _ in 0..20 {
-        let text = giver.ask(post("/", "abc")).text();
+        let text = giver.ask(get("/")).text();
         assert!(["here", "there"].contains(&&*text), "{text}");
     }
     assert!(giver.status().drops.is_empty());
@@ -389,6 +399,40 @@ fn a_node_without_its_application_delegates_what_it_would_keep() {
     let drained = taker.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
     taker.runtime.block_on(drained).expect("it is there");
     assert_eq!(giver.ask(get("/")).status(), 503);
+}
+
+#[test]
+fn the_local_application_may_listen_on_a_unix_socket() {
+    use std::io::{Read, Write};
+    let path = std::env::temp_dir().join(format!("eqp-dispatch-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("the folder is ours");
+    let app = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the node connects");
+        let mut read = Vec::new();
+        for answer in ["one", "two"] {
+            while !read.ends_with(b"\r\n\r\n") {
+                let mut buffer = [0; 4096];
+                let count = stream.read(&mut buffer).expect("the session is kept open");
+                assert!(count > 0, "the session is kept open");
+                read.extend_from_slice(&buffer[..count]);
+            }
+            read.clear();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{answer}");
+            stream.write_all(answer.as_bytes()).expect("it is read");
+        }
+    });
+    let unused = HttpBackend::named("unused");
+    let mut plan = Plan::new("a", &unused);
+    plan.config.pools[0].backends[0].socket = Some(path.as_path().into());
+    let node = plan.start();
+    assert_eq!(node.ask(get("/")).text(), "one");
+    assert_eq!(node.ask(get("/")).text(), "two");
+    app.join().expect("it was asked twice");
+    assert_eq!(node.ask(post("/", "abc")).status(), 502, "nobody listens any more");
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(node.ask(get("/")).status(), 502);
+    assert!(unused.requests().is_empty());
 }
 
 #[test]
@@ -433,6 +477,43 @@ fn instructions_say_what_leaves_by_class_and_to_whom() {
     assert!(giver.dispatch().is_planned);
     let classes = giver.dispatch().classes;
     assert_eq!((classes.computing.arrived, classes.small_transfer.arrived), (420, 60));
+}
+
+#[test]
+fn what_is_refused_is_told_so_by_class_and_what_a_peer_let_in_is_done() {
+    let apps = ["a", "b"].map(HttpBackend::named);
+    let rules = || {
+        let rule = |class, path: &str| ClassRule {
+            class,
+            paths: vec![path.into()],
+            ..ClassRule::default()
+        };
+        let computing = rule(RequestClass::Computing, "/compute");
+        ClassRules::new(vec![computing, rule(RequestClass::Light, "/light")])
+    };
+    let taker = Plan::new("b", &apps[1]).node(|node| node.classes = rules()).start();
+    let giver = Plan::new("a", &apps[0]).node(|node| node.classes = rules());
+    let giver = giver.peers(&[("b", taker.address)]).start();
+    let all = PerClass { computing: 1.0, ..PerClass::default() };
+    taker.goes_by_and_refuses(of_all(1.0), &[], all);
+    let mut client = Client::connect(taker.address);
+    let refused = client.ask(get("/compute")).expect("a whole response");
+    assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("5")));
+    for path in ["/light", "/page"] {
+        let answer = client.ask(get(path)).expect("the connection is kept");
+        assert_eq!(answer.text(), "b", "{path}");
+    }
+    giver.goes_by(of_all(0.0), &[("b", 1.0)]);
+    assert_eq!(giver.ask(get("/compute")).text(), "b", "it was let in where it arrived");
+    let half = PerClass { computing: 0.5, ..PerClass::default() };
+    taker.goes_by_and_refuses(of_all(1.0), &[], half);
+    let status = |client: &mut Client| client.ask(get("/compute")).expect("whole").status();
+    let let_in = (0..400).filter(|_| status(&mut client) == 200).count();
+    assert!((120..=280).contains(&let_in), "eight sigmas: {let_in}");
+    let classes = taker.dispatch().classes;
+    assert_eq!(classes.computing.refused, 401 - let_in as u64);
+    assert_eq!((classes.light.refused, classes.small_transfer.refused), (0, 0));
+    assert_eq!(taker.status().drops, [(Reason::Overloaded, classes.computing.refused)]);
 }
 
 #[test]

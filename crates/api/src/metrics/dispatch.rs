@@ -26,18 +26,26 @@ pub(super) fn encode(
         let labels = [("front_door", door), ("class", class.class.as_str())];
         family.encode_family(&labels)?.encode_gauge(&class.keep)?;
     }
+    let help = "The part of a class of requests that is to be refused, because all nodes have too much to do";
+    let mut family = describe(out, "dispatch_refuse_ratio", help, None, MetricType::Gauge)?;
+    for (door, class) in classes(&nodes) {
+        let labels = [("front_door", door), ("class", class.class.as_str())];
+        family.encode_family(&labels)?.encode_gauge(&class.refuse)?;
+    }
     let help = "Whether what is kept is planned by a controller";
     let mut family = describe(out, "dispatch_planned", help, None, MetricType::Gauge)?;
     for (door, node) in &nodes {
         family.encode_family(&[("front_door", *door)])?.encode_gauge(&u64::from(node.planned))?;
     }
     type Of = fn(&ClassStatus) -> u64;
-    let flows: [(&str, Of); 3] = [
+    let flows: [(&str, Of); 4] = [
         ("arrived", |it| it.arrived_total),
         ("delegated", |it| it.delegated_total),
+        ("refused", |it| it.refused_total),
         ("taken", |it| it.taken_total),
     ];
-    let help = "Requests by class: arrived from clients, delegated to peers, taken from peers";
+    let help =
+        "Requests by class: arrived from clients, delegated to peers, refused, taken from peers";
     let mut family = describe(out, "dispatch_requests", help, None, MetricType::Counter)?;
     for (door, class) in classes(&nodes) {
         for (flow, of) in flows {

@@ -23,10 +23,16 @@ pub struct ClassStatus {
     pub class: String,
     /// The part that is to be kept, 0 to 1.
     pub keep: f64,
+    /// The part that is to be refused, 0 to 1: the whole cluster has more to do than it can.
+    #[serde(default)]
+    pub refuse: f64,
     /// Requests from clients.
     pub arrived_total: u64,
     /// Of those, requests that peers did, or failed for good.
     pub delegated_total: u64,
+    /// Of those, requests that were refused.
+    #[serde(default)]
+    pub refused_total: u64,
     /// Requests from peers.
     pub taken_total: u64,
     /// Bytes of requests and responses that were done here, but for those over shared sessions.

@@ -102,6 +102,9 @@ pub struct ClassRate {
     pub arrived: f64,
     /// Of those, were handed to peers.
     pub delegated: f64,
+    /// Of those, were refused, because there was more to do than could be done.
+    #[serde(default)]
+    pub refused: f64,
     /// Came from peers.
     pub taken: f64,
     /// Bytes that the requests done here moved, both ways.
@@ -123,9 +126,11 @@ impl ClassRate {
         let positive = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
         let rate = |value| positive(value).min(RATE_MAX);
         let arrived = rate(self.arrived);
+        let refused = rate(self.refused).min(arrived);
         ClassRate {
             arrived,
-            delegated: rate(self.delegated).min(arrived),
+            delegated: rate(self.delegated).min(arrived - refused),
+            refused,
             taken: rate(self.taken),
             bytes: positive(self.bytes),
         }
@@ -133,7 +138,7 @@ impl ClassRate {
 
     /// Requests done here, per second.
     pub fn done(&self) -> f64 {
-        self.arrived - self.delegated + self.taken
+        self.arrived - self.refused - self.delegated + self.taken
     }
 }
 
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn offered_is_what_clients_asked_whoever_did_it() {
         let one = |arrived, delegated, taken| {
-            let rate = ClassRate { arrived, delegated, taken, bytes: 0.0 };
+            let rate = ClassRate { arrived, delegated, taken, ..ClassRate::default() };
             let rates = ClassRates { computing: rate, ..ClassRates::default() };
             rates.offered_per_done(|_| 1.0)
         };
@@ -185,8 +190,10 @@ mod tests {
 
     #[test]
     fn counters_that_cannot_be_are_put_right() {
-        let wrong = ClassRate { arrived: 5.0, delegated: 9.0, taken: f64::NAN, bytes: -1.0 };
-        let right = ClassRate { arrived: 5.0, delegated: 5.0, taken: 0.0, bytes: 0.0 };
+        let wrong =
+            ClassRate { arrived: 5.0, delegated: 9.0, refused: 1.0, taken: f64::NAN, bytes: -1.0 };
+        let right =
+            ClassRate { arrived: 5.0, delegated: 4.0, refused: 1.0, taken: 0.0, bytes: 0.0 };
         assert_eq!(wrong.sane(), right);
     }
 

@@ -19,6 +19,7 @@ pub enum Choice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchTable {
     keep: PerClass<f64>,
+    refuse: PerClass<f64>,
     /// Ascending; the last is the sum.
     cumulative: Vec<f64>,
 }
@@ -26,7 +27,8 @@ pub struct DispatchTable {
 impl DispatchTable {
     /// A table that keeps everything.
     pub fn keep_all() -> DispatchTable {
-        DispatchTable { keep: PerClass::from_fn(|_| 1.0), cumulative: Vec::new() }
+        let (keep, refuse) = (PerClass::from_fn(|_| 1.0), PerClass::default());
+        DispatchTable { keep, refuse, cumulative: Vec::new() }
     }
 
     /// Keeps the part `keep` (0..=1) of each class; the rest goes to peers in proportion to `weights`. Weights below
@@ -38,7 +40,20 @@ impl DispatchTable {
             sum
         };
         let cumulative: Vec<f64> = weights.into_iter().map(add).collect();
-        if sum > 0.0 { DispatchTable { keep, cumulative } } else { DispatchTable::keep_all() }
+        let table = DispatchTable::keep_all();
+        if sum > 0.0 { DispatchTable { keep, cumulative, ..table } } else { table }
+    }
+
+    /// The same, refusing the part `refuse` (0..=1) of each class that clients bring.
+    #[must_use]
+    pub fn refusing(self, refuse: PerClass<f64>) -> DispatchTable {
+        DispatchTable { refuse, ..self }
+    }
+
+    /// Whether a request of a client is let in. No allocation.
+    pub fn admits(&self, class: RequestClass, rng: &mut dyn Rng) -> bool {
+        let refuse = self.refuse[class];
+        refuse <= 0.0 || rng.random::<f64>() >= refuse
     }
 
     /// The part of a class that is kept.
@@ -98,6 +113,18 @@ mod tests {
         let table = DispatchTable::new(keep, [1.0, 1.0, 3.0]);
         near(tally(&table, RequestClass::Light), [1.0, 0.0, 0.0, 0.0]);
         near(tally(&table, RequestClass::Computing), [0.5, 0.1, 0.1, 0.3]);
+    }
+
+    #[test]
+    fn a_part_of_a_class_is_refused_and_all_else_let_in() {
+        let refuse = PerClass { computing: 0.25, large_transfer: 1.0, ..PerClass::default() };
+        let table = DispatchTable::keep_all().refusing(refuse);
+        let mut rng = StdRng::seed_from_u64(4);
+        let mut let_in = |class| (0..20_000).filter(|_| table.admits(class, &mut rng)).count();
+        assert_eq!(let_in(RequestClass::Light), 20_000);
+        assert_eq!(let_in(RequestClass::LargeTransfer), 0);
+        let computing = let_in(RequestClass::Computing);
+        assert!((14_500..15_500).contains(&computing), "{computing}");
     }
 
     #[test]

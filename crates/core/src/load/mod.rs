@@ -7,6 +7,7 @@
 //! A level never computes a load (ARCHITECTURE.md, invariant 1): this is for whoever plans. Only
 //! [`DispatchTable`] is for the hot path, and it follows instructions.
 
+mod admission;
 mod class;
 mod classify;
 mod coefficients;
@@ -20,6 +21,7 @@ mod percent;
 mod relief;
 mod smoothing;
 
+pub use admission::{REFUSED_FIRST, refuse};
 pub use class::{ClassRate, ClassRates, PerClass, RequestClass};
 pub use classify::{ClassRule, ClassRules};
 pub use coefficients::{Coefficients, CoefficientsRefused, Signals};

@@ -72,6 +72,7 @@ impl NodeLoad {
             let (mean, now) = (&mut self.rates[class], rates[class]);
             mean.arrived += gain * (now.arrived - mean.arrived);
             mean.delegated += gain * (now.delegated - mean.delegated);
+            mean.refused += gain * (now.refused - mean.refused);
             mean.taken += gain * (now.taken - mean.taken);
             mean.bytes += gain * (now.bytes - mean.bytes);
         }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     fn rates(arrived: f64, delegated: f64, taken: f64) -> ClassRates {
-        let computing = ClassRate { arrived, delegated, taken, bytes: 0.0 };
+        let computing = ClassRate { arrived, delegated, taken, ..ClassRate::default() };
         ClassRates { computing, ..ClassRates::default() }
     }
 

@@ -3,6 +3,7 @@
 //! Elements that lack something required are left out: the file has errors then, and is not used.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use equipoise_core::Weight;
@@ -161,8 +162,14 @@ fn backend(
     let default_name = match backend.parsed("address")? {
         BackendAddress::Ip(address) => address.to_string(),
         BackendAddress::Host(host) => host,
+        BackendAddress::Unix(path) => path.file_name()?.to_string_lossy().into_owned(),
+    };
+    let socket = match backend.parsed("address")? {
+        BackendAddress::Unix(path) => Some(path.as_path().into()),
+        BackendAddress::Ip(_) | BackendAddress::Host(_) => None,
     };
     Some(BackendConfig {
+        socket,
         name: backend.text("name").map_or(default_name.into(), Into::into),
         address: address(backend, around, findings)?,
         weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
@@ -178,7 +185,17 @@ pub(super) fn address(
     match values.parsed("address")? {
         BackendAddress::Ip(address) => Some(address),
         BackendAddress::Host(host) => resolved(values, &host, around, findings),
+        BackendAddress::Unix(path) => Some(stand_in(&path)),
     }
+}
+
+/// What tells a unix socket from other backends where those have an address: one of the prefix that nobody routes (RFC 6666), with a
+/// hash of the path (FNV-1a), the same in every process.
+fn stand_in(path: &Path) -> SocketAddr {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    let address = (0x0100_u128 << 112) | u128::from(hash);
+    (std::net::Ipv6Addr::from(address), 0).into()
 }
 
 fn resolved(

@@ -145,7 +145,7 @@ fn members(
         }
         let weight = Weight::new(peer.amount("weight"));
         let weight = weight.expect("the option's maximum is Weight::MAX");
-        made.push(BackendConfig { name: node.into(), address, weight });
+        made.push(BackendConfig { name: node.into(), address, socket: None, weight });
     }
     made
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
-use equipoise_planner::Policy;
 use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, Size};
+use equipoise_planner::{DispatchPolicy, Policy};
 use equipoise_session::config::PoolConfig;
 
 use super::Surroundings;
@@ -83,6 +83,7 @@ fn policy(load: &Values, findings: &mut Findings<'_>) -> Policy {
         smoothing: Smoothing { period: load.duration("period"), ..Smoothing::default() },
         coefficients,
         overload: OverloadRule::with_ratio(load.share("overload-ratio")),
+        dispatch: DispatchPolicy { admit: load.share("admit"), ..DispatchPolicy::default() },
         ..Policy::default()
     };
     policy.checked().unwrap_or_else(|error| {

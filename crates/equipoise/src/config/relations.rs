@@ -50,6 +50,7 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
             reachable(file, elastic, findings);
         }
         health(pool, findings);
+        unix_sockets(pool, doors, vips, zones, findings);
         match users_of(pool, doors, vips) {
             Users::Sessions { .. } if answers_only(pool, doors, zones) => {}
             Users::PacketOnly => without_sessions(pool, findings),
@@ -166,6 +167,35 @@ fn named_pool(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
             if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
         let text = format!("no pool is named \"{name}\"{hint}");
         findings.error(door.at("pool"), &door.path_of("pool"), text);
+    }
+}
+
+/// A unix socket can be reached from this machine, by tcp and http.
+fn unix_sockets(
+    pool: &Values,
+    doors: &[&Values],
+    vips: &[Values],
+    zones: &[Values],
+    findings: &mut Findings<'_>,
+) {
+    let Some(name) = pool.text("name") else { return };
+    let uses = |values: &Values| values.text("pool") == Some(name);
+    let is_udp = |door: &&&Values| uses(door) && protocol_of(door) == Some(Protocol::Udp);
+    let user = if vips.iter().any(uses) {
+        "a [[packet]] table"
+    } else if zones.iter().any(|zone| uses(zone) || zone.tables("names").iter().any(uses)) {
+        "a [[dns]] table"
+    } else if doors.iter().any(|door| is_udp(&door)) {
+        "a front door that speaks udp"
+    } else {
+        return;
+    };
+    for backend in pool.tables("backends") {
+        if backend.text("address").is_some_and(|address| address.starts_with("unix:")) {
+            let text =
+                format!("a unix socket, and {user} uses this pool; accepted: IP:PORT or HOST:PORT");
+            findings.error(backend.at("address"), &backend.path_of("address"), text);
+        }
     }
 }
 

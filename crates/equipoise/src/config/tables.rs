@@ -231,7 +231,7 @@ static BACKEND: Table = Table {
         Opt::required(
             "address",
             Kind::Text(&BACKEND_ADDRESS),
-            "Where it listens. A host name is resolved when the file is loaded, to its first address.",
+            "Where it listens. A host name is resolved when the file is loaded, to its first address. A unix socket is for front doors that speak tcp or http.",
         ),
         Opt::default(
             "weight",
@@ -455,8 +455,15 @@ static LISTEN: Form = Form {
 
 static BACKEND_ADDRESS: Form = Form {
     noun: "a backend's address",
-    accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\" or \"web.internal:8080\"",
+    accepted: "IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
     fits: reads_as::<BackendAddress>,
+};
+
+/// Of another machine.
+static REMOTE_ADDRESS: Form = Form {
+    noun: "a node's address",
+    accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:80\", \"[2001:db8::1]:80\" or \"n2.internal:80\"",
+    fits: |text| reads_as::<BackendAddress>(text) && !text.starts_with("unix:"),
 };
 
 static HTTP_PATH: Form = Form {

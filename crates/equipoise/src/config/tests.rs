@@ -58,7 +58,7 @@ secret = "/y"
 node = "y"
 address = "10.0.0.9:80"
 [[dispatch.class]]
-class = "light"
+class = "computing"
 [[pool]]
 name = "q"
 [[pool]]

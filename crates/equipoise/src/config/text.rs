@@ -64,12 +64,22 @@ pub(super) enum BackendAddress {
     Ip(SocketAddr),
     /// A name to resolve, with its port: `web.internal:80`.
     Host(String),
+    /// A unix socket: `unix:/run/app.sock`.
+    Unix(PathBuf),
 }
+
+/// Of `sun_path`, its final NUL included (unix(7)).
+const UNIX_PATH_BYTES: usize = 108;
 
 impl FromStr for BackendAddress {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let fits =
+                path.starts_with('/') && !path.ends_with('/') && path.len() < UNIX_PATH_BYTES;
+            return if fits { Ok(BackendAddress::Unix(path.into())) } else { Err(()) };
+        }
         if let Ok(address) = text.parse::<SocketAddr>() {
             return if address.port() == 0 { Err(()) } else { Ok(BackendAddress::Ip(address)) };
         }

@@ -88,8 +88,10 @@ fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
         wire::dispatch::ClassStatus {
             class: class.to_string(),
             keep: node.keep[class],
+            refuse: node.refuse[class],
             arrived_total: counts.arrived,
             delegated_total: counts.delegated,
+            refused_total: counts.refused,
             taken_total: counts.taken,
             bytes_total: counts.bytes,
         }
@@ -124,7 +126,10 @@ pub(crate) fn backend(
 ) -> wire::BackendStatus {
     wire::BackendStatus {
         name: backend.name.to_string(),
-        address: backend.address.to_string(),
+        address: match &backend.socket {
+            Some(path) => format!("unix:{}", path.display()),
+            None => backend.address.to_string(),
+        },
         weight: backend.weight.get(),
         admin: admin(backend.admin),
         health: health(backend.health),

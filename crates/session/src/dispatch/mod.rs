@@ -38,6 +38,8 @@ pub struct Shares {
     pub keep: PerClass<f64>,
     /// Parts of the rest, by node; whoever is not there takes nothing.
     pub weights: BTreeMap<String, f64>,
+    /// The part of each class that is refused of what clients bring, 0..=1.
+    pub refuse: PerClass<f64>,
 }
 
 /// Node mode as the data plane sees it.
@@ -63,6 +65,6 @@ impl Shares {
     /// For these peers, by name.
     pub(crate) fn table<'a>(&self, peers: impl Iterator<Item = &'a str>) -> DispatchTable {
         let weight = |name: &str| self.weights.get(name).copied().unwrap_or(0.0);
-        DispatchTable::new(self.keep, peers.map(weight))
+        DispatchTable::new(self.keep, peers.map(weight)).refusing(self.refuse)
     }
 }

@@ -61,7 +61,7 @@ fn phrase(status: u16) -> &'static str {
 /// The error type of RFC 9209 section 2.3 that fits best.
 fn proxy_error(reason: Reason) -> &'static str {
     match reason {
-        Reason::NoBackend => "destination_unavailable",
+        Reason::NoBackend | Reason::Overloaded => "destination_unavailable",
         Reason::ConnectRefused => "connection_refused",
         Reason::ConnectTimeout => "connection_timeout",
         Reason::ConnectFailed => "destination_ip_unroutable",
@@ -89,6 +89,7 @@ fn explain(reason: Reason) -> &'static str {
         Reason::HeaderTimeout => "the request head did not arrive in time",
         Reason::BodyTimeout => "the request body did not arrive in time",
         Reason::NoBackend => "no backend is available",
+        Reason::Overloaded => "there is more to do than can be done; try again later",
         Reason::ConnectRefused => "the backend refused the connection",
         Reason::ConnectTimeout => "the backend did not accept the connection in time",
         Reason::ConnectFailed => "the backend cannot be reached",

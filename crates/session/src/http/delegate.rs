@@ -24,6 +24,15 @@ impl ClientConnection {
         }
     }
 
+    /// Whether a request is done at all: what a peer delegated was let in there.
+    pub(super) fn is_let_in(&self, head: &RequestHead) -> bool {
+        let let_in = head.marker == Marker::Believed || self.worker.admits(&self.door, head.class);
+        if !let_in {
+            self.count_class(head, |class| class.refused.add(1));
+        }
+        let_in
+    }
+
     /// Counts what a request moved that was done here.
     pub(super) fn count_bytes(&self, head: &RequestHead, bytes: u64) {
         self.count_class(head, |class| class.bytes.add(bytes));

@@ -104,20 +104,22 @@ impl ClientConnection {
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
         let result = match drained {
+            Ok(()) if !self.is_let_in(&outgoing.head) => Err(Reason::Overloaded),
             Ok(()) => self.try_backends(outgoing, begun).await,
             Err(error) => Err(request_fault(&error)),
         };
         match result {
             Ok(reached) => reached,
-            Err(reason) => {
-                let head = outgoing.head;
-                let uploaded = outgoing.upload.is_done();
-                let close = !head.keep_alive || !uploaded || self.is_closing();
-                let after = Box::pin(self.answer(reason, close, !head.is_head)).await;
-                let ended = Instant::now();
-                Reached { after, status: reason.status(), ended, counted: false }
-            }
+            Err(reason) => self.refuse(outgoing, reason).await,
         }
+    }
+
+    /// Answers for the proxy itself.
+    async fn refuse(&mut self, outgoing: &Outgoing, reason: Reason) -> Reached {
+        let head = outgoing.head;
+        let close = !head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
+        let after = Box::pin(self.answer(reason, close, !head.is_head)).await;
+        Reached { after, status: reason.status(), ended: Instant::now(), counted: false }
     }
 
     /// Tries backends until one answers, or no further try is allowed.

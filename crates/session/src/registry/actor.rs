@@ -221,6 +221,7 @@ impl<P: Publish> Registry<P> {
                     _ => Checker::start(
                         backend.id,
                         backend.config.address,
+                        backend.config.socket.clone(),
                         health,
                         self.options.jitter_seed ^ u64::from(backend.id),
                         self.reporting.clone(),

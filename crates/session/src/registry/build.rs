@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +36,7 @@ struct Slot {
     id: u32,
     name: Arc<str>,
     address: SocketAddr,
+    socket: Option<Arc<Path>>,
     weight: u32,
 }
 
@@ -80,6 +82,7 @@ fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
+        socket: b.config.socket.clone(),
         weight: u32::from(b.weight().get()) * pool.ramp_permille(b, now),
     });
     Ingredients {
@@ -101,6 +104,7 @@ fn pool_view(
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
+        socket: b.config.socket.clone(),
         live: Arc::clone(&b.live),
     });
     PoolView {
@@ -153,7 +157,8 @@ fn dispatch_view(
     let pool = inventory.pools.get(peers)?;
     let slots = &made_of.get(&pool.id)?.slots;
     let table = match &entry.shares {
-        _ if node.keys.is_empty() => DispatchTable::keep_all(),
+        Some(shares) if node.keys.is_empty() => DispatchTable::keep_all().refusing(shares.refuse),
+        None if node.keys.is_empty() => DispatchTable::keep_all(),
         Some(shares) => shares.table(slots.iter().map(|slot| &*slot.name)),
         None => node.stated(slots.iter().map(|slot| slot.weight)),
     };

@@ -24,6 +24,7 @@ pub(super) fn backend(number: u8) -> BackendConfig {
     BackendConfig {
         name: format!("b{number}").into(),
         address: ([10, 0, 0, number], 80).into(),
+        socket: None,
         weight: Weight::DEFAULT,
     }
 }

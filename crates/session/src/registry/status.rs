@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub struct FrontDoorStatus {
 pub struct DispatchStatus {
     /// The part of each class that is to be kept, 0..=1; what is kept in fact may be more, where no peer can be had.
     pub keep: PerClass<f64>,
+    /// The part of each class that is refused, 0..=1.
+    pub refuse: PerClass<f64>,
     /// Whether that was planned, and not stated by the configuration.
     pub is_planned: bool,
     /// Requests so far.
@@ -79,6 +82,8 @@ pub struct ClassCounts {
     pub arrived: u64,
     /// Done by peers.
     pub delegated: u64,
+    /// Answered 503 because the whole cluster had too much to do.
+    pub refused: u64,
     /// From peers.
     pub taken: u64,
     /// Of what was done here.
@@ -105,6 +110,8 @@ pub struct BackendStatus {
     pub name: Arc<str>,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The unix socket where it listens in the place of `address`.
+    pub socket: Option<Arc<Path>>,
     /// The weight that the configuration states.
     pub weight_configured: Weight,
     /// The operator's weight, or else the configured one.
@@ -252,6 +259,7 @@ fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
     let keep = door.shares.as_ref().map_or(node.keep, |shares| shares.keep);
     DispatchStatus {
         keep: if node.keys.is_empty() { PerClass::from_fn(|_| 1.0) } else { keep },
+        refuse: door.shares.as_ref().map(|shares| shares.refuse).unwrap_or_default(),
         is_planned: door.shares.is_some(),
         classes: class_counts(&door.stats),
         returned: door.stats.sum(|s| s.returned.get()),
@@ -268,6 +276,7 @@ pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
         ClassCounts {
             arrived: sum(|it| &it.arrived),
             delegated: sum(|it| &it.delegated),
+            refused: sum(|it| &it.refused),
             taken: sum(|it| &it.taken),
             bytes: sum(|it| &it.bytes),
         }
@@ -289,6 +298,7 @@ fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendSta
     BackendStatus {
         name: backend.config.name.clone(),
         address: backend.config.address,
+        socket: backend.config.socket.clone(),
         weight_configured: backend.config.weight,
         weight_wanted: backend.weight_wanted(),
         weight: backend.weight(),

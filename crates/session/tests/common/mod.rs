@@ -162,7 +162,13 @@ impl Proxy {
     pub(crate) fn add_backend(&mut self, address: SocketAddr) {
         let id = self.new_id();
         let live = BackendLive::new(self.threads);
-        self.backends.push(BackendView { id, name: address.to_string().into(), address, live });
+        self.backends.push(BackendView {
+            id,
+            name: address.to_string().into(),
+            address,
+            socket: None,
+            live,
+        });
     }
 
     /// Adds a front door to the next snapshot.

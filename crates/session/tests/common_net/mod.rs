@@ -66,6 +66,7 @@ impl Rig {
             id: id as u32,
             name: format!("b{id}").into(),
             address: *address,
+            socket: None,
             live: BackendLive::new(THREADS),
         });
         let mut rig = Rig {

@@ -19,6 +19,7 @@ pub(super) fn render(doors: &[FrontDoorStatus], colour: bool, out: &mut String) 
         ("BY", Align::Left),
         ("ARRIVED", Align::Right),
         ("DELEGATED", Align::Right),
+        ("REFUSED", Align::Right),
         ("TAKEN", Align::Right),
     ]);
     for (door, node) in &nodes {
@@ -30,6 +31,7 @@ pub(super) fn render(doors: &[FrontDoorStatus], colour: bool, out: &mut String) 
                 if node.planned { "plan" } else { "file" }.into(),
                 class.arrived_total.into(),
                 class.delegated_total.into(),
+                class.refused_total.into(),
                 class.taken_total.into(),
             ]);
         }

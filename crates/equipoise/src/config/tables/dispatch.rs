@@ -4,7 +4,7 @@ use equipoise_core::Weight;
 use equipoise_core::load::RequestClass;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table};
-use super::{BACKEND_ADDRESS, LISTEN, NAME, door, ms, secs};
+use super::{LISTEN, NAME, REMOTE_ADDRESS, door, ms, secs};
 
 pub(super) static DISPATCH: Table = Table {
     title: "[[dispatch]]",
@@ -71,7 +71,7 @@ static PEER: Table = Table {
         Opt::required("node", Kind::Text(&NAME), "What it calls itself: its `instance.name`."),
         Opt::required(
             "address",
-            Kind::Text(&BACKEND_ADDRESS),
+            Kind::Text(&REMOTE_ADDRESS),
             "Where its [[dispatch]] listens. A host name is resolved when the file is loaded, to its first address.",
         ),
         Opt::default(

@@ -21,6 +21,12 @@ pub(super) static LOAD: Table = Table {
             "A node is overloaded when its L2 is more than this many times the lowest.",
         ),
         Opt::default(
+            "admit",
+            Kind::Number(0.01, 1000.0),
+            "0.95",
+            "Requests are let in for this part of the CPU of all nodes with a [[dispatch]] table together. What is asked beyond it is refused with 503, computing requests first, light ones last. Large: nothing is refused.",
+        ),
+        Opt::default(
             "period",
             Kind::Duration(ms(100), secs(60)),
             "\"1s\"",

@@ -62,7 +62,7 @@ impl Follower {
             }
             let wish = self.wish.borrow().clone();
             self.weights(&now, &wish).await;
-            if wish.dispatches {
+            if wish.application.is_some() {
                 self.dispatch(&now).await;
             }
             self.applied.send_replace(Some(now.edition()));

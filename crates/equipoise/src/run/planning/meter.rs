@@ -102,6 +102,7 @@ impl ClassMeter {
             ClassRate {
                 arrived: rate(|it| it.arrived),
                 delegated: rate(|it| it.delegated),
+                refused: rate(|it| it.refused),
                 taken: rate(|it| it.taken),
                 bytes: rate(|it| it.bytes),
             }
@@ -169,13 +170,14 @@ mod tests {
     fn rates_are_counts_over_time_and_never_negative() {
         let (mut meter, start) = (ClassMeter::default(), Instant::now());
         let counts = |arrived, bytes| PerClass {
-            computing: ClassCounts { arrived, delegated: arrived / 2, taken: 7, bytes },
+            computing: ClassCounts { arrived, delegated: arrived / 2, taken: 7, bytes, refused: 0 },
             ..PerClass::default()
         };
         assert_eq!(meter.settle(start, &counts(100, 1000)), ClassRates::default(), "a beginning");
         let later = start + Duration::from_secs(2);
         let rate = meter.settle(later, &counts(300, 5000)).computing;
-        let expected = ClassRate { arrived: 100.0, delegated: 50.0, taken: 0.0, bytes: 2000.0 };
+        let expected =
+            ClassRate { arrived: 100.0, delegated: 50.0, bytes: 2000.0, ..ClassRate::default() };
         assert_eq!(rate, expected);
         assert_eq!(meter.settle(later, &counts(400, 6000)), ClassRates::default(), "no time");
         let end = later + Duration::from_secs(1);

@@ -32,11 +32,11 @@ use equipoise_controller::{
     Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
     Recorder,
 };
-use equipoise_core::AdminState;
 use equipoise_core::load::{PerClass, Smoothing};
+use equipoise_core::{AdminState, eligibility};
 use equipoise_monitor::{Sample, Utilisation};
 use equipoise_session::config::{PoolConfig, SessionConfig};
-use equipoise_session::registry::{ClassCounts, RegistryHandle, class_counts};
+use equipoise_session::registry::{BackendState, ClassCounts, RegistryHandle, class_counts};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -59,8 +59,8 @@ pub(crate) struct Wish {
     forwarded: BTreeSet<String>,
     /// Backends that the file lists, by pool.
     listed: BTreeMap<String, BTreeSet<String>>,
-    /// Whether there is a front door in node mode.
-    dispatches: bool,
+    /// The pool of the local application, if there is a front door in node mode.
+    application: Option<Arc<str>>,
 }
 
 impl Wish {
@@ -74,8 +74,9 @@ impl Wish {
             (pool.name.to_string(), names.collect())
         };
         let listed = pools.map(listed).collect();
-        let dispatches = config.session.front_doors.iter().any(|door| door.dispatch.is_some());
-        Wish { planning: config.planning.clone(), weighed, forwarded, listed, dispatches }
+        let node = config.session.front_doors.iter().find(|door| door.dispatch.is_some());
+        let application = node.map(|door| Arc::clone(&door.pool));
+        Wish { planning: config.planning.clone(), weighed, forwarded, listed, application }
     }
 
     /// Whether a pool's weights are planned.
@@ -427,7 +428,7 @@ impl Planner {
             let place = self.seat.place().await;
             let requests = self.requests();
             let report = NodeReport {
-                dispatches: wish.dispatches,
+                dispatches: wish.application.as_ref().is_some_and(|pool| self.serves(pool)),
                 classes: classes.settle(Instant::now(), &requests),
                 version: env!("CARGO_PKG_VERSION").into(),
                 capacity: cores(),
@@ -469,6 +470,7 @@ impl Planner {
             ClassCounts {
                 arrived: sum(|it| it.arrived),
                 delegated: sum(|it| it.delegated),
+                refused: sum(|it| it.refused),
                 taken: sum(|it| it.taken),
                 bytes: sum(|it| it.bytes),
             }
@@ -483,6 +485,16 @@ impl Planner {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether requests can be done here: a node without its application would look idle, and be delegated to.
+    fn serves(&self, application: &str) -> bool {
+        let pools = self.registry.pools().borrow().clone();
+        let pool = pools.iter().find(|pool| &*pool.name == application);
+        pool.is_some_and(|pool| {
+            let fit = |it: &BackendState| eligibility(it.admin, it.health, it.weight).is_eligible();
+            pool.backends.iter().any(fit)
+        })
     }
 
     /// The counters of the backends of pools that are planned.

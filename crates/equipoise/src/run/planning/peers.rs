@@ -23,6 +23,7 @@ impl Learnt {
         let peer = |(name, address): (&String, _)| BackendConfig {
             name: name.as_str().into(),
             address,
+            socket: None,
             weight: Weight::DEFAULT,
         };
         Learnt {
@@ -55,7 +56,8 @@ pub(super) fn shares(instructions: &Instructions, node: &str) -> Option<Arc<Shar
     let own = instructions.plan.nodes.get(node)?;
     let mut weights = instructions.plan.dispatch.weights.clone();
     weights.remove(node);
-    Some(Arc::new(Shares { keep: own.keep_by_class, weights }))
+    let refuse = instructions.plan.dispatch.refuse;
+    Some(Arc::new(Shares { keep: own.keep_by_class, weights, refuse }))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) fn places(
 /// A made backend as its pool is to have it; `None` before it serves, and when it is to leave.
 pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
     let address = entry.address.filter(|_| entry.wanted != Wanted::Leave)?;
-    Some(BackendConfig { name: name.into(), address, weight: Weight::DEFAULT })
+    Some(BackendConfig { name: name.into(), address, socket: None, weight: Weight::DEFAULT })
 }
 
 /// What a member is to have, as its driver's scaler is told.

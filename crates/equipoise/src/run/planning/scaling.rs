@@ -335,5 +335,6 @@ fn size_by(rosters: &Rosters, samples: &mut BTreeMap<String, PoolSample>) {
 fn joined(made: &ElasticBackend) -> Option<BackendConfig> {
     let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
     let address = made.address.filter(|_| serves)?;
-    Some(BackendConfig { name: made.name.as_str().into(), address, weight: Weight::DEFAULT })
+    let (name, weight) = (made.name.as_str().into(), Weight::DEFAULT);
+    Some(BackendConfig { name, address, socket: None, weight })
 }

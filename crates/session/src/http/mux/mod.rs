@@ -18,6 +18,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use equipoise_core::load::RequestClass;
+
 use super::head::Framing;
 use super::request::RequestHead;
 use crate::config::Upstream;
@@ -50,6 +52,8 @@ pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
         && head.framing == Framing::EMPTY
         && !head.upgrade
         && !head.expects_continue
+        // Responses come in the order of requests: a light one is not to wait for what is known to take its time.
+        && matches!(head.class, RequestClass::Light | RequestClass::SmallTransfer)
 }
 
 impl MuxSessions {

@@ -1,0 +1,92 @@
+//! What is said about wrong `[[dispatch]]` tables, and about unix sockets where none can be.
+
+use std::io;
+use std::path::Path;
+
+use equipoise::config::{Surroundings, parse};
+
+fn said(text: &str) -> String {
+    let read = |file: &Path| match file.to_str() {
+        Some("/good") => Ok("0123456789abcdef\n".to_string()),
+        Some("/short") => Ok("0123456789abcde\n".to_string()),
+        Some("/empty") => Ok("\n\n".to_string()),
+        Some("/open") => Ok("0123456789abcdef\nfedcba9876543210\n".to_string()),
+        _ => Err(io::Error::other("No such file or directory")),
+    };
+    let mode = |file: &Path| Ok(if file == Path::new("/open") { 0o644 } else { 0o600 });
+    let around = Surroundings {
+        host_name: "a".into(),
+        api_socket: "/run/s".into(),
+        resolve: &|_| Err(io::Error::other("no name is resolved here")),
+        read: &read,
+        mode: &mode,
+    };
+    match parse(text, Path::new("f"), &around) {
+        Ok(loaded) => {
+            let lines = loaded.warnings.iter().map(|warning| warning.in_file(Path::new("f")));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Err(errors) => errors.to_string(),
+    }
+}
+
+/// A pool on line 1, then a dispatch table. What is added is line 5.
+fn node(more: &str) -> String {
+    format!(
+        "pool = [{{ name = 'app', backends = ['unix:/run/app.sock'] }}]\n\
+         [[dispatch]]\nlisten = '0.0.0.0:80'\npool = 'app'\n{more}\n"
+    )
+}
+
+const PEERS: &str =
+    "peers = [{ node = 'a', address = '10.0.0.1:80' }, { node = 'b', address = '10.0.0.2:80' }]";
+
+#[test]
+fn a_node_is_served_without_complaint() {
+    for more in [
+        format!("secret = '/good'\n{PEERS}"),
+        format!(
+            "secret = '/good'\nkeep = 0.5\n{PEERS}\nclass = [{{ class = 'light', methods = 'HEAD' }}]"
+        ),
+    ] {
+        assert_eq!(said(&node(&more)), "", "{more}");
+    }
+}
+
+#[test]
+fn what_is_wrong_or_odd_is_said_where_it_stands() {
+    let rows = [
+        (PEERS.to_string(), "secret: missing, so nothing can be delegated; accepted: a file with a secret"),
+        (format!("secret = '/none'\n{PEERS}"), "\"/none\" cannot be read"),
+        (format!("secret = '/short'\n{PEERS}"), "\"/short\" has a secret of 15 bytes; accepted: 16 or more"),
+        (format!("secret = '/empty'\n{PEERS}"), "\"/empty\" is empty"),
+        (format!("secret = '/open'\n{PEERS}"), "can be read by others (mode 644): chmod 600 it"),
+        ("secret = '/good'".to_string(), "there are none, and no cluster that knows any"),
+        ("secret = '/good'\nkeep = 1.5".to_string(), "keep: 1.5 is not a share"),
+        (
+            "secret = '/good'\npeers = [{ node = 'b', address = '10.0.0.2:80' }, { node = 'c', address = '10.0.0.2:80' }]"
+                .to_string(),
+            "node `b` has this address; accepted: each address once",
+        ),
+        ("secret = '/good'\npeers = [{ node = 'b', address = 'unix:/x' }]".to_string(), "address"),
+        (format!("secret = '/good'\n{PEERS}\nclass = [{{ class = 'heavy' }}]"), "accepted: \"light\""),
+        (
+            format!("secret = '/good'\n{PEERS}\n[[dispatch]]\nlisten = '0.0.0.0:81'\npool = 'app'"),
+            "a second one; accepted: one table",
+        ),
+        (
+            format!("secret = '/good'\n{PEERS}\n[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'app'"),
+            "\"0.0.0.0:80\" is in use",
+        ),
+        (
+            format!("secret = '/good'\n{PEERS}\n[[session]]\nlisten = '0.0.0.0:53'\nprotocol = 'udp'\npool = 'app'"),
+            "a unix socket, and a front door that speaks udp uses this pool",
+        ),
+    ];
+    for (more, expected) in rows {
+        let found = said(&node(&more));
+        assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
+    }
+    let taken = "pool = [{ name = 'app' }, { name = 'app.peers' }]\n[[dispatch]]\nlisten = '0.0.0.0:80'\npool = 'app'\n";
+    assert!(said(taken).contains("is what the pool of the peers of"), "{}", said(taken));
+}
