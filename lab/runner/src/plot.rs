@@ -14,7 +14,7 @@ use crate::row::Row;
 const SIZE: (u32, u32) = (860, 520);
 
 /// Told apart by people who do not see red and green as different (Okabe and Ito, 2008).
-const COLORS: [RGBColor; 7] = [
+const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -22,6 +22,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(240, 228, 66),
+    RGBColor(130, 130, 130),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

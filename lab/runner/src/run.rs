@@ -31,6 +31,9 @@ pub struct Options {
     /// Begin no case after so many seconds; --resume goes on from there
     #[arg(long)]
     pub seconds: Option<f64>,
+    /// Only every so many-th case: a coarse picture, which --resume refines
+    #[arg(long, default_value_t = 1)]
+    pub every: usize,
     /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5)]
     pub repetitions: usize,
@@ -187,7 +190,8 @@ impl Session {
                 progress.done(case.cost());
                 continue;
             }
-            if until.is_some_and(|until| Instant::now() > until) {
+            let is_late = until.is_some_and(|until| Instant::now() > until);
+            if is_late || (at + 1) % options.every.max(1) != 0 && cases.len() > options.every {
                 continue;
             }
             progress.begin(&format!("{}, case {} of {}", experiment.name, at + 1, cases.len()));
@@ -245,17 +249,22 @@ mod tests {
         quick = []
     "#;
 
-    /// Runs both in the folder; which cases were measured, and the sum of what was known.
-    fn run(folder: &Path, resume: bool, seconds: Option<f64>, only: &[&str]) -> (Vec<f64>, f64) {
-        let options = Options {
+    /// Into the folder.
+    fn options(folder: &Path) -> Options {
+        Options {
             quick: false,
-            only: only.iter().map(ToString::to_string).collect(),
+            only: Vec::new(),
             out: Some(folder.to_path_buf()),
-            resume,
-            seconds,
+            resume: true,
+            seconds: None,
+            every: 1,
             repetitions: 1,
             seed: 1,
-        };
+        }
+    }
+
+    /// Runs both; which cases were measured, and the sum of what was known.
+    fn run(options: Options) -> (Vec<f64>, f64) {
         let (measured, sum) = (RefCell::new(Vec::new()), RefCell::new(0.0));
         let mut run = Run::new("test", options);
         let added = run.add(MEASURED, |case, row| {
@@ -277,18 +286,22 @@ mod tests {
     #[test]
     fn a_run_goes_on_where_another_ended() {
         let folder = std::env::temp_dir().join(format!("equipoise-run-{}", std::process::id()));
-        assert_eq!(run(&folder, false, None, &[]), (vec![1.0, 2.5, 3.0], 13.0));
+        let all = || options(&folder);
+        // Every second case, then those between, then none.
+        assert_eq!(run(Options { every: 2, ..all() }), (vec![2.5], 5.0));
+        assert_eq!(run(all()), (vec![1.0, 3.0], 13.0));
+        assert_eq!(run(all()), (vec![], 13.0));
         // A line of the CSV is gone: only its case is measured again.
         let csv = fs::read_to_string(folder.join("one.csv")).expect("it was written");
         let without: Vec<&str> = csv.lines().filter(|line| !line.starts_with("2.5")).collect();
         fs::write(folder.join("one.csv"), without.join("\n") + "\n").expect("the folder is ours");
-        assert_eq!(run(&folder, true, None, &[]), (vec![2.5], 13.0));
-        assert_eq!(run(&folder, true, None, &[]), (vec![], 13.0));
+        assert_eq!(run(all()), (vec![2.5], 13.0));
         // What follows from an experiment alone takes what the folder has; without --resume all is measured again.
-        assert_eq!(run(&folder, false, None, &["sum"]), (vec![], 13.0));
-        assert_eq!(run(&folder, false, None, &["one"]).0, [1.0, 2.5, 3.0]);
+        let only = |name: &str| Options { resume: false, only: vec![name.to_string()], ..all() };
+        assert_eq!(run(only("sum")), (vec![], 13.0));
+        assert_eq!(run(only("one")).0, [1.0, 2.5, 3.0]);
         // No time: nothing is measured, and nothing is lost.
-        assert_eq!(run(&folder, true, Some(-1.0), &[]), (vec![], 13.0));
+        assert_eq!(run(Options { seconds: Some(-1.0), ..all() }), (vec![], 13.0));
         fs::remove_dir_all(&folder).expect("the folder is ours");
     }
 }
