@@ -9,6 +9,7 @@
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
+#   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
@@ -180,6 +181,17 @@ lab-l3b: setup
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-l3b
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/release/equipoise-lab-l3b $(LAB_FLAGS)
+
+# Hosts are network namespaces.
+.PHONY: lab-control
+lab-control: setup
+	@$(call install_missing,$(NETNS_PACKAGES))
+	@[[ -e /usr/bin/etcd ]] || { \
+	  $(call install_missing,$(TEST_PACKAGES)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
+	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-control
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" target/release/equipoise-lab-control $(LAB_FLAGS)
 
 .PHONY: bench-pog
 bench-pog: setup

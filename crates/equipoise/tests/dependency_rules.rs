@@ -55,6 +55,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-lab-session-http", &[]),
     ("equipoise-lab-runner", &[]),
     ("equipoise-lab-l3b", &["equipoise-lab-runner"]),
+    // Simulated nodes are a cluster's client, and a plan's time is that of the planner alone.
+    (
+        "equipoise-lab-control",
+        &[
+            "equipoise-cluster",
+            "equipoise-controller",
+            "equipoise-core",
+            "equipoise-lab-runner",
+            "equipoise-netns",
+            "equipoise-planner",
+        ],
+    ),
     ("equipoise-lab-sdlb", &["equipoise-lab-runner", "equipoise-pog"]),
     ("equipoise-lab-pog", &["equipoise-lab-runner", "equipoise-pog"]),
     // A program under test is called in the kernel, so this one loads it itself.

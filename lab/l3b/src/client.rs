@@ -141,16 +141,24 @@ pub(crate) fn open(
     Ok(seen.take())
 }
 
-/// What a load that changes has seen since it was asked last.
+/// Clients whose number changes, and what they have seen since that was asked last.
 #[derive(Default)]
 pub(crate) struct Varying {
+    /// How many there are to be.
     pub(crate) wanted: Cell<usize>,
+    /// From an answer to the client's next request. Without it, few clients ask as much as many: each the faster.
+    pause: Duration,
     pub(crate) seen: RefCell<Seen>,
     running: Cell<usize>,
 }
 
 impl Varying {
-    /// Keeps [`Self::wanted`] requests in flight until it is dropped or `until`. To be run on a [`LocalSet`].
+    /// Nobody yet, who will pause so long.
+    pub(crate) fn new(pause: Duration) -> Varying {
+        Varying { pause, ..Varying::default() }
+    }
+
+    /// Keeps [`Self::wanted`] clients at work until it is dropped or `until`. To be run on a [`LocalSet`].
     pub(crate) async fn run(
         self: Rc<Self>,
         address: SocketAddr,
@@ -181,9 +189,7 @@ impl Varying {
                     seen.failed += 1;
                 }
             }
-            if !is_fine {
-                sleep(AFTER_FAILURE).await;
-            }
+            sleep(if is_fine { self.pause } else { AFTER_FAILURE }).await;
         }
         self.running.set(self.running.get() - 1);
     }

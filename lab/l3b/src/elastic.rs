@@ -6,7 +6,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use equipoise_lab_runner::{Case, Row, Value};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until};
@@ -22,10 +22,11 @@ const STEP: Duration = Duration::from_millis(500);
 fn pool(place: &Place, case: &Case) -> Result<String> {
     let endpoint = place.endpoint.display();
     let (share, most) = (case.number("share")?, case.count("endpoints_max")?);
+    let (out, back) = (case.count("out_cool_down_s")?, case.count("in_cool_down_s")?);
     Ok(format!(
         "[load]\nperiod = \"500ms\"\n\n[controller]\nstate = \"{state}\"\n\n\
          [[pool]]\nname = \"endpoints\"\nscheduler = \"least-connection\"\nretries = 1\nidle-sessions-max = 256\n\n\
-         [pool.elastic]\nmin = 1\nmax = {most}\nout-cool-down = \"3s\"\nin-cool-down = \"6s\"\nwarm-up = \"1500ms\"\n\n\
+         [pool.elastic]\nmin = 1\nmax = {most}\nout-cool-down = \"{out}s\"\nin-cool-down = \"{back}s\"\nwarm-up = \"1500ms\"\n\n\
          [pool.elastic.process]\ncommand = [\"{endpoint}\", \"--listen\", \"{{address}}:{{port}}\", \"--share\", \"{share}\", \
          \"--name\", \"{{name}}\"]\nready-timeout = \"10s\"\n",
         state = place.folder.display(),
@@ -45,7 +46,7 @@ fn refusal(place: &Place, pool: &str) -> Result<Option<String>> {
     Ok(Some(said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason").to_string()))
 }
 
-/// Requests in flight after so many seconds: up in a line, at the top, down in a line, low.
+/// Clients after so many seconds: up in a line, at the top, down in a line, low.
 fn wanted(at_s: f64, most: f64, ramp_s: f64, hold_s: f64) -> usize {
     let up = at_s / ramp_s;
     let down = (2.0 * ramp_s + hold_s - at_s) / ramp_s;
@@ -63,10 +64,12 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<R
         return Ok(Vec::new());
     }
     let balancer = place.balancer(&pool)?;
-    let (most, ramp_s) = (case.number("in_flight_max")?, case.number("ramp_seconds")?);
+    wait_for_first(place)?;
+    let (most, ramp_s) = (case.number("clients_max")?, case.number("ramp_seconds")?);
     let (hold_s, low_s) = (case.number("hold_seconds")?, case.number("low_seconds")?);
     let total_s = 2.0 * ramp_s + hold_s + low_s;
-    let load = Rc::new(Varying::default());
+    let pause = Duration::from_secs_f64(case.number("pause_ms")? / 1e3);
+    let load = Rc::new(Varying::new(pause));
     let begin = Instant::now();
     let until = begin + Duration::from_secs_f64(total_s);
     let local = LocalSet::new();
@@ -83,8 +86,8 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<R
             let mut point = Row::new();
             point
                 .figure("time_s", at_s)
-                .figure("in_flight", load.wanted.get() as f64)
-                .figure("in_flight_tens", load.wanted.get() as f64 / 10.0)
+                .figure("clients", load.wanted.get() as f64)
+                .figure("clients_tens", load.wanted.get() as f64 / 10.0)
                 .figure("v", seen.answered as f64 / STEP.as_secs_f64())
                 .figure("v_hundreds", seen.answered as f64 / STEP.as_secs_f64() / 100.0)
                 .figure("t_ms", if seen.answered == 0 { 0.0 } else { seen.mean_ms() })
@@ -97,6 +100,16 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<R
     let (points, failed) = runtime()?.block_on(local.run_until(watch))?;
     summarise(row, &points, failed as f64);
     Ok(points)
+}
+
+/// The driver makes the first endpoint after equipoise is ready.
+fn wait_for_first(place: &Place) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(20);
+    while serving(place)? == 0 {
+        ensure!(Instant::now() < end, "the elastic pool never got its first endpoint");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn summarise(row: &mut Row, points: &[Row], failed: f64) {

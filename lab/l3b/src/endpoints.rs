@@ -56,14 +56,14 @@ impl Place {
         kind: &str,
         count: usize,
         share: f64,
-        page_work: usize,
+        page_ms: f64,
     ) -> Result<Vec<Guest>> {
         let endpoint = |number: usize| {
             let address = free_address()?;
             let mut command = Command::new(&self.endpoint);
             command.args(["--listen", &address.to_string(), "--share", &share.to_string()]);
             command.args(["--name", &format!("{kind}{number}")]);
-            command.args(["--page-work", &page_work.to_string()]);
+            command.args(["--page-ms", &page_ms.to_string()]);
             start(command, address)
         };
         (1..=count).map(endpoint).collect()

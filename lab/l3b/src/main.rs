@@ -9,7 +9,6 @@ mod page;
 mod regions;
 mod shuffle;
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -29,21 +28,20 @@ struct Arguments {
 fn main() -> anyhow::Result<()> {
     let Arguments { options, equipoise } = Arguments::parse();
     let place = Place::find(equipoise)?;
-    let pages = RefCell::new(page::Curve::default());
-    let shuffles = RefCell::new(shuffle::Curves::default());
     let mut run = Run::new("l3b", options);
     run.add(include_str!("../experiments/page.toml"), |case, row| {
-        page::measure(&place, &mut pages.borrow_mut(), case, row)
+        page::measure(&place, case, row)
     })?;
-    run.add(include_str!("../experiments/page-regions.toml"), |_, row| {
-        page::regions(&pages.borrow(), row)
+    run.add_following(include_str!("../experiments/page-regions.toml"), |pages, _, row| {
+        page::regions(pages, row)
     })?;
     run.add(include_str!("../experiments/shuffle.toml"), |case, row| {
-        shuffle::measure(&place, &mut shuffles.borrow_mut(), case, row)
+        shuffle::measure(&place, case, row)
     })?;
-    run.add(include_str!("../experiments/shuffle-regions.toml"), |case, row| {
-        shuffle::regions(&shuffles.borrow(), case, row)
-    })?;
+    run.add_following(
+        include_str!("../experiments/shuffle-regions.toml"),
+        |shuffles, case, row| shuffle::regions(shuffles, case, row),
+    )?;
     run.add_with_points(include_str!("../experiments/elastic.toml"), |case, row| {
         elastic::measure(&place, case, row)
     })?;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use equipoise_lab_runner::Row;
+
 /// Where on the axis of N a number of endpoints is worth its while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -33,6 +35,11 @@ impl fmt::Display for Region {
         }
         write!(f, "{kind} {} to {}", self.from, self.to)
     }
+}
+
+/// A column by N, of the rows that have it.
+pub(crate) fn curve(rows: &[Row], column: &str) -> Vec<(f64, f64)> {
+    rows.iter().filter_map(|row| Some((row.number("n")?, row.number(column)?))).collect()
 }
 
 /// S by N, in the order of N, for `endpoints`. `margin` is the part by which S must be beyond a border to have crossed it:
@@ -79,6 +86,13 @@ pub(crate) fn plateau(curve: &[(f64, f64)]) -> Option<(f64, Option<f64>)> {
     let first = curve.iter().position(|(_, value)| is_top(*value))?;
     let last = curve.iter().rposition(|(_, value)| is_top(*value))?;
     Some((curve[first].0, curve.get(last + 1).map(|(n, _)| *n)))
+}
+
+/// The least N from which T stays above four times what it is at the least load: the queue grows. `None`: it does not.
+pub(crate) fn saturation(times: &[(f64, f64)]) -> Option<f64> {
+    let (_, least) = times.first()?;
+    let last_fine = times.iter().rposition(|(_, time)| *time <= 4.0 * least)?;
+    times.get(last_fine + 1).map(|(n, _)| *n)
 }
 
 #[cfg(test)]
@@ -147,6 +161,14 @@ mod tests {
         let linear: Vec<(f64, f64)> =
             [3.9, 4.1, 3.95, 4.15].into_iter().zip(1..).map(|(s, n)| (f64::from(n), s)).collect();
         assert_eq!(texts(&linear, 4.0), ["sublinear 1 to 4"]);
+    }
+
+    #[test]
+    fn an_endpoint_is_saturated_where_its_queue_grows_for_good() {
+        let curve = [(5.0, 20.0), (10.0, 90.0), (15.0, 30.0), (20.0, 95.0), (25.0, 500.0)];
+        assert_eq!(saturation(&curve), Some(20.0));
+        assert_eq!(saturation(&curve[..3]), None);
+        assert_eq!(saturation(&[]), None);
     }
 
     #[test]

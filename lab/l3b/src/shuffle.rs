@@ -1,6 +1,5 @@
 //! Experiment B: 300 integers are shuffled, with so many requests in flight, by a bare endpoint and by 1 to 8 behind equipoise.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -15,13 +14,6 @@ const MARGIN: f64 = 0.05;
 /// The paper's numbers.
 const NUMBERS: i32 = 300;
 
-/// By number of endpoints: S and V, by N. 0 is the bare endpoint.
-#[derive(Default)]
-pub(crate) struct Curves {
-    speedup: BTreeMap<usize, Vec<(f64, f64)>>,
-    speed: BTreeMap<usize, Vec<(f64, f64)>>,
-}
-
 pub(crate) fn request() -> Vec<u8> {
     let body = (1..=NUMBERS).map(|one| one.to_string()).collect::<Vec<_>>().join(",");
     let length = body.len();
@@ -33,12 +25,7 @@ pub(crate) fn request() -> Vec<u8> {
 
 /// T is N over the answers a second: with N in flight at all times that is the mean response time (Little), and what is
 /// still in flight at the end counts too.
-pub(crate) fn measure(
-    place: &Place,
-    curves: &mut Curves,
-    case: &Case,
-    row: &mut Row,
-) -> Result<()> {
+pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let (n, share) = (case.number("n")?, case.number("share")?);
     let most = case.count("endpoints_max")?;
     let warm_up = Duration::from_secs_f64(case.number("warm_up")?);
@@ -51,19 +38,14 @@ pub(crate) fn measure(
         Ok(seen.answered as f64 / window.as_secs_f64())
     };
     // Fresh ones for each: what the clients before left behind is still being worked off by those that they asked.
-    let endpoints = place.endpoints("shuffle", 1, share, 1)?;
+    let endpoints = place.endpoints("shuffle", 1, share, 0.0)?;
     let bare = run(endpoints[0].address)?;
     drop(endpoints);
     ensure!(bare > 0.0, "the bare endpoint answered nothing: a longer window is needed");
     row.figure("v_bare", bare);
     time(row, "bare", n, bare);
-    curves.speed.entry(0).or_default().push((n, bare));
-    for count in [1, 2, 3, 4, 5, 6, 7, 8].into_iter().filter(|count| *count <= most) {
-        let skipped = case.word("only").unwrap_or_default();
-        if !skipped.is_empty() && !skipped.split(' ').any(|one| one == count.to_string()) {
-            continue;
-        }
-        let endpoints = place.endpoints("shuffle", count, share, 1)?;
+    for count in 1..=most {
+        let endpoints = place.endpoints("shuffle", count, share, 0.0)?;
         let balancer = place.balancer(&pool(&endpoints))?;
         let speed = run(balancer.address)?;
         let speedup = speed / bare;
@@ -71,8 +53,6 @@ pub(crate) fn measure(
         row.figure(&format!("v_{count}"), speed)
             .figure(&format!("s_{count}"), speedup)
             .figure(&format!("e_{count}"), speedup / count as f64);
-        curves.speedup.entry(count).or_default().push((n, speedup));
-        curves.speed.entry(count).or_default().push((n, speed));
     }
     row.figure("failed_percent_max", failed);
     Ok(())
@@ -86,15 +66,14 @@ fn time(row: &mut Row, of: &str, n: f64, speed: f64) {
 }
 
 /// The regions and the top of one number of endpoints.
-pub(crate) fn regions(curves: &Curves, case: &Case, row: &mut Row) -> Result<()> {
+pub(crate) fn regions(measured: &[Row], case: &Case, row: &mut Row) -> Result<()> {
     let count = case.count("endpoints")?;
-    ensure!(!curves.speed.is_empty(), "the regions are those of `shuffle`: run both");
-    let Some(curve) = curves.speedup.get(&count) else { return Ok(()) };
+    let curve = regions::curve(measured, &format!("s_{count}"));
     let texts: Vec<String> =
-        regions::regions(curve, count as f64, MARGIN).iter().map(ToString::to_string).collect();
-    let (at, most) = top(curve).unwrap_or_default();
+        regions::regions(&curve, count as f64, MARGIN).iter().map(ToString::to_string).collect();
+    let (at, most) = top(&curve).unwrap_or((f64::NAN, f64::NAN));
     row.figure("s_max", most).figure("at_n", at).figure("e_max", most / count as f64);
-    if let Some((from, until)) = curves.speed.get(&count).and_then(|curve| plateau(curve)) {
+    if let Some((from, until)) = plateau(&regions::curve(measured, &format!("v_{count}"))) {
         row.figure("v_top_from_n", from);
         let until = until.map_or("never".to_string(), |until| until.to_string());
         row.set("v_falls_from_n", Value::Word(until));

@@ -15,6 +15,9 @@ pub struct Experiment {
     pub title: String,
     /// What the paper reported, in words.
     pub paper: String,
+    /// Another experiment, from whose rows this one's figures follow: nothing is measured.
+    #[serde(default)]
+    pub(crate) follows_from: Option<String>,
     /// What must be known to read the figures; deviations from the paper.
     #[serde(default)]
     pub notes: String,

@@ -14,7 +14,7 @@ use crate::row::Row;
 const SIZE: (u32, u32) = (860, 520);
 
 /// Told apart by people who do not see red and green as different (Okabe and Ito, 2008).
-const COLORS: [RGBColor; 7] = [
+const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -22,6 +22,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(240, 228, 66),
+    RGBColor(130, 130, 130),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -32,7 +34,8 @@ struct Line<'a> {
     of_the_paper: bool,
 }
 
-/// Draws `plot` of `rows`; nothing if they have none of its columns.
+/// Draws `plot` of `rows`; nothing if they have none of its columns. Figures that are not finite are no points: plotters looks
+/// for the ticks of an endless axis for ever.
 pub(crate) fn draw(plot: &Plot, rows: &[Row], path: &Path) -> Result<()> {
     let lines: Vec<Line<'_>> = plot.series.iter().map(|series| line(plot, series, rows)).collect();
     if lines.iter().all(|line| line.of_the_paper || line.points.is_empty()) {
@@ -56,6 +59,7 @@ fn line<'a>(plot: &Plot, series: &'a Series, rows: &[Row]) -> Line<'a> {
     let of_rows = rows
         .iter()
         .filter_map(|row| Some((row.number(&plot.x.column)?, row.number(&series.column)?)))
+        .filter(|(x, y)| x.is_finite() && y.is_finite())
         .filter(|(x, y)| (!plot.x.logarithmic || *x > 0.0) && (!plot.y.logarithmic || *y > 0.0));
     let of_the_paper = !series.paper.is_empty();
     let points = match of_the_paper {
@@ -71,8 +75,10 @@ fn range(values: impl Iterator<Item = f64> + Clone, axis: &Axis) -> Range<f64> {
     let least = values.fold(f64::INFINITY, f64::min);
     match axis.logarithmic {
         true => least / 1.2..largest * 1.2,
-        // The axis of a histogram need not begin at 0.
-        false if least > largest / 3.0 && !axis.column.is_empty() => least..largest,
+        // The axis of a histogram need not begin at 0. One point alone makes no range.
+        false if least > largest / 3.0 && least < largest && !axis.column.is_empty() => {
+            least..largest
+        }
         false => 0.0..largest * 1.08,
     }
 }
@@ -143,4 +149,55 @@ where
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+
+    const PLOTS: &str = r#"
+        name = "t"
+        title = "t"
+        paper = ""
+        table = []
+        cases = []
+        quick = []
+        [[plot]]
+        name = "linear"
+        title = "t"
+        x = { label = "x", column = "x" }
+        y = { label = "y" }
+        series = [{ label = "y", column = "y" }]
+        [[plot]]
+        name = "logarithmic"
+        title = "t"
+        x = { label = "x", column = "x", logarithmic = true }
+        y = { label = "y", logarithmic = true }
+        series = [{ label = "y", column = "y" }, { label = "paper", paper = [[1, 1], [2, 2]] }]
+    "#;
+
+    #[test]
+    fn figures_that_are_not_finite_and_points_that_are_alone_are_plotted_to_an_end() {
+        let experiment = Experiment::parse(PLOTS).expect("a description");
+        let row = |x: f64, y: f64| {
+            let mut row = Row::new();
+            row.figure("x", x).figure("y", y);
+            row
+        };
+        let infinite = [row(1.0, 3.0), row(2.0, f64::INFINITY), row(f64::NAN, 1.0), row(3.0, 0.0)];
+        let folder = std::env::temp_dir().join(format!("equipoise-plot-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for (rows, drawn) in
+            [(&infinite[..], true), (&infinite[..1], true), (&infinite[1..3], false)]
+        {
+            for plot in &experiment.plot {
+                let path = folder.join("plot.svg");
+                let _ = std::fs::remove_file(&path);
+                draw(plot, rows, &path).expect("it is drawn");
+                assert_eq!(path.exists(), drawn, "{}, {} rows", plot.name, rows.len());
+            }
+        }
+        std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    }
 }

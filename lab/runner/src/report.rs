@@ -25,6 +25,29 @@ pub(crate) fn write_csv(folder: &Path, name: &str, rows: &[Row]) -> Result<()> {
     write(folder, &format!("{name}.csv"), &text)
 }
 
+/// The rows of NAME.csv; none if there is no such file.
+pub(crate) fn read_csv(folder: &Path, name: &str) -> Result<Vec<Row>> {
+    let path = folder.join(format!("{name}.csv"));
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut lines = text.lines();
+    let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    let read = |line: &str| {
+        let mut row = Row::new();
+        for (column, cell) in
+            columns.iter().zip(line.split(',')).filter(|(_, cell)| !cell.is_empty())
+        {
+            let word = || Value::Word(cell.to_string());
+            row.set(column, cell.parse().map_or_else(|_| word(), Value::Number));
+        }
+        row
+    };
+    Ok(lines.map(read).collect())
+}
+
 /// Figures in full; words hold no commas.
 fn cell(value: Option<&Value>) -> String {
     match value {

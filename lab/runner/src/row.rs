@@ -49,16 +49,22 @@ impl Row {
         self.columns.iter().find(|(name, _)| name == column).map(|(_, value)| value)
     }
 
+    /// Whether it has all columns of `other`, with the same values.
+    pub(crate) fn has_all_of(&self, other: &Row) -> bool {
+        other.columns.iter().all(|(name, value)| self.get(name) == Some(value))
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|(name, _)| name.as_str())
     }
 }
 
-/// Four significant digits, and whole numbers whole.
+/// Four significant digits, and whole numbers whole; what is no number is a dash.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Word(word) => f.write_str(word),
+            Value::Number(number) if number.is_nan() => f.write_str("-"),
             Value::Number(number) if number.fract() == 0.0 || number.abs() >= 1e4 => {
                 write!(f, "{number:.0}")
             }
@@ -76,8 +82,8 @@ mod tests {
 
     #[test]
     fn figures_have_four_digits() {
-        let shown = [0.012_345_6, 1.234_56, 123.456, 123_456.7, 42.0];
+        let shown = [0.012_345_6, 1.234_56, 123.456, 123_456.7, 42.0, f64::INFINITY, f64::NAN];
         let texts = shown.map(|number| Value::Number(number).to_string());
-        assert_eq!(texts, ["0.01235", "1.235", "123.5", "123457", "42"]);
+        assert_eq!(texts, ["0.01235", "1.235", "123.5", "123457", "42", "inf", "-"]);
     }
 }

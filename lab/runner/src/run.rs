@@ -1,7 +1,9 @@
 //! A run: experiments, one after the other.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -23,6 +25,15 @@ pub struct Options {
     /// Folder for the results
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Keep what the folder's CSV files have, and measure the other cases
+    #[arg(long)]
+    pub resume: bool,
+    /// Begin no case after so many seconds; --resume goes on from there
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// Only every so many-th case: a coarse picture, which --resume refines
+    #[arg(long, default_value_t = 1)]
+    pub every: usize,
     /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5)]
     pub repetitions: usize,
@@ -31,8 +42,9 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Measures one case. Sets its columns in the row, which has the case's parameters already.
-type Measure<'a> = Box<dyn FnMut(&Case, &mut Row) -> Result<Vec<Row>> + 'a>;
+/// Measures one case. Sets its columns in the row, which has the case's parameters already, and gives points for the
+/// plots. It is given the rows of the experiment that its own follows from.
+type Measure<'a> = Box<dyn FnMut(&[Row], &Case, &mut Row) -> Result<Vec<Row>> + 'a>;
 
 /// Experiments with what measures them.
 pub struct Run<'a> {
@@ -56,7 +68,7 @@ impl<'a> Run<'a> {
         description: &str,
         mut measure: impl FnMut(&Case, &mut Row) -> Result<()> + 'a,
     ) -> Result<()> {
-        self.add_with_points(description, move |case, row| {
+        self.add_any(description, move |_, case, row| {
             measure(case, row)?;
             Ok(Vec::new())
         })
@@ -69,7 +81,31 @@ impl<'a> Run<'a> {
     pub fn add_with_points(
         &mut self,
         description: &str,
-        measure: impl FnMut(&Case, &mut Row) -> Result<Vec<Row>> + 'a,
+        mut measure: impl FnMut(&Case, &mut Row) -> Result<Vec<Row>> + 'a,
+    ) -> Result<()> {
+        self.add_any(description, move |_, case, row| measure(case, row))
+    }
+
+    /// Adds an experiment whose figures follow from the rows of another one, which its description names: those of this
+    /// run, or else those that the folder has.
+    ///
+    /// # Errors
+    /// If the description is wrong.
+    pub fn add_following(
+        &mut self,
+        description: &str,
+        mut follow: impl FnMut(&[Row], &Case, &mut Row) -> Result<()> + 'a,
+    ) -> Result<()> {
+        self.add_any(description, move |others, case, row| {
+            follow(others, case, row)?;
+            Ok(Vec::new())
+        })
+    }
+
+    fn add_any(
+        &mut self,
+        description: &str,
+        measure: impl FnMut(&[Row], &Case, &mut Row) -> Result<Vec<Row>> + 'a,
     ) -> Result<()> {
         self.experiments.push((Experiment::parse(description)?, Box::new(measure)));
         Ok(())
@@ -90,39 +126,182 @@ impl<'a> Run<'a> {
             .into_iter()
             .filter(|(one, _)| options.only.is_empty() || options.only.contains(&one.name))
             .collect();
-        let folder = options.out.unwrap_or_else(|| PathBuf::from("lab/results").join(name));
+        let folder = options.out.clone().unwrap_or_else(|| PathBuf::from("lab/results").join(name));
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let manifest = Manifest::collect(options.seed, options.quick);
         report::write(&folder, "manifest.json", &serde_json::to_string_pretty(&manifest)?)?;
         let cost =
             chosen.iter().flat_map(|(one, _)| one.cases(options.quick)).map(Case::cost).sum();
-        let mut progress = Progress::new(cost);
+        let until = options.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
+        let progress = Progress::new(cost);
+        let rows = BTreeMap::new();
+        let mut session = Session { options, folder, until, progress, rows };
         let mut text = format!("# {name}\n\n{}\n\n", manifest.summary());
-        for (experiment, mut measure) in chosen {
-            let (mut rows, mut points) = (Vec::new(), Vec::new());
-            for (at, case) in experiment.cases(options.quick).iter().enumerate() {
-                let all = experiment.cases(options.quick).len();
-                progress.begin(&format!("{}, case {} of {all}", experiment.name, at + 1));
-                let mut row = case.row();
-                let more = measure(case, &mut row)
-                    .with_context(|| format!("{}, case {}", experiment.name, at + 1))?;
-                points.extend(more);
-                rows.push(row);
-                report::write_csv(&folder, &experiment.name, &rows)?;
-                progress.done(case.cost());
-            }
-            if !points.is_empty() {
-                report::write_csv(&folder, &format!("{}-points", experiment.name), &points)?;
-            }
-            let plotted = if points.is_empty() { &rows } else { &points };
-            for one in &experiment.plot {
-                plot::draw(one, plotted, &folder.join(format!("{}.svg", one.name)))?;
-            }
-            text += &report::section(&experiment, &rows);
-            report::write(&folder, "report.md", &text)?;
+        for (experiment, measure) in chosen {
+            text += &session.experiment(&experiment, measure)?;
+            report::write(&session.folder, "report.md", &text)?;
         }
-        progress.end();
-        println!("{text}\nResults: {}", folder.display());
+        session.progress.end();
+        println!("{text}\nResults: {}", session.folder.display());
         Ok(())
+    }
+}
+
+/// A run that is under way.
+struct Session {
+    options: Options,
+    folder: PathBuf,
+    until: Option<Instant>,
+    progress: Progress,
+    /// Of the experiments so far, by name.
+    rows: BTreeMap<String, Vec<Row>>,
+}
+
+impl Session {
+    /// Measures the cases of one, draws it, and gives its section of the report.
+    fn experiment(&mut self, experiment: &Experiment, mut measure: Measure<'_>) -> Result<String> {
+        let Session { options, folder, until, progress, rows: known } = self;
+        let points_name = format!("{}-points", experiment.name);
+        let others = match &experiment.follows_from {
+            Some(other) => rows_of(other, known, folder)?,
+            None => Vec::new(),
+        };
+        if let Some(other) = &experiment.follows_from
+            && others.is_empty()
+        {
+            // In a run with an end its turn may not have come.
+            ensure!(
+                until.is_some(),
+                "{} follows from `{other}`: add that to --only",
+                experiment.name
+            );
+            return Ok(String::new());
+        }
+        let kept = match options.resume && experiment.follows_from.is_none() {
+            true => report::read_csv(folder, &experiment.name)?,
+            false => Vec::new(),
+        };
+        let (mut rows, mut points) = (Vec::new(), Vec::new());
+        let cases = experiment.cases(options.quick);
+        for (at, case) in cases.iter().enumerate() {
+            let mut row = case.row();
+            if let Some(kept) = kept.iter().find(|kept| kept.has_all_of(&row)) {
+                rows.push(kept.clone());
+                progress.done(case.cost());
+                continue;
+            }
+            let is_late = until.is_some_and(|until| Instant::now() > until);
+            if is_late || (at + 1) % options.every.max(1) != 0 && cases.len() > options.every {
+                continue;
+            }
+            progress.begin(&format!("{}, case {} of {}", experiment.name, at + 1, cases.len()));
+            let more = measure(&others, case, &mut row)
+                .with_context(|| format!("{}, case {}", experiment.name, at + 1))?;
+            points.extend(more);
+            rows.push(row);
+            report::write_csv(folder, &experiment.name, &rows)?;
+            progress.done(case.cost());
+        }
+        if !kept.is_empty() && points.is_empty() {
+            points = report::read_csv(folder, &points_name)?;
+        } else if !points.is_empty() {
+            report::write_csv(folder, &points_name, &points)?;
+        }
+        let plotted = if points.is_empty() { &rows } else { &points };
+        for one in &experiment.plot {
+            plot::draw(one, plotted, &folder.join(format!("{}.svg", one.name)))?;
+        }
+        let section = report::section(experiment, &rows);
+        known.insert(experiment.name.clone(), rows);
+        Ok(section)
+    }
+}
+
+/// The rows of an experiment of this run, or else of an earlier one.
+fn rows_of(name: &str, known: &BTreeMap<String, Vec<Row>>, folder: &Path) -> Result<Vec<Row>> {
+    match known.get(name) {
+        Some(rows) => Ok(rows.clone()),
+        None => report::read_csv(folder, name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const MEASURED: &str = r#"
+        name = "one"
+        title = "one"
+        paper = ""
+        table = ["n", "twice"]
+        cases = [{ n = 1, cost = 1 }, { n = 2.5 }, { n = 3 }]
+        quick = []
+    "#;
+    const FOLLOWING: &str = r#"
+        name = "sum"
+        title = "sum"
+        paper = ""
+        follows-from = "one"
+        table = ["sum"]
+        cases = [{ of = "all" }]
+        quick = []
+    "#;
+
+    /// Into the folder.
+    fn options(folder: &Path) -> Options {
+        Options {
+            quick: false,
+            only: Vec::new(),
+            out: Some(folder.to_path_buf()),
+            resume: true,
+            seconds: None,
+            every: 1,
+            repetitions: 1,
+            seed: 1,
+        }
+    }
+
+    /// Runs both; which cases were measured, and the sum of what was known.
+    fn run(options: Options) -> (Vec<f64>, f64) {
+        let (measured, sum) = (RefCell::new(Vec::new()), RefCell::new(0.0));
+        let mut run = Run::new("test", options);
+        let added = run.add(MEASURED, |case, row| {
+            measured.borrow_mut().push(case.number("n")?);
+            row.figure("twice", 2.0 * case.number("n")?);
+            Ok(())
+        });
+        added.expect("a description");
+        let added = run.add_following(FOLLOWING, |others, _, row| {
+            *sum.borrow_mut() = others.iter().filter_map(|row| row.number("twice")).sum();
+            row.figure("sum", *sum.borrow());
+            Ok(())
+        });
+        added.expect("a description");
+        run.run().expect("it runs");
+        (measured.into_inner(), sum.into_inner())
+    }
+
+    #[test]
+    fn a_run_goes_on_where_another_ended() {
+        let folder = std::env::temp_dir().join(format!("equipoise-run-{}", std::process::id()));
+        let all = || options(&folder);
+        // Every second case, then those between, then none.
+        assert_eq!(run(Options { every: 2, ..all() }), (vec![2.5], 5.0));
+        assert_eq!(run(all()), (vec![1.0, 3.0], 13.0));
+        assert_eq!(run(all()), (vec![], 13.0));
+        // A line of the CSV is gone: only its case is measured again.
+        let csv = fs::read_to_string(folder.join("one.csv")).expect("it was written");
+        let without: Vec<&str> = csv.lines().filter(|line| !line.starts_with("2.5")).collect();
+        fs::write(folder.join("one.csv"), without.join("\n") + "\n").expect("the folder is ours");
+        assert_eq!(run(all()), (vec![2.5], 13.0));
+        // What follows from an experiment alone takes what the folder has; without --resume all is measured again.
+        let only = |name: &str| Options { resume: false, only: vec![name.to_string()], ..all() };
+        assert_eq!(run(only("sum")), (vec![], 13.0));
+        assert_eq!(run(only("one")).0, [1.0, 2.5, 3.0]);
+        // No time: nothing is measured, and nothing is lost.
+        assert_eq!(run(Options { seconds: Some(-1.0), ..all() }), (vec![], 13.0));
+        fs::remove_dir_all(&folder).expect("the folder is ours");
     }
 }

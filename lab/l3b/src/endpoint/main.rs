@@ -9,6 +9,7 @@ mod share;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -28,9 +29,9 @@ struct Arguments {
     /// Name of its control group, below equipoise-l3b
     #[arg(long)]
     name: String,
-    /// Times that a page is filled in before it is sent: its cost
-    #[arg(long, default_value_t = 1)]
-    page_work: u32,
+    /// CPU time that a page costs, milliseconds: it is filled in again until that is used
+    #[arg(long, default_value_t = 0.0)]
+    page_ms: f64,
 }
 
 /// A head or body that is longer is none of ours.
@@ -54,23 +55,23 @@ fn main() -> Result<()> {
     socket.set_reuse_address(true)?;
     socket.bind(&arguments.listen.into())?;
     socket.listen(BACKLOG)?;
-    let work = arguments.page_work;
+    let cost = Duration::try_from_secs_f64(arguments.page_ms / 1e3).context("--page-ms")?;
     for stream in TcpListener::from(socket).incoming() {
         let Ok(stream) = stream else { continue };
         // No thread, no answer: the client sees its connection closed, as with the paper's server.
-        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(stream, work));
+        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(stream, cost));
     }
     Ok(())
 }
 
 /// Until the client closes, or says something that is not understood.
-fn serve(stream: TcpStream, page_work: u32) {
+fn serve(stream: TcpStream, page_cost: Duration) {
     let _ = stream.set_nodelay(true);
     let Ok(mut to) = stream.try_clone() else { return };
     let mut from = BufReader::new(stream);
     while let Ok(Some(request)) = Request::read(&mut from) {
         let body = match request.path.as_str() {
-            "/page" => page(page_work),
+            "/page" => Some(page(page_cost)),
             "/shuffle" => shuffled(&request.body),
             _ => Some(b"ok".to_vec()),
         };
@@ -125,11 +126,13 @@ impl Request {
     }
 }
 
-/// A page of 56 KB whose fields are filled in, so many times: what the paper's server spent is not known, and a page that costs
-/// nothing would need a share too small for the kernel to hold an endpoint to.
-fn page(work: u32) -> Option<Vec<u8>> {
+/// A page of 56 KB whose fields are filled in, again and again until it has cost so much CPU time: what the paper's server spent
+/// is not known, and a page that costs nothing would need a share too small for the kernel to hold an endpoint to. Measured, not
+/// counted, so that it costs the same on every machine.
+fn page(cost: Duration) -> Vec<u8> {
+    let begun = cpu_time();
     let mut page = Vec::with_capacity(PAGE_BYTES);
-    for pass in 0..work.max(1) {
+    for pass in 0_u32.. {
         page.clear();
         let mut row = 0_u32;
         while page.len() < PAGE_BYTES {
@@ -138,8 +141,21 @@ fn page(work: u32) -> Option<Vec<u8>> {
             let _ = write!(page, "<tr><td>{row:08}</td><td>{:08x}</td></tr>", row ^ pass);
         }
         page.truncate(PAGE_BYTES);
+        if cpu_time().saturating_sub(begun) >= cost {
+            break;
+        }
     }
-    Some(page)
+    page
+}
+
+/// What this thread has used.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on Linux, and `time` is a timespec to write to.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0, "a thread has a CPU clock");
+    // The kernel's times are not negative.
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The numbers, with two random ones swapped 10,000 times; `None` if they are no numbers.

@@ -1,9 +1,5 @@
 //! How long a plan takes, by number of nodes.
 //!
-//! ```text
-//! cargo run --release -p equipoise-planner --example planner_time
-//! ```
-//!
 //! Every node dispatches, a tenth is overloaded, and each is in the name of all and in one of ten others; a pool has
 //! a backend with weights by load on each. Median and worst of the repetitions, after as many for warming up: CPU
 //! time of the thread, and beside it wall time, which other programs lengthen.
@@ -11,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use equipoise_core::load::{ClassRate, ClassRates, Reported};
+use equipoise_lab_runner::{Case, Row};
 use equipoise_planner::{
     BackendSpec, History, Inventory, NameSpec, NodeSpec, Plan, Policy, PoolSpec, Report, Tick, plan,
 };
@@ -19,20 +17,11 @@ use equipoise_planner::{
 const REPETITIONS: usize = 200;
 const NAMES: usize = 10;
 
-fn main() {
-    let heads = ["CPU us", "CPU us worst", "wall us", "a report, CPU us"];
-    println!("{:>6}{:>12}{:>14}{:>12}{:>18}", "nodes", heads[0], heads[1], heads[2], heads[3]);
-    for nodes in [10, 100, 1000, 5000] {
-        let [cpu_us, worst_us, wall_us, report_us] = measure(nodes);
-        println!("{nodes:>6}{cpu_us:>12.0}{worst_us:>14.0}{wall_us:>12.0}{report_us:>18.2}");
-    }
-}
-
 fn name(at: usize) -> String {
     format!("node-{at:05}.cluster.example")
 }
 
-fn inventory(nodes: usize) -> Inventory {
+fn inventory(nodes: usize) -> Result<Inventory> {
     let all: BTreeMap<_, _> = (0..nodes).map(|at| (name(at), NodeSpec::default())).collect();
     let mut names: BTreeMap<String, NameSpec> =
         [("all".to_string(), NameSpec { nodes: all.keys().cloned().collect() })].into();
@@ -46,7 +35,7 @@ fn inventory(nodes: usize) -> Inventory {
     let backends = (0..nodes).map(backend).collect();
     let pool = PoolSpec { backends, weights_by_load: true, elastic: None };
     let pools = [("web".to_string(), pool)].into();
-    Inventory::new(all, names, pools).expect("its parts fit")
+    Ok(Inventory::new(all, names, pools)?)
 }
 
 fn report(node: usize, at: usize) -> Report {
@@ -67,11 +56,11 @@ fn cpu_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Of a plan, in microseconds: CPU time, median and worst; wall time, median. Then the mean CPU time of taking a
-/// report.
-fn measure(nodes: usize) -> [f64; 4] {
+/// Of a plan: CPU time, median and worst, and wall time, median; and the mean CPU time of taking a report.
+pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
+    let nodes = case.count("nodes")?;
     let policy = Policy::default();
-    let inventory = inventory(nodes);
+    let inventory = inventory(nodes)?;
     let mut history = History::new(policy.smoothing, Duration::ZERO);
     let mut before: Option<Plan> = None;
     let (mut cpu, mut wall, mut reports_us) = (Vec::new(), Vec::new(), 0.0);
@@ -80,19 +69,23 @@ fn measure(nodes: usize) -> [f64; 4] {
         let now = Duration::from_secs(at as u64 + 1);
         let start = cpu_us();
         for (node, name) in names.iter().enumerate() {
-            history.record(name, now, &report(node, at)).expect("a fine report");
+            history.record(name, now, &report(node, at)).context("a report is refused")?;
         }
         reports_us += (cpu_us() - start) / (2 * REPETITIONS * nodes) as f64;
         let tick = Tick { now, passed: policy.period() };
         let (start, begin) = (cpu_us(), Instant::now());
         let next = plan(&policy, &inventory, &history, before.as_ref(), tick);
         if at >= REPETITIONS {
-            cpu.push(cpu_us() - start);
-            wall.push(begin.elapsed().as_secs_f64() * 1e6);
+            cpu.push((cpu_us() - start) / 1e3);
+            wall.push(begin.elapsed().as_secs_f64() * 1e3);
         }
         before = Some(next);
     }
     cpu.sort_by(f64::total_cmp);
     wall.sort_by(f64::total_cmp);
-    [cpu[REPETITIONS / 2], cpu[REPETITIONS - 1], wall[REPETITIONS / 2], reports_us]
+    row.figure("plan_cpu_ms_median", cpu[REPETITIONS / 2])
+        .figure("plan_cpu_ms_max", cpu[REPETITIONS - 1])
+        .figure("plan_wall_ms_median", wall[REPETITIONS / 2])
+        .figure("report_cpu_us", reports_us);
+    Ok(())
 }

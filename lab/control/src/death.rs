@@ -1,0 +1,142 @@
+//! From a backend's death until no client is sent there any more, level by level.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use equipoise_lab_runner::measure::median;
+use equipoise_lab_runner::{Case, Row};
+use equipoise_netns::{Site, SiteShape};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::place::Place;
+use crate::probe::{self, Asked, Question};
+
+/// Between two clients: half a second of this many is what a level has until the death.
+const EVERY: Duration = Duration::from_millis(2);
+const DOOR: &str = "192.0.2.2";
+const VIP: u8 = 10;
+
+/// Two backends behind a balancer, of which the first dies at a random moment between two checks.
+pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
+    let (mut last_ms, mut counts) = (Vec::new(), Vec::new());
+    for round in 0..case.count("rounds")? {
+        let (last, count) = death(place, case, round as u64)?;
+        last_ms.push(1e3 * last.as_secs_f64());
+        counts.push(count as f64);
+    }
+    row.figure("last_ms_median", median(&last_ms))
+        .figure("last_ms_max", last_ms.iter().copied().fold(0.0, f64::max))
+        .figure("sent_to_dead_median", median(&counts));
+    if let Ok(interval_ms) = case.number("interval_ms") {
+        // Checks are a tenth early or late; one that began before the death may have passed. Silent ones wait for their time.
+        let waits = if case.word("how")? == "silent" { case.number("timeout_ms")? } else { 0.0 };
+        row.figure("bound_ms", case.number("fall")? * 1.1 * interval_ms + waits);
+    }
+    Ok(())
+}
+
+/// How long after the death the last client was sent to the dead backend, and how many were.
+fn death(place: &Place, case: &Case, seed: u64) -> Result<(Duration, usize)> {
+    let site = Site::new(SiteShape { backends: 2, two_arms: true })?;
+    let mut dies = Some(place.backend(&site.backends[0], "dies")?);
+    let lives = place.backend(&site.backends[1], "lives")?;
+    place.fresh("death")?;
+    let equipoise = place.run(&site.balancer, "death", &config(&site, case)?)?;
+    let question = question(&site, case)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = {
+        let (question, stop) = (question.clone(), Arc::clone(&stop));
+        site.client.spawn_thread(move || probe::run(&question, EVERY, &stop))
+    };
+    let interval = case.number("interval_ms").unwrap_or(500.0) / 1e3;
+    let before = 1.0 + StdRng::seed_from_u64(seed).random_range(0.0..interval);
+    std::thread::sleep(Duration::from_secs_f64(before));
+    let died = Instant::now();
+    match case.word("how")? {
+        "killed" => drop(dies.take()),
+        "silent" => drop(site.backends[0].ip("link set eth0 down")?),
+        how => bail!("nothing dies `{how}`: accepted are `killed` and `silent`"),
+    }
+    std::thread::sleep(Duration::from_secs_f64(case.number("observe_s")?));
+    stop.store(true, Relaxed);
+    let asked = match clients.join() {
+        Ok(asked) => asked?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    let log = equipoise.printed();
+    drop((equipoise, lives));
+    judge(&asked, died, case, &log)
+}
+
+fn judge(asked: &[Asked], died: Instant, case: &Case, log: &str) -> Result<(Duration, usize)> {
+    let early = asked.iter().filter(|one| one.at + EVERY < died);
+    if case.word("level")? != "dns" {
+        // A request that was in flight at the death may have failed; those before it did not.
+        let failed = early.filter(|one| one.to_dead && one.at + Duration::from_millis(50) < died);
+        let failed = failed.count();
+        ensure!(failed == 0, "{failed} requests failed before anything died:\n{log}");
+    }
+    let to_dead: Vec<&Asked> = asked.iter().filter(|one| one.at >= died && one.to_dead).collect();
+    let after = asked.iter().filter(|one| one.at >= died).count();
+    let Some(last) = to_dead.last() else {
+        bail!("of {after} clients nobody was sent to the dead one:\n{log}")
+    };
+    let end = asked.last().map_or(died, |one| one.at);
+    ensure!(
+        last.at + Duration::from_millis(400) < end,
+        "clients were sent to the dead backend until the end:\n{log}"
+    );
+    Ok((last.at - died, to_dead.len()))
+}
+
+fn question(site: &Site, case: &Case) -> Result<Question> {
+    let dead = site.backend_address(0, false);
+    Ok(match (case.word("level")?, dead) {
+        ("session", _) => Question::Http(format!("{DOOR}:8080").parse()?),
+        ("packet", _) => Question::Http((Site::vip(VIP, false), 1080).into()),
+        ("dns", std::net::IpAddr::V4(dead)) => Question::Dns {
+            server: format!("{DOOR}:53").parse()?,
+            name: "www.cluster.example".to_string(),
+            dead: dead.octets(),
+        },
+        (level, _) => bail!("no level `{level}`: accepted are `session`, `packet` and `dns`"),
+    })
+}
+
+/// A pool of both, with what shall notice, and the level's table. `retries = 0` shows each client where it was sent.
+fn config(site: &Site, case: &Case) -> Result<String> {
+    let backend = |index: usize| format!("\"{}:80\"", site.backend_address(index, false));
+    let notices = match case.word("detect")? {
+        "passive" => String::new(),
+        "active" => format!(
+            "passive = {{ failures = 0 }}\nhealth = {{ http = \"/healthz\", interval = \"{}ms\", timeout = \"{}ms\", fall = {} }}\n",
+            case.number("interval_ms")?,
+            case.number("timeout_ms")?,
+            case.number("fall")?
+        ),
+        other => bail!("nothing detects by `{other}`: accepted are `active` and `passive`"),
+    };
+    let level = match case.word("level")? {
+        "session" => {
+            format!("[[session]]\nlisten = \"{DOOR}:8080\"\nprotocol = \"http\"\npool = \"web\"\n")
+        }
+        "packet" => format!(
+            "[[packet]]\nvip = \"{}:1080/tcp\"\ninterface = \"eth0\"\nreply-interface = \"eth1\"\nforward = \"nat\"\npool = \"web\"\n\
+             [flows]\nmax = 65536\npins-max = 16384\nvips-max = 32\n",
+            Site::vip(VIP, false)
+        ),
+        _ => format!(
+            "[[dns]]\nzone = \"cluster.example.\"\nlisten = \"{DOOR}:53\"\npool = \"web\"\nns = [{{ name = \"ns1\", addresses = \"{DOOR}\" }}]\n\
+             names = [{{ name = \"www\", mode = \"single\" }}]\n[nameserver]\nrate-limit = 0\n"
+        ),
+    };
+    Ok(format!(
+        "[instance]\nname = \"control-lab-{}\"\n[[pool]]\nname = \"web\"\nscheduler = \"round-robin\"\nretries = 0\nbackends = [{}, {}]\n{notices}{level}",
+        std::process::id(),
+        backend(0),
+        backend(1)
+    ))
+}
