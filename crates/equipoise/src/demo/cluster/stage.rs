@@ -132,9 +132,9 @@ impl Stage {
              [controller]\nstate = {state:?}\n\
              [cluster]\nstate = {state:?}\n{cluster}\n\n\
              # The local application, and the node's door: it does requests, or hands them to a peer.\n\
-             [[pool]]\nname = \"application\"\nbackends = \"127.0.0.1:{APPLICATION_PORT}\"\n\
+             [[pool]]\nname = \"application\"\nbackends = [\"127.0.0.1:{APPLICATION_PORT}\"]\n\
              [[dispatch]]\nlisten = \"{own}:{DOOR_PORT}\"\npool = \"application\"\n\
-             class = [{{ class = \"light\", paths = \"/healthz\" }}, {{ class = \"computing\", paths = \"/work\" }}]\n\n\
+             class = [{{ class = \"light\", paths = [\"/healthz\"] }}, {{ class = \"computing\", paths = [\"/work\"] }}]\n\n\
              # The name that clients ask for.\n\
              [[pool]]\nname = \"nodes\"\nbackends = [{nodes}]\n\
              health = {{ http = \"/healthz\", interval = \"500ms\", timeout = \"2s\", rise = 1, fall = 2 }}\n\
