@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod config;
+pub mod dispatch;
 pub mod dns;
 pub mod packet;
 pub mod plan;
@@ -106,6 +107,9 @@ pub struct FrontDoorStatus {
     pub drops: BTreeMap<String, u64>,
     /// Lately.
     pub rates: Rates,
+    /// What is delegated; `None`: it is no `[[dispatch]]` table's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch: Option<dispatch::DispatchStatus>,
 }
 
 /// A pool.

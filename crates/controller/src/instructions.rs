@@ -37,6 +37,33 @@ pub struct Instructions {
     pub members: BTreeMap<String, Enrolled>,
     /// What to do.
     pub plan: Plan,
+    /// What nodes sign with what they delegate to each other; absent before a leader has made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_secret: Option<Secret>,
+}
+
+/// A text that only members of the cluster know: it is not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// 256 random bits, in hex.
+    pub fn random() -> Secret {
+        let bytes: [u8; 32] = rand::random();
+        Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The text itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// A member, as the leader knows it. Stored with the plan, so that the next leader knows whom to expect.
@@ -106,6 +133,13 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_not_shown() {
+        let secret = Secret::random();
+        assert_eq!((secret.reveal().len(), format!("{secret:?}")), (64, "Secret".to_string()));
+        assert_ne!(secret, Secret::random());
+    }
+
+    #[test]
     fn they_survive_the_wire() {
         let member = Enrolled {
             kind: NodeKind::Node,
@@ -115,7 +149,8 @@ mod tests {
             addresses: vec![[192, 0, 2, 1].into()],
         };
         let members = [("edge-1".to_string(), member)].into();
-        let sent = Instructions { members, ..of(3, 5) };
+        let dispatch_secret = Some(Secret::random());
+        let sent = Instructions { members, dispatch_secret, ..of(3, 5) };
         let text = serde_json::to_string(&sent).unwrap();
         assert_eq!(serde_json::from_str::<Instructions>(&text).unwrap(), sent);
     }

@@ -76,6 +76,12 @@ pub struct MemberView {
     pub standing: Option<Standing>,
     /// Part of its share that it gets, 0..=1.
     pub presence: Option<f64>,
+    /// Whether it has a dispatch level.
+    #[serde(default)]
+    pub dispatches: bool,
+    /// The part of what clients ask of it that it keeps, by the newest plan, 0..=1.
+    #[serde(default)]
+    pub keep: Option<f64>,
     /// What it said of its resources last.
     pub load: Option<Reported>,
     /// Its load in the coming period, by the newest plan.

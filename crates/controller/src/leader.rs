@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::controller::{Shared, read_instructions};
 use crate::options::Premises;
-use crate::{Edition, Enrolled, Instructions};
+use crate::{Edition, Enrolled, Instructions, Secret};
 
 /// Being leader, with what that needs.
 struct Office {
@@ -158,6 +158,8 @@ async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool
         period,
         members,
         plan,
+        // For as long as the cluster lives: nodes go over to newer instructions one after the other.
+        dispatch_secret: Some(before.dispatch_secret.clone().unwrap_or_else(Secret::random)),
     });
     if is_to_be_written(office, &instructions, shared.options.write_every) {
         match write(shared, &office.leadership, &instructions).await {

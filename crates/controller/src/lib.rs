@@ -37,7 +37,7 @@ mod view;
 
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;
-pub use instructions::{Edition, Enrolled, Instructions};
+pub use instructions::{Edition, Enrolled, Instructions, Secret};
 pub use intake::{ClusterView, Intake, IntakeError, MemberView, StoreView};
 pub use options::{ControllerOptions, Premises, Source};
 pub use recorder::Recorder;

@@ -75,6 +75,8 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
             capacity: enrolled.map_or(0.0, |it| it.capacity),
             standing: planned.map(|planned| planned.standing),
             presence: planned.map(|planned| planned.presence),
+            dispatches: enrolled.is_some_and(|it| it.dispatches),
+            keep: planned.map(|planned| planned.keep),
             load: said.and_then(|said| said.load),
             planned: planned.and_then(|planned| planned.load),
             report_age: said.map(|said| now.saturating_sub(said.at)),

@@ -201,7 +201,7 @@ fn subnets_are_assigned_by_the_work_that_their_clients_bring() {
         (1..=4).map(|n| format!("{{ name = \"n{n}\", address = \"192.0.2.{n}:80\" }}")).collect();
     let config = format!(
         "[[pool]]\nname = \"nodes\"\nbackends = [{}]\n\
-         [[pool]]\nname = \"web\"\nbackends = \"{}\"\n\
+         [[pool]]\nname = \"web\"\nbackends = [\"{}\"]\n\
          [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\n\
          [[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\nttl = \"1s\"\npool = \"nodes\"\nmode = \"single\"\n\
          ns = [{{ name = \"ns1\", addresses = \"127.0.0.1\" }}]\n",

@@ -10,6 +10,8 @@ use std::time::Duration;
 use equipoise_core::{SchedulerKind, Weight};
 pub use equipoise_health::{ActiveHealth, HealthCheck, PassiveHealth};
 
+use crate::dispatch::NodeDoor;
+
 /// What a front door speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -125,6 +127,8 @@ pub struct FrontDoor {
     pub accept_proxy: bool,
     /// The share of requests or connections written to the access log, `0.0..=1.0`.
     pub access_log: f64,
+    /// Node mode: the pool is the local application's, and requests may be delegated. HTTP only.
+    pub dispatch: Option<NodeDoor>,
 }
 
 impl FrontDoor {
@@ -146,6 +150,7 @@ impl FrontDoor {
             via: false,
             accept_proxy: false,
             access_log: 0.0,
+            dispatch: None,
         }
     }
 }

@@ -8,6 +8,7 @@ mod access_log;
 mod buffer;
 pub mod config;
 mod deadline;
+pub mod dispatch;
 mod door;
 mod engine;
 mod http;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use equipoise_core::{Generation, Prepared};
 
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
+use crate::dispatch::DispatchView;
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
 
@@ -27,6 +28,8 @@ pub struct FrontDoorView {
     pub config: FrontDoor,
     /// Index of its pool in [`Snapshot::pools`].
     pub pool: usize,
+    /// Whether and how requests are delegated; only HTTP is.
+    pub dispatch: Option<DispatchView>,
     /// Counters, kept across snapshots.
     pub stats: Arc<Sharded<FrontDoorStats>>,
 }

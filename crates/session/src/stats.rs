@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use equipoise_core::load::RequestClass;
 
 use crate::Reason;
 
@@ -130,6 +131,25 @@ pub struct FrontDoorStats {
     pub access_log_dropped: Counter,
     /// By [`Reason`].
     pub drops: [Counter; Reason::COUNT],
+    /// By class, where requests are dispatched.
+    pub classes: [ClassStats; RequestClass::ALL.len()],
+    /// Requests that a peer failed, and that were done here.
+    pub returned: Counter,
+    /// Markers that were not signed as they should be.
+    pub markers_refused: Counter,
+}
+
+/// What a front door in node mode counts of one class of requests.
+#[derive(Debug, Default)]
+pub struct ClassStats {
+    /// Requests that clients brought.
+    pub arrived: Counter,
+    /// Of those, requests that peers did, or failed for good.
+    pub delegated: Counter,
+    /// Requests that peers brought.
+    pub taken: Counter,
+    /// Bytes of requests and responses that were done here, but for those over shared sessions, which are small.
+    pub bytes: Counter,
 }
 
 /// What a backend counts.

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_core::load::{Choice, RequestClass};
 use equipoise_core::{Ask, Generation, Scheduler};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -135,8 +136,32 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Option<Lease> {
+        if self.is_sampled() {
+            self.shared.sources.count(self.index, client.address);
+        }
+        self.pick_of(door.view().pool, client, avoid)
+    }
+
+    /// Whom the instructions have for a request of this class, if it is a peer.
+    #[inline]
+    pub(crate) fn delegate(&self, door: &Door, class: RequestClass) -> Option<Lease> {
+        let view = door.view();
+        let dispatch = view.dispatch.as_ref()?;
+        let choice = dispatch.table.choose(class, &mut *self.rng.borrow_mut());
+        let Choice::Peer(slot) = choice else { return None };
         let snapshot = self.snapshot();
-        let pool = door.view().pool;
+        snapshot.pools.get(dispatch.peers)?.backends.get(slot)?;
+        Some(Lease::new(snapshot, dispatch.peers, slot, self.index))
+    }
+
+    /// Any peer of the door's, where nobody here can do a request.
+    pub(crate) fn any_peer(&self, door: &Door, client: &ClientHashes) -> Option<Lease> {
+        let peers = door.view().dispatch.as_ref()?.peers;
+        self.pick_of(peers, client, None)
+    }
+
+    fn pick_of(&self, pool: usize, client: &ClientHashes, avoid: Option<u32>) -> Option<Lease> {
+        let snapshot = self.snapshot();
         let view = snapshot.pools.get(pool)?;
         let loads = PoolLoads::new(view, self.shared.epoch);
         let mut ask = Ask {
@@ -147,9 +172,6 @@ impl Worker {
             rng: &mut *self.rng.borrow_mut(),
         };
         let slot = self.schedulers.borrow_mut().get_mut(pool)?.2.pick(&mut ask)?;
-        if self.is_sampled() {
-            self.shared.sources.count(self.index, client.address);
-        }
         Some(Lease::new(snapshot, pool, slot, self.index))
     }
 

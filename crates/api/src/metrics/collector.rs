@@ -5,8 +5,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::planning;
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
+use super::{dispatch, planning};
 use super::{dns as dns_level, packet as packet_level};
 use crate::wire::{Admin, BackendState, Health};
 
@@ -25,6 +25,7 @@ impl Collector for Collected {
         self.front_door_counters(out)?;
         self.front_door_gauges(out)?;
         self.front_door_by_label(out)?;
+        dispatch::encode(&self.0.front_doors, out)?;
         self.backend_states(out)?;
         self.backend_counters(out)?;
         self.backend_by_label(out)?;

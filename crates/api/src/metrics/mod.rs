@@ -4,6 +4,7 @@
 //! beside them. A scrape sums the shards once, and a collector writes the sums down.
 
 mod collector;
+mod dispatch;
 mod dns;
 mod packet;
 mod plain;

@@ -86,6 +86,8 @@ pub struct FrontDoorReading {
     pub access_log_dropped: u64,
     /// Reason and count; reasons that never happened too, so that a rate sees their first.
     pub drops: Vec<(&'static str, u64)>,
+    /// Delegation, where the front door is in node mode.
+    pub dispatch: Option<crate::wire::dispatch::DispatchStatus>,
 }
 
 /// A pool.

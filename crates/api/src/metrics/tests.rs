@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::{Admin, BackendState, Health};
 
@@ -140,6 +141,19 @@ fn reading() -> Reading {
                 },
                 bytes_in: 1000,
                 drops: vec![("no_backend", 1), ("client_gone", 0)],
+                dispatch: Some(DispatchStatus {
+                    planned: true,
+                    classes: vec![ClassStatus {
+                        class: "computing".into(),
+                        keep: 0.5,
+                        arrived_total: 10,
+                        delegated_total: 4,
+                        taken_total: 3,
+                        bytes_total: 900,
+                    }],
+                    returned_total: 2,
+                    markers_refused_total: 1,
+                }),
                 ..FrontDoorReading::default()
             },
             FrontDoorReading {
@@ -191,6 +205,12 @@ fn figures_are_exported_under_conventional_names() {
         r#"equipoise_backend_sessions_reused_total{pool="web",backend="10.0.0.1:80"} 39"#,
         r#"equipoise_backend_failures_total{pool="web",backend="10.0.0.1:80",reason="connect_refused"} 5"#,
         r#"equipoise_config_reloads_total{result="failure"} 1"#,
+        r#"equipoise_dispatch_keep_ratio{front_door="http:127.0.0.1:80",class="computing"} 0.5"#,
+        r#"equipoise_dispatch_planned{front_door="http:127.0.0.1:80"} 1"#,
+        r#"equipoise_dispatch_requests_total{front_door="http:127.0.0.1:80",class="computing",flow="delegated"} 4"#,
+        r#"equipoise_dispatch_done_bytes_total{front_door="http:127.0.0.1:80",class="computing"} 900"#,
+        r#"equipoise_dispatch_returned_total{front_door="http:127.0.0.1:80"} 2"#,
+        r#"equipoise_dispatch_markers_refused_total{front_door="http:127.0.0.1:80"} 1"#,
         r#"equipoise_config_last_reload_successful 0"#,
         r#"equipoise_config_last_reload_success_timestamp_seconds 1700000000"#,
     ] {

@@ -41,6 +41,11 @@ impl DispatchTable {
         if sum > 0.0 { DispatchTable { keep, cumulative } } else { DispatchTable::keep_all() }
     }
 
+    /// The part of a class that is kept.
+    pub fn keep(&self, class: RequestClass) -> f64 {
+        self.keep[class]
+    }
+
     /// Where to do a request. O(log peers), no allocation.
     pub fn choose(&self, class: RequestClass, rng: &mut dyn Rng) -> Choice {
         let keep = self.keep[class];

@@ -8,6 +8,7 @@
 //! [`DispatchTable`] is for the hot path, and it follows instructions.
 
 mod class;
+mod classify;
 mod coefficients;
 mod costs;
 mod dispatch;
@@ -20,6 +21,7 @@ mod relief;
 mod smoothing;
 
 pub use class::{ClassRate, ClassRates, PerClass, RequestClass};
+pub use classify::{ClassRule, ClassRules};
 pub use coefficients::{Coefficients, CoefficientsRefused, Signals};
 pub use costs::ClassCosts;
 pub use dispatch::{Choice, DispatchTable};

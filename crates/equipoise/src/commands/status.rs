@@ -1,5 +1,6 @@
 //! `equipoise status`.
 
+mod dispatch;
 mod dns;
 mod packet;
 
@@ -87,6 +88,7 @@ fn render(status: &Status, colour: bool, out: &mut String) {
     front_doors(&status.front_doors).render(colour, out);
     out.push('\n');
     backends(&status.pools).render(colour, out);
+    dispatch::render(&status.front_doors, colour, out);
     if let Some(packet) = &status.packet {
         packet::render(packet, colour, out);
     }
@@ -218,6 +220,9 @@ fn details(status: &Status, out: &mut String) {
     for door in &status.front_doors {
         if !door.drops.is_empty() {
             lines.push(format!("{}: dropped {}", door.name, reasons(&door.drops)));
+        }
+        if let Some(node) = &door.dispatch {
+            lines.extend(dispatch::details(&door.name, node));
         }
     }
     if let Some(packet) = &status.packet {

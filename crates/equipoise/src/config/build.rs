@@ -16,7 +16,8 @@ use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
 use super::{
-    Config, Instance, Operations, Surroundings, api, cluster, dns, packet, planning, tables,
+    Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, packet, planning,
+    tables,
 };
 
 /// The whole configuration; backends' host names are resolved here.
@@ -27,20 +28,22 @@ pub(super) fn config(
 ) -> Config {
     let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
     let instance = of("instance");
-    let pools: Vec<_> =
+    let mut pools: Vec<_> =
         file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
     let planning = planning::config(file, &pools, around, findings);
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
+    let mut front_doors: Vec<_> = file.tables("session").iter().filter_map(front_door).collect();
+    if let Some((door, peers)) = dispatch::config(file, &name, &pools, around, findings) {
+        front_doors.push(door);
+        pools.push(peers);
+    }
     Config {
         instance: Instance { name, threads: instance.amount("threads") },
         operations: operations(of("api"), of("log"), of("shutdown"), around, findings),
-        session: SessionConfig {
-            pools,
-            front_doors: file.tables("session").iter().filter_map(front_door).collect(),
-        },
+        session: SessionConfig { pools, front_doors },
         packet,
         planning,
         cluster,
@@ -154,15 +157,27 @@ fn backend(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<BackendConfig> {
-    let (address, default_name): (_, Arc<str>) = match backend.parsed("address")? {
-        BackendAddress::Ip(address) => (address, address.to_string().into()),
-        BackendAddress::Host(host) => (resolved(backend, &host, around, findings)?, host.into()),
+    let default_name = match backend.parsed("address")? {
+        BackendAddress::Ip(address) => address.to_string(),
+        BackendAddress::Host(host) => host,
     };
     Some(BackendConfig {
-        name: backend.text("name").map_or(default_name, Into::into),
-        address,
+        name: backend.text("name").map_or(default_name.into(), Into::into),
+        address: address(backend, around, findings)?,
         weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
     })
+}
+
+/// The `address` of a table, resolved.
+pub(super) fn address(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<SocketAddr> {
+    match values.parsed("address")? {
+        BackendAddress::Ip(address) => Some(address),
+        BackendAddress::Host(host) => resolved(values, &host, around, findings),
+    }
 }
 
 fn resolved(
@@ -203,6 +218,14 @@ fn front_door(door: &Values) -> Option<FrontDoor> {
     let unnamed = FrontDoor::new(listen, protocol, door.text("pool")?);
     Some(FrontDoor {
         name: door.text("name").map_or(unnamed.name.clone(), Into::into),
+        accept_proxy: door.flag("accept-proxy"),
+        ..http_door(door, unnamed)
+    })
+}
+
+/// What every front door that speaks HTTP can be told.
+pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
+    FrontDoor {
         limits: Limits {
             head_bytes_max: door.amount("head-max"),
             headers_max: door.amount("headers-max"),
@@ -216,8 +239,7 @@ fn front_door(door: &Values) -> Option<FrontDoor> {
         },
         forwarded: chosen(door, "forwarded", &tables::FORWARDED),
         via: door.flag("via"),
-        accept_proxy: door.flag("accept-proxy"),
         access_log: door.share("access-log"),
         ..unnamed
-    })
+    }
 }

@@ -7,6 +7,7 @@
 mod api;
 mod build;
 mod cluster;
+mod dispatch;
 mod dns;
 mod driver;
 mod option;
@@ -54,7 +55,7 @@ pub struct Config {
     pub instance: Instance,
     /// `[api]`, `[log]`, `[shutdown]`.
     pub operations: Operations,
-    /// `[[pool]]` and `[[session]]`.
+    /// `[[pool]]`, `[[session]]` and `[[dispatch]]`.
     pub session: SessionConfig,
     /// `[[packet]]` and `[flows]`.
     pub packet: PacketConfig,

@@ -8,28 +8,33 @@ use equipoise_core::SchedulerKind;
 use equipoise_session::config::{Protocol, Upstream};
 
 use super::problem::{Findings, hint};
-use super::tables;
 use super::text::{ApiListen, show_duration};
 use super::values::Values;
+use super::{dispatch, tables};
+
+/// The tables that pools serve.
+const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
 
 /// Checks the whole file.
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
-    let (pools, doors) = (file.tables("pool"), file.tables("session"));
+    let (pools, sessions) = (file.tables("pool"), file.tables("session"));
+    let doors: Vec<&Values> = sessions.iter().chain(file.tables("dispatch")).collect();
+    let doors = &*doors;
     let vips = file.tables("packet");
     let zones = file.tables("dns");
-    if ["session", "packet", "dns"].into_iter().all(|level| !file.given(level)) && doors.is_empty()
-    {
-        let text =
-            "no front door, so nothing is served; add a [[session]], [[packet]] or [[dns]] table"
-                .to_string();
-        findings.warning(0, "session", text);
+    if LEVELS.into_iter().all(|level| !file.given(level)) && doors.is_empty() {
+        let text = "no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]] or [[dns]] table";
+        findings.warning(0, "session", text.to_string());
     }
     unique(file.table("api").map(|api| api.tables("token")).unwrap_or_default(), "name", findings);
     unique(pools, "name", findings);
-    unique(doors, "name", findings);
+    unique(sessions, "name", findings);
+    dispatch::check(file, findings);
     listen_addresses(file, findings);
-    for door in doors {
+    for door in sessions {
         front_door(door, findings);
+    }
+    for door in doors {
         named_pool(door, pools, findings);
     }
     for vip in vips {
@@ -94,8 +99,8 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
     {
         take(false, address, api);
     }
-    for door in file.tables("session") {
-        let protocol = door.choice("protocol", &tables::PROTOCOL);
+    for door in file.tables("session").iter().chain(file.tables("dispatch")) {
+        let protocol = protocol_of(door);
         if let (Some(protocol), Some(address)) = (protocol, door.parsed("listen")) {
             take(protocol == Protocol::Udp, address, door);
         }
@@ -112,6 +117,14 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
                 take(false, address, zone);
             }
         }
+    }
+}
+
+/// What a front door speaks; `None` if that could not be read.
+fn protocol_of(door: &Values) -> Option<Protocol> {
+    match door.spec.option("protocol") {
+        Some(_) => door.choice("protocol", &tables::PROTOCOL),
+        None => Some(Protocol::Http),
     }
 }
 
@@ -153,21 +166,21 @@ enum Users {
     },
 }
 
-fn users_of(pool: &Values, doors: &[Values], vips: &[Values]) -> Users {
+fn users_of(pool: &Values, doors: &[&Values], vips: &[Values]) -> Users {
     let Some(name) = pool.text("name") else { return Users::Sessions { packet: true } };
-    let uses = |values: &&Values| values.text("pool") == Some(name);
-    match (doors.iter().any(|door| uses(&door)), vips.iter().any(|vip| uses(&vip))) {
+    let uses = |values: &Values| values.text("pool") == Some(name);
+    match (doors.iter().any(|door| uses(door)), vips.iter().any(uses)) {
         (false, true) => Users::PacketOnly,
         (_, packet) => Users::Sessions { packet },
     }
 }
 
 /// Whether names of the DNS level are all that a pool serves.
-fn answers_only(pool: &Values, doors: &[Values], zones: &[Values]) -> bool {
+fn answers_only(pool: &Values, doors: &[&Values], zones: &[Values]) -> bool {
     let Some(name) = pool.text("name") else { return false };
     let uses = |values: &Values| values.text("pool") == Some(name);
     let named = zones.iter().any(|zone| uses(zone) || zone.tables("names").iter().any(uses));
-    named && !doors.iter().any(uses)
+    named && !doors.iter().any(|door| uses(door))
 }
 
 /// Warns of what a pool says to front doors that it does not have.
@@ -290,15 +303,14 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
 }
 
 /// What a pool's options are worth to the front doors that it serves.
-fn front_doors_of(pool: &Values, doors: &[Values], packet: bool, findings: &mut Findings<'_>) {
+fn front_doors_of(pool: &Values, doors: &[&Values], packet: bool, findings: &mut Findings<'_>) {
     let Some(name) = pool.text("name") else { return };
     let doors = doors.iter().filter(|door| door.text("pool") == Some(name));
-    let protocols: Option<Vec<Protocol>> =
-        doors.map(|door| door.choice("protocol", &tables::PROTOCOL)).collect();
+    let protocols: Option<Vec<Protocol>> = doors.map(|door| protocol_of(door)).collect();
     // A front door that could not be read may speak anything.
     let Some(protocols) = protocols else { return };
     if protocols.is_empty() {
-        let unread = ["session", "packet", "dns"].iter().any(|it| findings.has_error_below(it));
+        let unread = LEVELS.iter().any(|it| findings.has_error_below(it));
         if !unread {
             findings.warning(pool.at, &pool.path, "no front door uses this pool".to_string());
         }

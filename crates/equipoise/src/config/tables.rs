@@ -5,7 +5,9 @@
 
 mod api;
 mod cluster;
+mod dispatch;
 mod dns;
+mod door;
 mod driver;
 mod packet;
 mod planning;
@@ -14,7 +16,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
-use equipoise_session::config::{Forwarded, HEADERS_MAX, Protocol, ProxyProtocol, Upstream};
+use equipoise_session::config::{Forwarded, Protocol, ProxyProtocol, Upstream};
 
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::text::{AccessLog, BackendAddress, StatusRange};
@@ -23,6 +25,8 @@ use super::{LogFormat, LogLevel};
 use api::API;
 pub(super) use api::API_ROLE;
 use cluster::CLUSTER;
+pub(super) use dispatch::CLASS as REQUEST_CLASS;
+use dispatch::DISPATCH;
 use dns::{DNS, NAMESERVER};
 pub(super) use dns::{MODE as DNS_MODE, prefix as dns_prefix};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
@@ -53,6 +57,7 @@ pub(super) static FILE: Table = Table {
         Opt::optional("cluster", Kind::Table(&CLUSTER), "this machine is alone", CLUSTER.help),
         Opt::default("pool", Kind::Tables(&POOL), "[]", POOL.help),
         Opt::default("session", Kind::Tables(&SESSION), "[]", SESSION.help),
+        Opt::default("dispatch", Kind::Tables(&DISPATCH), "[]", DISPATCH.help),
         Opt::default("packet", Kind::Tables(&PACKET), "[]", PACKET.help),
         Opt::default("flows", Kind::Table(&FLOWS), "{}", FLOWS.help),
         Opt::default("dns", Kind::Tables(&DNS), "[]", DNS.help),
@@ -343,74 +348,22 @@ static SESSION: Table = Table {
         Opt::required("listen", Kind::Text(&LISTEN), "Where it listens. Port 0: any free port."),
         Opt::required("protocol", Kind::Choice(&PROTOCOL), "What it speaks."),
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool that serves it."),
-        Opt::default(
-            "head-max",
-            Kind::Size(1 << 10, 1 << 20),
-            "\"32KiB\"",
-            "Request line and headers together; more is answered 431.",
-        )
-        .http_only(),
-        Opt::default(
-            "headers-max",
-            Kind::Count(1, HEADERS_MAX as u64),
-            "100",
-            "Header fields in a request; more is answered 431.",
-        )
-        .http_only(),
-        Opt::optional(
-            "body-max",
-            Kind::Size(1, 1 << 50),
-            "any size",
-            "Request body; more is answered 413.",
-        )
-        .http_only(),
-        Opt::default(
-            "connections-max",
-            Kind::Count(1, 10_000_000),
-            "100000",
-            "Open connections (udp: client addresses) for each data-plane thread. Beyond it accepting pauses (udp: datagrams of new clients are dropped).",
-        ),
-        Opt::default(
-            "header-timeout",
-            Kind::Duration(ms(100), HOUR),
-            "\"10s\"",
-            "From the first byte of a request to the end of its head; then 408.",
-        )
-        .http_only(),
-        Opt::default(
-            "idle-timeout",
-            Kind::Duration(ms(100), DAY),
-            "\"1m\"",
-            "Nothing moved for this long (http: between requests or within a body; tcp: on a connection; udp: from or to a client address); then it is closed.",
-        ),
-        Opt::optional(
-            "request-timeout",
-            Kind::Duration(ms(100), DAY),
-            "no bound",
-            "From the end of the request's head to the last byte of the response.",
-        )
-        .http_only(),
-        Opt::default(
-            "forwarded",
-            Kind::Choice(&FORWARDED),
-            "\"append\"",
-            "What to do about `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host`.",
-        )
-        .http_only(),
-        Opt::default("via", Kind::Flag, "false", "Add a `Via` header in both directions.")
-            .http_only(),
+        door::HEAD_MAX,
+        door::HEADERS_MAX,
+        door::BODY_MAX,
+        door::CONNECTIONS_MAX,
+        door::HEADER_TIMEOUT,
+        door::IDLE_TIMEOUT,
+        door::REQUEST_TIMEOUT,
+        door::FORWARDED,
+        door::VIA,
         Opt::default(
             "accept-proxy",
             Kind::Flag,
             "false",
             "Require a PROXY protocol header (v1 or v2) from every client connection, and take the client's address from it.",
         ),
-        Opt::default(
-            "access-log",
-            Kind::Share,
-            "0.0",
-            "The share of requests or connections that is written to the access log.",
-        ),
+        door::ACCESS_LOG,
     ],
 };
 

@@ -50,6 +50,15 @@ interface = "eth0"
 forward = "gue"
 pool = "q"
 [flows]
+[[dispatch]]
+listen = "0.0.0.0:81"
+pool = "q"
+secret = "/y"
+[[dispatch.peers]]
+node = "y"
+address = "10.0.0.9:80"
+[[dispatch.class]]
+class = "light"
 [[pool]]
 name = "q"
 [[pool]]
@@ -208,6 +217,8 @@ fn sample(option: &Opt) -> String {
         ("seed-file", _) => quoted("/x"),
         ("tunnel-source", _) => quoted("10.1.0.0/16"),
         ("tunnel-source6", _) => quoted("2001:db8::/64"),
+        ("methods", _) => quoted("GET"),
+        ("paths", _) => quoted("/x"),
         ("socket" | "file", _) => quoted("/x"),
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
         ("audit-log", _) => quoted("/x"),
@@ -225,6 +236,7 @@ fn sample(option: &Opt) -> String {
             let authority = equipoise_cluster::Fingerprint::of_key(b"an authority's key");
             quoted(&equipoise_cluster::JoinToken::new(authority).reveal())
         }
+        ("secret", _) => quoted("/z.secret"),
         ("join-token-file" | "authority" | "certificate" | "key" | "password-file", _) => {
             quoted("/x")
         }

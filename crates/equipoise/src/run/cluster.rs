@@ -105,8 +105,9 @@ impl Seat {
     pub(super) fn take(config: &Config, instance: &Arc<str>) -> anyhow::Result<Seat> {
         let Some(cluster) = config.cluster.clone() else { return Ok(Seat::Alone) };
         let doors = config.session.front_doors.iter();
-        let mut doors = doors.filter(|door| door.protocol != Protocol::Udp);
-        let front_door = doors.next().map(|door| door.listen);
+        let doors = doors.filter(|door| door.protocol != Protocol::Udp);
+        // Peers delegate to it where it takes what they delegate.
+        let front_door = doors.min_by_key(|door| door.dispatch.is_none()).map(|door| door.listen);
         let addresses = OnceLock::new();
         Ok(match cluster.role.clone() {
             ClusterRole::Controller { listen, etcd, .. } => {

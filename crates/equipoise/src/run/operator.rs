@@ -124,18 +124,26 @@ impl Control {
         }
     }
 
-    /// Has what is made for elastic pools join them, and drains who is to leave, until the end.
+    /// Has what is made for elastic pools join them, and drains who is to leave, and takes over new peers, until the end.
     pub(crate) async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
-        // What an earlier process left may be there already.
+        let mut peers = self.levels.planner.peers();
+        // What an earlier process left may be there already, and peers may be known.
         made.mark_changed();
-        while made.changed().await.is_ok() {
+        loop {
+            let changed = tokio::select! {
+                changed = made.changed() => changed,
+                changed = peers.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
             if self.accepts_changes().is_err() {
                 return;
             }
             let config = self.config.lock().await;
             if let Err(error) = self.join_made(&config).await {
-                tracing::error!("what was made does not join its pool: {error:#}");
+                tracing::error!("what was made or learnt does not join its pool: {error:#}");
             }
         }
     }
@@ -356,7 +364,11 @@ impl Operator for Control {
             instance: self.fixed.instance.name.to_string(),
             threads: self.levels.threads,
             reload: lock(&self.reloads).figures,
-            front_doors: view.front_doors.iter().map(reading::front_door_figures).collect(),
+            front_doors: view
+                .front_doors
+                .iter()
+                .map(|door| reading::front_door_figures(door, &status))
+                .collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
             packet,
             planning: self.levels.planner.reading(),

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
 use equipoise_api::wire;
+use equipoise_core::load::RequestClass;
 use equipoise_core::{AdminState, Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
 use equipoise_session::config::{Protocol, Upstream};
 use equipoise_session::registry::{
-    BackendSeries, BackendStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus, StatsView, Status,
+    BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
+    StatsView, Status,
 };
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
@@ -75,6 +77,28 @@ pub(crate) fn front_door(
         accept_pauses_total: accept_pauses,
         drops: by_name(&door.drops),
         rates: rates.rates(now, &door_subject(door), door_totals(door)),
+        dispatch: door.dispatch.as_ref().map(dispatch),
+    }
+}
+
+/// Delegation in the API's words.
+fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
+    let class = |class: RequestClass| {
+        let counts = &node.classes[class];
+        wire::dispatch::ClassStatus {
+            class: class.to_string(),
+            keep: node.keep[class],
+            arrived_total: counts.arrived,
+            delegated_total: counts.delegated,
+            taken_total: counts.taken,
+            bytes_total: counts.bytes,
+        }
+    };
+    wire::dispatch::DispatchStatus {
+        planned: node.is_planned,
+        classes: RequestClass::ALL.into_iter().map(class).collect(),
+        returned_total: node.returned,
+        markers_refused_total: node.markers_refused,
     }
 }
 
@@ -192,7 +216,9 @@ pub(crate) fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
     found.map_or(0, |series| series.stats.sum(|shard| shard.accept_pauses.get()))
 }
 
-pub(crate) fn front_door_figures(door: &FrontDoorSeries) -> FrontDoorReading {
+/// The figures of a front door, which `status` has too.
+pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorReading {
+    let known = status.front_doors.iter().find(|it| it.name == door.name);
     let stats = &door.stats;
     let sum = |of: fn(&FrontDoorStats) -> &Counter| stats.sum(|shard| of(shard).get());
     let drops = Reason::ALL.iter();
@@ -211,6 +237,7 @@ pub(crate) fn front_door_figures(door: &FrontDoorSeries) -> FrontDoorReading {
         accept_pauses: sum(|s| &s.accept_pauses),
         access_log_dropped: sum(|s| &s.access_log_dropped),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
+        dispatch: known.and_then(|it| it.dispatch.as_ref()).map(dispatch),
     }
 }
 

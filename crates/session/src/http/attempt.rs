@@ -1,6 +1,7 @@
 //! One try of a request over an exclusive upstream session.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ pub(super) struct Outgoing {
     pub(super) upload: Pump,
     /// Some of the rest was sent: the request cannot be sent again.
     pub(super) streamed: bool,
+    /// Where the marker is in `first`, while there is one.
+    pub(super) marker: Range<usize>,
 }
 
 /// How an attempt ended.
@@ -59,6 +62,8 @@ pub(super) struct Answered {
     pub(super) took: Duration,
     /// When the response ended.
     pub(super) ended: Instant,
+    /// Of the request and the response.
+    pub(super) bytes: u64,
 }
 
 /// The upstream side of an attempt.
@@ -186,7 +191,9 @@ impl ClientConnection {
             && head.keep_alive
             && outgoing.upload.is_done()
             && upstream.input.is_none();
-        lease.stats().bytes_out.add(upstream.session.written - upstream.written_before);
+        let written = upstream.session.written - upstream.written_before;
+        lease.stats().bytes_out.add(written);
+        answered.bytes += written;
         Attempt::Answered(answered)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::attempt::{Attempt, Outgoing};
+use super::attempt::{Answered, Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
@@ -45,21 +45,23 @@ pub(super) struct Logged {
     /// Method and target.
     request: String,
     /// The backend tried last.
-    backend: Option<Arc<str>>,
+    pub(super) backend: Option<Arc<str>>,
 }
 
 /// What an exchange has tried so far.
-struct Tries {
+pub(super) struct Tries {
     /// When the current one began.
-    begun: Instant,
+    pub(super) begun: Instant,
     /// Tries on another backend that were used up.
     retries: u32,
     /// Times that it may still be put on a shared session.
     shares: u32,
     /// Only a session that is certainly open will do.
-    fresh: bool,
+    pub(super) fresh: bool,
     /// The backend that failed last, and how.
-    failed: Option<(u32, Reason)>,
+    pub(super) failed: Option<(u32, Reason)>,
+    /// It is done here, whatever the instructions say.
+    pub(super) stays: bool,
 }
 
 impl ClientConnection {
@@ -79,7 +81,10 @@ impl ClientConnection {
         });
         let limit = self.door.view().config.limits.body_bytes_max;
         let upload = Pump::new(head.framing, Shape::Same, limit);
-        let mut outgoing = Outgoing { head, first: out, upload, streamed: false };
+        let mut outgoing = Outgoing { head, first: out, upload, streamed: false, marker: 0..0 };
+        if self.door.view().dispatch.is_some() {
+            self.count_arrival(&head);
+        }
         let reached = self.serve_request(&mut outgoing, begun).await;
         self.worker.give_vec(outgoing.first);
         *now = reached.ended;
@@ -121,11 +126,21 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
         begun: Instant,
     ) -> Result<Reached, Reason> {
-        let mut tries = Tries { begun, retries: 0, shares: SHARES, fresh: false, failed: None };
+        let stays = !self.may_delegate(&outgoing.head);
+        let (retries, shares) = (0, SHARES);
+        let mut tries = Tries { begun, retries, shares, fresh: false, failed: None, stays };
         loop {
+            if !tries.stays
+                && let Some(peer) = self.worker.delegate(&self.door, outgoing.head.class)
+            {
+                match Box::pin(self.try_peer(peer, outgoing, &mut tries)).await? {
+                    Some(reached) => return Ok(reached),
+                    None => continue,
+                }
+            }
             let avoid = tries.failed.map(|(backend, _)| backend);
             let Some(lease) = self.worker.pick(&self.door, &self.hashes, avoid) else {
-                return Err(tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason));
+                return Box::pin(self.without_backend(outgoing, &mut tries)).await;
             };
             lease.stats().requests.add(1);
             if let Some(logged) = &mut self.logged {
@@ -149,15 +164,21 @@ impl ClientConnection {
             };
             match attempt {
                 Attempt::Answered(answered) => {
-                    let (after, status, ended) = (answered.after, answered.status, answered.ended);
-                    self.conclude(&lease, answered);
-                    return Ok(Reached { after, status, ended, counted: false });
+                    self.count_bytes(&outgoing.head, answered.bytes);
+                    return Ok(self.concluded(&lease, answered));
                 }
                 Attempt::Failed(failure) => self.may_try_again(&lease, &failure, &mut tries)?,
             }
             self.door.stats(|stats| stats.retries.add(1));
             tries.begun = Instant::now();
         }
+    }
+
+    /// Counts what came of an attempt that was answered.
+    pub(super) fn concluded(&self, lease: &Lease, answered: Answered) -> Reached {
+        let (after, status, ended) = (answered.after, answered.status, answered.ended);
+        self.conclude(lease, answered);
+        Reached { after, status, ended, counted: false }
     }
 
     /// Puts the request on a shared session if it may go there.
@@ -198,7 +219,12 @@ impl ClientConnection {
     }
 
     /// Tries the leased backend over a session of the request's own.
-    async fn alone(&mut self, lease: &Lease, tries: &Tries, outgoing: &mut Outgoing) -> Attempt {
+    pub(super) async fn alone(
+        &mut self,
+        lease: &Lease,
+        tries: &Tries,
+        outgoing: &mut Outgoing,
+    ) -> Attempt {
         if !tries.fresh
             && let Some(session) = self.worker.idle.take(lease.backend().id)
         {

@@ -42,6 +42,8 @@ impl HeadScanner {
 pub(crate) enum Field {
     Connection,
     ContentLength,
+    /// A marker of the dispatch level.
+    Delegated,
     Expect,
     Forwarded,
     Host,
@@ -78,6 +80,7 @@ impl Field {
                 ("transfer-encoding", Field::TransferEncoding),
                 ("x-forwarded-proto", Field::XForwardedProto),
             ],
+            19 => &[(crate::dispatch::FIELD, Field::Delegated)],
             _ => &[],
         };
         candidates

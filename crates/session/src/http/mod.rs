@@ -1,13 +1,14 @@
 //! HTTP front doors: HTTP/1.0 and HTTP/1.1 over kept-open upstream sessions.
 //!
 //! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the head that
-//! goes upstream, [`exchange`] picks a backend and a session, [`attempt`] sends the request over it, [`pump`] moves the body, [`response`] checks
+//! goes upstream, [`exchange`] picks a backend and a session, [`delegate`] does the same among peers, [`attempt`] sends the request over it, [`pump`] moves the body, [`response`] checks
 //! the backend's head and writes the client's; [`answer`] is what the proxy says itself.
 
 mod answer;
 mod attempt;
 mod chunk;
 mod connection;
+mod delegate;
 mod exchange;
 mod head;
 mod mux;

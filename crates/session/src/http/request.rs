@@ -4,10 +4,13 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
+use equipoise_core::load::RequestClass;
+
 use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated,
 };
 use crate::config::{Forwarded, FrontDoor};
+use crate::dispatch::NodeDoor;
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -32,6 +35,21 @@ pub(crate) struct RequestHead {
     pub(crate) expects_continue: bool,
     /// It asks for another protocol.
     pub(crate) upgrade: bool,
+    /// What it asks of a node, where that matters.
+    pub(crate) class: RequestClass,
+    /// Whether a peer has delegated it to this node.
+    pub(crate) marker: Marker,
+}
+
+/// What a request says of having been delegated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marker {
+    /// Nothing.
+    None,
+    /// A peer has delegated it: it is done here.
+    Believed,
+    /// That it was, and nobody signed it.
+    Refused,
 }
 
 /// What is added to a request about where it came from.
@@ -101,7 +119,8 @@ pub(crate) fn read_request(
         return Err(Reason::RequestBodyTooLarge);
     }
     let target = Target::read(method, target, &fields, http10)?;
-    let parsed = RequestHead {
+    let classify = |node: &NodeDoor| class_of(node, method, target.path, framing);
+    let mut parsed = RequestHead {
         bytes,
         is_head: method == "HEAD",
         is_idempotent: matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"),
@@ -114,9 +133,29 @@ pub(crate) fn read_request(
         framing,
         expects_continue: fields.expects_continue && !http10,
         upgrade: fields.connection.upgrade && fields.upgrade && !http10,
+        class: origin.door.dispatch.as_ref().map_or(RequestClass::default(), classify),
+        marker: Marker::None,
     };
-    write_request(head, method, &target, request.headers, &kinds, &fields, &parsed, origin, out);
+    begin_request(method, &target, out);
+    parsed.marker = marker_of(origin.door, &fields, out);
+    write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
+}
+
+/// What a request asks of a node.
+fn class_of(node: &NodeDoor, method: &str, path: &str, framing: Framing) -> RequestClass {
+    let body_bytes = match framing {
+        Framing::Length(length) => Some(length),
+        Framing::Chunked | Framing::UntilClose => None,
+    };
+    node.classes.classify(method, path, body_bytes)
+}
+
+/// What a request, whose first lines are in `out`, says of having been delegated.
+fn marker_of(door: &FrontDoor, fields: &Fields<'_>, out: &[u8]) -> Marker {
+    let (Some(node), Some(value)) = (&door.dispatch, fields.delegated) else { return Marker::None };
+    let is_believed = fields.delegations == 1 && node.keys.believe(value, &node.node, out);
+    if is_believed { Marker::Believed } else { Marker::Refused }
 }
 
 /// Whether the request line is well-formed but for the number of its version.
@@ -144,6 +183,9 @@ struct Fields<'a> {
     x_forwarded_proto: Option<&'a [u8]>,
     x_forwarded_host: Option<&'a [u8]>,
     forwarded: Option<&'a [u8]>,
+    /// Of a marker; there may be more than one, and then none is believed.
+    delegated: Option<&'a [u8]>,
+    delegations: u32,
 }
 
 /// Reads the header fields, noting in `kinds` which each is.
@@ -181,6 +223,10 @@ fn read_fields<'a>(
             Field::XForwardedProto => fields.x_forwarded_proto = Some(value),
             Field::XForwardedHost => fields.x_forwarded_host = Some(value),
             Field::Forwarded => fields.forwarded = Some(value),
+            Field::Delegated => {
+                fields.delegated = Some(value);
+                fields.delegations += 1;
+            }
             Field::HopByHop | Field::Via | Field::Other => {}
         }
     }
@@ -250,18 +296,8 @@ fn strip_scheme(target: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")).then_some(rest)
 }
 
-#[allow(clippy::too_many_arguments)]
-fn write_request(
-    head: &[u8],
-    method: &str,
-    target: &Target<'_>,
-    headers: &[httparse::Header<'_>],
-    kinds: &[Field],
-    fields: &Fields<'_>,
-    parsed: &RequestHead,
-    origin: &Origin<'_>,
-    out: &mut Vec<u8>,
-) {
+/// Writes the request line and `Host`: what a marker signs.
+fn begin_request(method: &str, target: &Target<'_>, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
@@ -272,7 +308,24 @@ fn write_request(
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(target.host);
     out.extend_from_slice(b"\r\n");
-    let forwarded = origin.door.forwarded;
+}
+
+#[allow(clippy::too_many_arguments)]
+fn write_request(
+    head: &[u8],
+    target: &Target<'_>,
+    headers: &[httparse::Header<'_>],
+    kinds: &[Field],
+    fields: &Fields<'_>,
+    parsed: &RequestHead,
+    origin: &Origin<'_>,
+    out: &mut Vec<u8>,
+) {
+    // What a peer has delegated says already whose it is.
+    let forwarded = match parsed.marker {
+        Marker::Believed => Forwarded::Off,
+        Marker::None | Marker::Refused => origin.door.forwarded,
+    };
     let mut lines = LineCopier::new(head);
     for (header, &field) in headers.iter().zip(kinds) {
         let keep = match field {
@@ -285,6 +338,7 @@ fn write_request(
             Field::Forwarded => keeps(forwarded, header, fields.forwarded),
             Field::XForwardedProto | Field::XForwardedHost => forwarded != Forwarded::Replace,
             Field::Expect => parsed.expects_continue,
+            Field::Delegated => origin.door.dispatch.is_none(),
             Field::Via | Field::Other => true,
         };
         let nominated = fields.connection.nominates

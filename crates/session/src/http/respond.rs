@@ -34,7 +34,7 @@ impl ClientConnection {
         let shape = Shape::of_response(head.framing, &outgoing.head);
         let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
         let drained = download.drain_into(&mut upstream.input, answer);
-        let mut sending = Sending { sent: 0, download, drained, armed: false };
+        let mut sending = Sending { sent: 0, moved: 0, download, drained, armed: false };
         let result =
             poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
         let (after, failed) = match result {
@@ -46,7 +46,8 @@ impl ClientConnection {
             }
         };
         let ended = Instant::now();
-        Answered { after, status, failed, session: None, took: Duration::ZERO, ended }
+        let (took, bytes) = (Duration::ZERO, sending.sent as u64 + sending.moved);
+        Answered { after, status, failed, session: None, took, ended, bytes }
     }
 
     /// Sends the 101 in `answer`, and then bytes both ways until the connection ends.
@@ -96,7 +97,7 @@ impl ClientConnection {
         };
         let (took, ended) = (Duration::ZERO, Instant::now());
         let after = if failed.is_some() { After::Abort } else { After::Over };
-        Answered { after, status: 101, failed, session: None, took, ended }
+        Answered { after, status: 101, failed, session: None, took, ended, bytes: 0 }
     }
 
     fn poll_respond(
@@ -122,6 +123,7 @@ impl ClientConnection {
             self.door.stats(|stats| stats.bytes_out.add(count));
             upstream.lease.stats().bytes_in.add(count);
             moved += count;
+            sending.moved += count;
             if let Poll::Ready(result) = pumped {
                 return Poll::Ready(result.map_err(|error| response_fault(&error)));
             }
@@ -163,6 +165,8 @@ impl ClientConnection {
 struct Sending {
     /// Bytes of the answer that were sent.
     sent: usize,
+    /// Bytes of its body that followed.
+    moved: u64,
     download: Pump,
     /// Whether what was read with the head was well-formed.
     drained: Result<(), PumpError>,

@@ -110,6 +110,12 @@ impl<P: Publish> Registry<P> {
                 });
                 answer(reply, set);
             }
+            Command::SetShares(shares, reply) => {
+                if self.inventory.set_shares(shares) {
+                    self.refresh();
+                }
+                answer(reply, ());
+            }
             Command::Status(reply) => {
                 let generation = self.published.snapshot.generation;
                 answer(reply, self.inventory.status(generation, now()));

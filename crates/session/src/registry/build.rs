@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use equipoise_core::hash::identity;
+use equipoise_core::load::DispatchTable;
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Candidate, SchedulerKind};
 
-use super::inventory::{FrontDoorEntry, Inventory, PoolEntry};
+use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::config::{PassiveHealth, PoolOptions};
+use crate::dispatch::DispatchView;
 use crate::{BackendView, FrontDoorView, PoolView, Snapshot};
 
 /// The last snapshot that was published, and what its pools were made of.
@@ -57,8 +59,8 @@ pub(crate) fn build(
         });
         next.made_of.insert(pool.id, ingredients);
     }
-    let front_doors: Vec<_> =
-        inventory.front_doors.iter().map(|d| front_door_view(d, &last.snapshot)).collect();
+    let door = |entry| front_door_view(entry, inventory, &next.made_of, &last.snapshot);
+    let front_doors: Vec<_> = inventory.front_doors.iter().map(door).collect();
     let same = same_arcs(&pools, &last.snapshot.pools)
         && same_arcs(&front_doors, &last.snapshot.front_doors);
     if same {
@@ -118,17 +120,45 @@ fn candidates(slots: &[Slot]) -> Vec<Candidate> {
     slots.iter().map(candidate).collect()
 }
 
-fn front_door_view(entry: &FrontDoorEntry, last: &Snapshot) -> Arc<FrontDoorView> {
+fn front_door_view(
+    entry: &FrontDoorEntry,
+    inventory: &Inventory,
+    made_of: &HashMap<u32, Ingredients>,
+    last: &Snapshot,
+) -> Arc<FrontDoorView> {
+    let dispatch = dispatch_view(entry, inventory, made_of);
     let before = last.front_doors.iter().find(|view| view.id == entry.id);
-    match before {
-        Some(view) if view.pool == entry.pool && view.config == entry.config => Arc::clone(view),
-        _ => Arc::new(FrontDoorView {
+    let same = |view: &&Arc<FrontDoorView>| {
+        view.pool == entry.pool && view.dispatch == dispatch && view.config == entry.config
+    };
+    match before.filter(same) {
+        Some(view) => Arc::clone(view),
+        None => Arc::new(FrontDoorView {
             id: entry.id,
             config: entry.config.clone(),
             pool: entry.pool,
+            dispatch,
             stats: Arc::clone(&entry.stats),
         }),
     }
+}
+
+/// Who does a door's requests, over the slots of the very pool view that goes with it.
+fn dispatch_view(
+    entry: &FrontDoorEntry,
+    inventory: &Inventory,
+    made_of: &HashMap<u32, Ingredients>,
+) -> Option<DispatchView> {
+    let (node, peers) = (entry.config.dispatch.as_ref()?, entry.peers?);
+    let pool = inventory.pools.get(peers)?;
+    let slots = &made_of.get(&pool.id)?.slots;
+    let table = match &entry.shares {
+        _ if node.keys.is_empty() => DispatchTable::keep_all(),
+        Some(shares) => shares.table(slots.iter().map(|slot| &*slot.name)),
+        None => node.stated(slots.iter().map(|slot| slot.weight)),
+    };
+    let place = |backend: &BackendEntry| backend.config.address.ip().to_canonical();
+    Some(DispatchView { peers, table, places: pool.backends.iter().map(place).collect() })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::inventory::{BackendEntry, Inventory, PoolEntry};
 use super::notice::{Notice, What};
 use crate::BackendEvent;
 use crate::config::PoolConfig;
+use crate::dispatch::Shares;
 use equipoise_health::{CheckReport, panic, ramp};
 
 /// Between two lines about one backend that fails and cannot be ejected.
@@ -82,6 +83,16 @@ impl Inventory {
         }
         pool.plan_for_the_unplanned();
         Ok(changed)
+    }
+
+    /// Has every front door in node mode go by these shares, or by what the configuration states; whether that is new.
+    pub(crate) fn set_shares(&mut self, shares: Option<Arc<Shares>>) -> bool {
+        let mut changed = false;
+        for door in self.front_doors.iter_mut().filter(|door| door.peers.is_some()) {
+            changed |= door.shares != shares;
+            door.shares.clone_from(&shares);
+        }
+        changed
     }
 
     /// Takes in an active check.

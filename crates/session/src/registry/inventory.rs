@@ -6,6 +6,7 @@ use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
 use crate::config::{BackendConfig, FrontDoor, PoolConfig, Protocol, SessionConfig};
+use crate::dispatch::Shares;
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
@@ -66,6 +67,10 @@ pub(crate) struct FrontDoorEntry {
     pub(crate) config: FrontDoor,
     /// Index in [`Inventory::pools`].
     pub(crate) pool: usize,
+    /// Index of its peers' pool, in node mode.
+    pub(crate) peers: Option<usize>,
+    /// What is planned of it, in node mode; `None` while nothing is.
+    pub(crate) shares: Option<Arc<Shares>>,
     pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
 }
 
@@ -283,7 +288,9 @@ impl Reload {
         let mut front_doors = Vec::with_capacity(wanted.len());
         let changed: &mut Changed = &mut self.changes.front_doors;
         for config in wanted {
-            let pool = pool_of(config, pools)?;
+            let pool = pool_of(config, &config.pool, pools)?;
+            let node = config.dispatch.as_ref();
+            let peers = node.map(|node| pool_of(config, &node.peers, pools)).transpose()?;
             // Its sockets stay open, so that it may go over from TCP to HTTP, but not to UDP.
             let sockets = |c: &FrontDoor| (c.protocol == Protocol::Udp, c.listen);
             let same = |d: &FrontDoorEntry| sockets(&d.config) == sockets(config);
@@ -293,12 +300,14 @@ impl Reload {
                     if before.config != config {
                         changed.changed.push(config.name.to_string());
                     }
-                    FrontDoorEntry { config, pool, ..before }
+                    let shares = before.shares.clone().filter(|_| peers.is_some());
+                    FrontDoorEntry { config, pool, peers, shares, ..before }
                 }
                 None => {
                     changed.added.push(config.name.to_string());
                     let stats = Arc::new(Sharded::new(self.threads));
-                    FrontDoorEntry { id: take(&mut self.ids.front_door), config, pool, stats }
+                    let id = take(&mut self.ids.front_door);
+                    FrontDoorEntry { id, config, pool, peers, shares: None, stats }
                 }
             });
         }
@@ -307,12 +316,16 @@ impl Reload {
     }
 }
 
-fn pool_of(front_door: &FrontDoor, pools: &[PoolEntry]) -> Result<usize, ApplyError> {
-    let found = pools.iter().position(|p| p.settings.name == front_door.pool);
+fn pool_of(
+    front_door: &FrontDoor,
+    name: &Arc<str>,
+    pools: &[PoolEntry],
+) -> Result<usize, ApplyError> {
+    let found = pools.iter().position(|p| p.settings.name == *name);
     found.ok_or_else(|| ApplyError::UnknownPool {
         front_door: front_door.name.clone(),
-        asked: front_door.pool.clone(),
-        known: Known::of(&front_door.pool, pools.iter().map(|p| p.settings.name.clone())),
+        asked: name.clone(),
+        known: Known::of(name, pools.iter().map(|p| p.settings.name.clone())),
     })
 }
 

@@ -31,11 +31,12 @@ pub use changes::{Changed, Changes};
 pub use error::{ApplyError, Known, RegistryError};
 pub use pools::{BackendState, PoolState};
 pub use status::{
-    BackendSeries, BackendStatus, FrontDoorSeries, FrontDoorStatus, LastCheck, PoolSeries,
-    PoolStatus, StatsView, Status,
+    BackendSeries, BackendStatus, ClassCounts, DispatchStatus, FrontDoorSeries, FrontDoorStatus,
+    LastCheck, PoolSeries, PoolStatus, StatsView, Status, class_counts,
 };
 
 use crate::config::SessionConfig;
+use crate::dispatch::Shares;
 use crate::{BindError, Engine, Snapshot};
 
 /// Who takes the snapshots: the [`Engine`], or a test's recorder.
@@ -78,6 +79,7 @@ enum Command {
     SetAdmin(Target, AdminState, oneshot::Sender<Result<(), RegistryError>>),
     SetWeight(Target, Option<Weight>, oneshot::Sender<Result<(), RegistryError>>),
     SetPlanned(String, Vec<(String, Weight)>, oneshot::Sender<Result<(), RegistryError>>),
+    SetShares(Option<Arc<Shares>>, oneshot::Sender<()>),
     Status(oneshot::Sender<Status>),
     Stop,
 }
@@ -178,6 +180,14 @@ impl RegistryHandle {
         self.ask(|reply| Command::SetPlanned(pool.into(), weights, reply))
             .await
             .unwrap_or(Err(RegistryError::Stopped))
+    }
+
+    /// Has every front door in node mode delegate by these shares, through reloads too; `None`: as configured.
+    ///
+    /// # Errors
+    /// [`RegistryError::Stopped`].
+    pub async fn set_shares(&self, shares: Option<Arc<Shares>>) -> Result<(), RegistryError> {
+        self.ask(|reply| Command::SetShares(shares, reply)).await.ok_or(RegistryError::Stopped)
     }
 
     /// How everything is now.

@@ -3,13 +3,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use equipoise_core::load::PerClass;
 use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind, Weight};
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
 use crate::config::{Protocol, Upstream};
+use crate::dispatch::NodeDoor;
 use crate::live::BackendLive;
-use crate::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
+use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
 
 /// How everything is at one moment. Rates follow from two of them and the time between.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +53,36 @@ pub struct FrontDoorStatus {
     pub retries: u64,
     /// By reason, those above zero.
     pub drops: Vec<(Reason, u64)>,
+    /// What is delegated, in node mode.
+    pub dispatch: Option<DispatchStatus>,
+}
+
+/// A front door in node mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DispatchStatus {
+    /// The part of each class that is to be kept, 0..=1; what is kept in fact may be more, where no peer can be had.
+    pub keep: PerClass<f64>,
+    /// Whether that was planned, and not stated by the configuration.
+    pub is_planned: bool,
+    /// Requests so far.
+    pub classes: PerClass<ClassCounts>,
+    /// Requests that a peer failed, and that were done here.
+    pub returned: u64,
+    /// Markers that were not signed as they should be.
+    pub markers_refused: u64,
+}
+
+/// Requests of one class so far, and what they moved; [`ClassStats`] says what each is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// From clients.
+    pub arrived: u64,
+    /// Done by peers.
+    pub delegated: u64,
+    /// From peers.
+    pub taken: u64,
+    /// Of what was done here.
+    pub bytes: u64,
 }
 
 /// One pool.
@@ -212,7 +244,34 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
         bytes_out: sum(|s| &s.bytes_out),
         retries: sum(|s| &s.retries),
         drops: by_reason(|reason| door.stats.sum(|s| s.drops[reason as usize].get())),
+        dispatch: door.config.dispatch.as_ref().map(|node| dispatch(door, node)),
     }
+}
+
+fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
+    let keep = door.shares.as_ref().map_or(node.keep, |shares| shares.keep);
+    DispatchStatus {
+        keep: if node.keys.is_empty() { PerClass::from_fn(|_| 1.0) } else { keep },
+        is_planned: door.shares.is_some(),
+        classes: class_counts(&door.stats),
+        returned: door.stats.sum(|s| s.returned.get()),
+        markers_refused: door.stats.sum(|s| s.markers_refused.get()),
+    }
+}
+
+/// A door's requests by class, over all threads.
+pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
+    PerClass::from_fn(|class| {
+        let sum = |of: fn(&ClassStats) -> &Counter| {
+            stats.sum(|shard| of(&shard.classes[class as usize]).get())
+        };
+        ClassCounts {
+            arrived: sum(|it| &it.arrived),
+            delegated: sum(|it| &it.delegated),
+            taken: sum(|it| &it.taken),
+            bytes: sum(|it| &it.bytes),
+        }
+    })
 }
 
 fn pool(pool: &PoolEntry, now: Instant) -> PoolStatus {

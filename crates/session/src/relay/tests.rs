@@ -1,15 +1,23 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::*;
 use crate::access_log::AccessLog;
+use crate::sources::SourceSamples;
 use crate::worker::Shared;
 
 fn worker() -> Rc<Worker> {
     let (events, _) = tokio::sync::mpsc::channel(1);
     let (access_log, _) = AccessLog::start(Box::new(io::sink())).unwrap();
-    let shared = Shared { instance: "test".into(), epoch: Instant::now(), events, access_log };
+    let shared = Shared {
+        instance: "test".into(),
+        epoch: Instant::now(),
+        events,
+        access_log,
+        sources: Arc::new(SourceSamples::new(1)),
+    };
     Worker::new(0, shared)
 }
 

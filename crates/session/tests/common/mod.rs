@@ -191,7 +191,7 @@ impl Proxy {
         };
         let fronts = self.fronts.iter().map(|(id, config, stats)| {
             let (config, stats) = (config.clone(), stats.clone());
-            Arc::new(FrontDoorView { id: *id, config, pool: 0, stats })
+            Arc::new(FrontDoorView { id: *id, config, pool: 0, dispatch: None, stats })
         });
         let snapshot = Snapshot {
             generation: self.generation,

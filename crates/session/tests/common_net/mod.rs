@@ -107,8 +107,13 @@ impl Rig {
             options: self.options.clone(),
             passive: PassiveHealth::default(),
         };
-        let door =
-            FrontDoorView { id: 7, config: self.door.clone(), pool: 0, stats: self.stats.clone() };
+        let door = FrontDoorView {
+            id: 7,
+            config: self.door.clone(),
+            pool: 0,
+            dispatch: None,
+            stats: self.stats.clone(),
+        };
         let snapshot = Snapshot {
             generation: Generation(self.generation),
             pools: vec![Arc::new(pool)],

@@ -52,6 +52,7 @@ fn status() -> Status {
             accept_pauses_total: 0,
             drops: BTreeMap::new(),
             rates: Rates { bytes_out: 3_000_000.0, ..Rates::default() },
+            dispatch: None,
         }],
         pools: vec![PoolStatus {
             name: "db".into(),

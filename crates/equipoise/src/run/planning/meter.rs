@@ -1,10 +1,12 @@
-//! What the balancer sees of pools: from counters to in flight and response time. Pure.
+//! What the balancer sees of pools and of its requests: from counters to in flight, response time and rates. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_core::load::{ClassRate, ClassRates, PerClass};
 use equipoise_planner::elastic::{BackendSample, PoolSample};
+use equipoise_session::registry::ClassCounts;
 
 /// A backend's counters at one moment.
 #[derive(Clone, Debug)]
@@ -76,6 +78,37 @@ impl Meter {
     }
 }
 
+/// Requests by class, from counters to rates.
+#[derive(Debug, Default)]
+pub(super) struct ClassMeter {
+    before: Option<(Instant, PerClass<ClassCounts>)>,
+}
+
+impl ClassMeter {
+    /// What came each second since the last time; nothing the first time.
+    pub(super) fn settle(&mut self, now: Instant, counts: &PerClass<ClassCounts>) -> ClassRates {
+        let Some((since, before)) = self.before.replace((now, *counts)) else {
+            return ClassRates::default();
+        };
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        if seconds <= 0.0 {
+            return ClassRates::default();
+        }
+        PerClass::from_fn(|class| {
+            let (now, before) = (&counts[class], &before[class]);
+            // A front door that went took its counters along.
+            let rate =
+                |of: fn(&ClassCounts) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
+            ClassRate {
+                arrived: rate(|it| it.arrived),
+                delegated: rate(|it| it.delegated),
+                taken: rate(|it| it.taken),
+                bytes: rate(|it| it.bytes),
+            }
+        })
+    }
+}
+
 fn sample(
     one: &Counted,
     (answers, answer_time): (u64, Duration),
@@ -130,6 +163,23 @@ mod tests {
         assert_eq!((sample.in_flight, sample.response), (4.0, None));
         let next = settled(&mut meter, second + Duration::from_secs(1), &counted(4, 1, 5000));
         assert_eq!(next.unwrap().in_flight, 4.0);
+    }
+
+    #[test]
+    fn rates_are_counts_over_time_and_never_negative() {
+        let (mut meter, start) = (ClassMeter::default(), Instant::now());
+        let counts = |arrived, bytes| PerClass {
+            computing: ClassCounts { arrived, delegated: arrived / 2, taken: 7, bytes },
+            ..PerClass::default()
+        };
+        assert_eq!(meter.settle(start, &counts(100, 1000)), ClassRates::default(), "a beginning");
+        let later = start + Duration::from_secs(2);
+        let rate = meter.settle(later, &counts(300, 5000)).computing;
+        let expected = ClassRate { arrived: 100.0, delegated: 50.0, taken: 0.0, bytes: 2000.0 };
+        assert_eq!(rate, expected);
+        assert_eq!(meter.settle(later, &counts(400, 6000)), ClassRates::default(), "no time");
+        let end = later + Duration::from_secs(1);
+        assert_eq!(meter.settle(end, &counts(10, 10)).computing.arrived, 0.0, "it was reloaded");
     }
 
     #[test]

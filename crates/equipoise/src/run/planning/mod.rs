@@ -13,6 +13,7 @@ mod follow;
 mod meter;
 mod monitor;
 mod operator;
+mod peers;
 mod place;
 mod premises;
 mod scaling;
@@ -29,14 +30,15 @@ use equipoise_controller::{
     Controller, ControllerHandle, ControllerOptions, Edition, Intake, NodeReport, Recorder,
 };
 use equipoise_core::AdminState;
-use equipoise_core::load::Smoothing;
+use equipoise_core::load::{PerClass, Smoothing};
 use equipoise_monitor::{Sample, Utilisation};
 use equipoise_session::config::SessionConfig;
-use equipoise_session::registry::RegistryHandle;
+use equipoise_session::registry::{ClassCounts, RegistryHandle, class_counts};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use self::meter::{Counted, Meter};
+use self::meter::{ClassMeter, Counted, Meter};
+use self::peers::Learnt;
 use self::premises::Here;
 use self::scaling::Scalers;
 use crate::config::{Config, Planning};
@@ -53,6 +55,8 @@ pub(crate) struct Wish {
     forwarded: BTreeSet<String>,
     /// Backends that the file lists, by pool.
     listed: BTreeMap<String, usize>,
+    /// Whether there is a front door in node mode.
+    dispatches: bool,
 }
 
 impl Wish {
@@ -62,7 +66,8 @@ impl Wish {
         let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string()).collect();
         let pools = config.session.pools.iter();
         let listed = pools.map(|pool| (pool.name.to_string(), pool.backends.len())).collect();
-        Wish { planning: config.planning.clone(), weighed, forwarded, listed }
+        let dispatches = config.session.front_doors.iter().any(|door| door.dispatch.is_some());
+        Wish { planning: config.planning.clone(), weighed, forwarded, listed, dispatches }
     }
 
     /// Whether a pool's weights are planned.
@@ -94,6 +99,8 @@ pub(crate) struct Planner {
     scalers: Arc<Scalers>,
     utilisation: watch::Receiver<Option<Utilisation>>,
     applied: watch::Sender<Option<Edition>>,
+    /// What the cluster says of this node's peers.
+    learnt: watch::Sender<Learnt>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
@@ -150,14 +157,13 @@ impl Planner {
             scalers: Arc::new(Scalers::new(folder)),
             utilisation,
             applied: watch::channel(None).0,
+            learnt: watch::channel(Learnt::default()).0,
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
             _sampling: sampling,
         });
         if let Some(client) = planner.seat.client() {
-            let (registry, wish) = (planner.registry.clone(), planner.wish.subscribe());
-            let (instructions, applied) = (client.instructions(), planner.applied.clone());
-            tokio::spawn(follow::weights(registry, wish, instructions, applied));
+            tokio::spawn(planner.follower().follow(client.instructions()));
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;
@@ -205,9 +211,26 @@ impl Planner {
         self.scalers.stop().await;
     }
 
-    /// The configuration, with what was made for elastic pools.
+    /// The configuration, with what was made for elastic pools, and with the peers that the cluster has.
     pub(crate) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
-        self.scalers.with_made(config)
+        let mut config = self.scalers.with_made(config);
+        self.learnt.borrow().add_to(&mut config);
+        config
+    }
+
+    /// When what is known of this node's peers has changed.
+    pub(crate) fn peers(&self) -> watch::Receiver<Learnt> {
+        self.learnt.subscribe()
+    }
+
+    fn follower(&self) -> follow::Follower {
+        follow::Follower {
+            node: Arc::clone(&self.instance),
+            registry: self.registry.clone(),
+            wish: self.wish.subscribe(),
+            applied: self.applied.clone(),
+            learnt: self.learnt.clone(),
+        }
     }
 
     /// When what is made for elastic pools has changed.
@@ -313,12 +336,8 @@ impl Planner {
                 return Err(error);
             }
         };
-        let following = tokio::spawn(follow::weights(
-            self.registry.clone(),
-            self.wish.subscribe(),
-            controller.handle().instructions(),
-            self.applied.clone(),
-        ));
+        let instructions = controller.handle().instructions();
+        let following = tokio::spawn(self.follower().follow(instructions));
         let scaling = tokio::spawn(follow::steps(controller.handle(), Arc::clone(&self.scalers)));
         Ok(RunningController { controller, store, server, following, scaling })
     }
@@ -340,7 +359,7 @@ impl Planner {
     /// Each period: what this node does and sees, for the controller or at least for the history.
     async fn report(self: Arc<Self>) {
         let mut utilisation = self.utilisation.clone();
-        let mut meter = Meter::default();
+        let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
         let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
         glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let seen = self.seat.look_out(&self.instance, self.period);
@@ -362,7 +381,10 @@ impl Planner {
             let wish = self.wish.borrow().clone();
             self.scalers.let_go(&self.registry, &wish).await;
             let place = self.seat.place().await;
+            let requests = self.requests();
             let report = NodeReport {
+                dispatches: wish.dispatches,
+                classes: classes.settle(Instant::now(), &requests),
                 version: env!("CARGO_PKG_VERSION").into(),
                 capacity: cores(),
                 load: NodeReport::load_of(&used),
@@ -389,6 +411,21 @@ impl Planner {
         {
             server.tell_peers(report);
         }
+    }
+
+    /// Requests by class so far, where this node dispatches.
+    fn requests(&self) -> PerClass<ClassCounts> {
+        let view = self.registry.stats();
+        let doors: Vec<_> = view.front_doors.iter().map(|door| class_counts(&door.stats)).collect();
+        PerClass::from_fn(|class| {
+            let sum = |of: fn(&ClassCounts) -> u64| doors.iter().map(|door| of(&door[class])).sum();
+            ClassCounts {
+                arrived: sum(|it| it.arrived),
+                delegated: sum(|it| it.delegated),
+                taken: sum(|it| it.taken),
+                bytes: sum(|it| it.bytes),
+            }
+        })
     }
 
     /// The counters of the backends of pools that are planned.

@@ -1,0 +1,34 @@
+//! What a front door in node mode does itself, and what it has peers do.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Delegation at one front door.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DispatchStatus {
+    /// Whether what is kept is planned by a controller, and not as the file says.
+    pub planned: bool,
+    /// In the order `light`, `small-transfer`, `large-transfer`, `computing`.
+    pub classes: Vec<ClassStatus>,
+    /// Requests that a peer failed before anything was sent back, and that were done here.
+    pub returned_total: u64,
+    /// Requests with a marker that no peer has signed; clients have no business with it.
+    pub markers_refused_total: u64,
+}
+
+/// One class of requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClassStatus {
+    /// Its name.
+    pub class: String,
+    /// The part that is to be kept, 0 to 1.
+    pub keep: f64,
+    /// Requests from clients.
+    pub arrived_total: u64,
+    /// Of those, requests that peers did, or failed for good.
+    pub delegated_total: u64,
+    /// Requests from peers.
+    pub taken_total: u64,
+    /// Bytes of requests and responses that were done here, but for those over shared sessions.
+    pub bytes_total: u64,
+}

@@ -1,0 +1,57 @@
+//! The dispatch level's part of `equipoise status`.
+
+use equipoise_api::wire::FrontDoorStatus;
+use equipoise_api::wire::dispatch::DispatchStatus;
+
+use crate::commands::table::{Align, Table};
+
+/// What is kept and what was delegated, by class; nothing without a front door in node mode.
+pub(super) fn render(doors: &[FrontDoorStatus], colour: bool, out: &mut String) {
+    let nodes: Vec<_> =
+        doors.iter().filter_map(|door| Some((door, door.dispatch.as_ref()?))).collect();
+    if nodes.is_empty() {
+        return;
+    }
+    let mut table = Table::new(&[
+        ("DISPATCH", Align::Left),
+        ("CLASS", Align::Left),
+        ("KEEP", Align::Right),
+        ("BY", Align::Left),
+        ("ARRIVED", Align::Right),
+        ("DELEGATED", Align::Right),
+        ("TAKEN", Align::Right),
+    ]);
+    for (door, node) in &nodes {
+        for class in &node.classes {
+            table.row(vec![
+                (&door.name).into(),
+                (&class.class).into(),
+                format!("{:.0} %", 100.0 * class.keep).into(),
+                if node.planned { "plan" } else { "file" }.into(),
+                class.arrived_total.into(),
+                class.delegated_total.into(),
+                class.taken_total.into(),
+            ]);
+        }
+    }
+    out.push('\n');
+    table.render(colour, out);
+}
+
+/// What is worth a sentence.
+pub(super) fn details(door: &str, node: &DispatchStatus) -> Vec<String> {
+    let mut lines = Vec::new();
+    if node.returned_total > 0 {
+        lines.push(format!(
+            "{door}: {} requests were done here after a peer had failed",
+            node.returned_total
+        ));
+    }
+    if node.markers_refused_total > 0 {
+        lines.push(format!(
+            "{door}: {} requests had a marker that no peer has signed: forged, or a node has another secret",
+            node.markers_refused_total
+        ));
+    }
+    lines
+}

@@ -1,0 +1,220 @@
+//! Makes the dispatch level's configuration: front doors in node mode, and the pool of their peers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::load::{ClassRule, ClassRules, PerClass};
+use equipoise_core::{SchedulerKind, Weight};
+use equipoise_session::config::{
+    ActiveHealth, BackendConfig, FrontDoor, HealthCheck, PassiveHealth, PoolConfig, PoolOptions,
+    Protocol,
+};
+use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
+
+use super::problem::Findings;
+use super::values::Values;
+use super::{Surroundings, build, tables};
+
+/// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+/// Failures in a row after which a peer rests; requests that it failed were done here.
+const FAILURES: u32 = 3;
+
+/// The front door, and the peers' pool. In a cluster, peers and secret that the file does not name are learnt: then the pool is
+/// empty, and there is no key.
+pub(super) fn config(
+    file: &Values,
+    instance: &Arc<str>,
+    pools: &[PoolConfig],
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<(FrontDoor, PoolConfig)> {
+    let values = file.tables("dispatch").first()?;
+    let listen = values.parsed("listen")?;
+    let pool = values.text("pool")?;
+    let peers: Arc<str> = peers_of(pool).into();
+    let served = &pools.iter().find(|it| &*it.name == pool)?.options;
+    let unnamed = FrontDoor::new(listen, Protocol::Http, pool);
+    let name = values.text("name").map_or_else(|| format!("dispatch:{listen}"), Into::into);
+    let door = FrontDoor {
+        name: name.into(),
+        dispatch: Some(NodeDoor {
+            peers: Arc::clone(&peers),
+            node: Arc::clone(instance),
+            keys: keys(values, file.given("cluster"), around, findings),
+            classes: classes(values),
+            keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.share("keep")) },
+        }),
+        ..build::http_door(values, unnamed)
+    };
+    let members = members(values, instance, around, findings);
+    Some((door, peers_pool(&peers, values, served, members)))
+}
+
+/// What the pool of the peers is called, beside the pool of the local application.
+fn peers_of(pool: &str) -> String {
+    format!("{pool}.peers")
+}
+
+/// What a dispatch table means to the others.
+pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    let tables = file.tables("dispatch");
+    if let Some(second) = tables.get(1) {
+        let text =
+            "a second one; accepted: one table, since a node has one share of requests to keep";
+        findings.error(second.at, &second.path, text.to_string());
+    }
+    let Some(values) = tables.first() else { return };
+    let names = file.tables("session").iter().filter_map(|door| door.text("name"));
+    if let Some(name) = values.text("name").filter(|name| names.clone().any(|it| it == *name)) {
+        let text = format!("\"{name}\" is a [[session]] table's; accepted: one that is unique");
+        findings.error(values.at("name"), &values.path_of("name"), text);
+    }
+    let peers = values.text("pool").map(peers_of);
+    for pool in file.tables("pool").iter().filter(|pool| pool.text("name") == peers.as_deref()) {
+        let text = format!(
+            "is what the pool of the peers of {} is called; accepted: another name",
+            values.path
+        );
+        findings.error(pool.at("name"), &pool.path_of("name"), text);
+    }
+    if !values.given("peers") && !file.given("cluster") {
+        let text = "there are none, and no cluster that knows any, so every request is done here";
+        findings.warning(values.at, &values.path_of("peers"), text.to_string());
+    }
+}
+
+/// Peers are checked by a connection, and are ejected soon: what they would have done is done here.
+fn peers_pool(
+    name: &Arc<str>,
+    values: &Values,
+    served: &PoolOptions,
+    backends: Vec<BackendConfig>,
+) -> PoolConfig {
+    PoolConfig {
+        name: Arc::clone(name),
+        // Only where nobody here can do a request; otherwise instructions say who takes it.
+        scheduler: SchedulerKind::WeightedRandom,
+        backends,
+        options: PoolOptions {
+            connect_timeout: values.duration("peer-connect-timeout"),
+            response_timeout: served.response_timeout,
+            retry_after: served.retry_after,
+            ..PoolOptions::default()
+        },
+        health: Some(ActiveHealth {
+            check: HealthCheck::Tcp,
+            interval: CHECK_INTERVAL,
+            timeout: CHECK_TIMEOUT,
+            rise: 1,
+            fall: 2,
+        }),
+        passive: PassiveHealth {
+            failures: FAILURES,
+            panic_threshold: 0.0,
+            ..PassiveHealth::default()
+        },
+        slow_start: None,
+        weights_by_load: false,
+    }
+}
+
+fn members(
+    values: &Values,
+    instance: &Arc<str>,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Vec<BackendConfig> {
+    let mut made: Vec<BackendConfig> = Vec::new();
+    for peer in values.tables("peers") {
+        let (Some(node), Some(address)) =
+            (peer.text("node"), build::address(peer, around, findings))
+        else {
+            continue;
+        };
+        if *node == **instance {
+            continue;
+        }
+        if let Some(other) = made.iter().find(|it| it.address == address) {
+            let text =
+                format!("node `{}` has this address; accepted: each address once", other.name);
+            findings.error(peer.at("address"), &peer.path_of("address"), text);
+            continue;
+        }
+        let weight = Weight::new(peer.amount("weight"));
+        let weight = weight.expect("the option's maximum is Weight::MAX");
+        made.push(BackendConfig { name: node.into(), address, weight });
+    }
+    made
+}
+
+fn classes(values: &Values) -> ClassRules {
+    let texts = |rule: &Values, option| rule.texts(option).unwrap_or_default().to_vec();
+    let rule = |rule: &Values| {
+        Some(ClassRule {
+            class: rule.choice("class", &tables::REQUEST_CLASS)?,
+            methods: texts(rule, "methods"),
+            paths: texts(rule, "paths"),
+            body_bytes_min: rule.number("body-min"),
+        })
+    };
+    ClassRules::new(values.tables("class").iter().filter_map(rule).collect())
+}
+
+fn keys(
+    values: &Values,
+    is_clustered: bool,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> DelegationKeys {
+    let (at, option) = (values.at("secret"), values.path_of("secret"));
+    let Some(path) = values.text("secret") else {
+        if values.given("peers") && !is_clustered && !findings.has_error_below(&values.path) {
+            let text = "missing, so nothing can be delegated; accepted: a file with a secret that all nodes have \
+                        (openssl rand -hex 32 makes one)";
+            findings.error(at, &option, text.to_string());
+        }
+        return DelegationKeys::default();
+    };
+    let file = Path::new(path);
+    let wrong = match (around.read)(file) {
+        Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of text"),
+        Ok(text) => {
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let secrets: Vec<_> = lines.map(|line| line.as_bytes().to_vec()).collect();
+            match DelegationKeys::new(secrets) {
+                Ok(keys) if keys.is_empty() => {
+                    format!("\"{path}\" is empty; accepted: a secret on each line")
+                }
+                Ok(keys) => {
+                    warn_of_permissions(path, at, &option, around, findings);
+                    return keys;
+                }
+                Err(refused) => format!("\"{path}\" has {refused}"),
+            }
+        }
+    };
+    findings.error(at, &option, wrong);
+    DelegationKeys::default()
+}
+
+fn warn_of_permissions(
+    path: &str,
+    at: usize,
+    option: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) {
+    if let Ok(mode) = (around.mode)(Path::new(path))
+        && mode & 0o077 != 0
+    {
+        let text = format!(
+            "\"{path}\" can be read by others (mode {:o}): chmod 600 it; whoever knows the secret can have requests \
+             done where they arrive",
+            mode & 0o777
+        );
+        findings.warning(at, option, text);
+    }
+}

@@ -1,0 +1,167 @@
+//! What a node in node mode learns from the cluster: its peers, and the secret that they share. Pure.
+
+use std::sync::Arc;
+
+use equipoise_controller::{Instructions, NodeKind, Secret};
+use equipoise_core::Weight;
+use equipoise_session::config::{BackendConfig, SessionConfig};
+use equipoise_session::dispatch::{DelegationKeys, Shares};
+
+/// Whom there is to delegate to, and how that is signed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Learnt {
+    peers: Vec<BackendConfig>,
+    secret: Option<Secret>,
+}
+
+impl Learnt {
+    /// What the instructions say to the node of this name.
+    pub(super) fn of(instructions: &Instructions, node: &str) -> Learnt {
+        let others = instructions.members.iter().filter(|(name, member)| {
+            member.kind == NodeKind::Node && member.dispatches && name.as_str() != node
+        });
+        let peer = |(name, address): (&String, _)| BackendConfig {
+            name: name.as_str().into(),
+            address,
+            weight: Weight::DEFAULT,
+        };
+        Learnt {
+            peers: others.filter_map(|(name, it)| Some(peer((name, it.endpoint?)))).collect(),
+            secret: instructions.dispatch_secret.clone(),
+        }
+    }
+
+    /// Completes front doors in node mode: peers and secret that the file states are its own business.
+    pub(super) fn add_to(&self, config: &mut SessionConfig) {
+        let doors = config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut());
+        for node in doors {
+            if node.keys.is_empty()
+                && let Some(secret) = &self.secret
+            {
+                // A secret that is none leaves the door without: nothing is delegated.
+                let secrets = vec![secret.reveal().as_bytes().to_vec()];
+                node.keys = DelegationKeys::new(secrets).unwrap_or_default();
+            }
+            let pool = config.pools.iter_mut().find(|pool| pool.name == node.peers);
+            if let Some(pool) = pool.filter(|pool| pool.backends.is_empty()) {
+                pool.backends.clone_from(&self.peers);
+            }
+        }
+    }
+}
+
+/// What the instructions have the node of this name keep, and who takes the rest; `None` if they do not know it.
+pub(super) fn shares(instructions: &Instructions, node: &str) -> Option<Arc<Shares>> {
+    let own = instructions.plan.nodes.get(node)?;
+    let mut weights = instructions.plan.dispatch.weights.clone();
+    weights.remove(node);
+    Some(Arc::new(Shares { keep: own.keep_by_class, weights }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use equipoise_controller::Enrolled;
+    use equipoise_core::load::PerClass;
+    use equipoise_planner::{NodePlan, Plan, Standing};
+    use equipoise_session::config::{FrontDoor, Protocol};
+
+    use super::*;
+
+    fn member(dispatches: bool, last: u8) -> Enrolled {
+        Enrolled {
+            kind: NodeKind::Node,
+            capacity: 1.0,
+            dispatches,
+            endpoint: Some(([10, 0, 0, last], 80).into()),
+            addresses: Vec::new(),
+        }
+    }
+
+    fn instructions() -> Instructions {
+        let keep = PerClass { computing: 0.25, ..PerClass::from_fn(|_| 1.0) };
+        let node = NodePlan {
+            standing: Standing::Present,
+            presence: 1.0,
+            load: None,
+            is_overloaded: true,
+            keep: 0.5,
+            keep_by_class: keep,
+            scarce: None,
+        };
+        let mut plan = Plan { nodes: [("a".to_string(), node)].into(), ..Plan::default() };
+        plan.dispatch.weights = [("a", 0.1), ("b", 0.9)].map(|(n, w)| (n.to_string(), w)).into();
+        let agent = Enrolled { kind: NodeKind::Agent, ..member(true, 4) };
+        let away = Enrolled { endpoint: None, ..member(true, 5) };
+        let members = [
+            ("a", member(true, 1)),
+            ("b", member(true, 2)),
+            ("c", member(false, 3)),
+            ("d", agent),
+            ("e", away),
+        ];
+        let members = members.map(|(name, member)| (name.to_string(), member)).into();
+        let dispatch_secret = Some(Secret::random());
+        Instructions {
+            term: 1,
+            generation: 1,
+            members,
+            plan,
+            dispatch_secret,
+            ..Instructions::default()
+        }
+    }
+
+    fn config(loaded: &str) -> SessionConfig {
+        use crate::config::{Surroundings, parse};
+        let around =
+            Surroundings { read: &|_| Ok("0123456789abcdef".into()), ..Surroundings::here() };
+        let text = format!(
+            "[instance]\nname = 'a'\n[cluster]\ncontrollers = ['c:1']\n[[pool]]\nname = 'app'\n\
+             backends = ['127.0.0.1:81']\n[[dispatch]]\nlisten = '0.0.0.0:80'\npool = 'app'\n{loaded}"
+        );
+        parse(&text, std::path::Path::new("t"), &around).unwrap().config.session
+    }
+
+    fn peers(config: &SessionConfig) -> Vec<(&str, SocketAddr)> {
+        let pool = config.pools.iter().find(|pool| &*pool.name == "app.peers").unwrap();
+        pool.backends.iter().map(|it| (&*it.name, it.address)).collect()
+    }
+
+    fn keys(config: &SessionConfig) -> &DelegationKeys {
+        &config.front_doors[0].dispatch.as_ref().unwrap().keys
+    }
+
+    #[test]
+    fn peers_are_the_other_nodes_that_dispatch_and_can_be_reached() {
+        let mut config = config("");
+        assert!(peers(&config).is_empty() && keys(&config).is_empty());
+        Learnt::of(&instructions(), "a").add_to(&mut config);
+        assert_eq!(peers(&config), [("b", ([10, 0, 0, 2], 80).into())]);
+        assert!(!keys(&config).is_empty());
+    }
+
+    #[test]
+    fn what_the_file_states_is_not_learnt() {
+        let stated = "secret = '/x'\npeers = [{ node = 'n', address = '10.9.9.9:80' }]\n";
+        let mut config = config(stated);
+        let before = config.clone();
+        Learnt::of(&instructions(), "a").add_to(&mut config);
+        assert_eq!(config, before);
+        let mut plain = SessionConfig::default();
+        let door = FrontDoor::new(([127, 0, 0, 1], 80).into(), Protocol::Http, "x");
+        plain.front_doors.push(door);
+        let before = plain.clone();
+        Learnt::of(&instructions(), "a").add_to(&mut plain);
+        assert_eq!(plain, before, "a front door that is not in node mode");
+    }
+
+    #[test]
+    fn shares_are_by_class_and_leave_oneself_out() {
+        let shares = shares(&instructions(), "a").unwrap();
+        assert_eq!((shares.keep.computing, shares.keep.light), (0.25, 1.0));
+        assert_eq!(shares.weights, [("b".to_string(), 0.9)].into());
+        assert_eq!(super::shares(&instructions(), "z"), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! Nodes that hand requests to each other, as real processes on loopback.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use common::{Folder, Load, Process, equipoise, get, stderr, stdout, text};
+use equipoise_testkit::{Answer, HttpBackend, ReservedPort, free_port};
+use serde_json::Value;
+
+/// For real processes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node with its configuration, and the application behind it.
+struct Node {
+    name: &'static str,
+    door: ReservedPort,
+    app: HttpBackend,
+    file: PathBuf,
+    socket: PathBuf,
+    process: Option<Process>,
+}
+
+impl Node {
+    fn new(folder: &Folder, name: &'static str) -> Node {
+        let socket = folder.path(&format!("{name}.sock"));
+        let file = folder.path(&format!("{name}.toml"));
+        let (door, app) = (free_port(), HttpBackend::always(Answer::ok(name)));
+        Node { name, door, app, file, socket, process: None }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.door.address()
+    }
+
+    /// Writes the file: `dispatch` are lines of its table, `rest` are other tables.
+    fn write(&self, folder: &Folder, dispatch: &str, rest: &str) {
+        let config = format!(
+            "[instance]\nname = \"{}\"\nthreads = 1\n[api]\nsocket = {:?}\nlisten = \"off\"\n{rest}\n\
+             [[pool]]\nname = \"app\"\nbackends = [\"{}\"]\n\
+             [[dispatch]]\nlisten = \"{}\"\npool = \"app\"\n{dispatch}\n",
+            self.name,
+            text(&self.socket),
+            self.app.address(),
+            self.address(),
+        );
+        folder.write(&format!("{}.toml", self.name), &config);
+    }
+
+    fn start(&mut self) {
+        let process = Process::start(&["run", text(&self.file)]);
+        process.wait_for_text(" ready ");
+        self.process = Some(process);
+    }
+
+    fn command(&self, args: &[&str]) -> String {
+        let output = equipoise(&[args, &["--api", text(&self.socket)]].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.command(&["status", "--json"])).unwrap()
+    }
+
+    /// A total of the dispatch door, over all classes.
+    fn total(&self, what: &str) -> u64 {
+        let status = self.status();
+        let classes = status["front_doors"][0]["dispatch"]["classes"].as_array().unwrap();
+        classes.iter().map(|class| class[what].as_u64().unwrap()).sum()
+    }
+
+    /// Waits until its status is so.
+    fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if holds(&status) {
+                return;
+            }
+            let printed = self.process.as_ref().map(Process::printed).unwrap_or_default();
+            assert!(Instant::now() < end, "never came: {what}; {status:#}\n{printed}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until that many peers may be picked.
+    fn until_peers(&self, count: u64) {
+        self.until(&format!("{count} peers"), |status| {
+            let pools = status["pools"].as_array().unwrap();
+            let peers = pools.iter().find(|pool| pool["name"] == "app.peers").unwrap();
+            let healthy = |it: &&Value| it["health"] == "healthy" && it["state"] == "up";
+            peers["backends"].as_array().unwrap().iter().filter(healthy).count() as u64 == count
+        });
+    }
+}
+
+/// Nodes that know each other by their files and share a secret. Each keeps `keep`.
+fn nodes(folder: &Folder, names: &[&'static str], keep: &[f64]) -> Vec<Node> {
+    let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
+    let mut all: Vec<Node> = names.iter().map(|name| Node::new(folder, name)).collect();
+    let peers = peers(&all);
+    for (node, keep) in all.iter().zip(keep) {
+        let lines = format!("secret = {:?}\nkeep = {keep}\n{peers}", text(&secret));
+        node.write(folder, &lines, "");
+    }
+    all.iter_mut().for_each(Node::start);
+    for node in &all {
+        node.until_peers(names.len() as u64 - 1);
+    }
+    all
+}
+
+/// Every file has the same list, with oneself in it.
+fn peers(all: &[Node]) -> String {
+    let one =
+        |node: &Node| format!("{{ node = \"{}\", address = \"{}\" }}", node.name, node.address());
+    format!("peers = [{}]\n", all.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn three_nodes_that_keep_nothing_do_every_request_once() {
+    let folder = Folder::new("dispatch-three");
+    let all = nodes(&folder, &["a", "b", "c"], &[0.0; 3]);
+    for turn in 0..60 {
+        let own = &all[turn % 3];
+        let answer = get(own.address(), "/");
+        assert_eq!(answer.status(), 200);
+        assert_ne!(answer.text(), own.name, "it keeps nothing");
+    }
+    let sum = |what| all.iter().map(|node| node.total(what)).sum::<u64>();
+    assert_eq!([sum("arrived_total"), sum("delegated_total"), sum("taken_total")], [60; 3]);
+    assert_eq!(all.iter().map(|node| node.app.requests().len()).sum::<usize>(), 60);
+    let page = all[0].command(&["status"]);
+    assert!(page.contains("DISPATCH") && page.contains("app.peers/b"), "{page}");
+}
+
+#[test]
+fn a_peer_that_is_killed_under_load_fails_no_request_and_takes_again_when_it_is_back() {
+    let folder = Folder::new("dispatch-killed");
+    let mut all = nodes(&folder, &["a", "b"], &[0.0, 1.0]);
+    let load = Load::start(all[0].address(), 4);
+    load.wait_for(200);
+    assert!(all[1].total("taken_total") > 0);
+    drop(all[1].process.take());
+    load.wait_for(200);
+    all[0].until_peers(0);
+    let by_now = all[0].app.requests().len();
+    load.wait_for(100);
+    assert!(all[0].app.requests().len() > by_now, "what the peer would have done is done here");
+    all[1].start();
+    all[0].until_peers(1);
+    let end = Instant::now() + PATIENCE;
+    while all[1].total("taken_total") == 0 {
+        assert!(Instant::now() < end, "it takes nothing");
+        load.wait_for(10);
+    }
+    let (good, bad) = load.finish();
+    assert!(good >= 500 && bad.is_empty(), "{} of {good}: {bad:?}", bad.len());
+}
+
+#[test]
+fn delegation_is_turned_on_and_off_by_reloads_that_fail_no_request() {
+    let folder = Folder::new("dispatch-reload");
+    let all = nodes(&folder, &["a", "b"], &[1.0, 1.0]);
+    let secret = folder.path("secret");
+    let load = Load::start(all[0].address(), 2);
+    load.wait_for(100);
+    assert_eq!(all[1].app.requests().len(), 0);
+    for (keep, moves) in [("0.5", true), ("1.0", false)] {
+        let lines = format!("secret = {:?}\nkeep = {keep}\n{}", text(&secret), peers(&all));
+        all[0].write(&folder, &lines, "");
+        all[0].command(&["reload"]);
+        load.wait_for(100);
+        let before = all[1].app.requests().len();
+        load.wait_for(100);
+        assert_eq!(all[1].app.requests().len() > before, moves, "keep = {keep}");
+    }
+    let (_, bad) = load.finish();
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
+    let folder = Folder::new("dispatch-cluster");
+    let mut all: Vec<Node> = ["c1", "n1", "n2"].map(|name| Node::new(&folder, name)).into();
+    let cluster = free_port();
+    let state = |name: &str| format!("state = {:?}\n", text(&folder.path(name)));
+    let controller = format!(
+        "[controller]\n{0}[cluster]\n{0}name = \"test\"\nlisten = \"{1}\"\nstore = {{}}\n",
+        state("c1"),
+        cluster.address(),
+    );
+    all[0].write(&folder, "", &controller);
+    let config = ["--config", text(&all[0].file)];
+    let output = equipoise(&["cluster", "init", config[0], config[1]]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    all[0].start();
+    all[0].process.as_ref().unwrap().wait_for_text("cluster API");
+    for node in &mut all[1..] {
+        let created = equipoise(&["cluster", "token", "create", config[0], config[1]]);
+        assert!(created.status.success(), "{}", stderr(&created));
+        let token = folder.write(&format!("{}.token", node.name), &stdout(&created));
+        let rest = format!(
+            "[controller]\n{0}[cluster]\n{0}controllers = [\"{1}\"]\njoin-token-file = {2:?}\n",
+            state(node.name),
+            cluster.address(),
+            text(&token),
+        );
+        node.write(&folder, "", &rest);
+        node.start();
+    }
+    for node in &all {
+        node.until_peers(2);
+        node.until("a planned share", |status| {
+            status["front_doors"][0]["dispatch"]["planned"] == true
+        });
+    }
+    // Who has no application hands everything to peers, who believe it.
+    let app = format!("app/{}", all[1].app.address());
+    all[1].command(&["drain", &app]);
+    for _ in 0..20 {
+        let answer = get(all[1].address(), "/");
+        assert!(["c1", "n2"].contains(&&*answer.text()), "{}", answer.text());
+    }
+    assert_eq!(all[1].total("delegated_total"), 20);
+    assert_eq!(all[0].total("taken_total") + all[2].total("taken_total"), 20);
+    let page = equipoise(&["status", "--cluster", config[0], config[1]]);
+    let page = stdout(&page);
+    let row = page.lines().find(|line| line.starts_with("n1 ")).unwrap_or_default();
+    assert!(page.contains("KEEP") && row.contains("100 %"), "{page}");
+    // Losing the controller stops nothing: nodes go on with what they know.
+    drop(all[0].process.take());
+    all[1].until_peers(1);
+    assert_eq!(get(all[1].address(), "/").text(), "n2");
+}

@@ -1,0 +1,189 @@
+//! The marker of a delegated request: who delegated it, signed so that no client can forge it.
+//!
+//! ```text
+//! Equipoise-Delegated: GIVER TAG      TAG = the first 128 bits of HMAC-SHA-256(key, "equipoise-delegated-1" 0 GIVER 0
+//!                                           TAKER 0 request line and Host line, as they go over the wire), in hex
+//! ```
+//!
+//! The tag binds a request to the node that delegated it, the node that is to do it, and what it asks for. It holds no
+//! time and no nonce: whoever has seen one can only have the same request done by the same node again, as if that
+//! node had kept it, which is what any client gets for a part of its requests. Clocks need not agree. A marker reaches neither
+//! applications nor clients, and a client's own is dropped wherever requests are dispatched.
+
+use std::fmt;
+use std::io::Write as _;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+
+/// The header field, whose length no other field has that the proxy reads.
+pub(crate) const FIELD: &str = "equipoise-delegated";
+
+const CONTEXT: &[u8] = b"equipoise-delegated-1\0";
+
+/// Bytes of a tag: half of the hash, which RFC 2104 (section 5) has as the least.
+const TAG_BYTES: usize = 16;
+
+/// What markers are signed with, and what they may be signed with: the same on all nodes, but for the time that a change takes.
+#[derive(Clone, Default)]
+pub struct DelegationKeys {
+    /// The first signs; all are accepted.
+    secrets: Vec<Vec<u8>>,
+    keys: Vec<hmac::Key>,
+}
+
+/// Secrets that would not protect anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysRefused {
+    /// One can be guessed.
+    #[error("a secret of {0} bytes; accepted: {min} or more, as `openssl rand -hex 32` makes", min = DelegationKeys::BYTES_MIN)]
+    Short(usize),
+    /// More than a change needs.
+    #[error("{0} secrets; accepted: at most {max}", max = DelegationKeys::MAX)]
+    TooMany(usize),
+}
+
+impl DelegationKeys {
+    /// Secrets at once, at the most: the one in use, and those before and after it.
+    pub const MAX: usize = 4;
+    /// Bytes of a secret at least.
+    pub const BYTES_MIN: usize = 16;
+
+    /// Keys of these secrets; the first one signs.
+    ///
+    /// # Errors
+    /// [`KeysRefused`].
+    pub fn new(secrets: Vec<Vec<u8>>) -> Result<DelegationKeys, KeysRefused> {
+        if let Some(short) = secrets.iter().find(|secret| secret.len() < Self::BYTES_MIN) {
+            return Err(KeysRefused::Short(short.len()));
+        }
+        if secrets.len() > Self::MAX {
+            return Err(KeysRefused::TooMany(secrets.len()));
+        }
+        let key = |secret: &Vec<u8>| hmac::Key::new(hmac::HMAC_SHA256, secret);
+        Ok(DelegationKeys { keys: secrets.iter().map(key).collect(), secrets })
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether the marker of this value says of the request that begins with `head` that a peer delegated it to `taker`.
+    pub(crate) fn believe(&self, value: &[u8], taker: &str, head: &[u8]) -> bool {
+        let Some(space) = value.iter().position(|byte| *byte == b' ') else { return false };
+        let (giver, tag) = (&value[..space], &value[space + 1..]);
+        self.keys.iter().any(|key| {
+            let expected = tag_of(key, giver, taker.as_bytes(), head);
+            verify_slices_are_equal(&expected, tag).is_ok()
+        })
+    }
+}
+
+/// Writes the marker's line for the request that begins with `head`; `None` without a key.
+pub(crate) fn write_marker(
+    keys: &DelegationKeys,
+    giver: &str,
+    taker: &str,
+    head: &[u8],
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let tag = tag_of(keys.keys.first()?, giver.as_bytes(), taker.as_bytes(), head);
+    out.extend_from_slice(b"Equipoise-Delegated: ");
+    out.extend_from_slice(giver.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(&tag);
+    out.extend_from_slice(b"\r\n");
+    Some(())
+}
+
+/// In hex.
+fn tag_of(key: &hmac::Key, giver: &[u8], taker: &[u8], head: &[u8]) -> [u8; 2 * TAG_BYTES] {
+    let mut context = hmac::Context::with_key(key);
+    for part in [CONTEXT, giver, b"\0", taker, b"\0", head] {
+        context.update(part);
+    }
+    let tag = context.sign();
+    let mut hex = [0; 2 * TAG_BYTES];
+    let mut left = &mut hex[..];
+    for byte in &tag.as_ref()[..TAG_BYTES] {
+        // There is room for every byte.
+        let _ = write!(left, "{byte:02x}");
+    }
+    hex
+}
+
+impl PartialEq for DelegationKeys {
+    fn eq(&self, other: &DelegationKeys) -> bool {
+        self.secrets == other.secrets
+    }
+}
+
+impl fmt::Debug for DelegationKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DelegationKeys({} secrets)", self.secrets.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &[u8] = b"GET /a HTTP/1.1\r\nHost: a.example\r\n";
+
+    fn keys(secrets: &[&str]) -> DelegationKeys {
+        let secrets = secrets.iter().map(|text| text.repeat(16).into_bytes()).collect();
+        DelegationKeys::new(secrets).unwrap()
+    }
+
+    /// The marker's value, without its name and line end.
+    fn marker(keys: &DelegationKeys, giver: &str, taker: &str, head: &[u8]) -> Vec<u8> {
+        let mut line = Vec::new();
+        write_marker(keys, giver, taker, head, &mut line).unwrap();
+        let name = FIELD.len() + 2;
+        assert!(line[..FIELD.len()].eq_ignore_ascii_case(FIELD.as_bytes()));
+        line[name..line.len() - 2].to_vec()
+    }
+
+    #[test]
+    fn a_marker_is_believed_by_whom_it_is_for_and_of_what_it_is_about() {
+        let keys = keys(&["s"]);
+        let value = marker(&keys, "edge-1", "edge-2", HEAD);
+        assert!(keys.believe(&value, "edge-2", HEAD));
+        assert!(!keys.believe(&value, "edge-3", HEAD), "another taker");
+        assert!(!keys.believe(&value, "edge-2", b"GET /b HTTP/1.1\r\nHost: a.example\r\n"));
+        let other = [b"edge-9".as_slice(), &value[6..]].concat();
+        assert!(!keys.believe(&other, "edge-2", HEAD), "another giver");
+    }
+
+    #[test]
+    fn nothing_else_is_believed() {
+        let keys = keys(&["s"]);
+        let value = marker(&keys, "edge-1", "edge-2", HEAD);
+        for cut in 0..value.len() {
+            assert!(!keys.believe(&value[..cut], "edge-2", HEAD), "cut at {cut}");
+            let mut turned = value.clone();
+            turned[cut] ^= 1;
+            assert!(!keys.believe(&turned, "edge-2", HEAD), "turned at {cut}");
+        }
+        let longer = [value.as_slice(), b"0"].concat();
+        assert!(!keys.believe(&longer, "edge-2", HEAD));
+        assert!(!DelegationKeys::default().believe(&value, "edge-2", HEAD), "no key");
+    }
+
+    #[test]
+    fn a_change_of_secrets_is_made_with_both_known() {
+        let (old, both, new) = (keys(&["o"]), keys(&["n", "o"]), keys(&["n"]));
+        let of = |keys| marker(keys, "a", "b", HEAD);
+        assert!(both.believe(&of(&old), "b", HEAD) && both.believe(&of(&new), "b", HEAD));
+        assert!(new.believe(&of(&both), "b", HEAD), "the first one signs");
+        assert!(!old.believe(&of(&both), "b", HEAD));
+    }
+
+    #[test]
+    fn secrets_that_can_be_guessed_are_refused_and_none_is_shown() {
+        assert_eq!(DelegationKeys::new(vec![vec![0; 15]]), Err(KeysRefused::Short(15)));
+        assert_eq!(DelegationKeys::new(vec![vec![0; 16]; 5]), Err(KeysRefused::TooMany(5)));
+        assert!(!format!("{:?}", keys(&["secret"])).contains("secretsecret"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Node mode of a front door: a request is done by the local application, or delegated to a peer.
+//!
+//! What comes in: a [`NodeDoor`] (the file's part) and [`Shares`] (the plan's part: what to keep, who takes the rest).
+//! The choice is core's [`DispatchTable`] over the snapshot. What is delegated carries a [`marker`], by which the peer knows that it
+//! is not to delegate it again. How it fails: a peer that fails before anything was sent back leaves the request
+//! to the local application, under the rules of retries; everything else as at any front door.
+
+mod marker;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
+
+pub use marker::{DelegationKeys, KeysRefused};
+pub(crate) use marker::{FIELD, write_marker};
+
+/// Node mode, as the configuration has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeDoor {
+    /// The name of the pool whose backends are the peers; each is called as its node.
+    pub peers: Arc<str>,
+    /// This node, as its peers call it.
+    pub node: Arc<str>,
+    /// What markers are signed with. Without any nothing is delegated, and nobody is believed.
+    pub keys: DelegationKeys,
+    /// Which requests are of which class.
+    pub classes: ClassRules,
+    /// What holds while nothing is planned: the part of each class that is kept, 0..=1. Peers share the rest by weight.
+    pub keep: PerClass<f64>,
+}
+
+/// What a node is told to keep, and who takes the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares {
+    /// The part of each class that it keeps, 0..=1.
+    pub keep: PerClass<f64>,
+    /// Parts of the rest, by node; whoever is not there takes nothing.
+    pub weights: BTreeMap<String, f64>,
+}
+
+/// Node mode as the data plane sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DispatchView {
+    /// Index of the peers' pool in [`Snapshot::pools`](crate::Snapshot::pools).
+    pub peers: usize,
+    /// Who does a request. Its peers are the pool's backends, in their order.
+    pub table: DispatchTable,
+    /// Where peers are, whether they may be picked or not: a marker that comes from there and is not signed as it
+    /// should be is a node's with another key, not a client's forgery.
+    pub places: Arc<[IpAddr]>,
+}
+
+impl NodeDoor {
+    /// What holds while nothing is planned, for peers of these weights.
+    pub(crate) fn stated(&self, weights: impl Iterator<Item = u32>) -> DispatchTable {
+        DispatchTable::new(self.keep, weights.map(f64::from))
+    }
+}
+
+impl Shares {
+    /// For these peers, by name.
+    pub(crate) fn table<'a>(&self, peers: impl Iterator<Item = &'a str>) -> DispatchTable {
+        let weight = |name: &str| self.weights.get(name).copied().unwrap_or(0.0);
+        DispatchTable::new(self.keep, peers.map(weight))
+    }
+}

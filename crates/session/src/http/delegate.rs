@@ -1,0 +1,127 @@
+//! Delegation: a request that a peer does in this node's stead.
+
+use std::time::Instant;
+
+use super::attempt::{Attempt, Outgoing};
+use super::connection::ClientConnection;
+use super::exchange::{Reached, Tries};
+use super::request::{Marker, RequestHead};
+use crate::dispatch::write_marker;
+use crate::lease::Lease;
+use crate::reason::Reason;
+use crate::stats::ClassStats;
+use crate::worker::Phase;
+
+impl ClientConnection {
+    /// Counts a request where it comes to a door in node mode.
+    pub(super) fn count_arrival(&self, head: &RequestHead) {
+        self.count_class(head, |class| match head.marker {
+            Marker::Believed => class.taken.add(1),
+            Marker::None | Marker::Refused => class.arrived.add(1),
+        });
+        if head.marker == Marker::Refused {
+            self.door.stats(|stats| stats.markers_refused.add(1));
+        }
+    }
+
+    /// Counts what a request moved that was done here.
+    pub(super) fn count_bytes(&self, head: &RequestHead, bytes: u64) {
+        self.count_class(head, |class| class.bytes.add(bytes));
+    }
+
+    fn count_class(&self, head: &RequestHead, count: impl FnOnce(&ClassStats)) {
+        self.door.stats(|stats| count(&stats.classes[head.class as usize]));
+    }
+
+    /// Whether the marker leaves it open. One that is not believed but comes from where a peer is, is a peer's with another
+    /// key: believing nobody, such two would send a request to and fro.
+    pub(super) fn may_delegate(&self, head: &RequestHead) -> bool {
+        match head.marker {
+            Marker::None => true,
+            Marker::Believed => false,
+            Marker::Refused => {
+                let view = self.door.view();
+                let from = self.peer.ip().to_canonical();
+                view.dispatch.as_ref().is_some_and(|it| !it.places.contains(&from))
+            }
+        }
+    }
+
+    /// Has a peer do the request. `None`: it failed and nothing was sent back, and the request is to be done here.
+    ///
+    /// # Errors
+    /// The reason why it can be done nowhere any more.
+    pub(super) async fn try_peer(
+        &mut self,
+        peer: Lease,
+        outgoing: &mut Outgoing,
+        tries: &mut Tries,
+    ) -> Result<Option<Reached>, Reason> {
+        tries.stays = true;
+        if !self.mark(&peer, outgoing) {
+            return Ok(None);
+        }
+        peer.stats().requests.add(1);
+        if let Some(logged) = &mut self.logged {
+            logged.backend = Some(peer.backend().name.clone());
+        }
+        let attempt = self.alone(&peer, tries, outgoing).await;
+        let failure = match attempt {
+            Attempt::Answered(answered) => {
+                self.count_class(&outgoing.head, |class| class.delegated.add(1));
+                return Ok(Some(self.concluded(&peer, answered)));
+            }
+            Attempt::Failed(failure) => failure,
+        };
+        // A kept-open session that the peer has closed meanwhile is no failure of its.
+        if !failure.stale {
+            self.worker.backend_failed(&peer, failure.reason);
+        }
+        if !failure.may_retry || self.worker.phase.get() == Phase::Cutting {
+            self.count_class(&outgoing.head, |class| class.delegated.add(1));
+            return Err(failure.reason);
+        }
+        outgoing.first.drain(std::mem::take(&mut outgoing.marker));
+        self.door.stats(|stats| {
+            stats.returned.add(1);
+            stats.retries.add(1);
+        });
+        tries.begun = Instant::now();
+        Ok(None)
+    }
+
+    /// What is left for a request that nobody here can do: any peer, unless that was tried or it came from one.
+    ///
+    /// # Errors
+    /// As [`Self::try_peer`], and if there is no peer.
+    pub(super) async fn without_backend(
+        &mut self,
+        outgoing: &mut Outgoing,
+        tries: &mut Tries,
+    ) -> Result<Reached, Reason> {
+        let why = tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason);
+        if tries.stays {
+            return Err(why);
+        }
+        let Some(peer) = self.worker.any_peer(&self.door, &self.hashes) else { return Err(why) };
+        self.try_peer(peer, outgoing, tries).await?.ok_or(why)
+    }
+
+    /// Puts the marker for this peer behind the first two lines, which it signs; false without a key.
+    fn mark(&self, peer: &Lease, outgoing: &mut Outgoing) -> bool {
+        let view = self.door.view();
+        let Some(node) = &view.config.dispatch else { return false };
+        let mut lines = memchr::memchr_iter(b'\n', &outgoing.first);
+        let Some(end) = lines.nth(1).map(|newline| newline + 1) else { return false };
+        let mut line = self.worker.take_vec();
+        let taker = &peer.backend().name;
+        let head = &outgoing.first[..end];
+        let marked = write_marker(&node.keys, &node.node, taker, head, &mut line).is_some();
+        if marked {
+            outgoing.marker = end..end + line.len();
+            outgoing.first.splice(end..end, line.iter().copied());
+        }
+        self.worker.give_vec(line);
+        marked
+    }
+}

@@ -1,0 +1,447 @@
+//! Node mode: what is kept, what is delegated, what a marker is worth, and what becomes of requests whose peer fails.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
+use equipoise_core::{SchedulerKind, Weight};
+use equipoise_session::config::{
+    BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol, SessionConfig,
+};
+use equipoise_session::dispatch::{DelegationKeys, NodeDoor, Shares};
+use equipoise_session::registry::{
+    DispatchStatus, FrontDoorStatus, Registry, RegistryHandle, RegistryOptions,
+};
+use equipoise_session::{Engine, EngineOptions, Reason};
+use equipoise_testkit::{
+    Answer, Client, HttpBackend, ReservedPort, Response, Step, eventually, free_port,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+const MARKER: &str = "equipoise-delegated";
+
+/// A node before its application.
+struct Node {
+    address: SocketAddr,
+    registry: RegistryHandle,
+    runtime: Runtime,
+    thread: Option<JoinHandle<()>>,
+    _port: Option<ReservedPort>,
+}
+
+/// A node that is still to be started.
+struct Plan {
+    config: SessionConfig,
+    port: Option<ReservedPort>,
+}
+
+fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
+    let backend = |(name, address): &(&str, SocketAddr)| BackendConfig {
+        name: (*name).into(),
+        address: *address,
+        weight: Weight::DEFAULT,
+    };
+    PoolConfig {
+        name: name.into(),
+        scheduler: SchedulerKind::WeightedRandom,
+        backends: backends.iter().map(backend).collect(),
+        options: PoolOptions { connect_timeout: Duration::from_secs(20), ..PoolOptions::default() },
+        health: None,
+        passive: PassiveHealth { failures: 0, ..PassiveHealth::default() },
+        slow_start: None,
+        weights_by_load: false,
+    }
+}
+
+fn keys(secret: &str) -> DelegationKeys {
+    DelegationKeys::new(vec![secret.repeat(16).into_bytes()]).expect("it is long enough")
+}
+
+/// This part of every class.
+fn of_all(keep: f64) -> PerClass<f64> {
+    PerClass::from_fn(|_| keep)
+}
+
+impl Plan {
+    /// A node that keeps everything, with the application `app` and a reserved port.
+    fn new(name: &str, app: &HttpBackend) -> Plan {
+        let port = free_port();
+        let mut front = FrontDoor::new(port.address(), Protocol::Http, "app");
+        front.dispatch = Some(NodeDoor {
+            peers: "app.peers".into(),
+            node: name.into(),
+            keys: keys("s"),
+            classes: ClassRules::default(),
+            keep: of_all(1.0),
+        });
+        let pools = vec![pool("app", &[("app", app.address())]), pool("app.peers", &[])];
+        Plan { config: SessionConfig { pools, front_doors: vec![front] }, port: Some(port) }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.config.front_doors[0].listen
+    }
+
+    /// On another address of loopback than clients have.
+    fn apart(mut self, number: u8) -> Plan {
+        self.config.front_doors[0].listen.set_ip([127, 0, 0, number].into());
+        self
+    }
+
+    fn node(mut self, change: impl FnOnce(&mut NodeDoor)) -> Plan {
+        change(self.config.front_doors[0].dispatch.as_mut().expect("it is in node mode"));
+        self
+    }
+
+    fn keep(self, keep: f64) -> Plan {
+        self.node(|node| node.keep = of_all(keep))
+    }
+
+    fn peers(mut self, peers: &[(&str, SocketAddr)]) -> Plan {
+        self.config.pools[1] = pool("app.peers", peers);
+        self
+    }
+
+    fn start(self) -> Node {
+        let (events, failing) = mpsc::channel(64);
+        let engine = Engine::start(EngineOptions {
+            threads: 1,
+            instance: "edge".into(),
+            events,
+            access_log: Box::new(std::io::sink()),
+        });
+        let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };
+        let (owner, registry) =
+            Registry::new(options, engine.expect("threads can be started"), failing);
+        let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let thread = std::thread::spawn(move || {
+            runtime().block_on(async { owner.run().await.stop(Duration::ZERO).await });
+        });
+        let (address, runtime) = (self.address(), runtime());
+        runtime.block_on(registry.apply(self.config)).expect("the port is reserved");
+        Node { address, registry, runtime, thread: Some(thread), _port: self.port }
+    }
+}
+
+impl Node {
+    fn ask(&self, request: impl AsRef<[u8]>) -> Response {
+        Client::exchange(self.address, request).expect("a whole response")
+    }
+
+    fn status(&self) -> FrontDoorStatus {
+        let status = self.runtime.block_on(self.registry.status()).expect("it runs");
+        status.front_doors.into_iter().next().expect("it has one")
+    }
+
+    fn dispatch(&self) -> DispatchStatus {
+        self.status().dispatch.expect("it is in node mode")
+    }
+
+    /// Requests that arrived, were delegated, were taken.
+    fn counts(&self) -> (u64, u64, u64) {
+        let dispatch = self.dispatch();
+        let sum = |of: fn(&equipoise_session::registry::ClassCounts) -> u64| {
+            RequestClass::ALL.iter().map(|class| of(&dispatch.classes[*class])).sum()
+        };
+        (sum(|it| it.arrived), sum(|it| it.delegated), sum(|it| it.taken))
+    }
+
+    fn goes_by(&self, keep: PerClass<f64>, weights: &[(&str, f64)]) {
+        let weights = weights.iter().map(|(name, weight)| (name.to_string(), *weight)).collect();
+        let shares = Some(Arc::new(Shares { keep, weights }));
+        self.runtime.block_on(self.registry.set_shares(shares)).expect("it runs");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.registry.stop());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn get(target: &str) -> String {
+    with_lines("GET", target, "")
+}
+
+fn with_lines(method: &str, target: &str, lines: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: a.example\r\n{lines}\r\n")
+}
+
+fn post(target: &str, body: &str) -> String {
+    let length = format!("Content-Length: {}\r\n", body.len());
+    format!("{}{body}", with_lines("POST", target, &length))
+}
+
+/// The values of a header in the request that an application has seen last.
+fn seen(app: &HttpBackend, name: &str) -> Vec<String> {
+    let requests = app.requests();
+    let last = requests.last().expect("it was asked");
+    let same = last.head.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    same.map(|(_, value)| value.clone()).collect()
+}
+
+#[test]
+fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_there() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).start();
+    let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]).start();
+    let lines = "X-Forwarded-For: 192.0.2.7\r\n";
+    assert_eq!(giver.ask(with_lines("GET", "/x?y=1", lines)).text(), "there");
+    assert_eq!(seen(&there, "x-forwarded-for"), ["192.0.2.7, 127.0.0.1"]);
+    assert_eq!(seen(&there, "forwarded").len(), 1);
+    assert_eq!(seen(&there, "host"), ["a.example"]);
+    assert!(seen(&there, MARKER).is_empty(), "the marker is the nodes' own");
+    assert_eq!(giver.ask(post("/", "abc")).text(), "there");
+    assert_eq!(there.requests()[1].body, b"abc");
+    assert_eq!((giver.counts(), taker.counts()), ((2, 2, 0), (0, 0, 2)));
+    assert!(here.requests().is_empty());
+}
+
+#[test]
+fn requests_of_every_form_are_believed_at_the_other_side() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).start();
+    let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]).start();
+    let forms = [
+        "GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n\r\n".to_string(),
+        "GET http://a.example?q HTTP/1.1\r\nHost:   a.example  \r\n\r\n".to_string(),
+        "OPTIONS * HTTP/1.1\r\nHost: a.example:80\r\nConnection: close\r\n\r\n".to_string(),
+        "GET /old HTTP/1.0\r\n\r\n".to_string(),
+        with_lines("HEAD", "/", "Connection: equipoise-delegated\r\n"),
+        with_lines("POST", "/", "Transfer-Encoding: chunked\r\n") + "3\r\nabc\r\n0\r\n\r\n",
+    ];
+    for form in &forms {
+        let mut client = Client::connect(giver.address);
+        client.send(form);
+        let method = form.split(' ').next().expect("it has one");
+        assert_eq!(client.response_to(method).map(|r| r.status()), Ok(200), "{form}");
+    }
+    assert_eq!(taker.counts(), (0, 0, forms.len() as u64));
+    assert_eq!(taker.dispatch().markers_refused, 0);
+}
+
+#[test]
+fn a_request_is_never_delegated_twice() {
+    let apps: Vec<_> = ["a", "b", "c"].map(HttpBackend::named).into_iter().collect();
+    let plans: Vec<_> =
+        ["a", "b", "c"].iter().zip(&apps).map(|(n, app)| Plan::new(n, app)).collect();
+    let places: Vec<_> = ["a", "b", "c"].into_iter().zip(plans.iter().map(Plan::address)).collect();
+    let others = |own: usize| -> Vec<_> {
+        places.iter().enumerate().filter(|(at, _)| *at != own).map(|(_, it)| *it).collect()
+    };
+    let nodes: Vec<_> = plans
+        .into_iter()
+        .enumerate()
+        .map(|(own, plan)| plan.keep(0.0).peers(&others(own)).start())
+        .collect();
+    for turn in 0..60 {
+        assert_eq!(nodes[turn % 3].ask(get("/")).status(), 200);
+    }
+    let (mut arrived, mut delegated, mut taken) = (0, 0, 0);
+    for node in &nodes {
+        let counts = node.counts();
+        (arrived, delegated, taken) = (arrived + counts.0, delegated + counts.1, taken + counts.2);
+    }
+    assert_eq!((arrived, delegated, taken), (60, 60, 60));
+}
+
+#[test]
+fn a_forged_marker_changes_nothing_and_reaches_nobody() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).apart(12).start();
+    let giver = Plan::new("a", &here).apart(11).keep(0.0).peers(&[("b", taker.address)]).start();
+    let good = "0123456789abcdef0123456789abcdef";
+    let forgeries = [
+        format!("Equipoise-Delegated: b {good}\r\n"),
+        format!("equipoise-delegated: b {good}\r\nEQUIPOISE-DELEGATED: b {good}\r\n"),
+        "Equipoise-Delegated:\r\n".to_string(),
+    ];
+    for lines in &forgeries {
+        assert_eq!(giver.ask(with_lines("GET", "/", lines)).text(), "there", "{lines}");
+        assert!(seen(&there, MARKER).is_empty());
+    }
+    assert_eq!(giver.dispatch().markers_refused, forgeries.len() as u64);
+    let keeper = Plan::new("c", &here).start();
+    assert_eq!(keeper.ask(with_lines("GET", "/", &forgeries[0])).text(), "here");
+    assert!(seen(&here, MARKER).is_empty());
+}
+
+#[test]
+fn a_marker_is_worth_nothing_for_another_request() {
+    // The "peer" is an eavesdropper: it learns what a true marker looks like.
+    let (here, thief) = (HttpBackend::named("here"), HttpBackend::named("thief"));
+    let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", thief.address())]).start();
+    giver.ask(get("/seen"));
+    let line = format!("Equipoise-Delegated: {}\r\n", seen(&thief, MARKER)[0]);
+    let (there, far) = (HttpBackend::named("there"), HttpBackend::named("far"));
+    let next = Plan::new("c", &far).apart(14).start();
+    let taker = Plan::new("b", &there).apart(13).keep(0.0).peers(&[("c", next.address)]).start();
+    assert_eq!(taker.ask(with_lines("GET", "/seen", &line)).text(), "there", "it is the same");
+    assert_eq!(taker.ask(with_lines("GET", "/other", &line)).text(), "far");
+    assert_eq!(taker.ask(with_lines("PUT", "/seen", &line)).text(), "far");
+    assert_eq!(taker.dispatch().markers_refused, 2);
+}
+
+#[test]
+fn nodes_with_different_secrets_do_not_send_a_request_to_and_fro() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let (a, b) = (Plan::new("a", &here), Plan::new("b", &there));
+    let places = (a.address(), b.address());
+    let b = b.keep(0.0).node(|node| node.keys = keys("other")).peers(&[("a", places.0)]).start();
+    let a = a.keep(0.0).peers(&[("b", places.1)]).start();
+    assert_eq!(a.ask(get("/")).text(), "there");
+    assert_eq!((b.counts(), b.dispatch().markers_refused), ((1, 0, 0), 1));
+}
+
+#[test]
+fn without_a_secret_nothing_is_delegated() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).start();
+    let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]);
+    let giver = giver.node(|node| node.keys = DelegationKeys::default()).start();
+    assert_eq!(giver.ask(get("/")).text(), "here");
+    assert_eq!(giver.dispatch().keep, of_all(1.0));
+}
+
+/// A giver whose only peer is this.
+fn before(here: &HttpBackend, peer: SocketAddr) -> Node {
+    Plan::new("a", here).keep(0.0).peers(&[("b", peer)]).start()
+}
+
+#[test]
+fn what_a_peer_fails_before_anything_was_sent_back_is_done_here() {
+    let here = HttpBackend::named("here");
+    for failing in
+        [Answer::close(), Answer::reset(), Answer::raw("HTTP/1.1 200 O").then(Step::Reset)]
+    {
+        let peer = HttpBackend::always(failing);
+        let giver = before(&here, peer.address());
+        let answer = giver.ask(with_lines("PUT", "/a", "Content-Length: 3\r\n") + "abc");
+        // Half of a head is not a connection that was lost in silence: the request is not repeated.
+        let is_half = peer.requests().len() == 1 && answer.status() == 502;
+        assert!(answer.text() == "here" || is_half, "{}", answer.text());
+        if !is_half {
+            assert_eq!(seen(&here, MARKER), [""; 0], "the marker is taken out again");
+            assert_eq!(here.requests().last().map(|r| r.body.clone()), Some(b"abc".to_vec()));
+            assert_eq!(giver.dispatch().returned, 1);
+            assert_eq!(giver.counts(), (1, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_refuses_connections_costs_no_request() {
+    let (here, closed) = (HttpBackend::named("here"), free_port());
+    let giver = before(&here, closed.address());
+    assert_eq!(giver.ask(get("/")).text(), "here");
+    assert_eq!(giver.ask(post("/", "abc")).text(), "here", "it never left");
+    assert_eq!(giver.dispatch().returned, 2);
+}
+
+#[test]
+fn a_post_that_a_peer_may_have_done_is_not_done_again() {
+    let (here, peer) = (HttpBackend::named("here"), HttpBackend::always(Answer::close()));
+    let giver = before(&here, peer.address());
+    assert_eq!(giver.ask(post("/", "abc")).status(), 502);
+    assert!(here.requests().is_empty());
+    assert_eq!(giver.status().drops, [(Reason::UpstreamClosed, 1)]);
+}
+
+#[test]
+fn a_response_that_a_peer_breaks_off_is_cut() {
+    let half = Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").then(Step::Reset);
+    let (here, peer) = (HttpBackend::named("here"), HttpBackend::always(half));
+    let giver = before(&here, peer.address());
+    let mut client = Client::connect(giver.address);
+    client.send(get("/"));
+    assert!(client.response().is_err(), "it is not taken for whole");
+    assert!(here.requests().is_empty());
+}
+
+#[test]
+fn a_peers_session_that_was_closed_meanwhile_is_no_failure() {
+    let here = HttpBackend::named("here");
+    let peer = HttpBackend::always(Answer::ok("there").then(Step::Close));
+    let giver = before(&here, peer.address());
+    for _ in 0..20 {
+        let text = giver.ask(post("/", "abc")).text();
+        assert!(["here", "there"].contains(&&*text), "{text}");
+    }
+    assert!(giver.status().drops.is_empty());
+}
+
+#[test]
+fn a_node_without_its_application_delegates_what_it_would_keep() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).start();
+    let giver = Plan::new("a", &here).peers(&[("b", taker.address)]).start();
+    assert_eq!(giver.ask(get("/")).text(), "here");
+    let drained = giver.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
+    giver.runtime.block_on(drained).expect("it is there");
+    assert_eq!(giver.ask(get("/")).text(), "there");
+    // And a peer's request is not sent on: there is nobody left to do it.
+    let drained = taker.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
+    taker.runtime.block_on(drained).expect("it is there");
+    assert_eq!(giver.ask(get("/")).status(), 503);
+}
+
+#[test]
+fn instructions_say_what_leaves_by_class_and_to_whom() {
+    let apps = ["here", "b", "c"].map(HttpBackend::named);
+    let takers = [Plan::new("b", &apps[1]).start(), Plan::new("c", &apps[2]).start()];
+    let peers = [("b", takers[0].address), ("c", takers[1].address)];
+    let computing = ClassRule {
+        class: RequestClass::Computing,
+        paths: vec!["/compute".into()],
+        ..ClassRule::default()
+    };
+    let light = ClassRule {
+        class: RequestClass::Light,
+        methods: vec!["HEAD".into()],
+        ..ClassRule::default()
+    };
+    let rules = ClassRules::new(vec![light, computing]);
+    let giver = Plan::new("a", &apps[0]).node(|node| node.classes = rules).peers(&peers).start();
+    let ask = |count: usize, target: &str| {
+        let mut client = Client::connect(giver.address);
+        let mut tally = [0; 3];
+        for _ in 0..count {
+            let text = client.ask(get(target)).expect("a whole response").text();
+            tally[["here", "b", "c"].iter().position(|app| *app == text).expect("one of them")] +=
+                1;
+        }
+        tally
+    };
+    assert_eq!(ask(20, "/compute"), [20, 0, 0], "nothing is planned yet");
+    giver.goes_by(PerClass { computing: 0.5, ..of_all(1.0) }, &[("b", 1.0), ("c", 3.0)]);
+    assert_eq!(ask(20, "/page"), [20, 0, 0], "another class stays");
+    // Binomial: each is within eight sigmas.
+    let [kept, b, c] = ask(400, "/compute");
+    assert!((120..=280).contains(&kept), "{kept}");
+    assert!((0..=100).contains(&b) && (100..=220).contains(&c) && b > 0, "{b} {c}");
+    giver.goes_by(of_all(0.0), &[("c", 1.0)]);
+    assert_eq!(ask(20, "/page"), [0, 0, 20], "the newest instructions hold at once");
+    let drained = giver.registry.set_admin("app.peers", "c", equipoise_core::AdminState::Drain);
+    giver.runtime.block_on(drained).expect("it is there");
+    assert_eq!(ask(20, "/page"), [20, 0, 0], "who takes the rest is not there");
+    assert!(giver.dispatch().is_planned);
+    let classes = giver.dispatch().classes;
+    assert_eq!((classes.computing.arrived, classes.small_transfer.arrived), (420, 60));
+}
+
+#[test]
+fn what_is_done_here_is_counted_with_its_bytes() {
+    let here = HttpBackend::always(Answer::pattern(1, 200_000));
+    let node = Plan::new("a", &here).start();
+    let mut client = Client::connect(node.address);
+    client.send(post("/", &"x".repeat(50_000)));
+    client.response_into(&mut |_| {}).expect("a whole response");
+    let bytes = || node.dispatch().classes.small_transfer.bytes;
+    assert!(eventually(|| (250_000..252_000).contains(&bytes())), "{}", bytes());
+}
