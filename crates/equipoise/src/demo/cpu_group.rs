@@ -10,20 +10,13 @@ use anyhow::{Context, bail};
 
 /// A control group with a quota. Dropped, it is gone once its processes are.
 #[derive(Debug)]
-pub(crate) struct CpuGroup(PathBuf);
-
-/// Where the `cpu` controller is mounted, and the file and text that set a quota of so many microseconds in 100 ms.
-type Mount = (&'static str, fn(u64) -> Vec<(&'static str, String)>);
-
-const MOUNTS: [Mount; 3] = [
-    ("/sys/fs/cgroup", |us| vec![("cpu.max", format!("{us} 100000"))]),
-    ("/sys/fs/cgroup/cpu", version_1),
-    ("/sys/fs/cgroup/cpu,cpuacct", version_1),
-];
-
-fn version_1(us: u64) -> Vec<(&'static str, String)> {
-    vec![("cpu.cfs_period_us", "100000".into()), ("cpu.cfs_quota_us", us.to_string())]
+pub(crate) struct CpuGroup {
+    /// Version 1 may keep the account of what is used in a hierarchy of its own.
+    folders: Vec<PathBuf>,
 }
+
+/// Quotas are for this long.
+const PERIOD_US: f64 = 1e5;
 
 impl CpuGroup {
     /// `cores`: the quota.
@@ -31,34 +24,47 @@ impl CpuGroup {
     /// # Errors
     /// No `cpu` controller is mounted where this user may make groups.
     pub(crate) fn create(name: &str, cores: f64) -> anyhow::Result<CpuGroup> {
-        let us = (cores * 1e5) as u64;
-        for (mount, files) in MOUNTS {
-            let has_processors = match mount {
-                "/sys/fs/cgroup" => fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control")
-                    .is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu")),
-                version_1 => Path::new(version_1).join("cpu.cfs_quota_us").exists(),
+        let (quota, period) = (format!("{:.0}", cores * PERIOD_US), format!("{PERIOD_US:.0}"));
+        let root = Path::new("/sys/fs/cgroup");
+        let (mounts, limits) =
+            if root.join("cpu/cpu.cfs_quota_us").exists() || root.join("cpu/cpu.shares").exists() {
+                let limits = vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota)];
+                (vec![root.join("cpu"), root.join("cpuacct")], limits)
+            } else if fs::read_to_string(root.join("cgroup.subtree_control"))
+                .is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
+            {
+                (vec![root.to_path_buf()], vec![("cpu.max", format!("{quota} {period}"))])
+            } else {
+                bail!("no control groups with a `cpu` controller are mounted at /sys/fs/cgroup")
             };
-            if has_processors {
-                let group = CpuGroup(Path::new(mount).join(name));
-                let set_up = || -> io::Result<()> {
-                    fs::create_dir(&group.0)?;
-                    files(us)
-                        .iter()
-                        .try_for_each(|(file, text)| fs::write(group.0.join(file), text))
-                };
-                return set_up()
-                    .with_context(|| format!("cannot make the control group {}", group.0.display()))
-                    .map(|()| group);
+        let mut group = CpuGroup { folders: Vec::new() };
+        for mount in mounts.iter().filter(|mount| mount.exists()) {
+            let folder = mount.join(name);
+            match fs::create_dir(&folder) {
+                Ok(()) => group.folders.push(folder),
+                // The two names of one hierarchy.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists
+                        && !group.folders.is_empty() => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!("cannot make the control group {}", folder.display())
+                    });
+                }
             }
         }
-        bail!("no control groups with a `cpu` controller are mounted at /sys/fs/cgroup")
+        for (file, text) in limits {
+            let file = group.folders[0].join(file);
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(group)
     }
 
-    /// The shell words that move a process in before it becomes what it is to be.
+    /// The words of `sh` that move a process in before it becomes what it is to be.
     pub(crate) fn enter_and_become(&self, program: &str, arguments: &[&str]) -> Vec<String> {
-        let script = "echo $$ > \"$0\" && exec \"$@\"";
-        let file = self.0.join("cgroup.procs").display().to_string();
-        let words = ["-c", script, &file, program].into_iter().chain(arguments.iter().copied());
+        let enter = |folder: &PathBuf| format!("echo $$ > '{}/cgroup.procs' && ", folder.display());
+        let script = self.folders.iter().map(enter).collect::<String>() + "exec \"$@\"";
+        let words = ["-c", &script, "sh", program].into_iter().chain(arguments.iter().copied());
         words.map(str::to_owned).collect()
     }
 }
@@ -66,12 +72,14 @@ impl CpuGroup {
 impl Drop for CpuGroup {
     fn drop(&mut self) {
         // What was killed a moment ago may still be there.
-        for _ in 0..50 {
-            match fs::remove_dir(&self.0) {
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                    thread::sleep(Duration::from_millis(20));
+        for folder in &self.folders {
+            for _ in 0..50 {
+                match fs::remove_dir(folder) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    _ => break,
                 }
-                _ => return,
             }
         }
     }

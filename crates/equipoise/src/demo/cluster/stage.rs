@@ -201,7 +201,9 @@ impl Stage {
         let end = Instant::now() + PATIENCE;
         loop {
             let told = self.command(&["status", "--cluster"])?;
-            if told.matches("present").count() >= NODES {
+            // A joiner starts slowly, but it is there.
+            let there = |word: &str| told.matches(word).count();
+            if there(" present ") + there(" joining ") >= NODES {
                 return Ok(());
             }
             ensure!(Instant::now() < end, "not all nodes are present:\n{told}");
