@@ -3,6 +3,7 @@
 #
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
+#   make demo-cluster   five nodes between network namespaces (root): names, dispatchers, a crowd, a failure
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
@@ -98,6 +99,15 @@ demo-packet: setup
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) build --release --locked --package equipoise
 	target/release/equipoise demo packet
+
+.PHONY: demo-cluster
+demo-cluster: setup
+	@$(call install_missing,$(NETNS_PACKAGES))
+	@[[ -e /usr/sbin/unbound ]] || { \
+	  $(call install_missing,$(DNS_PACKAGES)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
+	$(CARGO) build --release --locked --package equipoise
+	target/release/equipoise demo cluster
 
 .PHONY: lint
 lint: setup

@@ -2,7 +2,8 @@
 //!
 //! A few resolvers carry most clients. Random answers give each of them to some node, and that node is off its share
 //! until the TTL ends. Where the load of a resolver is known, the answer goes to the node that is *furthest behind its
-//! share*, counting what every other known resolver was given last.
+//! share*, counting what every other known resolver was given last, and what nodes had of it over time: a resolver whose
+//! clients are more than one node's share goes from node to node.
 //!
 //! [`ResolverLoads`] learns, off the hot path; [`LoadTable`] is what queries read. Its accounts are atomics without
 //! locks: a race may leave them off by one answer until the next table, which computes them anew.
@@ -13,13 +14,14 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_core::SourcePrefix;
 
 use crate::Mode;
 use crate::rate_limit::prefix;
+use crate::respond::Now;
 use crate::spread::{Chosen, Group};
 
 /// Who a load is known of.
@@ -139,7 +141,14 @@ impl ResolverLoads {
             kept
         });
         loads.sort_by_key(|(source, _)| *source);
-        LoadTable::new(&loads, total * heavy_share, layout, before)
+        let faded = before.made.map_or(0.0, |made| {
+            let passed = now.saturating_duration_since(made).as_secs_f64();
+            0.5f64.powf(passed / self.half_life.as_secs_f64())
+        });
+        LoadTable {
+            made: Some(now),
+            ..LoadTable::new(&loads, total * heavy_share, layout, before, faded)
+        }
     }
 }
 
@@ -162,6 +171,9 @@ struct Entry {
 /// All load together: fine enough that the least that is listed has a hundred.
 const UNIT: f64 = 1e8;
 
+/// What [`Now::ticks`] counts in a second.
+const TICKS_PER_SECOND: f64 = 1e5;
+
 /// Families have accounts of their own: A and AAAA answers of a name.
 const FAMILIES: usize = 2;
 
@@ -172,6 +184,7 @@ pub struct LoadTable {
     slots: Box<[u32]>,
     layout: Arc<Layout>,
     accounts: Box<[Account]>,
+    made: Option<Instant>,
 }
 
 /// Of one name and family.
@@ -179,8 +192,12 @@ pub struct LoadTable {
 struct Account {
     /// By entry: the two places that the last answer has, packed; the same twice for an answer of one.
     given: Box<[AtomicU32]>,
+    /// By entry: when that was, in 10 µs.
+    since: Box<[AtomicU64]>,
     /// By place of node: the load that it has been given.
     loads: Box<[AtomicI64]>,
+    /// By place of node: load that it has had, each for the part of its TTL that the answer was the last; fades.
+    served: Box<[AtomicI64]>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -199,6 +216,7 @@ impl LoadTable {
         heavy: f64,
         layout: &Arc<Layout>,
         before: &LoadTable,
+        faded: f64,
     ) -> LoadTable {
         let total: f64 = loads.iter().map(|(_, load)| load).sum();
         let entries: Box<[Entry]> = loads
@@ -220,21 +238,35 @@ impl LoadTable {
             slots[at] = index as u32;
         }
         let mut table =
-            LoadTable { entries, slots, layout: Arc::clone(layout), accounts: Box::default() };
+            LoadTable { entries, slots, layout: Arc::clone(layout), ..LoadTable::default() };
         let same = *before.layout == **layout;
         let accounts = layout.names.iter().enumerate().flat_map(|(name, (_, nodes))| {
             let table = &table;
             (0..FAMILIES).map(move |family| {
                 let old = before.accounts.get(name * FAMILIES + family).filter(|_| same);
-                table.account(nodes.len(), old, before)
+                table.account(nodes.len(), old, before, faded)
             })
         });
         table.accounts = accounts.collect();
         table
     }
 
-    fn account(&self, nodes: usize, old: Option<&Account>, before: &LoadTable) -> Account {
+    fn account(
+        &self,
+        nodes: usize,
+        old: Option<&Account>,
+        before: &LoadTable,
+        faded: f64,
+    ) -> Account {
         let loads: Box<[AtomicI64]> = (0..nodes).map(|_| AtomicI64::new(0)).collect();
+        let served = (0..nodes).map(|place| {
+            let served = old.map_or(0, |old| old.served[place].load(Relaxed));
+            AtomicI64::new((served as f64 * faded) as i64)
+        });
+        let since = self.entries.iter().map(|entry| {
+            let carried = old.zip(before.find(entry.source));
+            AtomicU64::new(carried.map_or(0, |(old, index)| old.since[index].load(Relaxed)))
+        });
         let given = self.entries.iter().map(|entry| {
             let carried = old.zip(before.find(entry.source));
             let given = carried.map_or(NONE, |(old, index)| old.given[index].load(Relaxed));
@@ -245,7 +277,7 @@ impl LoadTable {
             }
             AtomicU32::new(given)
         });
-        Account { given: given.collect(), loads }
+        Account { given: given.collect(), since: since.collect(), served: served.collect(), loads }
     }
 
     /// Whether no load is known.
@@ -283,14 +315,15 @@ impl LoadTable {
         self.entries[index].heavy
     }
 
-    /// The members of `group` furthest behind their shares, which are given the load of entry `index`; `None`
-    /// if this table has no account of the name.
+    /// The members of `group` furthest behind their shares, which are given the load of entry `index` for `ttl` seconds;
+    /// `None` if this table has no account of the name.
     pub(crate) fn assign(
         &self,
         name: usize,
         family: usize,
         index: usize,
         group: &Group,
+        (now, ttl): (Now, u32),
     ) -> Option<Chosen> {
         let account = self.accounts.get(name * FAMILIES + family)?;
         let load = self.entries[index].load;
@@ -306,15 +339,24 @@ impl LoadTable {
         if group.members.iter().any(|member| member.place >= account.loads.len()) {
             return None;
         }
+        // What the last answer has been good for until now, in the load of a whole TTL.
+        let lived = now.ticks.saturating_sub(account.since[index].load(Relaxed));
+        let part = lived as f64 / (f64::from(ttl.max(1)) * TICKS_PER_SECOND);
+        let half_served = (load as f64 / 2.0 * part.min(1.0)) as i64;
         let has = |member: usize| {
             let place = group.members[member].place;
             account.loads[place].load(Relaxed) - halves(place) * (load / 2)
+                + account.served[place].load(Relaxed)
+                + halves(place) * half_served
         };
+        // Whoever is as far behind as another comes in an order of the source's own.
+        let (members, from) = (group.members.len(), self.entries[index].source.hash() as usize);
         let total = (0..group.members.len()).map(has).sum::<i64>() + load;
         let furthest = |without: Option<usize>| {
             let behind =
                 |member: &usize| group.members[*member].share * total as f64 - has(*member) as f64;
-            (0..group.members.len())
+            (0..members)
+                .map(|member| (from % members + member) % members)
                 .filter(|member| Some(*member) != without)
                 .max_by(|a, b| behind(a).total_cmp(&behind(b)))
         };
@@ -330,9 +372,11 @@ impl LoadTable {
         };
         let places = [first, second].map(|member| group.members[member].place);
         let replaced = account.given[index].swap(packed(places[0], places[1]), Relaxed);
+        account.since[index].store(now.ticks, Relaxed);
         if replaced != NONE {
             unpacked(replaced).iter().for_each(|place| {
                 account.loads[*place].fetch_sub(load / 2, Relaxed);
+                account.served[*place].fetch_add(half_served, Relaxed);
             });
         }
         places.iter().for_each(|place| {

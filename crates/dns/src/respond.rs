@@ -239,7 +239,9 @@ impl Responder {
         if let Some(index) = found.filter(|_| weighed) {
             let ttl = if loads.is_heavy(index) { spread.ttl_heavy } else { spread.ttl };
             let family = usize::from(group.rtype == AAAA);
-            if let Some(chosen) = loads.assign(spread.account, family, index, group) {
+            if let Some(chosen) =
+                loads.assign(spread.account, family, index, group, (exchange.now, ttl))
+            {
                 exchange.stats.by_deficit.add(1);
                 return (chosen, ttl, scope);
             }

@@ -48,7 +48,7 @@ impl<'a> Switch<'a> {
     }
 
     /// One that was made before.
-    pub(crate) fn existing(host: &'a Host, bridge: &str) -> Switch<'a> {
+    pub fn on(host: &'a Host, bridge: &str) -> Switch<'a> {
         Switch { host, bridge: bridge.to_owned() }
     }
 

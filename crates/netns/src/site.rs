@@ -136,7 +136,7 @@ impl Site {
                 BACK.give(&self.balancer, "eth1", BALANCER)?;
                 (switch, BACK)
             }
-            None => (Switch::existing(&self.router, "lan"), LAN),
+            None => (Switch::on(&self.router, "lan"), LAN),
         };
         for (number, backend) in (FIRST_BACKEND..).zip(&self.backends) {
             switch.plug(backend, "eth0")?;

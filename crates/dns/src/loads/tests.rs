@@ -50,6 +50,13 @@ enum Way {
     PairByDeficit,
 }
 
+const TTL: u32 = 60;
+
+/// So many TTLs after the beginning.
+fn ttls(count: f64) -> Now {
+    Now { ticks: (count * f64::from(TTL) * TICKS_PER_SECOND) as u64, ..Now::default() }
+}
+
 /// The worst node's distance from its share, in points, averaged over `rounds` TTLs in which every resolver asks
 /// once, at any time: loads are looked at when each has been answered.
 fn worst_error(
@@ -74,15 +81,16 @@ fn worst_error(
     let table = known.table(now, 0.02, &layout(4), &LoadTable::default());
     let mut order: Vec<usize> = (0..loads.len()).collect();
     let mut errors = 0.0;
-    for _ in 0..rounds {
+    for round in 0..rounds {
         for at in (1..order.len()).rev() {
             order.swap(at, rng.random_range(0..=at));
         }
         let mut found = [0.0; 4];
-        for resolver_number in &order {
+        for (place, resolver_number) in order.iter().enumerate() {
+            let at = round as f64 + place as f64 / order.len() as f64;
             let deficit = matches!(way, Way::SingleByDeficit | Way::PairByDeficit);
             let index = table.find(resolver(*resolver_number)).filter(|_| deficit);
-            let chosen = index.and_then(|index| table.assign(0, 0, index, &group));
+            let chosen = index.and_then(|index| table.assign(0, 0, index, &group, (ttls(at), TTL)));
             let members: Vec<_> =
                 chosen.unwrap_or_else(|| group.draw(&mut rng)).members().collect();
             for member in &members {
@@ -153,7 +161,7 @@ fn an_answer_that_is_given_anew_takes_the_place_of_the_last() {
     let group = group(Mode::Single, &[0.5, 0.5]);
     let ask = |number: usize| {
         let index = table.find(resolver(number)).unwrap();
-        table.assign(0, 0, index, &group).unwrap().members().next().unwrap()
+        table.assign(0, 0, index, &group, (ttls(0.0), TTL)).unwrap().members().next().unwrap()
     };
     let (first, second) = (ask(0), ask(1));
     assert_ne!(first, second);
@@ -162,6 +170,52 @@ fn an_answer_that_is_given_anew_takes_the_place_of_the_last() {
     }
     let sum: i64 = table.accounts[0].loads.iter().map(|load| load.load(Relaxed)).sum();
     assert!((sum - 100_000_000).abs() < 4, "{sum}");
+}
+
+/// A resolver may bring more than the share of any node: then time has to share it.
+#[test]
+fn a_resolver_above_every_share_goes_from_node_to_node() {
+    for (mode, most) in [(Mode::Single, 2.0), (Mode::Pair, 4.0)] {
+        // It asks anew a hundred times a TTL, as one without a cache does, or when a TTL is over.
+        for (every, mode) in [(0.01, mode), (1.0, mode)] {
+            let mut known = ResolverLoads::new(8, Duration::from_secs(600));
+            let now = Instant::now();
+            known.observe(resolver(0), 10.0, now);
+            known.observe(resolver(1), 0.1, now);
+            let mut table = known.table(now, 0.02, &layout(4), &LoadTable::default());
+            let group = group(mode, &WEIGHTS);
+            let mut had = [0.0; 4];
+            for asked in 0..400 {
+                let index = table.find(resolver(0)).unwrap();
+                let at = ttls(f64::from(asked) * every);
+                let chosen = table.assign(0, 0, index, &group, (at, TTL)).unwrap();
+                let members: Vec<_> = chosen.members().collect();
+                members.iter().for_each(|member| had[*member] += 1.0 / members.len() as f64);
+                if asked % 100 == 99 {
+                    table = known.table(now, 0.02, &layout(4), &table);
+                }
+            }
+            for (had, share) in had.iter().zip(WEIGHTS) {
+                let error = (had / 4.0 - share * 100.0).abs();
+                assert!(error < most, "{mode:?} every {every}: {had} of 400 for {share}");
+            }
+        }
+    }
+}
+
+#[test]
+fn servers_do_not_all_begin_with_the_same_node() {
+    let first = |number: usize| {
+        let mut known = ResolverLoads::new(8, Duration::from_secs(60));
+        let now = Instant::now();
+        known.observe(resolver(number), 1.0, now);
+        let table = known.table(now, 0.02, &layout(4), &LoadTable::default());
+        let index = table.find(resolver(number)).unwrap();
+        let group = group(Mode::Single, &[0.25; 4]);
+        table.assign(0, 0, index, &group, (ttls(0.0), TTL)).unwrap().members().next().unwrap()
+    };
+    let begun: std::collections::BTreeSet<usize> = (0..40).map(first).collect();
+    assert_eq!(begun.len(), 4, "{begun:?}");
 }
 
 #[test]
@@ -173,7 +227,7 @@ fn a_new_table_carries_over_who_was_given_what() {
     let group = group(Mode::Pair, &[0.5, 0.5]);
     for number in 0..3 {
         let index = table.find(resolver(number)).unwrap();
-        assert!(table.assign(0, 0, index, &group).is_some());
+        assert!(table.assign(0, 0, index, &group, (ttls(0.0), TTL)).is_some());
     }
     let later = known.table(now, 0.02, &layout(2), &table);
     let loads = |table: &LoadTable| -> Vec<i64> {

@@ -63,6 +63,16 @@ impl Folder {
         self.0.join("demo.toml")
     }
 
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+        let path = self.path(name);
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+
     pub(crate) fn write_config(&self, text: &str) -> io::Result<()> {
         fs::write(self.config(), text)
     }

@@ -3,6 +3,9 @@
 //! Everything is what `equipoise run` does with the file that is written here; only the backends are
 //! children of this process.
 
+mod account;
+mod cluster;
+mod cpu_group;
 mod files;
 mod packet;
 mod ports;
@@ -37,6 +40,8 @@ pub(crate) struct Args {
 enum Level {
     /// Balance at the packet level, between network namespaces; needs root, iproute2 and curl
     Packet,
+    /// Five nodes with DNS and dispatchers, between network namespaces; needs root, iproute2 and unbound
+    Cluster,
 }
 
 const SAMPLES: [Spec; 3] = [
@@ -46,8 +51,10 @@ const SAMPLES: [Spec; 3] = [
 ];
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(Level::Packet) = args.level {
-        return packet::run();
+    match args.level {
+        Some(Level::Packet) => return packet::run(),
+        Some(Level::Cluster) => return cluster::run(),
+        None => {}
     }
     let mut samples = Vec::new();
     for spec in SAMPLES {

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     name: String,
     #[arg(long, value_parser = milliseconds, default_value = "0ms")]
     delay: Duration,
+    /// CPU time that each HTTP request takes, beside the delay
+    #[arg(long, value_parser = milliseconds, default_value = "0ms")]
+    work: Duration,
     /// Several: for datagrams, whose answers leave with the address that their socket is bound to
     #[arg(long, default_value = "127.0.0.1")]
     listen: Vec<IpAddr>,
@@ -53,11 +56,17 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 struct Sample {
     name: String,
     delay: Duration,
+    work: Duration,
     served: AtomicU64,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let sample = Arc::new(Sample { name: args.name, delay: args.delay, served: AtomicU64::new(0) });
+    let sample = Arc::new(Sample {
+        name: args.name,
+        delay: args.delay,
+        work: args.work,
+        served: AtomicU64::new(0),
+    });
     let mut ports = (args.http, args.tcp, args.udp);
     let mut serving = JoinSet::new();
     for address in args.listen {
@@ -102,6 +111,7 @@ async fn answer(
     request: Request,
 ) -> Response {
     tokio::time::sleep(sample.delay).await;
+    work(sample.work).await;
     let served = sample.served.fetch_add(1, Relaxed) + 1;
     Json(serde_json::json!({
         "backend": sample.name,
@@ -111,6 +121,26 @@ async fn answer(
         "served": served,
     }))
     .into_response()
+}
+
+/// Takes so much of a processor, however long that lasts.
+async fn work(time: Duration) {
+    use rustix::time::{ClockId, clock_gettime};
+    if time.is_zero() {
+        return;
+    }
+    let taken = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let burnt = tokio::task::spawn_blocking(move || {
+        let end = taken() + time;
+        while taken() < end {
+            std::hint::spin_loop();
+        }
+    });
+    // It cannot panic, and is not cancelled.
+    let _ = burnt.await;
 }
 
 async fn echo(State(sample): State<Arc<Sample>>, request: Request) -> Response {

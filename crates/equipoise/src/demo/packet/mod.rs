@@ -3,7 +3,6 @@
 //! Everything is real: `equipoise run` with the file that is written here, `equipoise decap` on the backends, requests by
 //! `curl`. It tells what it does and what came back, ends by itself, and fails if anything did.
 
-mod account;
 mod drain;
 mod method;
 mod stage;
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use equipoise_netns::unavailable;
 
-use crate::demo::packet::account::Account;
+use crate::demo::account::Account;
 use crate::demo::packet::stage::Stage;
 
 /// Requests for each method and address family.

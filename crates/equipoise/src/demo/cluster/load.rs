@@ -1,0 +1,245 @@
+//! Clients: they resolve, connect, ask, and note who did it and how long it took.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use equipoise_netns::Host;
+
+use super::stage::{NAME, PATIENCE, RESOLVER};
+
+/// Requests on a connection before a client resolves anew.
+const REQUESTS: usize = 4;
+
+/// Where clients go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Wherever the name leads, as it is resolved for each connection.
+    Name,
+    /// To this node, whatever the name says: what a cache that is out of date does.
+    Node(SocketAddr),
+}
+
+/// A request, answered or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) began: Instant,
+    pub(crate) took: Duration,
+    /// The node that was asked.
+    pub(crate) door: IpAddr,
+    /// The node whose application did it; `None`: it failed.
+    pub(crate) by: Option<String>,
+}
+
+/// Clients at work.
+pub(crate) struct Clients {
+    stop: Arc<AtomicBool>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    /// So many, each with one request at a time, and a pause after each answer.
+    pub(crate) fn start(host: &Host, count: usize, way: Way, pause: Duration) -> Clients {
+        let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Asked>>>::default());
+        let client = || {
+            let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
+            host.spawn_thread(move || {
+                while !stop.load(Relaxed) {
+                    converse(way, pause, &stop, &asked);
+                }
+            })
+        };
+        let threads = (0..count).map(|_| client()).collect();
+        Clients { stop, asked, threads }
+    }
+
+    /// What was asked between then and now.
+    pub(crate) fn since(&self, then: Instant) -> Vec<Asked> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().filter(|one| one.began >= then).cloned().collect()
+    }
+
+    /// Ends them; all that was asked.
+    pub(crate) fn stop(self) -> anyhow::Result<Vec<Asked>> {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads {
+            thread.join().map_err(|_| anyhow!("a client's thread died"))?;
+        }
+        Ok(std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// One connection's requests. A client that is refused at one address tries the next, as browsers do.
+fn converse(way: Way, pause: Duration, stop: &AtomicBool, asked: &Mutex<Vec<Asked>>) {
+    let began = Instant::now();
+    let note = |one: Asked| asked.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+    let doors = match way {
+        Way::Node(door) => Ok(vec![door]),
+        Way::Name => resolve(NAME, RESOLVER)
+            .map(|addresses| addresses.into_iter().map(|ip| (ip, 80).into()).collect()),
+    };
+    let failed =
+        |door: IpAddr, began: Instant| Asked { began, took: began.elapsed(), door, by: None };
+    let doors: Vec<SocketAddr> = match doors {
+        Ok(doors) => doors,
+        Err(_) => return note(failed(RESOLVER.ip(), began)),
+    };
+    let timeout = Duration::from_secs(1);
+    let connected = doors
+        .iter()
+        .find_map(|door| TcpStream::connect_timeout(door, timeout).ok().map(|s| (*door, s)));
+    let Some((door, stream)) = connected else {
+        return note(failed(doors.first().map_or(RESOLVER.ip(), SocketAddr::ip), began));
+    };
+    let mut began = began;
+    let Ok(mut connection) = Connection::over(stream) else {
+        return note(failed(door.ip(), began));
+    };
+    for _ in 0..REQUESTS {
+        match connection.ask() {
+            Ok(by) => {
+                note(Asked { began, took: began.elapsed(), door: door.ip(), by: Some(by) });
+            }
+            Err(_) => return note(failed(door.ip(), began)),
+        }
+        if stop.load(Relaxed) {
+            return;
+        }
+        thread::sleep(pause);
+        began = Instant::now();
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    answers: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn over(stream: TcpStream) -> anyhow::Result<Connection> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Connection { answers: BufReader::new(stream.try_clone()?), stream })
+    }
+
+    /// Who did it.
+    fn ask(&mut self) -> anyhow::Result<String> {
+        write!(self.stream, "GET /work HTTP/1.1\r\nHost: {NAME}\r\n\r\n")?;
+        let (mut length, mut line) = (0, String::new());
+        self.answers.read_line(&mut line)?;
+        ensure!(line.starts_with("HTTP/1.1 200 "), "answered `{}`", line.trim_end());
+        loop {
+            line.clear();
+            self.answers.read_line(&mut line)?;
+            if line.trim_end().is_empty() {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse()?;
+            }
+        }
+        let mut body = vec![0; length];
+        self.answers.read_exact(&mut body)?;
+        let told: serde_json::Value = serde_json::from_slice(&body)?;
+        told["backend"].as_str().map(str::to_owned).context("an answer without a backend")
+    }
+}
+
+/// The addresses that a resolver gives for a name, in its order.
+pub(crate) fn resolve(name: &str, resolver: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+    socket.connect(resolver)?;
+    let mut query = rand::random::<u16>().to_be_bytes().to_vec();
+    query.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.') {
+        query.push(label.len() as u8);
+        query.extend(label.bytes());
+    }
+    query.extend([0, 0, 1, 0, 1]);
+    socket.send(&query)?;
+    let mut answer = [0; 1500];
+    let length = socket.recv(&mut answer)?;
+    let answer = &answer[..length];
+    ensure!(answer.get(..2) == Some(&query[..2]), "an answer to another question");
+    ensure!(answer[3] & 0xf == 0, "rcode {}", answer[3] & 0xf);
+    // Each record: a pointer to the name, type A, class IN, TTL, four bytes.
+    let records = answer.get(query.len()..).unwrap_or_default().chunks_exact(16);
+    let addresses: Vec<IpAddr> = records
+        .take_while(|record| record.starts_with(&[0xc0, 12, 0, 1, 0, 1]))
+        .map(|record| IpAddr::from([record[12], record[13], record[14], record[15]]))
+        .collect();
+    ensure!(!addresses.is_empty(), "no address");
+    Ok(addresses)
+}
+
+/// What came of some requests, in a line.
+pub(crate) struct Summary {
+    pub(crate) failed: usize,
+    pub(crate) per_second: f64,
+    p50: Duration,
+    p99: Duration,
+    /// Parts of the requests by the node that was asked, and by the one that did them, in percent.
+    doors: BTreeMap<String, f64>,
+    pub(crate) by: BTreeMap<String, f64>,
+}
+
+impl Summary {
+    pub(crate) fn of(asked: &[Asked], over: Duration) -> Summary {
+        let mut times: Vec<Duration> =
+            asked.iter().filter(|one| one.by.is_some()).map(|one| one.took).collect();
+        times.sort();
+        let at = |part: f64| {
+            let place = (times.len().saturating_sub(1) as f64 * part) as usize;
+            times.get(place).copied().unwrap_or_default()
+        };
+        let mut summary = Summary {
+            failed: asked.len() - times.len(),
+            per_second: times.len() as f64 / over.as_secs_f64(),
+            p50: at(0.5),
+            p99: at(0.99),
+            doors: BTreeMap::new(),
+            by: BTreeMap::new(),
+        };
+        let percent = 100.0 / asked.len().max(1) as f64;
+        for one in asked {
+            *summary.doors.entry(short(&one.door)).or_default() += percent;
+            if let Some(by) = &one.by {
+                *summary.by.entry(by.trim_start_matches("node-").into()).or_default() += percent;
+            }
+        }
+        summary
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let parts = |parts: &BTreeMap<String, f64>| {
+            let parts = parts.iter().map(|(node, percent)| format!("{node}: {percent:.0} %"));
+            parts.collect::<Vec<_>>().join(", ")
+        };
+        format!(
+            "{:.0} answers a second, median {:.0} ms, p99 {:.0} ms, {} failed\n  asked: {}\n  done by: {}",
+            self.per_second,
+            self.p50.as_secs_f64() * 1e3,
+            self.p99.as_secs_f64() * 1e3,
+            self.failed,
+            parts(&self.doors),
+            parts(&self.by),
+        )
+    }
+}
+
+/// A node's number.
+fn short(door: &IpAddr) -> String {
+    match door {
+        IpAddr::V4(v4) if v4.octets()[0] == 10 => (v4.octets()[3] - 10).to_string(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,39 @@
+//! `equipoise demo cluster`: five nodes that are one, in the paper's three scenarios.
+//!
+//! Everything is real: `equipoise run` on each machine with the file that is written here, an application on each, unbound
+//! as the client's resolver. It tells what it does and what came of it, ends by itself, and fails if anything did.
+
+mod load;
+mod scenarios;
+mod stage;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use equipoise_netns::unavailable;
+
+use crate::demo::account::Account;
+use stage::Stage;
+
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    if let Some(reason) = unavailable() {
+        bail!("the cluster's demo makes network namespaces, which is not possible: {reason}");
+    }
+    let mut account = Account::default();
+    let mut stage = Stage::build().context("the demo cannot be set up")?;
+    account.say(&stage.map());
+    account.step(stage.wait_for_members().map(|()| "every node has joined".into()));
+    account.title("Even load: clients go where the name leads");
+    account.step(scenarios::even(&stage));
+    account.title("Unbalanced: all clients go to node-1, as caches that are out of date make them");
+    account.step(scenarios::unbalanced(&stage));
+    account.title("A sharp fluctuation: four times the clients at once, for a while");
+    account.step(scenarios::fluctuation(&stage));
+    account.title("How the cluster stands");
+    account.step(stage.command(&["status", "--cluster"]));
+    account.title("A node fails: node-5 is killed under load");
+    account.step(scenarios::failure(&mut stage));
+    account.title("The end");
+    account.step(stage.stop().map(|()| "every node ended in order".into()));
+    Ok(account.conclude())
+}

@@ -1,0 +1,86 @@
+//! A share of the processors for some processes, by control groups of version 1 or 2.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+/// A control group with a quota. Dropped, it is gone once its processes are.
+#[derive(Debug)]
+pub(crate) struct CpuGroup {
+    /// Version 1 may keep the account of what is used in a hierarchy of its own.
+    folders: Vec<PathBuf>,
+}
+
+/// Quotas are for this long.
+const PERIOD_US: f64 = 1e5;
+
+impl CpuGroup {
+    /// `cores`: the quota.
+    ///
+    /// # Errors
+    /// No `cpu` controller is mounted where this user may make groups.
+    pub(crate) fn create(name: &str, cores: f64) -> anyhow::Result<CpuGroup> {
+        let (quota, period) = (format!("{:.0}", cores * PERIOD_US), format!("{PERIOD_US:.0}"));
+        let root = Path::new("/sys/fs/cgroup");
+        let (mounts, limits) =
+            if root.join("cpu/cpu.cfs_quota_us").exists() || root.join("cpu/cpu.shares").exists() {
+                let limits = vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota)];
+                (vec![root.join("cpu"), root.join("cpuacct")], limits)
+            } else if fs::read_to_string(root.join("cgroup.subtree_control"))
+                .is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
+            {
+                (vec![root.to_path_buf()], vec![("cpu.max", format!("{quota} {period}"))])
+            } else {
+                bail!("no control groups with a `cpu` controller are mounted at /sys/fs/cgroup")
+            };
+        let mut group = CpuGroup { folders: Vec::new() };
+        for mount in mounts.iter().filter(|mount| mount.exists()) {
+            let folder = mount.join(name);
+            match fs::create_dir(&folder) {
+                Ok(()) => group.folders.push(folder),
+                // The two names of one hierarchy.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists
+                        && !group.folders.is_empty() => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!("cannot make the control group {}", folder.display())
+                    });
+                }
+            }
+        }
+        for (file, text) in limits {
+            let file = group.folders[0].join(file);
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(group)
+    }
+
+    /// The words of `sh` that move a process in before it becomes what it is to be.
+    pub(crate) fn enter_and_become(&self, program: &str, arguments: &[&str]) -> Vec<String> {
+        let enter = |folder: &PathBuf| format!("echo $$ > '{}/cgroup.procs' && ", folder.display());
+        let script = self.folders.iter().map(enter).collect::<String>() + "exec \"$@\"";
+        let words = ["-c", &script, "sh", program].into_iter().chain(arguments.iter().copied());
+        words.map(str::to_owned).collect()
+    }
+}
+
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        // What was killed a moment ago may still be there.
+        for folder in &self.folders {
+            for _ in 0..50 {
+                match fs::remove_dir(folder) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+}
