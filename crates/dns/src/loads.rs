@@ -2,14 +2,16 @@
 //!
 //! A few resolvers carry most clients. Random answers give each of them to some node, and that node is off its share
 //! until the TTL ends. Where the load of a resolver is known, the answer goes to the node that is *furthest behind its
-//! share*, counting what every other known resolver was given last, and what nodes had of it over time: a resolver whose
-//! clients are more than one node's share goes from node to node.
+//! share*, counting what every other known resolver was given last. A resolver whose clients are more than any node's
+//! share goes from node to node.
 //!
 //! [`ResolverLoads`] learns, off the hot path; [`LoadTable`] is what queries read. Its accounts are atomics without
 //! locks: a race may leave them off by one answer until the next table, which computes them anew.
 //!
 //! # Source
 //! Largest-deficit assignment, as in list scheduling (Graham, 1969) with weights; design section 6.
+
+mod account;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::SourcePrefix;
 
+use self::account::{Account, Given, NONE, furthest_behind};
 use crate::Mode;
 use crate::rate_limit::prefix;
 use crate::respond::Now;
@@ -141,14 +144,7 @@ impl ResolverLoads {
             kept
         });
         loads.sort_by_key(|(source, _)| *source);
-        let faded = before.made.map_or(0.0, |made| {
-            let passed = now.saturating_duration_since(made).as_secs_f64();
-            0.5f64.powf(passed / self.half_life.as_secs_f64())
-        });
-        LoadTable {
-            made: Some(now),
-            ..LoadTable::new(&loads, total * heavy_share, layout, before, faded)
-        }
+        LoadTable::new(&loads, total * heavy_share, layout, before)
     }
 }
 
@@ -184,30 +180,6 @@ pub struct LoadTable {
     slots: Box<[u32]>,
     layout: Arc<Layout>,
     accounts: Box<[Account]>,
-    made: Option<Instant>,
-}
-
-/// Of one name and family.
-#[derive(Debug)]
-struct Account {
-    /// By entry: the two places that the last answer has, packed; the same twice for an answer of one.
-    given: Box<[AtomicU32]>,
-    /// By entry: when that was, in 10 µs.
-    since: Box<[AtomicU64]>,
-    /// By place of node: the load that it has been given.
-    loads: Box<[AtomicI64]>,
-    /// By place of node: load that it has had, each for the part of its TTL that the answer was the last; fades.
-    served: Box<[AtomicI64]>,
-}
-
-const NONE: u32 = u32::MAX;
-
-fn packed(first: usize, second: usize) -> u32 {
-    (first as u32) << 16 | second as u32
-}
-
-fn unpacked(given: u32) -> [usize; 2] {
-    [(given >> 16) as usize, (given & 0xffff) as usize]
 }
 
 impl LoadTable {
@@ -216,7 +188,6 @@ impl LoadTable {
         heavy: f64,
         layout: &Arc<Layout>,
         before: &LoadTable,
-        faded: f64,
     ) -> LoadTable {
         let total: f64 = loads.iter().map(|(_, load)| load).sum();
         let entries: Box<[Entry]> = loads
@@ -244,24 +215,18 @@ impl LoadTable {
             let table = &table;
             (0..FAMILIES).map(move |family| {
                 let old = before.accounts.get(name * FAMILIES + family).filter(|_| same);
-                table.account(nodes.len(), old, before, faded)
+                table.account(nodes.len(), old, before)
             })
         });
         table.accounts = accounts.collect();
         table
     }
 
-    fn account(
-        &self,
-        nodes: usize,
-        old: Option<&Account>,
-        before: &LoadTable,
-        faded: f64,
-    ) -> Account {
+    fn account(&self, nodes: usize, old: Option<&Account>, before: &LoadTable) -> Account {
         let loads: Box<[AtomicI64]> = (0..nodes).map(|_| AtomicI64::new(0)).collect();
         let served = (0..nodes).map(|place| {
             let served = old.map_or(0, |old| old.served[place].load(Relaxed));
-            AtomicI64::new((served as f64 * faded) as i64)
+            AtomicI64::new(served)
         });
         let since = self.entries.iter().map(|entry| {
             let carried = old.zip(before.find(entry.source));
@@ -270,10 +235,9 @@ impl LoadTable {
         let given = self.entries.iter().map(|entry| {
             let carried = old.zip(before.find(entry.source));
             let given = carried.map_or(NONE, |(old, index)| old.given[index].load(Relaxed));
-            if given != NONE {
-                for place in unpacked(given) {
-                    loads[place].fetch_add(entry.load / 2, Relaxed);
-                }
+            let counted = Given::unpacked(given).filter(|given| !given.rotates);
+            for place in counted.into_iter().flat_map(|given| given.places) {
+                loads[place].fetch_add(entry.load / 2, Relaxed);
             }
             AtomicU32::new(given)
         });
@@ -317,6 +281,9 @@ impl LoadTable {
 
     /// The members of `group` furthest behind their shares, which are given the load of entry `index` for `ttl` seconds;
     /// `None` if this table has no account of the name.
+    ///
+    /// A source that brings more than any share is not counted with the others: it goes from node to node, and time shares
+    /// it as the others are shared at any moment.
     pub(crate) fn assign(
         &self,
         name: usize,
@@ -326,62 +293,33 @@ impl LoadTable {
         (now, ttl): (Now, u32),
     ) -> Option<Chosen> {
         let account = self.accounts.get(name * FAMILIES + family)?;
-        let load = self.entries[index].load;
-        let before = account.given[index].load(Relaxed);
-        let halves = |place: usize| {
-            let given = unpacked(before);
-            if before == NONE {
-                0
-            } else {
-                given.iter().filter(|given| **given == place).count() as i64
-            }
-        };
         if group.members.iter().any(|member| member.place >= account.loads.len()) {
             return None;
         }
-        // What the last answer has been good for until now, in the load of a whole TTL.
-        let lived = now.ticks.saturating_sub(account.since[index].load(Relaxed));
-        let part = lived as f64 / (f64::from(ttl.max(1)) * TICKS_PER_SECOND);
-        let half_served = (load as f64 / 2.0 * part.min(1.0)) as i64;
-        let has = |member: usize| {
-            let place = group.members[member].place;
-            account.loads[place].load(Relaxed) - halves(place) * (load / 2)
-                + account.served[place].load(Relaxed)
-                + halves(place) * half_served
-        };
-        // Whoever is as far behind as another comes in an order of the source's own.
-        let (members, from) = (group.members.len(), self.entries[index].source.hash() as usize);
-        let total = (0..group.members.len()).map(has).sum::<i64>() + load;
-        let furthest = |without: Option<usize>| {
-            let behind =
-                |member: &usize| group.members[*member].share * total as f64 - has(*member) as f64;
-            (0..members)
-                .map(|member| (from % members + member) % members)
-                .filter(|member| Some(*member) != without)
-                .max_by(|a, b| behind(a).total_cmp(&behind(b)))
-        };
-        let first = furthest(None)?;
-        let second = match group.mode {
-            Mode::Pair => {
-                // Twice the same only where shares cannot be kept otherwise, as in a draw by shares.
-                let twice = group.members[first].share > 0.5
-                    && has(first) + load <= (group.members[first].share * total as f64) as i64;
-                if twice { first } else { furthest(Some(first)).unwrap_or(first) }
-            }
-            _ => first,
-        };
-        let places = [first, second].map(|member| group.members[member].place);
-        let replaced = account.given[index].swap(packed(places[0], places[1]), Relaxed);
-        account.since[index].store(now.ticks, Relaxed);
-        if replaced != NONE {
-            unpacked(replaced).iter().for_each(|place| {
-                account.loads[*place].fetch_sub(load / 2, Relaxed);
-                account.served[*place].fetch_add(half_served, Relaxed);
-            });
+        let entry = &self.entries[index];
+        let last = Given::unpacked(account.given[index].load(Relaxed));
+        let answers = if group.mode == Mode::Pair { 2.0 } else { 1.0 };
+        let largest = group.members.iter().map(|member| member.share).fold(0.0, f64::max);
+        let rotates = entry.load as f64 > UNIT * largest * answers;
+        let since = account.since[index].swap(now.ticks, Relaxed);
+        let lived = now.ticks.saturating_sub(since) as f64 / TICKS_PER_SECOND;
+        let part = (lived / f64::from(ttl.max(1))).min(1.0);
+
+        // What is divided now, and what of it every place has.
+        let mut load = entry.load;
+        if let Some(last) = last.filter(|last| rotates && last.rotates) {
+            load = (load as f64 * part) as i64;
+            account.serve(last, load);
         }
-        places.iter().for_each(|place| {
-            account.loads[*place].fetch_add(load / 2, Relaxed);
-        });
+        let own = last.filter(|last| !last.rotates);
+        let has = |place: usize| {
+            let own = || own.map_or(0, |last| last.halves(place)) * (entry.load / 2);
+            let (served, loads) = (&account.served[place], &account.loads[place]);
+            if rotates { served.load(Relaxed) } else { loads.load(Relaxed) - own() }
+        };
+        let [first, second] = furthest_behind(group, load, entry.source, has);
+        let given = Given { places: [first, second].map(|it| group.members[it].place), rotates };
+        account.give(index, given, entry.load);
         Some(Chosen::pair(first, second))
     }
 }
