@@ -203,8 +203,7 @@ fn another_goes_on_with_what_outlives_its_executor() {
     bed.makers.get_mut("a").unwrap().gone = None;
     let before = bed.roster.clone();
     bed.period(&Scaling::Hold);
-    let settled = |it: &Roster| it.backends.values().map(Entry::settled).collect::<Vec<_>>();
-    assert_eq!(settled(&bed.roster), settled(&before));
+    assert_eq!(bed.roster.settled(), before.settled());
 }
 
 #[test]
