@@ -364,7 +364,8 @@ fn a_service_that_fails_now_and_then_makes_each_backend_once() {
     let mut addresses: Vec<_> =
         made.lock().expect("no test panics here").values().map(HttpBackend::address).collect();
     let mut served = serving(&instance);
-    (addresses.sort(), served.sort());
+    addresses.sort();
+    served.sort();
     assert_eq!(served, addresses, "each was made once, whatever failed");
     assert_eq!(get(instance.door.address(), "/").status(), 200);
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
