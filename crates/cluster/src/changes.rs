@@ -1,17 +1,17 @@
 //! What a node is told of instructions: what concerns it, and after the first time only what has changed. Pure.
 //!
-//! Of other nodes a node needs to know where they are and which are not simply present; their loads, which change each
-//! period, are the planner's own. So from one period to the next there is little to say, however many nodes there are.
+//! Of other nodes a node needs to know where they are and which are late or out; their loads and how far a joiner's share
+//! has risen, which change each period, are the planner's own. So from one period to the next there is little to say, however many nodes there are.
 
 use equipoise_controller::{Edition, Instructions};
 use equipoise_planner::{NodePlan, Plan, Standing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Instructions as all nodes are told them: without plans of nodes that are present, loads, and names unless
+/// Instructions as all nodes are told them: without plans of nodes that are there, loads, and names unless
 /// `with_names`.
 pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<Value> {
-    let is_odd = |plan: &NodePlan| plan.standing != Standing::Present;
+    let is_odd = |plan: &NodePlan| !matches!(plan.standing, Standing::Present | Standing::Joining);
     let odd = of.plan.nodes.iter().filter(|(_, plan)| is_odd(plan));
     let nodes = odd.map(|(name, plan)| (name.clone(), NodePlan { load: None, ..plan.clone() }));
     let plan = Plan {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_of_itself_and_of_those_that_are_not_simply_present() {
+    fn a_node_is_told_of_itself_and_of_those_that_are_late_or_out() {
         let now = instructions(7, 5);
         let telling = Telling::new(&now, false, None).unwrap();
         let data = telling.data(None, now.plan.nodes.get("n3")).unwrap();

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use crate::controller::{Shared, read_instructions};
 use crate::draft::Draft;
 use crate::options::Premises;
-use crate::{Entry, Instructions, Roster, Secret};
+use crate::{Instructions, Roster, Secret};
 
 /// Being leader, with what that needs.
 struct Office {
@@ -276,14 +276,8 @@ fn is_to_be_written(office: &Office, now: &Instructions, every: Duration) -> boo
 }
 
 /// Rosters without what changes of itself.
-fn settled(rosters: &BTreeMap<String, Roster>) -> BTreeMap<&String, (u64, Vec<(&String, Entry)>)> {
-    rosters
-        .iter()
-        .map(|(pool, it)| {
-            let backends = it.backends.iter().map(|(name, entry)| (name, entry.settled()));
-            (pool, (it.next_number, backends.collect()))
-        })
-        .collect()
+fn settled(rosters: &BTreeMap<String, Roster>) -> BTreeMap<&String, Roster> {
+    rosters.iter().map(|(pool, roster)| (pool, roster.settled())).collect()
 }
 
 /// Whether something else is done than was written: more than shares that have moved a little.

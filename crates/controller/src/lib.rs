@@ -21,6 +21,7 @@
 //! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
 //! | `leader.rs`, `draft.rs` | the loop: each period, and the office; what is planned in it |
 //! | `controller.rs` | start, stop, what is read from the store |
+//! | `wishes.rs` | what operators said |
 //! | `mirror.rs` | a folder of the store, kept in memory |
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
@@ -38,6 +39,7 @@ mod report;
 mod roll;
 mod roster;
 mod view;
+mod wishes;
 
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;

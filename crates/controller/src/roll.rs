@@ -13,10 +13,10 @@ use equipoise_planner::{
     History, Inventory, InventoryRefused, NameSpec, NodeSpec, PoolSpec, Report,
 };
 
-use crate::controller::Wishes;
 use crate::options::Premises;
 use crate::report::is_name;
 use crate::roster::Gone;
+use crate::wishes::Wishes;
 use crate::{Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused};
 
 /// What members said, and what follows for planning.

@@ -139,12 +139,18 @@ impl Entry {
     }
 
     /// Without what changes from plan to plan of itself.
-    pub(crate) fn settled(&self) -> Entry {
+    fn settled(&self) -> Entry {
         Entry { age: Duration::ZERO, draining_for: Duration::ZERO, ..self.clone() }
     }
 }
 
 impl Roster {
+    /// Without what changes from plan to plan of itself.
+    pub(crate) fn settled(&self) -> Roster {
+        let backends = self.backends.iter().map(|(name, it)| (name.clone(), it.settled()));
+        Roster { next_number: self.next_number, backends: backends.collect() }
+    }
+
     /// The first of a pool: what members had made before there was one is taken over, or nobody would remove it.
     pub(crate) fn begin(pool: &str, seen: &Seen<'_>) -> Roster {
         let mut roster = Roster { next_number: 1, backends: BTreeMap::new() };

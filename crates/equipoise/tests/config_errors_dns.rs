@@ -141,3 +141,14 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
         said(&in_zone("pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/broken.zone'"));
     assert!(broken.contains("not a zone file: line 2: "), "its line is told: {broken}");
 }
+
+#[test]
+fn shares_by_load_need_a_cluster_and_members() {
+    let zone = format!("{NS}\npool = 'p'\nshares = 'load'");
+    let alone = said(&in_zone(&zone));
+    assert!(alone.contains("without [cluster] nobody reports loads"), "{alone}");
+    let cluster = "[cluster]\ncontrollers = ['c1:9911']\njoin-token-file = '/t'\n";
+    let found = said(&format!("{}{cluster}", in_zone(&zone)));
+    let expected = "which member of the cluster backend p/10.0.0.2:81 is";
+    assert!(found.contains(expected) && !found.contains("p/n1"), "{found}");
+}

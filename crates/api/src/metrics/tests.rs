@@ -95,6 +95,7 @@ fn planning() -> PlanningReading {
         plans: 12,
         planning_seconds: 0.25,
         refused: vec![("load", 2)],
+        cluster: vec![("reports".to_string(), 9)],
         nodes: vec![node],
         ..PlanningReading::default()
     }
@@ -107,12 +108,24 @@ fn the_controller_has_its_families() {
         r#"equipoise_plans_total 12"#,
         r#"equipoise_planning_seconds_total 0.25"#,
         r#"equipoise_reports_refused_total{fault="load"} 2"#,
+        r#"equipoise_cluster_api_total{event="reports"} 9"#,
         r#"equipoise_controller_leads 1"#,
         r#"equipoise_plan_generation 14"#,
         r#"equipoise_plan_age_seconds 0.5"#,
         r#"equipoise_node_used_percent{node="edge-1",signal="cpu"} 40.5"#,
         r#"equipoise_node_load_percent{node="edge-1",load="L2"} 35.0"#,
         r#"equipoise_node_forecast_error_percent{node="edge-1",signal="cpu",method="naive"} 3.0"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn who_was_turned_away_and_what_the_audit_log_lost_is_counted() {
+    let text = render(reading()).unwrap();
+    for line in [
+        r#"equipoise_api_turned_away_total{reason="wrong_token"} 4"#,
+        r#"equipoise_audit_lines_lost_total 1"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
@@ -129,6 +142,7 @@ fn reading() -> Reading {
             last_succeeded: false,
             last_success_unix_seconds: 1_700_000_000,
         },
+        access: AccessReading { turned_away: vec![("wrong_token", 4)], audit_lines_lost: 1 },
         front_doors: vec![
             FrontDoorReading {
                 name: "http:127.0.0.1:80".into(),

@@ -180,7 +180,9 @@ fn one_that_is_needed_again_is_not_drained_further_and_time_ends_every_drain() {
     bed.period(&out(1));
     assert_eq!(bed.told(), [("web-e1", "a", Wanted::Serve)]);
     bed.period(&leave(&["web-e1"]));
-    (0..60).for_each(|_| drop(bed.period(&Scaling::Hold)));
+    for _ in 0..60 {
+        bed.period(&Scaling::Hold);
+    }
     assert_eq!(bed.told()[0].2, Wanted::Leave);
 }
 
@@ -201,8 +203,7 @@ fn another_goes_on_with_what_outlives_its_executor() {
     bed.makers.get_mut("a").unwrap().gone = None;
     let before = bed.roster.clone();
     bed.period(&Scaling::Hold);
-    let settled = |it: &Roster| it.backends.values().map(Entry::settled).collect::<Vec<_>>();
-    assert_eq!(settled(&bed.roster), settled(&before));
+    assert_eq!(bed.roster.settled(), before.settled());
 }
 
 #[test]

@@ -85,42 +85,48 @@ pub(crate) async fn newer(controller: &ControllerHandle, than: Edition) -> Arc<I
 pub(crate) struct Flaky {
     pub(crate) inner: Embedded,
     pub(crate) is_gone: AtomicBool,
+    /// It does what it is told, and nobody hears of it: neither answers nor changes.
+    pub(crate) is_mute: AtomicBool,
 }
 
 impl Flaky {
     pub(crate) fn new(inner: Embedded) -> Arc<Flaky> {
-        Arc::new(Flaky { inner, is_gone: AtomicBool::new(false) })
+        let is = AtomicBool::new;
+        Arc::new(Flaky { inner, is_gone: is(false), is_mute: is(false) })
     }
 
     fn there(&self) -> Result<(), StoreError> {
-        if !self.is_gone.load(Relaxed) {
-            return Ok(());
-        }
-        Err(StoreError::Unavailable {
-            patience: Duration::ZERO,
-            outcome: Outcome::NotDone,
-            source: "taken away by the test".into(),
-        })
+        if self.is_gone.load(Relaxed) { Err(unavailable(Outcome::NotDone)) } else { Ok(()) }
     }
+
+    fn heard<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.is_mute.load(Relaxed) { Err(unavailable(Outcome::Unknown)) } else { answer }
+    }
+}
+
+fn unavailable(outcome: Outcome) -> StoreError {
+    let source = "taken away by the test".into();
+    StoreError::Unavailable { patience: Duration::ZERO, outcome, source }
 }
 
 #[async_trait]
 impl Store for Flaky {
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
         self.there()?;
-        self.inner.get(key).await
+        self.heard(self.inner.get(key).await)
     }
     async fn list(&self, prefix: &Prefix) -> Result<Listing, StoreError> {
         self.there()?;
-        self.inner.list(prefix).await
+        self.heard(self.inner.list(prefix).await)
     }
     async fn commit(&self, transaction: Transaction) -> Result<Committed, StoreError> {
         self.there()?;
-        self.inner.commit(transaction).await
+        let done = self.inner.commit(transaction).await;
+        self.heard(done)
     }
     async fn watch(&self, prefix: Prefix, after: Revision) -> Result<Watch, StoreError> {
         self.there()?;
-        self.inner.watch(prefix, after).await
+        self.heard(self.inner.watch(prefix, after).await)
     }
     async fn grant(&self, time_to_live: Duration) -> Result<Lease, StoreError> {
         self.there()?;

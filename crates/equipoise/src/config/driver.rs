@@ -33,7 +33,8 @@ pub(super) fn maker(
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| elastic.given(kind)).collect();
     let [kind] = given[..] else {
         if given.is_empty() {
-            let text = "nothing makes backends, so the plan only says what it would do; add a \
+            let text = "nothing here makes backends: in a cluster other members may, and elsewhere the plan only says \
+                        what it would do; add a \
                         [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table";
             findings.warning(elastic.at, &elastic.path, text.to_string());
         } else {

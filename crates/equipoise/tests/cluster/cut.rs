@@ -1,6 +1,6 @@
 //! Networks that are cut: a controller from the others, a node from its controllers. Each machine is a namespace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use equipoise_testkit::netns::{Host, Switch, unavailable};
@@ -87,7 +87,7 @@ impl Network {
         self.folder.write(&format!("{name}.toml"), &config)
     }
 
-    fn start(&mut self, place: usize, file: &PathBuf) {
+    fn start(&mut self, place: usize, file: &Path) {
         let mut command = self.hosts[place].command(EQUIPOISE);
         command.args(["run", text(file)]);
         let process = Process::of(command);

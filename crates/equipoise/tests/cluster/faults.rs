@@ -181,7 +181,9 @@ fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
         assert!((400..500).contains(&status), "{path}: {status}");
     }
     let honest = member(&after, "n1");
-    assert_eq!((honest["refused"].as_u64(), &honest["standing"]), (Some(0), &"present".into()));
+    assert_eq!(honest["refused"].as_u64(), Some(0));
+    // Its share still rises.
+    assert!(["joining", "present"].iter().any(|it| honest["standing"] == *it), "{honest}");
     load.wait_for(20);
     let (_, failed) = load.finish();
     assert!(failed.is_empty(), "{:?}", failed.first());
