@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use equipoise_controller::{Edition, Intake, IntakeError};
-use equipoise_planner::Standing;
+use equipoise_controller::{Edition, Intake, IntakeError, NodeReport};
+use equipoise_core::load::{ClassRate, ClassRates};
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
+use equipoise_planner::{NodePlan, Standing};
 use equipoise_testkit::Folder;
 use support::{Flaky, newer, report, stage, start, store_in, until};
 
@@ -65,8 +66,44 @@ async fn after_a_crash_it_goes_on_from_the_stored_plan() {
     assert!(first.generation >= last.generation, "{} {}", first.edition(), last.edition());
     assert_eq!(weight(&first, "slow"), weight(&last, "slow"), "what was learnt is kept");
     assert_eq!(first.members, last.members, "members are expected before they report");
+    assert!(first.dispatch_secret.is_some());
+    assert_eq!(first.dispatch_secret, last.dispatch_secret, "markers under way stay good");
     let presence = |of: &equipoise_controller::Instructions| of.plan.nodes["edge-1"].presence;
     assert!(presence(&first) >= presence(&last), "it does not begin to join again");
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_node_is_told_to_keep_half_and_its_peers_to_share_the_rest() {
+    let scratch = Folder::new("dispatch");
+    let controller = start("one", Arc::new(store_in(&scratch).await), stage(&["x"]));
+    let handle = controller.handle();
+    let mut last = newer(&handle, Edition::default()).await;
+    for _ in 0..60 {
+        // A request a second takes a per cent; nodes do as they were told.
+        let kept = |plan: &NodePlan| plan.keep_by_class.small_transfer;
+        let given = 90.0 * (1.0 - last.plan.nodes.get("a").map_or(1.0, kept));
+        let weights = &last.plan.dispatch.weights;
+        for (name, arrived) in [("a", 90.0), ("b", 30.0), ("c", 30.0), ("d", 30.0)] {
+            let delegated = if name == "a" { given } else { 0.0 };
+            let taken = given * weights.get(name).copied().unwrap_or(0.0);
+            let rate = ClassRate { arrived, delegated, taken, ..ClassRate::default() };
+            let classes = ClassRates { small_transfer: rate, ..ClassRates::default() };
+            let said = NodeReport { dispatches: true, classes, ..report(rate.done(), &[]) };
+            handle.report(name, said).await.unwrap();
+        }
+        last = newer(&handle, last.edition()).await;
+    }
+    let keep = last.plan.nodes["a"].keep;
+    assert!((0.4..0.6).contains(&keep), "{keep}");
+    let weights: Vec<_> = last.plan.dispatch.weights.iter().collect();
+    assert!(
+        weights.iter().all(|(name, weight)| *name != "a" && (**weight - 1.0 / 3.0).abs() < 0.1)
+    );
+    assert_eq!(weights.len(), 3, "{weights:?}");
+    let view = handle.cluster();
+    let kept: Vec<_> = view.members.iter().map(|it| (it.dispatches, it.keep)).collect();
+    assert_eq!(kept, [(true, Some(keep)), (true, Some(1.0)), (true, Some(1.0)), (true, Some(1.0))]);
     controller.stop().await;
 }
 

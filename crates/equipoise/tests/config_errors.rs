@@ -249,7 +249,7 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
         &[
             (
                 "[[slice]]\nname = 'x'",
-                "f:2:3: slice: unknown table in this version; known: instance, api, log, shutdown, load, controller, cluster, pool, session, packet, flows, dns, nameserver",
+                "f:2:3: slice: unknown table in this version; known: instance, api, log, shutdown, load, controller, cluster, pool, session, dispatch, packet, flows, dns, nameserver",
             ),
             ("[pools]", "f:2:2: pools: unknown table in this version; did you mean `pool`?"),
             (
@@ -313,11 +313,11 @@ fn backends_are_addresses_or_names_that_resolve() {
             ("'one.internal:80'", ""),
             (
                 "'10.0.0.1'",
-                "f:7:13: pool.p.backends[10.0.0.1].address: '10.0.0.1' is not a backend's address; accepted: IP:PORT or HOST:PORT, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\" or \"web.internal:8080\"",
+                "f:7:13: pool.p.backends[10.0.0.1].address: '10.0.0.1' is not a backend's address; accepted: IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
             ),
             (
                 "{ address = '10.0.0.300:80' }",
-                "f:7:25: pool.p.backends[10.0.0.300:80].address: '10.0.0.300:80' is not a backend's address; accepted: IP:PORT or HOST:PORT, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\" or \"web.internal:8080\"",
+                "f:7:25: pool.p.backends[10.0.0.300:80].address: '10.0.0.300:80' is not a backend's address; accepted: IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
             ),
             (
                 "80",
@@ -325,7 +325,7 @@ fn backends_are_addresses_or_names_that_resolve() {
             ),
             (
                 "{ weight = 2 }",
-                "f:7:13: pool.p.backends[#1].address: missing; accepted: IP:PORT or HOST:PORT, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\" or \"web.internal:8080\"\n\
+                "f:7:13: pool.p.backends[#1].address: missing; accepted: IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"\n\
                  f:7:24: warning: pool.p.backends[#1].weight: has no effect: least-connection ignores weights; use weighted-least-connection",
             ),
             (
@@ -470,7 +470,7 @@ fn options_without_effect_are_warnings() {
     let cases = [
         (
             "".to_string(),
-            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[packet]] or [[dns]] table",
+            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]] or [[dns]] table",
         ),
         (
             "session = []\n[[pool]]\nname = 'p'".to_string(),

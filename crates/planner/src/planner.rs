@@ -178,9 +178,16 @@ impl<'a> Context<'a> {
                 asked[class] += row.spec.capacity * used[class].cpu;
             }
         }
-        let target = refuse(&asked, fixed, self.policy.dispatch.admit * cpu);
-        let step = self.policy.dispatch.step_max;
         let before = self.before.map(|plan| plan.dispatch.refuse).unwrap_or_default();
+        let refuses = RequestClass::ALL.iter().any(|class| before[*class] > 0.0);
+        let demand = fixed + RequestClass::ALL.iter().map(|class| asked[*class]).sum::<f64>();
+        let limit = self.policy.dispatch.admit * cpu;
+        let target = if refuses || demand > SURELY_TOO_MUCH * limit {
+            refuse(&asked, fixed, limit)
+        } else {
+            PerClass::default()
+        };
+        let step = self.policy.dispatch.step_max;
         PerClass::from_fn(|class| {
             let had = if before[class].is_finite() { before[class] } else { 0.0 };
             target[class].clamp(had - step, had + step).clamp(0.0, 1.0)
@@ -240,6 +247,11 @@ impl<'a> Context<'a> {
         PoolPlan { weights, scaling }
     }
 }
+
+/// Refusing begins when what is asked is beyond what is let in by this factor: costs are estimates. Clients that wait for an
+/// answer before they ask again cannot ask for more than there is, so that a cluster which such clients keep busy refuses
+/// nobody.
+const SURELY_TOO_MUCH: f64 = 1.15;
 
 /// What those who take use now, as they share it.
 fn signals_of(takers: &[(&Row, f64)]) -> Signals {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use equipoise_controller::{Instructions, NodeKind, Secret};
 use equipoise_core::Weight;
+use equipoise_core::load::PerClass;
 use equipoise_session::config::{BackendConfig, SessionConfig};
 use equipoise_session::dispatch::{DelegationKeys, Shares};
 
@@ -51,13 +52,23 @@ impl Learnt {
     }
 }
 
+/// Shares are followed in steps of this part: who moves by less needs no new snapshot on every thread each period.
+const STEP: f64 = 0.005;
+
 /// What the instructions have the node of this name keep, and who takes the rest; `None` if they do not know it.
 pub(super) fn shares(instructions: &Instructions, node: &str) -> Option<Arc<Shares>> {
     let own = instructions.plan.nodes.get(node)?;
-    let mut weights = instructions.plan.dispatch.weights.clone();
-    weights.remove(node);
-    let refuse = instructions.plan.dispatch.refuse;
-    Some(Arc::new(Shares { keep: own.keep_by_class, weights, refuse }))
+    let dispatch = &instructions.plan.dispatch;
+    let others = dispatch.weights.iter().filter(|(name, _)| name.as_str() != node);
+    Some(Arc::new(Shares {
+        keep: PerClass::from_fn(|class| stepped(own.keep_by_class[class])),
+        weights: others.map(|(name, weight)| (name.clone(), stepped(*weight))).collect(),
+        refuse: PerClass::from_fn(|class| stepped(dispatch.refuse[class])),
+    }))
+}
+
+fn stepped(part: f64) -> f64 {
+    (part / STEP).round() * STEP
 }
 
 #[cfg(test)]
@@ -65,7 +76,6 @@ mod tests {
     use std::net::SocketAddr;
 
     use equipoise_controller::Enrolled;
-    use equipoise_core::load::PerClass;
     use equipoise_planner::{NodePlan, Plan, Standing};
     use equipoise_session::config::{FrontDoor, Protocol};
 
@@ -163,7 +173,9 @@ mod tests {
     fn shares_are_by_class_and_leave_oneself_out() {
         let shares = shares(&instructions(), "a").unwrap();
         assert_eq!((shares.keep.computing, shares.keep.light), (0.25, 1.0));
-        assert_eq!(shares.weights, [("b".to_string(), 0.9)].into());
+        assert_eq!(shares.weights, [("b".to_string(), stepped(0.9))].into());
+        let nearly = [0.5001, 0.4999].map(stepped);
+        assert_eq!(nearly[0], nearly[1], "no snapshot for that");
         assert_eq!(super::shares(&instructions(), "z"), None);
     }
 }
