@@ -1,5 +1,5 @@
-//! Simulated nodes: each joins, reports and follows as a real one does, by the same client, and says that its CPU is as busy as it
-//! is told to say.
+//! Simulated nodes: each joins, reports and follows as a real one does, by the same client. Its CPU is as busy as the weight that
+//! instructions give to its backend makes it: what is planned comes back in what is reported.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,8 +15,10 @@ use equipoise_controller::{Instructions, NodeReport};
 use equipoise_core::load::Reported;
 use equipoise_netns::Host;
 
-/// What nodes say of their CPU at first, per cent.
+/// CPU of a node whose backend has the mean weight, per cent, at first.
 pub(crate) const CPU_AT_FIRST: u64 = 30;
+/// The mean weight by load (`WEIGHT_MEAN` of the planner).
+const WEIGHT_MEAN: f64 = 100.0;
 
 /// How many nodes, and of which cluster.
 #[derive(Clone)]
@@ -39,7 +41,7 @@ pub(crate) struct Heard {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// What node number 0 says, and all others.
+    /// CPU of node number 0 at the mean weight, per cent.
     cpu_of_first: AtomicU64,
     /// At the last node: instructions, with the weight of the first node's backend.
     heard: Mutex<Vec<Heard>>,
@@ -99,7 +101,7 @@ impl Fleet {
         Ok(Fleet { shared, threads })
     }
 
-    /// From now on the first node says so of its CPU, per cent.
+    /// From now on what the first node does takes so much of its CPU, per cent, at the mean weight.
     pub(crate) fn set_cpu_of_first(&self, cpu: u64) {
         self.shared.cpu_of_first.store(cpu, Relaxed);
     }
@@ -142,18 +144,21 @@ async fn nodes(
                 return Ok(());
             }
             let cpu = if *number == 0 { shared.cpu_of_first.load(Relaxed) } else { CPU_AT_FIRST };
-            client.report(&report(cpu as f64, client));
+            let weight = weight(&client.instructions().borrow(), *number);
+            let cpu = cpu as f64 * weight.map_or(1.0, |weight| f64::from(weight) / WEIGHT_MEAN);
+            client.report(&report(cpu.min(100.0), client));
             note(client, *number, shared);
         }
     }
     Ok(())
 }
 
+/// Without a link's speed, as on most virtual machines: load is CPU and memory.
 fn report(cpu: f64, client: &NodeClient) -> NodeReport {
     NodeReport {
         version: env!("CARGO_PKG_VERSION").to_string(),
         capacity: 2.0,
-        load: Some(Reported { cpu, memory: 30.0, net: Some(10.0) }),
+        load: Some(Reported { cpu, memory: 30.0, net: None }),
         applied: client.status().edition,
         ..NodeReport::default()
     }
@@ -176,10 +181,14 @@ async fn listen(
 ) {
     while instructions.changed().await.is_ok() {
         let newest = Arc::clone(&instructions.borrow_and_update());
-        let weights = newest.plan.pools.get("web").map(|pool| &pool.weights);
-        let weight = weights.and_then(|all| all.get(&backend(0))).map(|one| one.weight.get());
-        if let Some(weight) = weight {
+        if let Some(weight) = weight(&newest, 0) {
             lock(&shared.heard).push(Heard { at: Instant::now(), weight });
         }
     }
+}
+
+/// The weight that instructions give the backend on a node.
+fn weight(instructions: &Instructions, number: usize) -> Option<u16> {
+    let pool = instructions.plan.pools.get("web")?;
+    pool.weights.get(&backend(number)).map(|one| one.weight.get())
 }

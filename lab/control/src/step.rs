@@ -17,7 +17,7 @@ const CHANGED: f64 = 0.03;
 /// It has settled when it stays this near to where it ends.
 const SETTLED: f64 = 0.1;
 
-/// The load climbs, and falls again, so many times.
+/// The load steps so many times; between, it is as at first.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let period = Duration::from_secs_f64(case.number("period_ms")? / 1e3);
     let shape = Shape { nodes: case.count("nodes")?, period, store: case.word("store")? };
@@ -25,17 +25,12 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let observe = period * case.count("observe_periods")? as u32;
     let mut random = StdRng::seed_from_u64(2);
     let (mut changed, mut settled) = (Vec::new(), Vec::new());
-    // What was learnt while they joined comes to rest.
-    std::thread::sleep(observe);
-    for round in 0..2 * case.count("rounds")? {
-        let climbs = round % 2 == 0;
-        std::thread::sleep(period.mul_f64(random.random_range(0.0..1.0)));
+    for _ in 0..case.count("rounds")? {
+        // What was learnt before comes to rest.
+        cluster.fleet.set_cpu_of_first(CPU_AT_FIRST);
+        std::thread::sleep(observe + period.mul_f64(random.random_range(0.0..1.0)));
         let stepped = Instant::now();
-        cluster.fleet.set_cpu_of_first(if climbs {
-            case.count("cpu")? as u64
-        } else {
-            CPU_AT_FIRST
-        });
+        cluster.fleet.set_cpu_of_first(case.count("cpu")? as u64);
         std::thread::sleep(observe);
         let (first, last) = times(&cluster.fleet.heard(), stepped)?;
         changed.push(1e3 * first.as_secs_f64());

@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
@@ -103,6 +105,10 @@ pub(crate) fn closed(
     Ok(seen.take())
 }
 
+/// Each request is sent up to so much later than in step: a control group's periods are as long, and a rate in step with them would
+/// meet all its requests at one moment of theirs.
+const JITTER: Duration = Duration::from_millis(20);
+
 /// `rate` requests a second for so long, whether the ones before were answered or not, at each of the addresses.
 pub(crate) fn open(
     addresses: &[SocketAddr],
@@ -117,8 +123,15 @@ pub(crate) fn open(
     local.spawn_local(async move {
         let begin = Instant::now();
         let count = (rate * window.as_secs_f64()) as u32;
-        for number in 0..count {
-            let due = begin + Duration::from_secs_f64(f64::from(number) / rate);
+        let mut random = StdRng::seed_from_u64(u64::from(count));
+        let mut due = |number| {
+            let step = Duration::from_secs_f64(f64::from(number) / rate);
+            step + JITTER.mul_f64(random.random_range(0.0..1.0))
+        };
+        let mut dues: Vec<Duration> = (0..count).map(&mut due).collect();
+        dues.sort_unstable();
+        for due in dues {
+            let due = begin + due;
             sleep_until(due).await;
             for (which, address) in addresses.iter().copied().enumerate() {
                 let (seen, request) = (all.clone(), request.clone());

@@ -38,10 +38,7 @@ fn main() -> anyhow::Result<()> {
     run.add(include_str!("../experiments/shuffle.toml"), |case, row| {
         shuffle::measure(&place, case, row)
     })?;
-    run.add_following(
-        include_str!("../experiments/shuffle-regions.toml"),
-        |shuffles, case, row| shuffle::regions(shuffles, case, row),
-    )?;
+    run.add_following(include_str!("../experiments/shuffle-regions.toml"), shuffle::regions)?;
     run.add_with_points(include_str!("../experiments/elastic.toml"), |case, row| {
         elastic::measure(&place, case, row)
     })?;

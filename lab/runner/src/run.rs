@@ -191,7 +191,9 @@ impl Session {
                 continue;
             }
             let is_late = until.is_some_and(|until| Instant::now() > until);
-            if is_late || (at + 1) % options.every.max(1) != 0 && cases.len() > options.every {
+            let is_left_out = (at + 1) % options.every.max(1) != 0;
+            // What follows from another experiment takes no time.
+            if experiment.follows_from.is_none() && (is_late || is_left_out) {
                 continue;
             }
             progress.begin(&format!("{}, case {} of {}", experiment.name, at + 1, cases.len()));
