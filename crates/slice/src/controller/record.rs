@@ -19,6 +19,9 @@ pub struct Intent {
     pub taker: Life,
     /// Without a giver: what the lost owner had committed; `None` if there was no owner.
     pub after: Option<Positions>,
+    /// The taker gave the slices away in this handover and gets them back, while it may still be at items below its
+    /// cut.
+    pub returns: Option<HandoverId>,
 }
 
 /// A change of the store.
