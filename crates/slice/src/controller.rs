@@ -127,6 +127,9 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             out: VecDeque::new(),
         };
+        for (worker, number) in &stored.lost {
+            controller.members.expect_lost(Life { worker: *worker, number: *number }, now);
+        }
         for (slice, (owner, epoch)) in &stored.owners {
             controller.members.expect(*owner, now);
             if let Some(row) = controller.table.get_mut(slice) {
@@ -347,6 +350,7 @@ impl<T: Clone> Controller<T> {
 
     /// A life is over: what it took part in goes on without it.
     fn lost(&mut self, now: Duration, life: Life) {
+        self.out.push_back(Output::Record(Record::Lost(life)));
         let open = self.handovers.iter().filter(|(_, h)| h.giver == Some(life) || h.taker == life);
         for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
             let Some(open) = self.handovers.get(&handover) else { continue };

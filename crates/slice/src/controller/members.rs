@@ -48,8 +48,13 @@ impl Members {
     pub(super) fn expect(&mut self, life: Life, now: Duration) {
         let member = self.current.entry(life.worker).or_insert_with(|| Member::new(life, now));
         if member.life.number < life.number {
-            member.life = life;
+            *member = Member::new(life, now);
         }
+    }
+
+    /// A life that an earlier controller gave up.
+    pub(super) fn expect_lost(&mut self, life: Life, now: Duration) {
+        self.current.insert(life.worker, Member { lost: true, ..Member::new(life, now) });
     }
 
     pub(super) fn heard(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
