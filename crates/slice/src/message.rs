@@ -241,6 +241,9 @@ pub struct Config {
     pub patience: Duration,
     /// Published again, items of a lost worker are taken for this long.
     pub recovery: Duration,
+    /// A reply that was sent has reached its client after this. Until then what it is for does not count as
+    /// committed, as the reply may be lost with the worker.
+    pub reply: Duration,
     /// A writer that is gone is forgotten after this.
     pub forget: Duration,
     /// Items in the shadow of one handover; a taker with more calls it off.
@@ -259,6 +262,7 @@ impl Default for Config {
             margin: Duration::from_millis(100),
             patience: Duration::from_secs(5),
             recovery: Duration::from_secs(2),
+            reply: Duration::from_millis(50),
             forget: Duration::from_secs(60),
             shadow_max: 262_144,
             released_max: 65_536,

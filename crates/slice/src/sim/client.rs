@@ -18,6 +18,8 @@ pub(super) struct Client {
     /// Writes to the base topic only.
     pub plain: bool,
     pub created: u64,
+    /// Publishes again after this long without a reply. Some are impatient.
+    pub patience_us: u64,
     pub next: u64,
     /// Items without a reply: slice, and when it was last published.
     pub pending: BTreeMap<u64, (SliceId, u64)>,
@@ -31,6 +33,7 @@ impl Client {
             id,
             plain: (id + seed / 2).is_multiple_of(2),
             created,
+            patience_us: [2_000, 5_000, 12_000][(id + seed / 5) as usize % 3],
             next: 1,
             pending: BTreeMap::new(),
             replies: BTreeMap::new(),
@@ -60,7 +63,7 @@ impl World {
     }
 
     pub(super) fn publish_again(&mut self, client: usize) {
-        let old = self.now.saturating_sub(12_000);
+        let old = self.now.saturating_sub(self.clients[client].patience_us);
         let pending = self.clients[client].pending.iter_mut();
         let due = pending.filter(|(_, (_, at))| *at <= old);
         let mut again = Vec::new();
@@ -71,7 +74,8 @@ impl World {
         for (slice, item) in again {
             self.publish(client, slice, item, true);
         }
-        self.after(6_000, Event::Again { client });
+        let wait = self.clients[client].patience_us / 2;
+        self.after(wait, Event::Again { client });
     }
 
     pub(super) fn publish(&mut self, client: usize, slice: SliceId, number: u64, again: bool) {

@@ -110,6 +110,9 @@ impl World {
                     {
                         self.judge.verdict.moved += 1;
                     }
+                    if let Record::Lost(life) = &record {
+                        self.judge.gives_up(*life);
+                    }
                     self.stored.apply(&record);
                 }
                 controller::Output::Send(envelope) => self.send(envelope),
@@ -148,14 +151,17 @@ impl World {
         let wait = self.rng.random_range(10_000..80_000);
         self.after(wait, Event::Fault);
         let everybody = self.scenario.faults == Faults::Everybody;
-        let kind = if everybody { self.rng.random_range(0..3) } else { 0 };
+        let kind = if everybody { self.rng.random_range(0..4) } else { 0 };
         let node = self.rng.random_range(0..self.nodes.len());
         match kind {
             0 => self.crash(Address::Controller),
             1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
-            _ => {
-                let length = self.rng.random_range(5_000..80_000);
-                self.nodes[node].cut_off_until = self.now + length;
+            kind => {
+                let until = self.now + self.rng.random_range(5_000..80_000);
+                match kind {
+                    2 => self.nodes[node].cut_off_until = until,
+                    _ => self.nodes[node].paused_until = until,
+                }
             }
         }
     }

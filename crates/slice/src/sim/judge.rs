@@ -19,6 +19,7 @@ pub(crate) struct Verdict {
     pub tails: u64,
     pub recovered: u64,
     pub lost_workers: u64,
+    pub lost_replies: u64,
 }
 
 #[derive(Debug, Default)]
@@ -28,8 +29,9 @@ pub(super) struct Judge {
     begun: BTreeMap<(SliceId, u64), u64>,
     running: BTreeMap<SliceId, (Life, ItemId)>,
     state: BTreeMap<(SliceId, Life), u64>,
-    /// Lives that crashed, or were cut off for so long that they were given up.
+    /// Lives that crashed, or were given up.
     pub lost: BTreeSet<Life>,
+    given_up: BTreeSet<Life>,
     pub verdict: Verdict,
 }
 
@@ -38,6 +40,12 @@ impl Judge {
         if self.verdict.faults.len() < 8 {
             self.verdict.faults.push(fault);
         }
+    }
+
+    /// A controller gave `life` up: others may have what it had.
+    pub(super) fn gives_up(&mut self, life: Life) {
+        self.lost.insert(life);
+        self.given_up.insert(life);
     }
 
     /// `ordered`: nobody was lost, so order has to hold.
@@ -49,6 +57,9 @@ impl Judge {
         order: Order,
         ordered: bool,
     ) {
+        if self.given_up.contains(&life) {
+            self.fault(format!("{slice:?}: {life:?} begins {item:?} after it was given up"));
+        }
         if !order.is_strict() || !ordered {
             return;
         }
@@ -112,5 +123,6 @@ impl Verdict {
         self.tails += other.tails;
         self.recovered += other.recovered;
         self.lost_workers += other.lost_workers;
+        self.lost_replies += other.lost_replies;
     }
 }

@@ -29,10 +29,10 @@ fn all(scenarios: impl Iterator<Item = Scenario>) -> Verdict {
 
 #[test]
 fn planned_moves_lose_nothing_and_do_nothing_twice_and_keep_the_order() {
-    let sum = all(seeds(1_500).map(Scenario::planned));
+    let sum = all(seeds(900).map(Scenario::planned));
     println!("{sum:?}");
     if number("SLICE_SIM_RUNS").is_none() {
-        assert!(sum.moved > 50_000, "{sum:?}");
+        assert!(sum.moved > 30_000, "{sum:?}");
         // What makes it hard has happened: items came late, readers matched late.
         assert!(sum.late > 1_000 && sum.tails > 1_000, "{sum:?}");
     }
@@ -41,17 +41,16 @@ fn planned_moves_lose_nothing_and_do_nothing_twice_and_keep_the_order() {
 #[test]
 fn the_next_controller_finishes_what_the_last_one_began() {
     let crashing = |seed| Scenario { faults: Faults::Controller, ..Scenario::crashing(seed) };
-    let sum = all(seeds(500).map(crashing));
+    let sum = all(seeds(300).map(crashing));
     println!("{sum:?}");
 }
 
 #[test]
-#[ignore = "not right yet: after losses of workers some runs are found wrong"]
 fn what_a_lost_worker_had_is_done_and_only_that_is_done_twice() {
-    let sum = all(seeds(1_500).map(Scenario::crashing));
+    let sum = all(seeds(600).map(Scenario::crashing));
     println!("{sum:?}");
     if number("SLICE_SIM_RUNS").is_none() {
-        assert!(sum.lost_workers > 1_000 && sum.recovered > 1_000, "{sum:?}");
+        assert!(sum.lost_workers > 500 && sum.recovered > 500, "{sum:?}");
         assert!(
             sum.executions > sum.items,
             "something was done twice, or nothing was lost: {sum:?}"
@@ -60,12 +59,11 @@ fn what_a_lost_worker_had_is_done_and_only_that_is_done_twice() {
 }
 
 #[test]
-#[ignore = "not right yet: after losses of workers some runs are found wrong"]
 fn a_crash_at_any_step_of_any_party_loses_nothing() {
     let parties = [Party::SenderBefore, Party::SenderAfter, Party::Receiver, Party::Controller];
     let each = (0..STEPS).flat_map(|step| parties.map(|party| (step, party)));
     let each = each.flat_map(|(step, party)| [1, 2, 5].map(|nth| (step, party, nth)));
-    let runs = number("SLICE_SIM_RUNS").unwrap_or(9);
+    let runs = number("SLICE_SIM_RUNS").unwrap_or(4);
     let scenarios = each.flat_map(|(step, party, nth)| {
         (0..runs).map(move |seed| Scenario::at(seed, step, nth, party))
     });
@@ -147,24 +145,32 @@ fn soak() {
 fn survey() {
     let mut wrong = 0;
     let mut runs = 0;
-    for seed in seeds(2000) {
-        runs += 1;
-        let verdict = World::run(Scenario::crashing(seed));
-        if !verdict.faults.is_empty() {
-            wrong += 1;
-            println!("crashing {seed}: {:?}", verdict.faults);
+    let mut sum = Verdict::default();
+    let n = number("SLICE_SIM_RUNS").unwrap_or(2000);
+    for seed in seeds(n) {
+        for kind in 0..2 {
+            runs += 1;
+            let s = if kind == 0 { Scenario::crashing(seed) } else { Scenario::planned(seed) };
+            let verdict = World::run(s);
+            sum.add(&verdict);
+            if !verdict.faults.is_empty() {
+                wrong += 1;
+                println!("{} {seed}: {:?}", ["crashing", "planned"][kind], verdict.faults);
+            }
         }
     }
     let parties = [Party::SenderBefore, Party::SenderAfter, Party::Receiver, Party::Controller];
-    for seed in seeds(2000).take(9) {
+    for seed in seeds(n).take(9) {
         for step in 0..STEPS { for (p, party) in parties.iter().enumerate() { for nth in [1,2,5] {
             runs += 1;
             let verdict = World::run(Scenario::at(seed, step, nth, *party));
+            sum.add(&verdict);
             if !verdict.faults.is_empty() {
                 wrong += 1;
                 println!("at seed {seed} step {step} nth {nth} party {p}: {:?}", verdict.faults);
             }
         }}}
     }
+    println!("{sum:?}");
     println!("{wrong} of {runs} wrong");
 }

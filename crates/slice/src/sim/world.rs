@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Stored};
 use crate::ids::{Group, HandoverId, SliceId};
-use crate::message::{Envelope, Item, Message};
+use crate::message::{Address, Envelope, Item, Message};
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
 use crate::sim::node::Node;
@@ -21,7 +21,7 @@ pub(super) enum Event {
     Item { node: usize, process: u64, reader: u64, item: Item<ItemId> },
     Control(Envelope<ItemId>),
     Done { node: usize, process: u64, item: Item<ItemId> },
-    Reply(ItemId),
+    Reply { node: usize, started: u64, item: ItemId },
     Matched { node: usize, process: u64, reader: u64, group: Group, settled: bool },
     Tick { node: usize, process: u64 },
     ControllerTick { term: u64 },
@@ -199,6 +199,9 @@ impl World {
         if self.trace {
             self.tell(&event);
         }
+        if let Some(until) = self.paused_until(&event) {
+            return self.at(until, event);
+        }
         let now = self.clock();
         match event {
             Event::Item { node, process, reader, item } => {
@@ -211,7 +214,12 @@ impl World {
             }
             Event::Control(envelope) => self.arrives(envelope),
             Event::Done { node, process, item } => self.done(node, process, item),
-            Event::Reply((client, item)) => {
+            Event::Reply { node, started, item: (client, item) } => {
+                // What was not on its way yet is lost with the worker.
+                if !self.nodes[node].alive || self.nodes[node].started != started {
+                    self.judge.verdict.lost_replies += 1;
+                    return;
+                }
                 let client = &mut self.clients[client as usize];
                 client.pending.remove(&item);
                 *client.replies.entry(item).or_insert(0) += 1;
@@ -257,6 +265,20 @@ impl World {
             Event::Start { node } => self.start(node),
             Event::Elect => self.elect(),
         }
+    }
+
+    /// When the process that the event is for goes on, if it does not run now.
+    fn paused_until(&self, event: &Event) -> Option<u64> {
+        let node = match event {
+            Event::Item { node, .. }
+            | Event::Done { node, .. }
+            | Event::Matched { node, .. }
+            | Event::Tick { node, .. } => *node,
+            Event::Control(Envelope { to: Address::Worker(life), .. }) => life.worker.0 as usize,
+            _ => return None,
+        };
+        let until = self.nodes.get(node)?.paused_until;
+        (until > self.now).then_some(until)
     }
 
     fn conclude(mut self) -> Verdict {

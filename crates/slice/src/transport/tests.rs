@@ -182,8 +182,8 @@ fn a_worker_whose_lease_lapses_starts_nothing_until_it_is_good_again() {
     cluster.publish();
     let now = cluster.now;
     for driver in &mut cluster.drivers {
-        let until = driver.worker().lease_until();
         driver.step(now).unwrap();
+        let until = driver.worker().lease_until();
         assert!(driver.start(until).is_none(), "not even without a tick");
         assert!(until > now);
     }

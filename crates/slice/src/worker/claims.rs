@@ -18,11 +18,23 @@ pub(super) struct Lease {
     until: Duration,
     fenced: bool,
     said: Option<Duration>,
+    /// Marks, and when they were taken: what they cover was finished then.
+    taken: Option<(Duration, Positions)>,
+    /// Marks whose replies have arrived.
+    replied: Positions,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { number: 0, sent: VecDeque::new(), until: Duration::ZERO, fenced: true, said: None }
+        Self {
+            number: 0,
+            sent: VecDeque::new(),
+            until: Duration::ZERO,
+            fenced: true,
+            said: None,
+            taken: None,
+            replied: Positions::default(),
+        }
     }
 }
 
@@ -96,7 +108,7 @@ impl<T: Clone> Worker<T> {
             self.claims.sent.pop_front();
         }
         self.claims.sent.push_back((self.claims.number, now));
-        let marks = self.marks();
+        let marks = self.replied(now);
         let claims = Claims {
             number: self.claims.number,
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
@@ -105,6 +117,22 @@ impl<T: Clone> Worker<T> {
             cut: self.cuts(),
         };
         self.send_controller(Message::Claims(claims));
+    }
+
+    /// Up to where everything is done that was this worker's, and the replies have arrived.
+    fn replied(&mut self, now: Duration) -> Positions {
+        let marks = self.marks();
+        let arrived = |at: Duration| now.saturating_sub(at) >= self.config.reply;
+        match self.claims.taken.take() {
+            Some((at, taken)) if arrived(at) => {
+                self.claims.replied = taken;
+                self.claims.taken = Some((now, marks.clone()));
+            }
+            None => self.claims.taken = Some((now, marks.clone())),
+            waits => self.claims.taken = waits,
+        }
+        // What was taken over since has unfinished items below the older marks.
+        self.claims.replied.least(&marks)
     }
 
     /// Up to where everything is done that was this worker's.

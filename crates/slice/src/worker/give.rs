@@ -179,6 +179,7 @@ impl<T: Clone> Worker<T> {
     ) {
         let strict = self.config.order.is_strict();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
+        giving.drained_at = now;
         if !giving.undrained.remove(&slice) {
             // The slice came back meanwhile, so its state does too.
             if self.owned.contains_key(&slice) {
@@ -195,8 +196,10 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn check_finished(&mut self, now: Duration, handover: HandoverId) {
-        let finished =
-            |giving: &Giving<T>| giving.state == GiverState::Draining && giving.is_finished();
+        let reply = self.config.reply;
+        let finished = |giving: &Giving<T>| {
+            giving.state == GiverState::Draining && giving.is_finished(now, reply)
+        };
         if self.giving.get(&handover).is_some_and(finished) {
             self.giver_event(now, handover, GiverEvent::Finished);
         }
@@ -256,8 +259,15 @@ impl<T: Clone> Worker<T> {
             .filter(|(_, giving)| giving.has_cut() && now.saturating_sub(giving.said) >= resend)
             .map(|(handover, _)| *handover)
             .collect();
+        let draining: Vec<_> =
+            self.giving.iter().filter(|(_, g)| g.has_cut()).map(|(id, _)| *id).collect();
+        for handover in draining {
+            self.check_finished(now, handover);
+        }
         for handover in due {
-            let Some(giving) = self.giving.get_mut(&handover) else { continue };
+            let Some(giving) = self.giving.get_mut(&handover).filter(|g| g.has_cut()) else {
+                continue;
+            };
             giving.said = now;
             let taker = Address::Worker(giving.taker);
             if giving.state == GiverState::Cut || giving.needs_progress() {
