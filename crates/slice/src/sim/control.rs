@@ -158,9 +158,11 @@ impl World {
             1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
             kind => {
                 let until = self.now + self.rng.random_range(5_000..80_000);
-                match kind {
-                    2 => self.nodes[node].cut_off_until = until,
-                    _ => self.nodes[node].paused_until = until,
+                let at = &mut self.nodes[node];
+                let ends = if kind == 2 { &mut at.cut_off_until } else { &mut at.paused_until };
+                // No pause is made longer: what waits for its end would come after what came later.
+                if *ends <= self.now {
+                    *ends = until;
                 }
             }
         }
