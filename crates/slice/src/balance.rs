@@ -1,13 +1,13 @@
 //! Which slices should move: a function of what was measured. It moves nothing itself.
 //!
-//! The load of a slice is the share of a core that it keeps busy, smoothed, plus what its waiting items say is missing:
-//! a worker that is full cannot be busier, but its queues grow older. A worker's load is that of its slices, by its
+//! The load of a slice is the share of a core that it keeps busy, smoothed, and up to twice that when its items wait: a
+//! worker that is full cannot be busier, but its queues grow older. A worker's load is that of its slices, by its
 //! weight. Each round takes the best move (most imbalance removed for its cost) again and again, until the workers are
-//! even, or as much load has been moved as a round may.
+//! even, or as much load has been moved as a round may. In a round a worker gives or takes, but does not do both.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates: no merging or
-//! splitting of slices; hysteresis, and a cool-down for each slice.
+//! splitting of slices; hysteresis, and a cool-down for each slice; load is busy time, as slices' items differ.
 
 #[cfg(test)]
 mod tests;
@@ -19,12 +19,15 @@ use equipoise_core::Weight;
 
 use crate::ids::{SliceId, WorkerId};
 
+/// What the handover of a slice costs besides its load, as a share of the mean load of a worker.
+const HANDOVER_COST: f64 = 0.01;
+
 /// How eagerly is balanced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// What was measured this long ago counts by 1/e.
     pub smoothing: Duration,
-    /// Items that wait this long count as one core that is missing.
+    /// A slice whose oldest item waits this long or longer counts as twice as busy as it is.
     pub queue_horizon: Duration,
     /// Begins when the most loaded worker has this much over the mean, as a share of the mean.
     pub begin: f64,
@@ -133,6 +136,8 @@ struct Side {
     leaving: bool,
     load: f64,
     slices: Vec<SliceId>,
+    gave: bool,
+    took: bool,
 }
 
 impl Side {
@@ -210,8 +215,8 @@ impl Balancer {
             if passed <= 0.0 {
                 continue;
             }
-            let missing = slice.queue_age.as_secs_f64() / self.policy.queue_horizon.as_secs_f64();
-            let load = slice.busy.as_secs_f64() / passed + missing;
+            let waits = slice.queue_age.as_secs_f64() / self.policy.queue_horizon.as_secs_f64();
+            let load = slice.busy.as_secs_f64() / passed * (1.0 + waits.min(1.0));
             let known = self.loads.entry(slice.id).or_insert(load);
             let old = (-passed / self.policy.smoothing.as_secs_f64()).exp();
             *known = *known * old + load * (1.0 - old);
@@ -227,6 +232,8 @@ impl Balancer {
             leaving: worker.leaving,
             load: 0.0,
             slices: Vec::new(),
+            gave: false,
+            took: false,
         };
         let mut sides: BTreeMap<_, _> =
             workers.iter().map(|worker| (worker.id, side(worker))).collect();
@@ -290,9 +297,9 @@ impl Balancer {
         let by_load = |a: &(&WorkerId, &Side), b: &(&WorkerId, &Side)| {
             a.1.relative().total_cmp(&b.1.relative())
         };
-        let mut givers: Vec<_> = takers().collect();
+        let mut givers: Vec<_> = takers().filter(|(_, side)| !side.took).collect();
         givers.sort_by(|a, b| by_load(b, a));
-        let (taker, to) = takers().min_by(by_load)?;
+        let (taker, to) = takers().filter(|(_, side)| !side.gave).min_by(by_load)?;
         for (giver, from) in givers {
             // The fullest may have nothing that helps, as when it has one hot slice.
             if from.relative() <= mean * (1.0 + self.policy.stop) {
@@ -304,8 +311,8 @@ impl Balancer {
                 let after = (from.load - load) / from.weight - (to.load + load) / to.weight;
                 gap - after.abs()
             };
-            // A handover has a price of its own: of two that help alike, the fewer.
-            let worth = |slice: SliceId| gain(slice) / (1.0 + mean / gap * 0.1);
+            // What is moved is disturbed, and a handover has a price of its own.
+            let worth = |slice: SliceId| gain(slice) / (self.load(slice) + HANDOVER_COST * mean);
             let best = from
                 .slices
                 .iter()
@@ -331,9 +338,11 @@ impl Balancer {
         if let Some(side) = sides.get_mut(&giver) {
             side.load -= load;
             side.slices.retain(|of| *of != slice);
+            side.gave = true;
         }
         if let Some(side) = sides.get_mut(&taker) {
             side.load += load;
+            side.took = true;
         }
     }
 

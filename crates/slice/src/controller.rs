@@ -366,12 +366,7 @@ impl<T: Clone> Controller<T> {
     }
 
     /// Notes the intent, and begins.
-    fn begin(
-        &mut self,
-        now: Duration,
-        intent: Intent,
-        state: HandoverState,
-    ) -> HandoverId {
+    fn begin(&mut self, now: Duration, intent: Intent, state: HandoverState) -> HandoverId {
         self.last = HandoverId(self.last.0 + 1);
         let id = self.last;
         self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
@@ -379,13 +374,7 @@ impl<T: Clone> Controller<T> {
         id
     }
 
-    fn open(
-        &mut self,
-        now: Duration,
-        id: HandoverId,
-        intent: Intent,
-        state: HandoverState,
-    ) {
+    fn open(&mut self, now: Duration, id: HandoverId, intent: Intent, state: HandoverState) {
         let Intent { slices, giver, taker, after, returns } = intent;
         let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
         let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();

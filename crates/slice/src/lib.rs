@@ -44,6 +44,7 @@
 //! readers and order are our own.
 
 pub mod balance;
+pub mod client;
 pub mod controller;
 mod ids;
 mod message;

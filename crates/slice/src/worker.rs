@@ -122,6 +122,14 @@ pub(crate) enum Sabotage {
     NoHold,
     /// Goes on when the lease has lapsed.
     NoFence,
+    /// Takes items that come again for new ones.
+    TrustAgain,
+    /// Claims that what came by the tail is done.
+    ClaimTail,
+    /// Claims as committed what has no reply yet.
+    ClaimUnreplied,
+    /// Not the worker's: the store forgets who was given up.
+    ForgetLost,
 }
 
 impl<T: Clone> Worker<T> {
@@ -191,7 +199,10 @@ impl<T: Clone> Worker<T> {
             self.drops.count(Reason::NotOwned);
             return;
         }
-        if item.again {
+        let again = item.again;
+        #[cfg(test)]
+        let again = again && self.sabotage != Sabotage::TrustAgain;
+        if again {
             return self.again(item);
         }
         let position = item.position;
@@ -216,9 +227,11 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The application has finished an item, and the reply is on its way.
+    /// The application has finished an item, and the reply is on its way: it counts as committed after
+    /// [`Config::reply`].
     pub fn finished(&mut self, now: Duration, slice: SliceId, writer: Writer, position: u64) {
-        if self.unfinished.remove(slice, writer, position) && self.unfinished.of_slice(slice) == 0 {
+        let unfinished = &mut self.unfinished;
+        if unfinished.finish(now, slice, writer, position) && unfinished.of_slice(slice) == 0 {
             self.drained(now, slice);
         }
     }

@@ -9,6 +9,7 @@ use crate::sim::client::ItemId;
 use crate::sim::node::step;
 use crate::sim::world::{Event, World};
 use crate::sim::{Faults, Party};
+use crate::worker::Sabotage;
 
 impl World {
     pub(super) fn send(&mut self, envelope: Envelope<ItemId>) {
@@ -113,7 +114,10 @@ impl World {
                     if let Record::Lost(life) = &record {
                         self.judge.gives_up(*life);
                     }
-                    self.stored.apply(&record);
+                    let forgets = self.scenario.sabotage == Sabotage::ForgetLost;
+                    if !(forgets && matches!(record, Record::Lost(_))) {
+                        self.stored.apply(&record);
+                    }
                 }
                 controller::Output::Send(envelope) => self.send(envelope),
             }

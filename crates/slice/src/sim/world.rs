@@ -133,7 +133,7 @@ impl World {
         if self.now < self.until || !self.events_hold_no_work() {
             return false;
         }
-        let answered = self.clients.iter().all(|client| client.pending.is_empty());
+        let answered = !self.clients.iter().any(Client::has_pending);
         let over = self.controller.as_ref().is_some_and(|c| c.handovers().is_empty());
         let late =
             self.now > self.until + if self.scenario.loses_workers() { 3_000_000 } else { 600_000 };
@@ -214,15 +214,13 @@ impl World {
             }
             Event::Control(envelope) => self.arrives(envelope),
             Event::Done { node, process, item } => self.done(node, process, item),
-            Event::Reply { node, started, item: (client, item) } => {
+            Event::Reply { node, started, item } => {
                 // What was not on its way yet is lost with the worker.
                 if !self.nodes[node].alive || self.nodes[node].started != started {
                     self.judge.verdict.lost_replies += 1;
                     return;
                 }
-                let client = &mut self.clients[client as usize];
-                client.pending.remove(&item);
-                *client.replies.entry(item).or_insert(0) += 1;
+                self.replied(item);
             }
             Event::Matched { node, process, reader, group, settled } => {
                 let at = &mut self.nodes[node];
@@ -291,8 +289,8 @@ impl World {
                     self.judge.executed.get(&(client.id, item)).cloned().unwrap_or_default();
                 let name = (client.id, item);
                 if executed.is_empty() {
-                    let slice = client.pending.get(&item);
-                    self.judge.fault(format!("{name:?} of {slice:?} was lost"));
+                    let pending = client.protocol.pending().find(|(id, _)| *id == item);
+                    self.judge.fault(format!("{name:?} was lost: {pending:?}"));
                 } else if !client.replies.contains_key(&item) {
                     self.judge.fault(format!("{name:?} was never answered"));
                 }

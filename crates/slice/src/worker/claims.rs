@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::ids::{HandoverId, Life};
 use crate::message::{Claims, Message};
 use crate::positions::Positions;
+#[cfg(test)]
+use crate::worker::Sabotage;
 use crate::worker::{Output, TakerState, Worker, taking::Taking};
 
 /// Claims that may still be answered.
@@ -18,23 +20,11 @@ pub(super) struct Lease {
     until: Duration,
     fenced: bool,
     said: Option<Duration>,
-    /// Marks, and when they were taken: what they cover was finished then.
-    taken: Option<(Duration, Positions)>,
-    /// Marks whose replies have arrived.
-    replied: Positions,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self {
-            number: 0,
-            sent: VecDeque::new(),
-            until: Duration::ZERO,
-            fenced: true,
-            said: None,
-            taken: None,
-            replied: Positions::default(),
-        }
+        Self { number: 0, sent: VecDeque::new(), until: Duration::ZERO, fenced: true, said: None }
     }
 }
 
@@ -58,7 +48,7 @@ impl<T: Clone> Worker<T> {
     pub(super) fn tick_lease(&mut self, now: Duration) {
         let lapsed = !self.claims.fenced && now >= self.claims.until;
         #[cfg(test)]
-        let lapsed = lapsed && self.sabotage != super::Sabotage::NoFence;
+        let lapsed = lapsed && self.sabotage != Sabotage::NoFence;
         if lapsed {
             self.claims.fenced = true;
             self.out.push_back(Output::Fence);
@@ -78,6 +68,9 @@ impl<T: Clone> Worker<T> {
         if self.claims.fenced && now < self.claims.until {
             self.claims.fenced = false;
             self.out.push_back(Output::Resume);
+            // It may have stood still, and what came again meanwhile may be lost to it.
+            let recovering = self.owned.values_mut().filter_map(|owned| owned.recovering.as_mut());
+            recovering.for_each(|recovering| recovering.begins(now));
         }
     }
 
@@ -108,7 +101,11 @@ impl<T: Clone> Worker<T> {
             self.claims.sent.pop_front();
         }
         self.claims.sent.push_back((self.claims.number, now));
-        let marks = self.replied(now);
+        let reply = self.config.reply;
+        #[cfg(test)]
+        let reply = if self.sabotage == Sabotage::ClaimUnreplied { Duration::ZERO } else { reply };
+        self.unfinished.replied(now.saturating_sub(reply));
+        let marks = self.marks();
         let claims = Claims {
             number: self.claims.number,
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
@@ -120,22 +117,6 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Up to where everything is done that was this worker's, and the replies have arrived.
-    fn replied(&mut self, now: Duration) -> Positions {
-        let marks = self.marks();
-        let arrived = |at: Duration| now.saturating_sub(at) >= self.config.reply;
-        match self.claims.taken.take() {
-            Some((at, taken)) if arrived(at) => {
-                self.claims.replied = taken;
-                self.claims.taken = Some((now, marks.clone()));
-            }
-            None => self.claims.taken = Some((now, marks.clone())),
-            waits => self.claims.taken = waits,
-        }
-        // What was taken over since has unfinished items below the older marks.
-        self.claims.replied.least(&marks)
-    }
-
-    /// Up to where everything is done that was this worker's.
     fn marks(&self) -> Positions {
         let open: Vec<&Taking<T>> = self
             .taking
@@ -158,7 +139,13 @@ impl<T: Clone> Worker<T> {
     fn floors(&self, marks: &Positions) -> Vec<(HandoverId, Positions)> {
         let mut by_epoch = BTreeMap::new();
         for owned in self.owned.values() {
-            by_epoch.entry(owned.epoch).or_insert_with(|| owned.committed_by_others());
+            let floor = || owned.committed_by_others();
+            #[cfg(test)]
+            let floor = || match self.sabotage {
+                Sabotage::ClaimTail => (*owned.floor).clone(),
+                _ => floor(),
+            };
+            by_epoch.entry(owned.epoch).or_insert_with(floor);
         }
         let ahead = |floor: &Positions| floor.iter().any(|(writer, at)| marks.of(writer) < at);
         by_epoch.into_iter().filter(|(_, floor)| ahead(floor)).collect()

@@ -135,12 +135,7 @@ impl<T: Clone> Worker<T> {
     }
 
     /// An item of a slice that was cut.
-    pub(super) fn release(
-        &mut self,
-        now: Duration,
-        handover: HandoverId,
-        item: Item<T>,
-    ) {
+    pub(super) fn release(&mut self, now: Duration, handover: HandoverId, item: Item<T>) {
         let max = self.config.released_max;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         if item.position <= giving.cut.of(item.writer) {

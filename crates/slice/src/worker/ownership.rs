@@ -66,6 +66,11 @@ impl Recovering {
         self.since
     }
 
+    /// The time for it begins anew.
+    pub(super) fn begins(&mut self, now: Duration) {
+        self.since = now;
+    }
+
     /// The least position of `writer` that may still come, less one.
     pub(super) fn least(&self, writer: Writer) -> Option<u64> {
         match self.ranges.get(&writer) {

@@ -62,7 +62,8 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn on_recover(&mut self, now: Duration, handover: HandoverId, after: &Positions) {
-        let is_new = self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && t.recovered.is_none());
+        let is_new =
+            self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && t.recovered.is_none());
         if is_new {
             self.recover(now, handover, after);
         }
@@ -147,12 +148,7 @@ impl<T: Clone> Worker<T> {
     }
 
     /// An item of a slice that is shadowed.
-    pub(super) fn shadow(
-        &mut self,
-        now: Duration,
-        handover: HandoverId,
-        item: Item<T>,
-    ) {
+    pub(super) fn shadow(&mut self, now: Duration, handover: HandoverId, item: Item<T>) {
         let max = self.config.shadow_max;
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         if taking.shadow.len() >= max {
@@ -409,6 +405,9 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn tick_recovery(&mut self, now: Duration) {
+        if self.is_fenced() {
+            return;
+        }
         let recovery = self.config.recovery;
         let mut ended = false;
         for owned in self.owned.values_mut() {
