@@ -227,17 +227,16 @@ impl Balancer {
             let new = || Known { owner, moved: None, queue_age };
             let known = self.known.entry(slice.id).or_insert_with(new);
             let before = std::mem::replace(&mut known.queue_age, queue_age);
-            let has_moved = known.owner != owner;
-            if has_moved {
+            if known.owner != owner {
+                // Another worker, another queue: its growth is known in the next round.
                 (known.owner, known.moved) = (owner, Some(now));
+                continue;
             }
             if passed <= 0.0 {
                 continue;
             }
-            // With another owner there is another queue.
-            let grown =
-                if has_moved { 0.0 } else { queue_age.as_secs_f64() - before.as_secs_f64() };
-            let growth = (grown / passed).clamp(-GROWTH_MAX, GROWTH_MAX);
+            let growth = (queue_age.as_secs_f64() - before.as_secs_f64()) / passed;
+            let growth = growth.clamp(-GROWTH_MAX, GROWTH_MAX);
             let load = slice.busy.as_secs_f64() / passed / (1.0 - growth);
             let known = self.loads.entry(slice.id).or_insert(load);
             let old = (-passed / self.policy.smoothing.as_secs_f64()).exp();

@@ -6,6 +6,7 @@
 
 mod assign;
 mod handover;
+mod hear;
 mod members;
 mod record;
 
@@ -23,9 +24,9 @@ pub use members::Member;
 pub use record::{Intent, Record, Stored};
 
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
-use crate::message::{Address, Config, Envelope, Message, Progress};
+use crate::message::{Address, Config, Envelope, Message};
 use crate::positions::Positions;
-use members::{Heard, Members};
+use members::Members;
 
 /// What the controller's surroundings have to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -224,94 +225,6 @@ impl<T: Clone> Controller<T> {
         giver.map(|(_, life)| life).ok_or(MoveRefused::Nothing)
     }
 
-    /// A message came. One for an earlier term is heard all the same: what workers say is true whoever asked.
-    pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
-        let Address::Worker(from) = envelope.from else { return };
-        if envelope.to != Address::Controller {
-            return;
-        }
-        if let Message::Claims(claims) = envelope.message {
-            let number = claims.number;
-            match self.members.heard(from, claims, now) {
-                Heard::Renewed => self.send(from, Message::Grant { number }),
-                Heard::Expelled => self.send(from, Message::Expel),
-                Heard::Succeeds(before) => {
-                    self.send(from, Message::Grant { number });
-                    self.lost(now, before);
-                }
-            }
-            return self.assign_unowned(now);
-        }
-        if self.members.is_lost(from) {
-            return;
-        }
-        match envelope.message {
-            Message::Ready { handover, positions, settled } => {
-                if let Some(open) = self.handovers.get_mut(&handover)
-                    && open.state == HandoverState::Preparing
-                {
-                    (open.positions, open.settled) = (positions, settled);
-                    self.event(now, handover, HandoverEvent::Ready);
-                }
-            }
-            Message::Cut { handover, positions, .. } => {
-                self.learn_cut(handover, positions);
-                self.event(now, handover, HandoverEvent::Cut);
-            }
-            Message::Active { handover, cut, progress, .. } => {
-                self.active(now, handover, from, cut, &progress);
-            }
-            Message::Closed { handover, cut } => {
-                self.learn_cut(handover, cut);
-                self.event(now, handover, HandoverEvent::Closed);
-            }
-            Message::Aborted { handover } => match self.handovers.get(&handover) {
-                Some(open) if open.giver == Some(from) => {
-                    self.event(now, handover, HandoverEvent::GiverAborted);
-                }
-                Some(open) if open.taker == from => {
-                    self.event(now, handover, HandoverEvent::TakerAborted);
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
-    fn active(
-        &mut self,
-        now: Duration,
-        handover: HandoverId,
-        from: Life,
-        cut: Positions,
-        progress: &Progress,
-    ) {
-        let Some(open) = self.handovers.get(&handover) else { return };
-        if open.taker != from {
-            return;
-        }
-        if open.giver.is_none() {
-            // Were it lost now, its claims would say what is left to do; before, what the assignment said.
-            if self.members.claims_epoch(from, &open.slices, handover) {
-                self.assigned(now, handover);
-            }
-            return;
-        }
-        self.learn_cut(handover, cut);
-        self.event(now, handover, HandoverEvent::Active);
-        if progress.recovered.is_some_and(|claims| self.members.has_claimed(from, claims)) {
-            self.recovered(now, handover);
-        }
-    }
-
-    fn learn_cut(&mut self, handover: HandoverId, cut: Positions) {
-        if let Some(open) = self.handovers.get_mut(&handover)
-            && open.cut.is_none()
-        {
-            open.cut = Some(Arc::new(cut));
-        }
-    }
-
     /// Time has passed. Call it at least every `config.resend`.
     pub fn tick(&mut self, now: Duration) {
         let silence = self.config.lease + self.config.margin;
@@ -429,21 +342,6 @@ impl<T: Clone> Controller<T> {
                 row.floor = floor.clone();
             }
         }
-    }
-
-    /// The taker is at what the lost giver left undone, and claims no more than was done.
-    fn recovered(&mut self, now: Duration, handover: HandoverId) {
-        let Some(open) = self.handovers.get(&handover) else { return };
-        if open.state != (HandoverState::Settling { giver_lost: true }) {
-            return;
-        }
-        let after = Arc::new(self.committed_by_giver(handover, open));
-        for slice in open.slices.clone().iter() {
-            if let Some(row) = self.table.get_mut(slice) {
-                row.floor = Some(after.clone());
-            }
-        }
-        self.event(now, handover, HandoverEvent::Recovered);
     }
 
     /// Says what the handover waits for, to whom it waits for.

@@ -84,7 +84,7 @@ fn random_loads(seed: u64, slices: usize) -> Vec<f64> {
 
 #[test]
 fn workers_are_within_5_per_cent_three_seconds_after_a_join() {
-    for seed in 0..50 {
+    for seed in 0..15 {
         for slices in [100, 300, 1000] {
             let mut cluster = Cluster::new(vec![worker(1, 1)], random_loads(seed, slices));
             for joining in 2..=5 {
@@ -95,7 +95,8 @@ fn workers_are_within_5_per_cent_three_seconds_after_a_join() {
                     imbalance <= 0.05,
                     "seed {seed}, {slices} slices, {joining} workers: {imbalance}"
                 );
-                cluster.now += Duration::from_secs(20);
+                // Until no slice is kept by its cool-down.
+                cluster.rounds(11);
             }
         }
     }
@@ -193,13 +194,15 @@ struct Queues {
     cluster: Cluster,
     /// By slice: work that waits, in seconds of a core.
     waiting: Vec<f64>,
+    /// By worker: what waited for slices when it gave them. It is still the giver's to do.
+    left: BTreeMap<WorkerId, f64>,
 }
 
 impl Queues {
     /// All that is offered goes to the first worker.
     fn new(workers: Vec<WorkerInput>, offered: Vec<f64>) -> Self {
         let waiting = vec![0.0; offered.len()];
-        Self { cluster: Cluster::new(workers, offered), waiting }
+        Self { cluster: Cluster::new(workers, offered), waiting, left: BTreeMap::new() }
     }
 
     /// A period: each worker shares its core among its slices, by what they have to do.
@@ -212,8 +215,10 @@ impl Queues {
         for worker in &cluster.workers {
             let own: Vec<_> =
                 (0..inputs.len()).filter(|slice| inputs[*slice].owner == worker.id).collect();
-            let wanted: f64 = own.iter().map(|slice| self.waiting[*slice]).sum();
+            let left = self.left.entry(worker.id).or_insert(0.0);
+            let wanted: f64 = *left + own.iter().map(|slice| self.waiting[*slice]).sum::<f64>();
             let share = (period / wanted).min(1.0);
+            *left -= *left * share;
             for slice in own {
                 let done = self.waiting[slice] * share;
                 self.waiting[slice] -= done;
@@ -225,6 +230,12 @@ impl Queues {
         cluster.now += PERIOD;
         let round = cluster.balancer.round(cluster.now, &cluster.workers, &inputs);
         cluster.moved(&round);
+        for planned in &round.moves {
+            for slice in &planned.slices {
+                let waits = std::mem::take(&mut self.waiting[slice.0 as usize]);
+                *self.left.entry(planned.giver).or_insert(0.0) += waits;
+            }
+        }
         round
     }
 
@@ -264,8 +275,9 @@ fn workers_that_join_one_by_one_are_even_three_seconds_later_and_work_the_queues
             assert!(imbalance <= 0.05, "seed {seed}, {joining} workers: {imbalance}");
             queues.rounds(9);
         }
-        queues.rounds(120);
-        let waiting: f64 = queues.waiting.iter().sum();
+        // A fifth of a core is free on each worker, and most of the work waits on the first.
+        queues.rounds(400);
+        let waiting: f64 = queues.waiting.iter().chain(queues.left.values()).sum();
         assert!(waiting < 0.1, "seed {seed}: {waiting} s of work wait");
         let moved = queues.cluster.moved;
         queues.rounds(30);

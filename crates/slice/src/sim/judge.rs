@@ -10,6 +10,7 @@ use crate::sim::client::ItemId;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Verdict {
     pub faults: Vec<String>,
+    pub runs: u64,
     /// Handovers that were begun, and those that ended with the slices moved.
     pub begun: u64,
     pub moved: u64,
@@ -115,6 +116,7 @@ impl Judge {
 impl Verdict {
     /// Adds the numbers of another run.
     pub(crate) fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
         self.begun += other.begun;
         self.moved += other.moved;
         self.items += other.items;

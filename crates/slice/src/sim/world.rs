@@ -319,6 +319,7 @@ impl World {
                 self.judge.fault(format!("the states count {counted} of {items} items"));
             }
         }
+        self.judge.verdict.runs = 1;
         self.judge.verdict
     }
 }
