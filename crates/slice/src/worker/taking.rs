@@ -43,6 +43,9 @@ pub(super) struct Taking<T> {
     pub said: Duration,
 }
 
+/// A hole that stays: after the first position, up to the second.
+type Missing = (Writer, u64, u64);
+
 /// What is to be done with an item of a slice that was taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Hole {
@@ -159,7 +162,7 @@ impl<T> Taking<T> {
     pub(super) fn give_up_tails(
         &mut self,
         here: &BTreeMap<Writer, u64>,
-    ) -> (Vec<Item<T>>, Vec<(Writer, u64, u64)>) {
+    ) -> (Vec<Item<T>>, Vec<Missing>) {
         let writers: BTreeSet<_> =
             here.keys().copied().chain(self.floor.iter().map(|(writer, _)| writer)).collect();
         let hole = |writer: Writer| match here.get(&writer) {
