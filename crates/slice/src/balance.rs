@@ -1,13 +1,13 @@
 //! Which slices should move: a function of what was measured. It moves nothing itself.
 //!
-//! The load of a slice is the share of a core that it keeps busy, smoothed, plus what its waiting items say is missing:
-//! a worker that is full cannot be busier, but its queues grow older. A worker's load is that of its slices, by its
-//! weight. Each round takes the best move (most imbalance removed for its cost) again and again, until the workers are
-//! even, or as much load has been moved as a round may.
+//! The load of a slice is the share of a core that it would keep busy if there were cores enough, smoothed. A worker
+//! that is full cannot be busier, but its queues grow older: by `g` seconds in a second if it does `1 - g` of what
+//! comes. So what comes is the busy time by `1 - g`. A worker's load is that of its slices, by its weight. Each round takes the best move (most imbalance removed for its cost) again and again, until the workers are
+//! even, or as much load has been moved as a round may. In a round a worker gives or takes, but does not do both.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates: no merging or
-//! splitting of slices; hysteresis, and a cool-down for each slice.
+//! splitting of slices; hysteresis, and a cool-down for each slice; load is busy time, as slices' items differ.
 
 #[cfg(test)]
 mod tests;
@@ -19,12 +19,19 @@ use equipoise_core::Weight;
 
 use crate::ids::{SliceId, WorkerId};
 
+/// No queue is taken to grow or shrink faster than this, in seconds for each second: a worker does at least a tenth of
+/// what comes.
+const GROWTH_MAX: f64 = 0.9;
+
+/// What the handover of a slice costs besides its load, as a share of the mean load of a worker.
+const HANDOVER_COST: f64 = 0.01;
+
 /// How eagerly is balanced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// What was measured this long ago counts by 1/e.
     pub smoothing: Duration,
-    /// Items that wait this long count as one core that is missing.
+    /// When items of the most loaded worker wait this long, it is relieved however little it has over the mean.
     pub queue_horizon: Duration,
     /// Begins when the most loaded worker has this much over the mean, as a share of the mean.
     pub begin: f64,
@@ -120,10 +127,17 @@ pub struct Round {
 pub struct Balancer {
     policy: Policy,
     loads: BTreeMap<SliceId, f64>,
-    /// Who owned it last, and when it moved there.
-    owners: BTreeMap<SliceId, (WorkerId, Option<Duration>)>,
+    known: BTreeMap<SliceId, Known>,
     last: Option<Duration>,
     moving: bool,
+}
+
+/// A slice, as it was in the last round.
+#[derive(Debug)]
+struct Known {
+    owner: WorkerId,
+    moved: Option<Duration>,
+    queue_age: Duration,
 }
 
 /// A worker while a round is planned.
@@ -132,7 +146,10 @@ struct Side {
     weight: f64,
     leaving: bool,
     load: f64,
+    queue_age: Duration,
     slices: Vec<SliceId>,
+    gave: bool,
+    took: bool,
 }
 
 impl Side {
@@ -148,7 +165,7 @@ impl Side {
 impl Balancer {
     /// A balancer that knows nothing yet.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, loads: BTreeMap::new(), owners: BTreeMap::new(), last: None, moving: false }
+        Self { policy, loads: BTreeMap::new(), known: BTreeMap::new(), last: None, moving: false }
     }
 
     /// The smoothed load of `slice`, in cores.
@@ -173,9 +190,12 @@ impl Balancer {
             return Round::default();
         }
         let mean = (load + leaving) / weight;
-        let worst = takers.map(Side::relative).fold(0.0, f64::max);
+        let worst = takers.max_by(|a, b| a.relative().total_cmp(&b.relative()));
+        let is_behind = worst.is_some_and(|side| side.queue_age >= self.policy.queue_horizon);
+        let worst = worst.map_or(0.0, Side::relative);
         let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
-        let bound = if self.moving { self.policy.stop } else { self.policy.begin };
+        let policy = &self.policy;
+        let bound = if self.moving || is_behind { policy.stop } else { policy.begin };
         self.moving = imbalance > bound;
         let mut budget = self.policy.share_max * (load + leaving);
         let blocked = self.blocked(now, slices);
@@ -203,22 +223,28 @@ impl Balancer {
         let passed = now.saturating_sub(self.last.unwrap_or(now)).as_secs_f64();
         self.last = Some(now);
         for slice in slices {
-            let (owner, since) = self.owners.entry(slice.id).or_insert((slice.owner, None));
-            if *owner != slice.owner {
-                (*owner, *since) = (slice.owner, Some(now));
+            let (owner, queue_age) = (slice.owner, slice.queue_age);
+            let new = || Known { owner, moved: None, queue_age };
+            let known = self.known.entry(slice.id).or_insert_with(new);
+            let before = std::mem::replace(&mut known.queue_age, queue_age);
+            if known.owner != owner {
+                // Another worker, another queue: its growth is known in the next round.
+                (known.owner, known.moved) = (owner, Some(now));
+                continue;
             }
             if passed <= 0.0 {
                 continue;
             }
-            let missing = slice.queue_age.as_secs_f64() / self.policy.queue_horizon.as_secs_f64();
-            let load = slice.busy.as_secs_f64() / passed + missing;
+            let growth = (queue_age.as_secs_f64() - before.as_secs_f64()) / passed;
+            let growth = growth.clamp(-GROWTH_MAX, GROWTH_MAX);
+            let load = slice.busy.as_secs_f64() / passed / (1.0 - growth);
             let known = self.loads.entry(slice.id).or_insert(load);
             let old = (-passed / self.policy.smoothing.as_secs_f64()).exp();
             *known = *known * old + load * (1.0 - old);
         }
         let present: std::collections::BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
         self.loads.retain(|slice, _| present.contains(slice));
-        self.owners.retain(|slice, _| present.contains(slice));
+        self.known.retain(|slice, _| present.contains(slice));
     }
 
     fn sides(&self, workers: &[WorkerInput], slices: &[SliceInput]) -> BTreeMap<WorkerId, Side> {
@@ -226,13 +252,17 @@ impl Balancer {
             weight: f64::from(worker.weight.get()),
             leaving: worker.leaving,
             load: 0.0,
+            queue_age: Duration::ZERO,
             slices: Vec::new(),
+            gave: false,
+            took: false,
         };
         let mut sides: BTreeMap<_, _> =
             workers.iter().map(|worker| (worker.id, side(worker))).collect();
         for slice in slices {
             if let Some(side) = sides.get_mut(&slice.owner) {
                 side.load += self.load(slice.id);
+                side.queue_age = side.queue_age.max(slice.queue_age);
                 side.slices.push(slice.id);
             }
         }
@@ -242,9 +272,9 @@ impl Balancer {
     /// Slices that stay where they are in this round.
     fn blocked(&self, now: Duration, slices: &[SliceInput]) -> std::collections::BTreeSet<SliceId> {
         let cooling = |slice: &SliceInput| {
-            self.owners
+            self.known
                 .get(&slice.id)
-                .and_then(|(_, since)| *since)
+                .and_then(|known| known.moved)
                 .is_some_and(|since| now.saturating_sub(since) < self.policy.cool_down)
         };
         slices.iter().filter(|slice| slice.blocked || cooling(slice)).map(|s| s.id).collect()
@@ -290,9 +320,9 @@ impl Balancer {
         let by_load = |a: &(&WorkerId, &Side), b: &(&WorkerId, &Side)| {
             a.1.relative().total_cmp(&b.1.relative())
         };
-        let mut givers: Vec<_> = takers().collect();
+        let mut givers: Vec<_> = takers().filter(|(_, side)| !side.took).collect();
         givers.sort_by(|a, b| by_load(b, a));
-        let (taker, to) = takers().min_by(by_load)?;
+        let (taker, to) = takers().filter(|(_, side)| !side.gave).min_by(by_load)?;
         for (giver, from) in givers {
             // The fullest may have nothing that helps, as when it has one hot slice.
             if from.relative() <= mean * (1.0 + self.policy.stop) {
@@ -304,8 +334,8 @@ impl Balancer {
                 let after = (from.load - load) / from.weight - (to.load + load) / to.weight;
                 gap - after.abs()
             };
-            // A handover has a price of its own: of two that help alike, the fewer.
-            let worth = |slice: SliceId| gain(slice) / (1.0 + mean / gap * 0.1);
+            // What is moved is disturbed, and a handover has a price of its own.
+            let worth = |slice: SliceId| gain(slice) / (self.load(slice) + HANDOVER_COST * mean);
             let best = from
                 .slices
                 .iter()
@@ -331,9 +361,11 @@ impl Balancer {
         if let Some(side) = sides.get_mut(&giver) {
             side.load -= load;
             side.slices.retain(|of| *of != slice);
+            side.gave = true;
         }
         if let Some(side) = sides.get_mut(&taker) {
             side.load += load;
+            side.took = true;
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod assign;
 mod handover;
+mod hear;
 mod members;
 mod record;
 
@@ -23,9 +24,9 @@ pub use members::Member;
 pub use record::{Intent, Record, Stored};
 
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
-use crate::message::{Address, Config, Envelope, Message, Progress};
+use crate::message::{Address, Config, Envelope, Message};
 use crate::positions::Positions;
-use members::{Heard, Members};
+use members::Members;
 
 /// What the controller's surroundings have to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +69,14 @@ pub struct Row {
     pub epoch: HandoverId,
     /// The handover that it is in.
     pub busy: Option<HandoverId>,
-    /// Known to be committed whatever the owner says: C.
+    /// Known to be done, or another's, whatever the owner says: C.
     floor: Option<Arc<Positions>>,
+}
+
+impl Row {
+    fn floor(&self) -> Positions {
+        self.floor.as_deref().cloned().unwrap_or_default()
+    }
 }
 
 /// A handover that is not over.
@@ -89,6 +96,8 @@ pub struct Handover {
     positions: Positions,
     settled: bool,
     cut: Option<Arc<Positions>>,
+    /// What was done before the giver had the slices, of each of them.
+    floor: Positions,
     /// Of an assignment: what was committed.
     after: Option<Positions>,
     /// Of an assignment to the giver of a handover: that handover.
@@ -119,6 +128,9 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             out: VecDeque::new(),
         };
+        for (worker, number) in &stored.lost {
+            controller.members.expect_lost(Life { worker: *worker, number: *number }, now);
+        }
         for (slice, (owner, epoch)) in &stored.owners {
             controller.members.expect(*owner, now);
             if let Some(row) = controller.table.get_mut(slice) {
@@ -134,7 +146,7 @@ impl<T: Clone> Controller<T> {
                 Some(_) => HandoverState::AbortingGiver { taker_lost: false },
                 None => HandoverState::Activating { giver_lost: false },
             };
-            controller.open(now, *id, intent.clone(), state, None);
+            controller.open(now, *id, intent.clone(), state);
         }
         controller.lose_superseded(now);
         controller
@@ -188,8 +200,9 @@ impl<T: Clone> Controller<T> {
         let mut slices = slices.to_vec();
         slices.sort_unstable();
         slices.dedup();
-        let intent = Intent { slices: slices.into(), giver: Some(giver), taker, after: None };
-        Ok(self.begin(now, intent, HandoverState::Preparing, None))
+        let giver = Some(giver);
+        let intent = Intent { slices: slices.into(), giver, taker, after: None, returns: None };
+        Ok(self.begin(now, intent, HandoverState::Preparing))
     }
 
     fn giver_of(&self, slices: &[SliceId]) -> Result<Life, MoveRefused> {
@@ -210,87 +223,6 @@ impl<T: Clone> Controller<T> {
             }
         }
         giver.map(|(_, life)| life).ok_or(MoveRefused::Nothing)
-    }
-
-    /// A message came. One for an earlier term is heard all the same: what workers say is true whoever asked.
-    pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
-        let Address::Worker(from) = envelope.from else { return };
-        if envelope.to != Address::Controller {
-            return;
-        }
-        if let Message::Claims(claims) = envelope.message {
-            let number = claims.number;
-            match self.members.heard(from, claims, now) {
-                Heard::Renewed => self.send(from, Message::Grant { number }),
-                Heard::Expelled => self.send(from, Message::Expel),
-                Heard::Succeeds(before) => {
-                    self.send(from, Message::Grant { number });
-                    self.lost(now, before);
-                }
-            }
-            return self.assign_unowned(now);
-        }
-        if self.members.is_lost(from) {
-            return;
-        }
-        match envelope.message {
-            Message::Ready { handover, positions, settled } => {
-                if let Some(open) = self.handovers.get_mut(&handover)
-                    && open.state == HandoverState::Preparing
-                {
-                    (open.positions, open.settled) = (positions, settled);
-                    self.event(now, handover, HandoverEvent::Ready);
-                }
-            }
-            Message::Cut { handover, positions, .. } => {
-                self.learn_cut(handover, positions);
-                self.event(now, handover, HandoverEvent::Cut);
-            }
-            Message::Active { handover, cut, progress, .. } => {
-                self.active(now, handover, from, cut, &progress);
-            }
-            Message::Closed { handover } => self.event(now, handover, HandoverEvent::Closed),
-            Message::Aborted { handover } => match self.handovers.get(&handover) {
-                Some(open) if open.giver == Some(from) => {
-                    self.event(now, handover, HandoverEvent::GiverAborted);
-                }
-                Some(open) if open.taker == from => {
-                    self.event(now, handover, HandoverEvent::TakerAborted);
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
-    fn active(
-        &mut self,
-        now: Duration,
-        handover: HandoverId,
-        from: Life,
-        cut: Positions,
-        progress: &Progress,
-    ) {
-        let Some(open) = self.handovers.get(&handover) else { return };
-        if open.taker != from {
-            return;
-        }
-        if open.giver.is_none() {
-            return self.assigned(now, handover);
-        }
-        self.learn_cut(handover, cut);
-        self.event(now, handover, HandoverEvent::Active);
-        if progress.recovered {
-            self.event(now, handover, HandoverEvent::Recovered);
-        }
-    }
-
-    fn learn_cut(&mut self, handover: HandoverId, cut: Positions) {
-        if let Some(open) = self.handovers.get_mut(&handover)
-            && open.cut.is_none()
-        {
-            open.cut = Some(Arc::new(cut));
-        }
     }
 
     /// Time has passed. Call it at least every `config.resend`.
@@ -331,6 +263,7 @@ impl<T: Clone> Controller<T> {
 
     /// A life is over: what it took part in goes on without it.
     fn lost(&mut self, now: Duration, life: Life) {
+        self.out.push_back(Output::Record(Record::Lost(life)));
         let open = self.handovers.iter().filter(|(_, h)| h.giver == Some(life) || h.taker == life);
         for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
             let Some(open) = self.handovers.get(&handover) else { continue };
@@ -346,29 +279,18 @@ impl<T: Clone> Controller<T> {
     }
 
     /// Notes the intent, and begins.
-    fn begin(
-        &mut self,
-        now: Duration,
-        intent: Intent,
-        state: HandoverState,
-        returns: Option<HandoverId>,
-    ) -> HandoverId {
+    fn begin(&mut self, now: Duration, intent: Intent, state: HandoverState) -> HandoverId {
         self.last = HandoverId(self.last.0 + 1);
         let id = self.last;
         self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
-        self.open(now, id, intent, state, returns);
+        self.open(now, id, intent, state);
         id
     }
 
-    fn open(
-        &mut self,
-        now: Duration,
-        id: HandoverId,
-        intent: Intent,
-        state: HandoverState,
-        returns: Option<HandoverId>,
-    ) {
-        let Intent { slices, giver, taker, after } = intent;
+    fn open(&mut self, now: Duration, id: HandoverId, intent: Intent, state: HandoverState) {
+        let Intent { slices, giver, taker, after, returns } = intent;
+        let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
+        let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();
         for slice in slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 row.busy = Some(id);
@@ -384,6 +306,7 @@ impl<T: Clone> Controller<T> {
             positions: Positions::default(),
             settled: false,
             cut: None,
+            floor,
             after,
             returns,
         };
@@ -447,7 +370,8 @@ impl<T: Clone> Controller<T> {
                 self.send(taker, Message::Cut { handover, slices, positions });
             }
             HandoverState::Settling { giver_lost: true } => {
-                let after = self.committed_by_giver(handover, giver);
+                let Some(open) = self.handovers.get(&handover) else { return };
+                let after = self.committed_by_giver(handover, open);
                 self.send(taker, Message::Recover { handover, after });
             }
             HandoverState::Orphaned => self.send(giver, Message::Forget { handover }),

@@ -6,7 +6,7 @@
 //! - In: items in each writer's order, messages, `now`. Out: what to send, to store, to execute, in order. There is no
 //!   socket, clock or thread here; [`transport::Driver`] runs a worker over any [`transport::Transport`].
 //! - [`worker::Worker`] and [`controller::Controller`] are the two sides of the protocol; [`balance::Balancer`] says
-//!   which slices should move.
+//!   which slices should move; [`client::Client`] keeps items until there is a reply.
 //!
 //! # A handover
 //!
@@ -26,17 +26,41 @@
 //!
 //! # What holds
 //!
-//! - Planned moves, and crashes of controllers: every item that was published is executed once. In strict order items of
-//!   one writer in one slice are executed in their order, one after the other, across all workers.
-//! - Crashes of workers, **as it is meant; the simulation still finds runs in which it does not hold** (the ignored tests
-//!   of `sim`): what a lost worker had not committed is executed when its client publishes it again, which
-//!   clients do until there is a reply. What it had executed without saying so, between the last claims that were
-//!   heard and the crash, may be executed *twice*; clients drop the second reply. Order holds among what is published
-//!   once.
-//! - A worker stops by itself (*fenced*) before it is given up, so that two owners never execute at a time.
+//! Every item that a client publishes, and publishes again until there is a reply, is executed and replied to, whoever
+//! crashes, is cut off or stands still. How often:
 //!
-//! It is assumed that DDS is reliable, that a client publishes when it has matched the readers there were when it began,
-//! and that a reader is not called *settled* before writers have matched it and what they wrote before has arrived.
+//! - Planned moves, and crashes of controllers: **once**. In strict order items of one writer in one slice are executed
+//!   in their order, one after the other, across all workers.
+//! - Losses of workers: once by workers that are not lost. What a lost worker had executed is executed *twice* when its
+//!   client has no reply yet as it publishes it again, or when the giver still had it in hand for the lost taker.
+//!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
+//!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. Items
+//!   that come again come out of order.
+//! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
+//!   its lease lapses, also when it stood still. What it was at may still end.
+//!
+//! The simulation (`sim`) judges these after every run, in a network that drops, doubles, delays and reorders messages,
+//! and with switches for each of the mechanisms below, without which it finds runs that are wrong.
+//!
+//! # How a lost worker is succeeded
+//!
+//! Workers claim, again and again, what they own and up to where they have finished each writer's items. Of a lost one
+//! the last claims count, or what was known when the slices were given to it. Whoever gets the slices takes what its
+//! clients publish again above that, for [`Config::recovery`]; meanwhile it does not give them away. The same goes for
+//! slices that are new: nobody may have been there to read their first items.
+//!
+//! - An item that comes again says nothing of how far its writer is ([`Item::again`]).
+//! - A slice counts as assigned, or as recovered, when the worker's own claims say so; until then what its
+//!   predecessor left is done by whoever comes next.
+//! - What came by the tail is in hand, but not committed.
+//! - Who was given up is in the store: the next controller must not let it in again.
+//!
+//! # What is assumed
+//!
+//! DDS is reliable: between a reader and a writer that have matched, items come in order and none is missing. A client
+//! publishes when it has matched the readers there were when it began. A reader is not called *settled* before writers
+//! have matched it and what they wrote before has arrived. Clients publish again several times within
+//! `Config::recovery`. A controller stops before the store can elect another.
 //!
 //! # Source
 //! Vasconcelos, DPSLB (PUC-Rio): slices, assignment, load balancing sessions. Deviates: the cut is taken at positions of
@@ -44,6 +68,7 @@
 //! readers and order are our own.
 
 pub mod balance;
+pub mod client;
 pub mod controller;
 mod ids;
 mod message;

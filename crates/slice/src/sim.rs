@@ -18,8 +18,9 @@ use crate::worker::Sabotage;
 pub(crate) use judge::Verdict;
 pub(crate) use world::World;
 
-/// Longest delays: of an item, and until a reader matches a writer.
+/// Longest delays: of an item, of a reply, and until a reader matches a writer.
 const ITEM_DELAY_US_MAX: u64 = 3_000;
+const REPLY_DELAY_US_MAX: u64 = 2_000;
 const MATCH_DELAY_US_MAX: u64 = 8_000;
 
 /// What a run is like.
@@ -46,11 +47,11 @@ pub(crate) struct Scenario {
 /// What goes wrong besides messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Faults {
-    /// Nothing: planned moves only. Clients do not publish again.
+    /// Nothing: planned moves only.
     None,
-    /// The controller crashes, and the next one takes over. Clients do not publish again.
+    /// The controller crashes, and the next one takes over.
     Controller,
-    /// Everybody crashes or is cut off. Clients keep items until the reply.
+    /// Everybody crashes, is cut off, or stands still for a while.
     Everybody,
     /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
     At { step: usize, nth: u32, party: Party },
@@ -116,6 +117,7 @@ impl Scenario {
             margin: us(5_000),
             patience: us(40_000),
             recovery: us(60_000),
+            reply: us(REPLY_DELAY_US_MAX + 1),
             forget: us(10_000_000),
             shadow_max: 10_000,
             released_max: 10_000,

@@ -1,10 +1,12 @@
-//! A client: publishes items, and, if it is to, again until there is a reply.
+//! Clients: they publish items, and again until there is a reply.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rand::RngExt;
 
-use crate::ids::{Group, SliceId, Writer};
+use crate::client::{self, Reply};
+use crate::ids::SliceId;
 use crate::message::Item;
 use crate::sim::world::{Event, World};
 use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX};
@@ -15,31 +17,28 @@ pub(super) type ItemId = (u64, u64);
 #[derive(Debug)]
 pub(super) struct Client {
     pub id: u64,
-    /// Writes to the base topic only.
-    pub plain: bool,
+    pub protocol: client::Client<ItemId>,
     pub created: u64,
     pub next: u64,
-    /// Items without a reply: slice, and when it was last published.
-    pub pending: BTreeMap<u64, (SliceId, u64)>,
-    /// Replies, by item.
+    /// First replies, and all others.
     pub replies: BTreeMap<u64, u32>,
 }
 
 impl Client {
     pub(super) fn new(id: u64, created: u64, seed: u64) -> Self {
-        Self {
-            id,
+        // Some are so impatient that they publish again what is only slow.
+        let again = [2_000, 5_000, 12_000][(id + seed / 5) as usize % 3];
+        let config = client::Config {
+            again: Duration::from_micros(again),
             plain: (id + seed / 2).is_multiple_of(2),
-            created,
-            next: 1,
-            pending: BTreeMap::new(),
-            replies: BTreeMap::new(),
-        }
+            ..client::Config::default()
+        };
+        let protocol = client::Client::new(id, config);
+        Self { id, protocol, created, next: 1, replies: BTreeMap::new() }
     }
 
-    pub(super) fn writer(&self, slice: SliceId) -> Writer {
-        let group = if self.plain { Group::BASE } else { Group::of(slice) };
-        Writer { group, id: self.id }
+    pub(super) fn has_pending(&self) -> bool {
+        self.protocol.pending().len() > 0
     }
 }
 
@@ -49,43 +48,48 @@ impl World {
             return;
         }
         let slice = SliceId(self.rng.random_range(0..self.scenario.slices));
+        let now = self.clock();
         let at = &mut self.clients[client];
-        let item = at.next;
+        let number = at.next;
         at.next += 1;
-        at.pending.insert(item, (slice, self.now));
+        match at.protocol.publish(now, number, slice, (at.id, number)) {
+            Ok(item) => self.publish(client, &item),
+            Err(refused) => self.judge.fault(refused.to_string()),
+        }
         self.judge.verdict.items += 1;
-        self.publish(client, slice, item);
         let gap = self.rng.random_range(1..2 * self.scenario.item_gap_us);
         self.after(gap, Event::Publish { client });
     }
 
     pub(super) fn publish_again(&mut self, client: usize) {
-        if !self.scenario.loses_workers() {
-            return;
+        let now = self.clock();
+        while let Some(item) = self.clients[client].protocol.again(now) {
+            self.publish(client, &item);
         }
-        let old = self.now.saturating_sub(12_000);
-        let pending = self.clients[client].pending.iter_mut();
-        let due = pending.filter(|(_, (_, at))| *at <= old);
-        let mut again = Vec::new();
-        for (item, (slice, at)) in due {
-            *at = self.now;
-            again.push((*slice, *item));
-        }
-        for (slice, item) in again {
-            self.publish(client, slice, item);
-        }
-        self.after(6_000, Event::Again { client });
+        self.after(1_000, Event::Again { client });
     }
 
-    pub(super) fn publish(&mut self, client: usize, slice: SliceId, number: u64) {
-        let at = &self.clients[client];
-        let (id, writer, created) = (at.id, at.writer(slice), at.created);
+    pub(super) fn replied(&mut self, (client, item): ItemId) {
+        let now = self.clock();
+        let client = &mut self.clients[client as usize];
+        let replies = client.replies.entry(item).or_insert(0);
+        *replies += 1;
+        let first = matches!(client.protocol.reply(now, item), Reply::First { .. });
+        if first != (*replies == 1) {
+            self.judge.fault(format!("a reply to {item} was taken for what it is not"));
+        }
+    }
+
+    fn publish(&mut self, client: usize, item: &Item<ItemId>) {
+        let (id, created) = (self.clients[client].id, self.clients[client].created);
         for node in 0..self.nodes.len() {
             if !self.nodes[node].alive {
                 continue;
             }
             let process = self.nodes[node].process;
-            let Some(reader) = self.nodes[node].readers.get_mut(&writer.group) else { continue };
+            let Some(reader) = self.nodes[node].readers.get_mut(&item.writer.group) else {
+                continue;
+            };
             // A client publishes when it has matched every reader there was when it began.
             let matched = *reader.matched.entry(id).or_insert_with(|| {
                 if reader.opened <= created {
@@ -103,7 +107,7 @@ impl World {
             let arrived = self.arrived.entry((id, node, number_of)).or_insert(0);
             *arrived = (self.now + delay).max(*arrived + 1);
             let time = *arrived;
-            let item = Item { slice, writer, position: number, payload: (id, number) };
+            let item = item.clone();
             self.at(time, Event::Item { node, process, reader: number_of, item });
         }
     }

@@ -9,6 +9,7 @@ use crate::sim::client::ItemId;
 use crate::sim::node::step;
 use crate::sim::world::{Event, World};
 use crate::sim::{Faults, Party};
+use crate::worker::Sabotage;
 
 impl World {
     pub(super) fn send(&mut self, envelope: Envelope<ItemId>) {
@@ -110,7 +111,13 @@ impl World {
                     {
                         self.judge.verdict.moved += 1;
                     }
-                    self.stored.apply(&record);
+                    if let Record::Lost(life) = &record {
+                        self.judge.gives_up(*life);
+                    }
+                    let forgets = self.scenario.sabotage == Sabotage::ForgetLost;
+                    if !(forgets && matches!(record, Record::Lost(_))) {
+                        self.stored.apply(&record);
+                    }
                 }
                 controller::Output::Send(envelope) => self.send(envelope),
             }
@@ -148,14 +155,19 @@ impl World {
         let wait = self.rng.random_range(10_000..80_000);
         self.after(wait, Event::Fault);
         let everybody = self.scenario.faults == Faults::Everybody;
-        let kind = if everybody { self.rng.random_range(0..3) } else { 0 };
+        let kind = if everybody { self.rng.random_range(0..4) } else { 0 };
         let node = self.rng.random_range(0..self.nodes.len());
         match kind {
             0 => self.crash(Address::Controller),
             1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
-            _ => {
-                let length = self.rng.random_range(5_000..80_000);
-                self.nodes[node].cut_off_until = self.now + length;
+            kind => {
+                let until = self.now + self.rng.random_range(5_000..80_000);
+                let at = &mut self.nodes[node];
+                let ends = if kind == 2 { &mut at.cut_off_until } else { &mut at.paused_until };
+                // No pause is made longer: what waits for its end would come after what came later.
+                if *ends <= self.now {
+                    *ends = until;
+                }
             }
         }
     }

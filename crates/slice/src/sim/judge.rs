@@ -10,6 +10,7 @@ use crate::sim::client::ItemId;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Verdict {
     pub faults: Vec<String>,
+    pub runs: u64,
     /// Handovers that were begun, and those that ended with the slices moved.
     pub begun: u64,
     pub moved: u64,
@@ -19,6 +20,7 @@ pub(crate) struct Verdict {
     pub tails: u64,
     pub recovered: u64,
     pub lost_workers: u64,
+    pub lost_replies: u64,
 }
 
 #[derive(Debug, Default)]
@@ -28,8 +30,9 @@ pub(super) struct Judge {
     begun: BTreeMap<(SliceId, u64), u64>,
     running: BTreeMap<SliceId, (Life, ItemId)>,
     state: BTreeMap<(SliceId, Life), u64>,
-    /// Lives that crashed, or were cut off for so long that they were given up.
+    /// Lives that crashed, or were given up.
     pub lost: BTreeSet<Life>,
+    given_up: BTreeSet<Life>,
     pub verdict: Verdict,
 }
 
@@ -38,6 +41,12 @@ impl Judge {
         if self.verdict.faults.len() < 8 {
             self.verdict.faults.push(fault);
         }
+    }
+
+    /// A controller gave `life` up: others may have what it had.
+    pub(super) fn gives_up(&mut self, life: Life) {
+        self.lost.insert(life);
+        self.given_up.insert(life);
     }
 
     /// `ordered`: nobody was lost, so order has to hold.
@@ -49,6 +58,9 @@ impl Judge {
         order: Order,
         ordered: bool,
     ) {
+        if self.given_up.contains(&life) {
+            self.fault(format!("{slice:?}: {life:?} begins {item:?} after it was given up"));
+        }
         if !order.is_strict() || !ordered {
             return;
         }
@@ -104,6 +116,7 @@ impl Judge {
 impl Verdict {
     /// Adds the numbers of another run.
     pub(crate) fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
         self.begun += other.begun;
         self.moved += other.moved;
         self.items += other.items;
@@ -112,5 +125,6 @@ impl Verdict {
         self.tails += other.tails;
         self.recovered += other.recovered;
         self.lost_workers += other.lost_workers;
+        self.lost_replies += other.lost_replies;
     }
 }

@@ -8,8 +8,8 @@ use crate::ids::{Group, Life, SliceId, WorkerId};
 use crate::message::{Item, Message};
 use crate::sim::client::ItemId;
 use crate::sim::world::{Event, World};
-use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX};
-use crate::worker::{self, Worker};
+use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, REPLY_DELAY_US_MAX};
+use crate::worker::{self, Sabotage, Worker};
 
 /// A reader of one group, from its opening on.
 #[derive(Debug, Clone)]
@@ -26,8 +26,12 @@ pub(super) struct Reader {
 pub(super) struct Node {
     pub worker: Worker<ItemId>,
     pub alive: bool,
+    /// Which start of a process on this machine it is.
+    pub started: u64,
     /// Control messages do not pass until then.
     pub cut_off_until: u64,
+    /// The process does not run until then, and does not know.
+    pub paused_until: u64,
     pub readers: BTreeMap<Group, Reader>,
     /// By slice: what waits, and whether one is being done.
     pub queues: BTreeMap<SliceId, (VecDeque<Work>, bool)>,
@@ -77,7 +81,9 @@ impl World {
         let new = Node {
             worker,
             alive: true,
+            started: self.number,
             cut_off_until: 0,
+            paused_until: 0,
             readers: BTreeMap::new(),
             queues: BTreeMap::new(),
             fenced: true,
@@ -148,8 +154,11 @@ impl World {
     }
 
     pub(super) fn start_work(&mut self, node: usize) {
+        let now = self.clock();
         let at = &mut self.nodes[node];
-        if at.fenced || !at.alive {
+        // As `Driver::start`: a process that did not run may not have noticed that its lease lapsed.
+        let lapsed = now >= at.worker.lease_until() && at.worker.sabotage != Sabotage::NoFence;
+        if at.fenced || lapsed || !at.alive {
             return;
         }
         let (life, process) = (at.worker.life(), at.process);
@@ -184,8 +193,9 @@ impl World {
             *busy = false;
         }
         at.worker.finished(now, item.slice, item.writer, item.position);
-        let wait = self.rng.random_range(20..2_000);
-        self.after(wait, Event::Reply(item.payload));
+        let wait = self.rng.random_range(20..REPLY_DELAY_US_MAX);
+        let started = self.nodes[node].started;
+        self.after(wait, Event::Reply { node, started, item: item.payload });
         self.work(node);
     }
 }

@@ -29,10 +29,10 @@ fn all(scenarios: impl Iterator<Item = Scenario>) -> Verdict {
 
 #[test]
 fn planned_moves_lose_nothing_and_do_nothing_twice_and_keep_the_order() {
-    let sum = all(seeds(1_500).map(Scenario::planned));
+    let sum = all(seeds(900).map(Scenario::planned));
     println!("{sum:?}");
     if number("SLICE_SIM_RUNS").is_none() {
-        assert!(sum.moved > 50_000, "{sum:?}");
+        assert!(sum.moved > 30_000, "{sum:?}");
         // What makes it hard has happened: items came late, readers matched late.
         assert!(sum.late > 1_000 && sum.tails > 1_000, "{sum:?}");
     }
@@ -41,17 +41,16 @@ fn planned_moves_lose_nothing_and_do_nothing_twice_and_keep_the_order() {
 #[test]
 fn the_next_controller_finishes_what_the_last_one_began() {
     let crashing = |seed| Scenario { faults: Faults::Controller, ..Scenario::crashing(seed) };
-    let sum = all(seeds(500).map(crashing));
+    let sum = all(seeds(200).map(crashing));
     println!("{sum:?}");
 }
 
 #[test]
-#[ignore = "not right yet: after losses of workers some runs are found wrong"]
 fn what_a_lost_worker_had_is_done_and_only_that_is_done_twice() {
-    let sum = all(seeds(1_500).map(Scenario::crashing));
+    let sum = all(seeds(600).map(Scenario::crashing));
     println!("{sum:?}");
     if number("SLICE_SIM_RUNS").is_none() {
-        assert!(sum.lost_workers > 1_000 && sum.recovered > 1_000, "{sum:?}");
+        assert!(sum.lost_workers > 500 && sum.recovered > 500, "{sum:?}");
         assert!(
             sum.executions > sum.items,
             "something was done twice, or nothing was lost: {sum:?}"
@@ -60,51 +59,67 @@ fn what_a_lost_worker_had_is_done_and_only_that_is_done_twice() {
 }
 
 #[test]
-#[ignore = "not right yet: after losses of workers some runs are found wrong"]
 fn a_crash_at_any_step_of_any_party_loses_nothing() {
     let parties = [Party::SenderBefore, Party::SenderAfter, Party::Receiver, Party::Controller];
     let each = (0..STEPS).flat_map(|step| parties.map(|party| (step, party)));
     let each = each.flat_map(|(step, party)| [1, 2, 5].map(|nth| (step, party, nth)));
-    let runs = number("SLICE_SIM_RUNS").unwrap_or(9);
+    let runs = number("SLICE_SIM_RUNS").unwrap_or(3);
     let scenarios = each.flat_map(|(step, party, nth)| {
         (0..runs).map(move |seed| Scenario::at(seed, step, nth, party))
     });
     println!("{:?}", all(scenarios));
 }
 
-/// How many of some runs are found wrong.
-fn caught(sabotage: Sabotage, scenario: impl Fn(u64) -> Scenario) -> usize {
-    let wrong = |seed| {
-        let verdict = World::run(Scenario { sabotage, ..scenario(seed) });
-        !verdict.faults.is_empty()
-    };
-    (0..100).filter(|seed| wrong(*seed)).count()
+/// Whether one of some runs is found wrong.
+fn is_caught(sabotage: Sabotage, scenario: impl Fn(u64) -> Scenario) -> bool {
+    let run = |seed| World::run(Scenario { sabotage, ..scenario(seed) });
+    (0..1_000).any(|seed| !run(seed).faults.is_empty())
 }
 
 #[test]
 fn a_protocol_without_the_late_drop_is_caught() {
-    assert!(caught(Sabotage::NoLateDrop, Scenario::planned) > 20);
+    assert!(is_caught(Sabotage::NoLateDrop, Scenario::planned));
 }
 
 #[test]
 fn a_protocol_without_positions_is_caught() {
-    assert!(caught(Sabotage::NoPosition, Scenario::planned) > 20);
+    assert!(is_caught(Sabotage::NoPosition, Scenario::planned));
 }
 
 #[test]
 fn a_protocol_without_the_tail_is_caught() {
-    assert!(caught(Sabotage::NoTail, Scenario::planned) > 5);
+    assert!(is_caught(Sabotage::NoTail, Scenario::planned));
 }
 
 #[test]
 fn a_protocol_that_does_not_wait_for_the_drain_is_caught() {
     let strict = |seed| Scenario { order: Order::Strict, ..Scenario::planned(seed) };
-    assert!(caught(Sabotage::NoHold, strict) > 20);
+    assert!(is_caught(Sabotage::NoHold, strict));
+}
+
+#[test]
+fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
+    assert!(is_caught(Sabotage::TrustAgain, Scenario::planned));
 }
 
 #[test]
 fn a_worker_that_is_not_fenced_is_caught() {
-    assert!(caught(Sabotage::NoFence, Scenario::crashing) > 0);
+    assert!(is_caught(Sabotage::NoFence, Scenario::crashing));
+}
+
+#[test]
+fn a_worker_that_claims_what_came_by_the_tail_is_caught() {
+    assert!(is_caught(Sabotage::ClaimTail, Scenario::crashing));
+}
+
+#[test]
+fn a_worker_that_claims_what_has_no_reply_is_caught() {
+    assert!(is_caught(Sabotage::ClaimUnreplied, Scenario::crashing));
+}
+
+#[test]
+fn a_store_that_forgets_who_was_given_up_is_caught() {
+    assert!(is_caught(Sabotage::ForgetLost, Scenario::crashing));
 }
 
 /// `make slice-soak`: for SLICE_SOAK_SECONDS on every core.
@@ -128,7 +143,9 @@ fn soak() {
                 5..7 => Scenario::crashing(seed),
                 _ => Scenario::at(seed, step, 1 + (seed / 7 % 6) as u32, party),
             };
-            sum.add(&all([scenario].into_iter()));
+            let verdict = World::run(scenario.clone());
+            assert!(verdict.faults.is_empty(), "{scenario:#?}: {:#?}", verdict.faults);
+            sum.add(&verdict);
             seed += threads;
         }
         sum
@@ -139,5 +156,6 @@ fn soak() {
     for thread in running {
         sum.add(&thread.join().expect("no run is wrong"));
     }
-    println!("{} handovers, {} moved, {} items: {sum:?}", sum.begun, sum.moved, sum.items);
+    let (runs, begun) = (sum.runs, sum.begun);
+    println!("{runs} runs with {begun} handovers, none wrong: {sum:?}");
 }

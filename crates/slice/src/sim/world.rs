@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Stored};
 use crate::ids::{Group, HandoverId, SliceId};
-use crate::message::{Envelope, Item, Message};
+use crate::message::{Address, Envelope, Item, Message};
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
 use crate::sim::node::Node;
@@ -21,7 +21,7 @@ pub(super) enum Event {
     Item { node: usize, process: u64, reader: u64, item: Item<ItemId> },
     Control(Envelope<ItemId>),
     Done { node: usize, process: u64, item: Item<ItemId> },
-    Reply(ItemId),
+    Reply { node: usize, started: u64, item: ItemId },
     Matched { node: usize, process: u64, reader: u64, group: Group, settled: bool },
     Tick { node: usize, process: u64 },
     ControllerTick { term: u64 },
@@ -133,7 +133,7 @@ impl World {
         if self.now < self.until || !self.events_hold_no_work() {
             return false;
         }
-        let answered = self.clients.iter().all(|client| client.pending.is_empty());
+        let answered = !self.clients.iter().any(Client::has_pending);
         let over = self.controller.as_ref().is_some_and(|c| c.handovers().is_empty());
         let late =
             self.now > self.until + if self.scenario.loses_workers() { 3_000_000 } else { 600_000 };
@@ -148,7 +148,9 @@ impl World {
         let Some(controller) = &self.controller else { return };
         let owned =
             controller.table().values().all(|row| row.owner.is_some() && row.busy.is_none());
-        let settled = self.now > 3 * (MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX);
+        // As new slices, they are moved when what nobody was there to read has come again.
+        let recovery = self.scenario.config().recovery.as_micros() as u64;
+        let settled = self.now > recovery + 3 * (MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX);
         let here = controller.members().count() as u64 == self.scenario.workers;
         if !(owned && settled && here) {
             return;
@@ -197,6 +199,9 @@ impl World {
         if self.trace {
             self.tell(&event);
         }
+        if let Some(until) = self.paused_until(&event) {
+            return self.at(until, event);
+        }
         let now = self.clock();
         match event {
             Event::Item { node, process, reader, item } => {
@@ -209,10 +214,13 @@ impl World {
             }
             Event::Control(envelope) => self.arrives(envelope),
             Event::Done { node, process, item } => self.done(node, process, item),
-            Event::Reply((client, item)) => {
-                let client = &mut self.clients[client as usize];
-                client.pending.remove(&item);
-                *client.replies.entry(item).or_insert(0) += 1;
+            Event::Reply { node, started, item } => {
+                // What was not on its way yet is lost with the worker.
+                if !self.nodes[node].alive || self.nodes[node].started != started {
+                    self.judge.verdict.lost_replies += 1;
+                    return;
+                }
+                self.replied(item);
             }
             Event::Matched { node, process, reader, group, settled } => {
                 let at = &mut self.nodes[node];
@@ -257,6 +265,20 @@ impl World {
         }
     }
 
+    /// When the process that the event is for goes on, if it does not run now.
+    fn paused_until(&self, event: &Event) -> Option<u64> {
+        let node = match event {
+            Event::Item { node, .. }
+            | Event::Done { node, .. }
+            | Event::Matched { node, .. }
+            | Event::Tick { node, .. } => *node,
+            Event::Control(Envelope { to: Address::Worker(life), .. }) => life.worker.0 as usize,
+            _ => return None,
+        };
+        let until = self.nodes.get(node)?.paused_until;
+        (until > self.now).then_some(until)
+    }
+
     fn conclude(mut self) -> Verdict {
         for node in &self.nodes {
             self.judge.verdict.late += node.worker.drops().of(worker::Reason::Late);
@@ -267,8 +289,8 @@ impl World {
                     self.judge.executed.get(&(client.id, item)).cloned().unwrap_or_default();
                 let name = (client.id, item);
                 if executed.is_empty() {
-                    let slice = client.pending.get(&item);
-                    self.judge.fault(format!("{name:?} of {slice:?} was lost"));
+                    let pending = client.protocol.pending().find(|(id, _)| *id == item);
+                    self.judge.fault(format!("{name:?} was lost: {pending:?}"));
                 } else if !client.replies.contains_key(&item) {
                     self.judge.fault(format!("{name:?} was never answered"));
                 }
@@ -297,6 +319,7 @@ impl World {
                 self.judge.fault(format!("the states count {counted} of {items} items"));
             }
         }
+        self.judge.verdict.runs = 1;
         self.judge.verdict
     }
 }

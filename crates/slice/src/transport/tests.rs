@@ -18,7 +18,8 @@ struct Cluster {
 
 impl Cluster {
     fn new(order: Order) -> Self {
-        let config = Config { order, ..Config::default() };
+        let recovery = Duration::from_millis(5);
+        let config = Config { order, recovery, ..Config::default() };
         let network = Network::default();
         let driver = |worker| {
             let life = Life { worker: WorkerId(worker), number: 1 };
@@ -42,7 +43,7 @@ impl Cluster {
         let slice = SliceId(u32::try_from(self.published % 4).unwrap());
         let writer = Writer { group: Group::of(slice), id: 7 };
         let (position, payload) = (self.published, self.published);
-        self.network.publish(&Item { slice, writer, position, payload });
+        self.network.publish(&Item { slice, writer, position, again: false, payload });
     }
 
     /// A millisecond, in which each worker does at most `tasks`.
@@ -181,8 +182,8 @@ fn a_worker_whose_lease_lapses_starts_nothing_until_it_is_good_again() {
     cluster.publish();
     let now = cluster.now;
     for driver in &mut cluster.drivers {
-        let until = driver.worker().lease_until();
         driver.step(now).unwrap();
+        let until = driver.worker().lease_until();
         assert!(driver.start(until).is_none(), "not even without a tick");
         assert!(until > now);
     }

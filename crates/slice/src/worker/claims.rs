@@ -1,12 +1,13 @@
 //! The lease, and the claims that renew it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{HandoverId, Life};
 use crate::message::{Claims, Message};
 use crate::positions::Positions;
+#[cfg(test)]
+use crate::worker::Sabotage;
 use crate::worker::{Output, TakerState, Worker, taking::Taking};
 
 /// Claims that may still be answered.
@@ -31,6 +32,11 @@ impl Lease {
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced
     }
+
+    /// The number of the next claims.
+    pub(super) fn next(&self) -> u64 {
+        self.number + 1
+    }
 }
 
 impl<T: Clone> Worker<T> {
@@ -42,7 +48,7 @@ impl<T: Clone> Worker<T> {
     pub(super) fn tick_lease(&mut self, now: Duration) {
         let lapsed = !self.claims.fenced && now >= self.claims.until;
         #[cfg(test)]
-        let lapsed = lapsed && self.sabotage != super::Sabotage::NoFence;
+        let lapsed = lapsed && self.sabotage != Sabotage::NoFence;
         if lapsed {
             self.claims.fenced = true;
             self.out.push_back(Output::Fence);
@@ -62,6 +68,9 @@ impl<T: Clone> Worker<T> {
         if self.claims.fenced && now < self.claims.until {
             self.claims.fenced = false;
             self.out.push_back(Output::Resume);
+            // It may have stood still, and what came again meanwhile may be lost to it.
+            let recovering = self.owned.values_mut().filter_map(|owned| owned.recovering.as_mut());
+            recovering.for_each(|recovering| recovering.begins(now));
         }
     }
 
@@ -92,6 +101,10 @@ impl<T: Clone> Worker<T> {
             self.claims.sent.pop_front();
         }
         self.claims.sent.push_back((self.claims.number, now));
+        let reply = self.config.reply;
+        #[cfg(test)]
+        let reply = if self.sabotage == Sabotage::ClaimUnreplied { Duration::ZERO } else { reply };
+        self.unfinished.replied(now.saturating_sub(reply));
         let marks = self.marks();
         let claims = Claims {
             number: self.claims.number,
@@ -103,7 +116,7 @@ impl<T: Clone> Worker<T> {
         self.send_controller(Message::Claims(claims));
     }
 
-    /// Up to where everything is done that was this worker's.
+    /// Up to where everything is done that was this worker's, and the replies have arrived.
     fn marks(&self) -> Positions {
         let open: Vec<&Taking<T>> = self
             .taking
@@ -124,16 +137,18 @@ impl<T: Clone> Worker<T> {
 
     /// Floors that the marks have not passed.
     fn floors(&self, marks: &Positions) -> Vec<(HandoverId, Positions)> {
-        let mut by_epoch: BTreeMap<HandoverId, &Arc<Positions>> = BTreeMap::new();
+        let mut by_epoch = BTreeMap::new();
         for owned in self.owned.values() {
-            by_epoch.entry(owned.epoch).or_insert(&owned.floor);
+            let floor = || owned.committed_by_others();
+            #[cfg(test)]
+            let floor = || match self.sabotage {
+                Sabotage::ClaimTail => (*owned.floor).clone(),
+                _ => floor(),
+            };
+            by_epoch.entry(owned.epoch).or_insert_with(floor);
         }
         let ahead = |floor: &Positions| floor.iter().any(|(writer, at)| marks.of(writer) < at);
-        by_epoch
-            .into_iter()
-            .filter(|(_, floor)| ahead(floor))
-            .map(|(epoch, floor)| (epoch, (**floor).clone()))
-            .collect()
+        by_epoch.into_iter().filter(|(_, floor)| ahead(floor)).collect()
     }
 
     fn cuts(&self) -> Vec<(HandoverId, Positions)> {

@@ -95,7 +95,8 @@ impl<T: Clone> Worker<T> {
                         self.released.remove(slice);
                     }
                 }
-                self.send_controller(Message::Closed { handover });
+                let cut = giving.cut.clone();
+                self.send_controller(Message::Closed { handover, cut });
                 self.unsubscribe_idle();
             }
             GiverAction::SendAborted => self.send_controller(Message::Aborted { handover }),
@@ -134,16 +135,10 @@ impl<T: Clone> Worker<T> {
     }
 
     /// An item of a slice that was cut.
-    pub(super) fn release(
-        &mut self,
-        now: Duration,
-        handover: HandoverId,
-        item: Item<T>,
-        fresh: bool,
-    ) {
+    pub(super) fn release(&mut self, now: Duration, handover: HandoverId, item: Item<T>) {
         let max = self.config.released_max;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if !fresh || item.position <= giving.cut.of(item.writer) {
+        if item.position <= giving.cut.of(item.writer) {
             return self.drops.count(Reason::NotOwned);
         }
         let before = giving.tail_end();
@@ -179,6 +174,7 @@ impl<T: Clone> Worker<T> {
     ) {
         let strict = self.config.order.is_strict();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
+        giving.drained_at = now;
         if !giving.undrained.remove(&slice) {
             // The slice came back meanwhile, so its state does too.
             if self.owned.contains_key(&slice) {
@@ -195,8 +191,10 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn check_finished(&mut self, now: Duration, handover: HandoverId) {
-        let finished =
-            |giving: &Giving<T>| giving.state == GiverState::Draining && giving.is_finished();
+        let reply = self.config.reply;
+        let finished = |giving: &Giving<T>| {
+            giving.state == GiverState::Draining && giving.is_finished(now, reply)
+        };
         if self.giving.get(&handover).is_some_and(finished) {
             self.giver_event(now, handover, GiverEvent::Finished);
         }
@@ -256,8 +254,15 @@ impl<T: Clone> Worker<T> {
             .filter(|(_, giving)| giving.has_cut() && now.saturating_sub(giving.said) >= resend)
             .map(|(handover, _)| *handover)
             .collect();
+        let draining: Vec<_> =
+            self.giving.iter().filter(|(_, g)| g.has_cut()).map(|(id, _)| *id).collect();
+        for handover in draining {
+            self.check_finished(now, handover);
+        }
         for handover in due {
-            let Some(giving) = self.giving.get_mut(&handover) else { continue };
+            let Some(giving) = self.giving.get_mut(&handover).filter(|g| g.has_cut()) else {
+                continue;
+            };
             giving.said = now;
             let taker = Address::Worker(giving.taker);
             if giving.state == GiverState::Cut || giving.needs_progress() {

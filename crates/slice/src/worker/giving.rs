@@ -26,6 +26,8 @@ pub(super) struct Giving<T> {
     pub cut: Positions,
     /// Cut slices that have unfinished items, or whose state is not exported.
     pub undrained: BTreeSet<SliceId>,
+    /// When a slice was last drained.
+    pub drained_at: Duration,
     /// Drained slices that the taker may not know of.
     pub drained: BTreeMap<SliceId, Option<Vec<u8>>>,
     /// Items after C, until the taker is active.
@@ -52,6 +54,7 @@ impl<T: Clone> Giving<T> {
             known: HashSet::new(),
             cut: Positions::default(),
             undrained: BTreeSet::new(),
+            drained_at: Duration::ZERO,
             drained: BTreeMap::new(),
             released: VecDeque::new(),
             tail: VecDeque::new(),
@@ -156,8 +159,9 @@ impl<T: Clone> Giving<T> {
         self.until.clear();
     }
 
-    /// Drained, and the taker lacks nothing.
-    pub(super) fn is_finished(&self) -> bool {
-        self.undrained.is_empty() && self.drained.is_empty() && self.covered
+    /// Drained and replied to, and the taker lacks nothing. `reply`: how long replies are on their way.
+    pub(super) fn is_finished(&self, now: Duration, reply: Duration) -> bool {
+        let replied = now.saturating_sub(self.drained_at) >= reply;
+        self.undrained.is_empty() && self.drained.is_empty() && self.covered && replied
     }
 }

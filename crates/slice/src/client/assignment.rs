@@ -1,0 +1,77 @@
+//! Which slice an item is of: a function of its id that every client of a stream has to share.
+
+use thiserror::Error;
+
+use crate::ids::SliceId;
+
+/// Gives ids their slices. There is at least one slice.
+///
+/// # Source
+/// DPSLB: the assignment function (modulo in its evaluation). The mixing of `Hash` is the finalizer of `SplitMix64`
+/// (Steele, Lea, Flood, OOPSLA 2014); the reduction is Lemire's multiply-shift.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Assignment {
+    /// `id % slices`: for ids that count up.
+    Modulo(u32),
+    /// By a hash: for ids that have a pattern.
+    Hash(u32),
+    /// By where the id lies: ids that are near each other are of one slice.
+    Range(Bounds),
+}
+
+/// The first id of each slice but the first, ascending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds(Vec<u64>);
+
+/// Bounds that are not in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("bound {at} is {value}, which is not above the one before it: bounds ascend from above 0")]
+pub struct BoundsInvalid {
+    /// Which bound, from 0 on.
+    pub at: usize,
+    /// Its value.
+    pub value: u64,
+}
+
+impl Assignment {
+    /// Slices by range: `bounds` are the first ids of slice 1, slice 2 and so on.
+    ///
+    /// # Errors
+    /// [`BoundsInvalid`] if they do not ascend, or begin with 0.
+    pub fn range(bounds: Vec<u64>) -> Result<Self, BoundsInvalid> {
+        let mut before = 0;
+        for (at, value) in bounds.iter().copied().enumerate() {
+            if value <= before {
+                return Err(BoundsInvalid { at, value });
+            }
+            before = value;
+        }
+        Ok(Self::Range(Bounds(bounds)))
+    }
+
+    /// The slice of item `id`: below [`Assignment::slices`].
+    pub fn slice(&self, id: u64) -> SliceId {
+        SliceId(match self {
+            Self::Modulo(slices) => (id % u64::from((*slices).max(1))) as u32,
+            Self::Hash(slices) => {
+                ((u128::from(mix(id)) * u128::from((*slices).max(1))) >> 64) as u32
+            }
+            Self::Range(Bounds(bounds)) => bounds.partition_point(|first| *first <= id) as u32,
+        })
+    }
+
+    /// How many slices there are.
+    pub fn slices(&self) -> usize {
+        match self {
+            Self::Modulo(slices) | Self::Hash(slices) => (*slices).max(1) as usize,
+            Self::Range(Bounds(bounds)) => bounds.len() + 1,
+        }
+    }
+}
+
+fn mix(id: u64) -> u64 {
+    let id = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    id ^ (id >> 31)
+}

@@ -1,0 +1,92 @@
+use super::*;
+
+const AGAIN: Duration = Duration::from_millis(100);
+
+fn at(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn client(pending_max: usize) -> Client<&'static str> {
+    Client::new(7, Config { again: AGAIN, pending_max, plain: false })
+}
+
+#[test]
+fn an_item_comes_again_with_its_position_until_there_is_a_reply() {
+    let mut client = client(10);
+    let first = client.publish(at(0), 1, SliceId(3), "one").unwrap();
+    let second = client.publish(at(40), 2, SliceId(3), "two").unwrap();
+    assert_eq!((first.position, second.position, first.again), (1, 2, false));
+    assert_eq!(client.due(), Some(at(100)));
+    assert_eq!(client.again(at(99)), None);
+    assert_eq!(client.again(at(100)), Some(Item { again: true, ..first.clone() }));
+    assert_eq!(client.again(at(100)), None, "once in a period");
+    assert_eq!(client.reply(at(110), 1), Reply::First { item: first, delay: at(110) });
+    assert_eq!(client.again(at(500)), Some(Item { again: true, ..second }));
+    assert_eq!(client.again(at(500)), None);
+    assert_eq!(client.pending().map(|(id, _)| id).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_second_reply_is_told_from_the_first() {
+    let mut client = client(10);
+    client.publish(at(0), 1, SliceId(3), "one").unwrap();
+    assert!(matches!(client.reply(at(1), 1), Reply::First { .. }));
+    assert_eq!(client.reply(at(2), 1), Reply::Duplicate);
+    assert_eq!(client.reply(at(2), 99), Reply::Duplicate, "another client's");
+    assert_eq!(client.due(), None);
+}
+
+#[test]
+fn positions_count_by_writer_and_there_is_one_for_each_group() {
+    let mut client = client(10);
+    let writers = [1, 2, 65].map(|slice| {
+        let item = client.publish(at(0), u64::from(slice), SliceId(slice), "x").unwrap();
+        (item.writer.group.number(), item.position)
+    });
+    assert_eq!(writers, [(1, 1), (2, 1), (1, 2)]);
+    let mut plain = Client::new(7, Config { plain: true, ..Config::default() });
+    let item = plain.publish(at(0), 1, SliceId(3), "x").unwrap();
+    assert_eq!(item.writer, Writer { group: Group::BASE, id: 7 });
+}
+
+#[test]
+fn a_client_takes_no_more_than_it_may_keep_and_no_id_twice() {
+    let mut client = client(2);
+    client.publish(at(0), 1, SliceId(0), "x").unwrap();
+    assert_eq!(client.publish(at(0), 1, SliceId(0), "x"), Err(Refused::Pending(1)));
+    client.publish(at(0), 2, SliceId(0), "x").unwrap();
+    assert_eq!(client.publish(at(0), 3, SliceId(0), "x"), Err(Refused::Full(2)));
+    client.reply(at(1), 1);
+    let item = client.publish(at(1), 3, SliceId(0), "x").unwrap();
+    assert_eq!(item.position, 3, "what was refused took no position");
+}
+
+#[test]
+fn every_assignment_stays_below_its_slices() {
+    let range = Assignment::range(vec![10, 20, u64::MAX]).unwrap();
+    for assignment in [Assignment::Modulo(7), Assignment::Hash(7), Assignment::Modulo(0), range] {
+        for id in [0, 1, 9, 10, 19, 20, 21, u64::MAX - 1, u64::MAX] {
+            assert!((assignment.slice(id).0 as usize) < assignment.slices(), "{assignment:?} {id}");
+        }
+    }
+}
+
+#[test]
+fn ranges_have_the_ids_between_their_bounds() {
+    let range = Assignment::range(vec![10, 20]).unwrap();
+    let slices = [0, 9, 10, 19, 20, u64::MAX].map(|id| range.slice(id).0);
+    assert_eq!(slices, [0, 0, 1, 1, 2, 2]);
+    assert_eq!(Assignment::range(vec![10, 10]), Err(BoundsInvalid { at: 1, value: 10 }));
+    assert_eq!(Assignment::range(vec![0]), Err(BoundsInvalid { at: 0, value: 0 }));
+}
+
+#[test]
+fn a_hash_spreads_ids_with_a_pattern_evenly() {
+    let assignment = Assignment::Hash(10);
+    let mut counts = [0_u32; 10];
+    for id in 0..100_000_u64 {
+        counts[assignment.slice(id * 10).0 as usize] += 1;
+    }
+    // Each is 10,000 with a deviation of 95.
+    assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
+}

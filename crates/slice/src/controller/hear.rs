@@ -1,0 +1,115 @@
+//! What workers say, and what follows for their handovers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::controller::members::Heard;
+use crate::controller::{Controller, HandoverEvent, HandoverState};
+use crate::ids::{HandoverId, Life};
+use crate::message::{Address, Envelope, Message, Progress};
+use crate::positions::Positions;
+
+impl<T: Clone> Controller<T> {
+    /// A message came. One for an earlier term is heard all the same: what workers say is true whoever asked.
+    pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
+        let Address::Worker(from) = envelope.from else { return };
+        if envelope.to != Address::Controller {
+            return;
+        }
+        if let Message::Claims(claims) = envelope.message {
+            let number = claims.number;
+            match self.members.heard(from, claims, now) {
+                Heard::Renewed => self.send(from, Message::Grant { number }),
+                Heard::Expelled => self.send(from, Message::Expel),
+                Heard::Succeeds(before) => {
+                    self.send(from, Message::Grant { number });
+                    self.lost(now, before);
+                }
+            }
+            return self.assign_unowned(now);
+        }
+        if self.members.is_lost(from) {
+            return;
+        }
+        match envelope.message {
+            Message::Ready { handover, positions, settled } => {
+                if let Some(open) = self.handovers.get_mut(&handover)
+                    && open.state == HandoverState::Preparing
+                {
+                    (open.positions, open.settled) = (positions, settled);
+                    self.event(now, handover, HandoverEvent::Ready);
+                }
+            }
+            Message::Cut { handover, positions, .. } => {
+                self.learn_cut(handover, positions);
+                self.event(now, handover, HandoverEvent::Cut);
+            }
+            Message::Active { handover, cut, progress, .. } => {
+                self.active(now, handover, from, cut, &progress);
+            }
+            Message::Closed { handover, cut } => {
+                self.learn_cut(handover, cut);
+                self.event(now, handover, HandoverEvent::Closed);
+            }
+            Message::Aborted { handover } => match self.handovers.get(&handover) {
+                Some(open) if open.giver == Some(from) => {
+                    self.event(now, handover, HandoverEvent::GiverAborted);
+                }
+                Some(open) if open.taker == from => {
+                    self.event(now, handover, HandoverEvent::TakerAborted);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn active(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        from: Life,
+        cut: Positions,
+        progress: &Progress,
+    ) {
+        let Some(open) = self.handovers.get(&handover) else { return };
+        if open.taker != from {
+            return;
+        }
+        if open.giver.is_none() {
+            // Were it lost now, its claims would say what is left to do; before, what the assignment said.
+            if self.members.claims_epoch(from, &open.slices, handover) {
+                self.assigned(now, handover);
+            }
+            return;
+        }
+        self.learn_cut(handover, cut);
+        self.event(now, handover, HandoverEvent::Active);
+        if progress.recovered.is_some_and(|claims| self.members.has_claimed(from, claims)) {
+            self.recovered(now, handover);
+        }
+    }
+
+    fn learn_cut(&mut self, handover: HandoverId, cut: Positions) {
+        if let Some(open) = self.handovers.get_mut(&handover)
+            && open.cut.is_none()
+        {
+            open.cut = Some(Arc::new(cut));
+        }
+    }
+
+    /// The taker is at what the lost giver left undone, and claims no more than was done.
+    fn recovered(&mut self, now: Duration, handover: HandoverId) {
+        let Some(open) = self.handovers.get(&handover) else { return };
+        if open.state != (HandoverState::Settling { giver_lost: true }) {
+            return;
+        }
+        let after = Arc::new(self.committed_by_giver(handover, open));
+        for slice in open.slices.clone().iter() {
+            if let Some(row) = self.table.get_mut(slice) {
+                row.floor = Some(after.clone());
+            }
+        }
+        self.event(now, handover, HandoverEvent::Recovered);
+    }
+}
