@@ -13,7 +13,8 @@ use equipoise_controller::{
 };
 use equipoise_planner::PoolSpec;
 use equipoise_planner::elastic::Elasticity;
-use support::{Flaky, Scratch, Stage, newer, report, start, until};
+use equipoise_testkit::Folder;
+use support::{Flaky, Stage, newer, report, start, store_in, until};
 
 /// An elastic pool without listed backends, of at least so many.
 fn elastic(min: u32) -> Premises {
@@ -39,8 +40,8 @@ fn names(instructions: &Instructions) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_goes_on_with_the_roster_and_no_name_comes_twice() {
-    let scratch = Scratch::new("roster");
-    let store = Arc::new(scratch.store().await);
+    let scratch = Folder::new("roster");
+    let store = Arc::new(store_in(&scratch).await);
     let source = Arc::new(Stage(elastic(2).into()));
     let one = start("one", store.clone(), source.clone());
     newer(&one.handle(), Edition::default()).await;
@@ -71,8 +72,8 @@ async fn the_next_leader_goes_on_with_the_roster_and_no_name_comes_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_that_the_store_may_not_have() {
-    let scratch = Scratch::new("mute");
-    let store = Flaky::new(scratch.store().await);
+    let scratch = Folder::new("mute");
+    let store = Flaky::new(store_in(&scratch).await);
     let source = Arc::new(Stage(elastic(2).into()));
     // Nobody reads along, so that all that is known is what the leader knows.
     let controller = start("one", store.clone(), source);
