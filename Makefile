@@ -30,9 +30,11 @@ CARGO ?= cargo
 #   linux-libc-dev   the headers of the kernel that these include
 #   protobuf-compiler, libprotobuf-dev  the etcd client is generated from its .proto files when it is built
 #   make, pkg-config, libelf-dev, zlib1g-dev    libbpf, which loads them, is built from source with its crate
+#   cmake, g++, libclang-dev    Cyclone DDS is built from source with its crate, whose bindings are made from its headers
 PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt \
   clang:/usr/bin/clang linux-libc-dev:/usr/include/linux/bpf.h make:/usr/bin/make pkg-config:/usr/bin/pkg-config \
   libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h \
+  cmake:/usr/bin/cmake g++:/usr/bin/g++ libclang-dev:/usr/share/doc/libclang-dev \
   protobuf-compiler:/usr/bin/protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto
 
 # For tests in network namespaces, which need root, and for the packet level's demo.
@@ -110,7 +112,14 @@ SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt
 .PHONY: schemathesis
 schemathesis: target/schemathesis/made
 
+# So has the cyclonedds package, by which clients in Python are tested.
+CYCLONEDDS_PINNED := crates/dds/tests/python/requirements.txt
+.PHONY: cyclonedds-python
+cyclonedds-python: target/cyclonedds-python/made
+
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
+target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
+target/schemathesis/made target/cyclonedds-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
@@ -124,7 +133,7 @@ test-api: setup schemathesis
 	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
 
 .PHONY: test
-test: lint test-setup schemathesis
+test: lint test-setup schemathesis cyclonedds-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
 

@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("equipoise-driver", &["equipoise-core", "equipoise-planner"]),
     ("equipoise-slice", &["equipoise-core"]),
+    ("equipoise-dds", &[]),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
