@@ -68,8 +68,14 @@ pub struct Row {
     pub epoch: HandoverId,
     /// The handover that it is in.
     pub busy: Option<HandoverId>,
-    /// Known to be committed whatever the owner says: C.
+    /// Known to be done, or another's, whatever the owner says: C.
     floor: Option<Arc<Positions>>,
+}
+
+impl Row {
+    fn floor(&self) -> Positions {
+        self.floor.as_deref().cloned().unwrap_or_default()
+    }
 }
 
 /// A handover that is not over.
@@ -89,6 +95,8 @@ pub struct Handover {
     positions: Positions,
     settled: bool,
     cut: Option<Arc<Positions>>,
+    /// What was done before the giver had the slices, of each of them.
+    floor: Positions,
     /// Of an assignment: what was committed.
     after: Option<Positions>,
     /// Of an assignment to the giver of a handover: that handover.
@@ -119,6 +127,9 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             out: VecDeque::new(),
         };
+        for (worker, number) in &stored.lost {
+            controller.members.expect_lost(Life { worker: *worker, number: *number }, now);
+        }
         for (slice, (owner, epoch)) in &stored.owners {
             controller.members.expect(*owner, now);
             if let Some(row) = controller.table.get_mut(slice) {
@@ -134,7 +145,7 @@ impl<T: Clone> Controller<T> {
                 Some(_) => HandoverState::AbortingGiver { taker_lost: false },
                 None => HandoverState::Activating { giver_lost: false },
             };
-            controller.open(now, *id, intent.clone(), state, None);
+            controller.open(now, *id, intent.clone(), state);
         }
         controller.lose_superseded(now);
         controller
@@ -188,8 +199,9 @@ impl<T: Clone> Controller<T> {
         let mut slices = slices.to_vec();
         slices.sort_unstable();
         slices.dedup();
-        let intent = Intent { slices: slices.into(), giver: Some(giver), taker, after: None };
-        Ok(self.begin(now, intent, HandoverState::Preparing, None))
+        let giver = Some(giver);
+        let intent = Intent { slices: slices.into(), giver, taker, after: None, returns: None };
+        Ok(self.begin(now, intent, HandoverState::Preparing))
     }
 
     fn giver_of(&self, slices: &[SliceId]) -> Result<Life, MoveRefused> {
@@ -249,7 +261,10 @@ impl<T: Clone> Controller<T> {
             Message::Active { handover, cut, progress, .. } => {
                 self.active(now, handover, from, cut, &progress);
             }
-            Message::Closed { handover } => self.event(now, handover, HandoverEvent::Closed),
+            Message::Closed { handover, cut } => {
+                self.learn_cut(handover, cut);
+                self.event(now, handover, HandoverEvent::Closed);
+            }
             Message::Aborted { handover } => match self.handovers.get(&handover) {
                 Some(open) if open.giver == Some(from) => {
                     self.event(now, handover, HandoverEvent::GiverAborted);
@@ -276,12 +291,16 @@ impl<T: Clone> Controller<T> {
             return;
         }
         if open.giver.is_none() {
-            return self.assigned(now, handover);
+            // Were it lost now, its claims would say what is left to do; before, what the assignment said.
+            if self.members.claims_epoch(from, &open.slices, handover) {
+                self.assigned(now, handover);
+            }
+            return;
         }
         self.learn_cut(handover, cut);
         self.event(now, handover, HandoverEvent::Active);
-        if progress.recovered {
-            self.event(now, handover, HandoverEvent::Recovered);
+        if progress.recovered.is_some_and(|claims| self.members.has_claimed(from, claims)) {
+            self.recovered(now, handover);
         }
     }
 
@@ -331,6 +350,7 @@ impl<T: Clone> Controller<T> {
 
     /// A life is over: what it took part in goes on without it.
     fn lost(&mut self, now: Duration, life: Life) {
+        self.out.push_back(Output::Record(Record::Lost(life)));
         let open = self.handovers.iter().filter(|(_, h)| h.giver == Some(life) || h.taker == life);
         for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
             let Some(open) = self.handovers.get(&handover) else { continue };
@@ -351,12 +371,11 @@ impl<T: Clone> Controller<T> {
         now: Duration,
         intent: Intent,
         state: HandoverState,
-        returns: Option<HandoverId>,
     ) -> HandoverId {
         self.last = HandoverId(self.last.0 + 1);
         let id = self.last;
         self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
-        self.open(now, id, intent, state, returns);
+        self.open(now, id, intent, state);
         id
     }
 
@@ -366,9 +385,10 @@ impl<T: Clone> Controller<T> {
         id: HandoverId,
         intent: Intent,
         state: HandoverState,
-        returns: Option<HandoverId>,
     ) {
-        let Intent { slices, giver, taker, after } = intent;
+        let Intent { slices, giver, taker, after, returns } = intent;
+        let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
+        let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();
         for slice in slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 row.busy = Some(id);
@@ -384,6 +404,7 @@ impl<T: Clone> Controller<T> {
             positions: Positions::default(),
             settled: false,
             cut: None,
+            floor,
             after,
             returns,
         };
@@ -421,6 +442,21 @@ impl<T: Clone> Controller<T> {
         }
     }
 
+    /// The taker is at what the lost giver left undone, and claims no more than was done.
+    fn recovered(&mut self, now: Duration, handover: HandoverId) {
+        let Some(open) = self.handovers.get(&handover) else { return };
+        if open.state != (HandoverState::Settling { giver_lost: true }) {
+            return;
+        }
+        let after = Arc::new(self.committed_by_giver(handover, open));
+        for slice in open.slices.clone().iter() {
+            if let Some(row) = self.table.get_mut(slice) {
+                row.floor = Some(after.clone());
+            }
+        }
+        self.event(now, handover, HandoverEvent::Recovered);
+    }
+
     /// Says what the handover waits for, to whom it waits for.
     fn say(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get_mut(&handover) else { return };
@@ -447,7 +483,8 @@ impl<T: Clone> Controller<T> {
                 self.send(taker, Message::Cut { handover, slices, positions });
             }
             HandoverState::Settling { giver_lost: true } => {
-                let after = self.committed_by_giver(handover, giver);
+                let Some(open) = self.handovers.get(&handover) else { return };
+                let after = self.committed_by_giver(handover, open);
                 self.send(taker, Message::Recover { handover, after });
             }
             HandoverState::Orphaned => self.send(giver, Message::Forget { handover }),

@@ -20,6 +20,9 @@ pub struct Item<T> {
     /// Grows with each item of the writer; 1 or more. An item that was published before comes again with its first
     /// position.
     pub position: u64,
+    /// It was published before, and comes again because there was no reply. It says nothing of how far its writer
+    /// is, so it has to be told from the others even where it is the first that comes.
+    pub again: bool,
     /// The item itself.
     pub payload: T,
 }
@@ -120,6 +123,8 @@ pub enum Message<T> {
     Closed {
         /// The handover.
         handover: HandoverId,
+        /// C.
+        cut: Positions,
     },
     /// Controller to giver or taker: call it off, if there is no cut yet.
     Abort {
@@ -179,8 +184,9 @@ pub struct Progress {
     pub tail_next: u64,
     /// Writers whose items have come here from this position on: the tail has to reach there.
     pub until: Vec<(Writer, u64)>,
-    /// What the lost giver left is being recovered here.
-    pub recovered: bool,
+    /// What the lost giver left is being recovered here: the number of the first claims that say so. Whoever
+    /// succeeds this worker goes by those or later ones.
+    pub recovered: Option<u64>,
 }
 
 /// A step of the tail.
@@ -199,14 +205,23 @@ pub enum TailEntry<T> {
 pub struct Claims {
     /// Grows with each.
     pub number: u64,
-    /// The slices it owns, with their epochs.
+    /// The slices it owns, in order, with their epochs.
     pub slices: Vec<(SliceId, HandoverId)>,
     /// Committed: of what it owns or owned, all at or below is done.
     pub marks: Positions,
-    /// Of slices with this epoch, all at or below was another's. Left out once the marks have passed it.
+    /// Of slices with this epoch, all at or below was another's, and is done or another's still. Left out once the
+    /// marks have passed it.
     pub floors: Vec<(HandoverId, Positions)>,
     /// Slices that it cut and has not drained, with C.
     pub cut: Vec<(HandoverId, Positions)>,
+}
+
+impl Claims {
+    /// Since when it owns `slice`; `None`: it does not.
+    pub fn epoch(&self, slice: SliceId) -> Option<HandoverId> {
+        let found = self.slices.binary_search_by_key(&slice, |(slice, _)| *slice).ok()?;
+        self.slices.get(found).map(|(_, epoch)| *epoch)
+    }
 }
 
 /// Times and bounds of the protocol.
@@ -243,7 +258,7 @@ impl Default for Config {
             lease: Duration::from_millis(300),
             margin: Duration::from_millis(100),
             patience: Duration::from_secs(5),
-            recovery: Duration::from_secs(5),
+            recovery: Duration::from_secs(2),
             forget: Duration::from_secs(60),
             shadow_max: 262_144,
             released_max: 65_536,

@@ -181,7 +181,8 @@ impl<T: Clone> Worker<T> {
         self.drops
     }
 
-    /// An item came. Items of a writer come in its order; one that is published again may come at any time.
+    /// An item came. Items of a writer come in its order, without holes from the first that comes; one that is
+    /// published again may come at any time.
     pub fn item(&mut self, now: Duration, item: Item<T>) {
         let group = item.writer.group;
         if !self.subscriptions.contains_key(&group)
@@ -190,19 +191,28 @@ impl<T: Clone> Worker<T> {
             self.drops.count(Reason::NotOwned);
             return;
         }
+        if item.again {
+            return self.again(item);
+        }
         let position = item.position;
-        let seen = self.seen.entry(item.writer);
-        let mut fresh = true;
-        let seen = seen
-            .and_modify(|seen| {
-                fresh = position > seen.last;
-                seen.last = position.max(seen.last);
-            })
-            .or_insert(Seen { first: position, last: position });
+        let seen = self.seen.entry(item.writer).or_insert(Seen { first: position, last: 0 });
+        if position <= seen.last {
+            return self.again(item);
+        }
+        seen.last = position;
         let first = seen.first;
-        self.route(now, item, fresh, first);
-        if fresh && !self.watching.is_empty() {
+        self.route(now, item, first);
+        if !self.watching.is_empty() {
             self.move_on(now);
+        }
+    }
+
+    /// An item that was published before. Whoever saw it then has it, unless it was lost with its worker.
+    fn again(&mut self, item: Item<T>) {
+        if self.owned.contains_key(&item.slice) {
+            self.admit(item, false);
+        } else {
+            self.drops.count(Reason::NotOwned);
         }
     }
 
@@ -294,31 +304,31 @@ impl<T: Clone> Worker<T> {
         });
     }
 
-    fn route(&mut self, now: Duration, item: Item<T>, fresh: bool, first: u64) {
+    fn route(&mut self, now: Duration, item: Item<T>, first: u64) {
         if let Some(owned) = self.owned.get(&item.slice) {
             let epoch = owned.epoch;
             #[cfg(test)]
             if self.sabotage == Sabotage::NoTail {
-                return self.admit(item, fresh);
+                return self.admit(item, true);
             }
             if let Some(taking) = self.taking.get_mut(&epoch) {
-                match taking.hole(&item, fresh, first) {
+                match taking.hole(&item, first) {
                     Hole::None => {}
                     Hole::Waits => return,
                     Hole::Asks => return self.say_active(now, epoch),
                 }
             }
-            self.admit(item, fresh);
+            self.admit(item, true);
         } else if let Some(handover) = self.shadowed.get(&item.slice).copied() {
-            self.shadow(now, handover, item, fresh);
+            self.shadow(now, handover, item);
         } else if let Some(handover) = self.released.get(&item.slice).copied() {
-            self.release(now, handover, item, fresh);
+            self.release(now, handover, item);
         } else {
             self.drops.count(Reason::NotOwned);
         }
     }
 
-    /// An item of an owned slice that nothing stands before.
+    /// An item of an owned slice that nothing stands before. `fresh`: it comes for the first time.
     fn admit(&mut self, item: Item<T>, fresh: bool) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
         match owned.admit(item.writer, item.position, fresh) {

@@ -1,9 +1,10 @@
 //! What follows the end of a handover or of a worker: slices get owners.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record};
+use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record, Row};
 use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::Message;
 use crate::positions::Positions;
@@ -33,56 +34,63 @@ impl<T: Clone> Controller<T> {
     fn give_back(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
         let mut after = open.cut.as_deref().cloned().unwrap_or_default();
-        let claimed = open
-            .slices
-            .first()
-            .and_then(|slice| self.members.committed_as_owner(open.taker, *slice))
-            .filter(|(epoch, _)| *epoch == handover);
-        if let Some((_, committed)) = claimed {
+        if let Some(committed) = self.committed_since(handover, open) {
             after = after.furthest(&committed);
         }
-        let slices = open.slices.clone();
-        let intent = Intent { slices, giver: None, taker: giver, after: Some(after) };
-        self.begin_assignment(now, intent, Some(handover));
+        let (slices, returns) = (open.slices.clone(), Some(handover));
+        self.assign(now, Intent { slices, giver: None, taker: giver, after: Some(after), returns });
     }
 
     /// Neither side is left.
     fn assign_lost(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
-        let mut after = self.committed_by_giver(handover, giver);
-        if let Some(cut) = &open.cut {
-            after = after.least(cut);
-        }
-        for (target, slices) in self.spread(&open.slices) {
-            let after = Some(after.clone());
-            let intent = Intent { slices: slices.into(), giver: None, taker: target, after };
-            self.begin_assignment(now, intent, None);
-        }
+        let after = self.committed_by_giver(handover, open);
+        self.assign_spread(now, &open.slices, Some(&after));
         // With no worker there, it is found again when one comes: by owners that are lost.
+        let floor = Some(Arc::new(after));
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice)
                 && row.busy.is_none()
             {
-                row.owner = Some(giver);
-                row.floor = None;
+                // No claims are of this epoch, so the floor is what counts.
+                (row.owner, row.epoch, row.floor) = (Some(giver), handover, floor.clone());
             }
         }
     }
 
-    /// What the giver had finished of what it gave.
-    pub(super) fn committed_by_giver(&self, handover: HandoverId, giver: Life) -> Positions {
-        if let Some(committed) = self.members.committed_as_giver(giver, handover) {
-            return committed;
+    /// What the giver of a handover, and those before it, had finished of what it gave.
+    pub(super) fn committed_by_giver(&self, handover: HandoverId, open: &Handover) -> Positions {
+        let Some(giver) = open.giver else { return Positions::default() };
+        let committed = self.committed_by(giver, handover, open);
+        match &open.cut {
+            Some(cut) => committed.least(cut),
+            None => committed,
         }
-        let slices = self.handovers.get(&handover).map(|open| open.slices.clone());
-        let first = slices.and_then(|slices| slices.first().copied());
-        let claimed = first.and_then(|slice| self.members.committed_as_owner(giver, slice));
-        claimed.map(|(_, committed)| committed).unwrap_or_default()
     }
 
-    fn begin_assignment(&mut self, now: Duration, intent: Intent, returns: Option<HandoverId>) {
-        let state = HandoverState::Activating { giver_lost: false };
-        self.begin(now, intent, state, returns);
+    /// What `giver`, and those before it, had finished of what it had before the handover `given`.
+    fn committed_by(&self, giver: Life, given: HandoverId, open: &Handover) -> Positions {
+        let claimed = self.members.committed_as_giver(giver, given);
+        // Claims from before the cut.
+        let claimed = claimed.or_else(|| self.members.committed_of_all(giver, &open.slices));
+        open.floor.furthest(&claimed.unwrap_or_default())
+    }
+
+    /// What the taker had finished of the slices since it has them, if it claimed them.
+    fn committed_since(&self, handover: HandoverId, open: &Handover) -> Option<Positions> {
+        let claimed = self.members.claims_epoch(open.taker, &open.slices, handover);
+        claimed.then(|| self.members.committed_of_all(open.taker, &open.slices)).flatten()
+    }
+
+    fn assign(&mut self, now: Duration, intent: Intent) {
+        self.begin(now, intent, HandoverState::Activating { giver_lost: false });
+    }
+
+    fn assign_spread(&mut self, now: Duration, slices: &[SliceId], after: Option<&Positions>) {
+        for (taker, slices) in self.spread(slices) {
+            let (slices, after) = (slices.into(), after.cloned());
+            self.assign(now, Intent { slices, giver: None, taker, after, returns: None });
+        }
     }
 
     /// The worker has its slices.
@@ -96,51 +104,33 @@ impl<T: Clone> Controller<T> {
 
     /// The worker that slices were assigned to is lost: another gets them.
     pub(super) fn target_lost(&mut self, now: Duration, handover: HandoverId) {
-        let Some(open) = self.handovers.remove(&handover) else { return };
-        let claimed = open
-            .slices
-            .first()
-            .and_then(|slice| self.members.committed_as_owner(open.taker, *slice))
-            .filter(|(epoch, _)| *epoch == handover);
-        let returned = open.returns.map(|given| self.members.committed_as_giver(open.taker, given));
-        let after = match (claimed, returned) {
-            (Some((_, committed)), _) => Some(committed),
+        let Some(mut open) = self.handovers.remove(&handover) else { return };
+        if let Some(committed) = self.committed_since(handover, &open) {
+            open.after = Some(committed);
+        } else if let Some(given) = open.returns.take() {
             // It was their giver, and may have left some of them undone below the cut.
-            (None, Some(committed)) => Some(committed.unwrap_or_default()),
-            (None, None) => open.after.clone(),
-        };
+            let committed = self.committed_by(open.taker, given, &open);
+            open.after = open.after.map(|after| after.least(&committed));
+        }
+        if self.members.able().next().is_none() {
+            return self.wait_for_target(handover, open);
+        }
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 row.busy = None;
             }
         }
-        for (target, slices) in self.spread(&open.slices) {
-            let after = after.clone();
-            let intent = Intent { slices: slices.into(), giver: None, taker: target, after };
-            self.begin_assignment(now, intent, None);
-        }
-        if self.members.able().next().is_none() {
-            // It stays open, for whoever comes: its record says what was committed.
-            self.wait_for_target(handover, open, after);
-            return;
-        }
+        self.assign_spread(now, &open.slices, open.after.as_ref());
         self.out.push_back(Output::Record(Record::Closed(handover)));
     }
 
-    fn wait_for_target(
-        &mut self,
-        handover: HandoverId,
-        mut open: Handover,
-        after: Option<Positions>,
-    ) {
-        for slice in open.slices.iter() {
-            if let Some(row) = self.table.get_mut(slice) {
-                row.busy = Some(handover);
-            }
-        }
-        open.after = after;
-        open.returns = None;
-        self.handovers.insert(handover, open);
+    /// It stays open, for whoever comes.
+    fn wait_for_target(&mut self, handover: HandoverId, open: Handover) {
+        let Handover { slices, taker, after, returns, .. } = open.clone();
+        let known = self.handovers.insert(handover, open);
+        debug_assert!(known.is_none());
+        let intent = Intent { slices, giver: None, taker, after, returns };
+        self.out.push_back(Output::Record(Record::Opened(handover, intent)));
     }
 
     /// Gives owners to slices that have none, or a lost one.
@@ -168,11 +158,8 @@ impl<T: Clone> Controller<T> {
             return;
         }
         for (owner, slices) in unowned {
-            for (target, slices) in self.spread(&slices) {
-                let after = owner.map(|(life, epoch)| self.committed(life, epoch, slices[0]));
-                let intent = Intent { slices: slices.into(), giver: None, taker: target, after };
-                self.begin_assignment(now, intent, None);
-            }
+            let after = owner.map(|(life, epoch)| self.committed(life, epoch, slices[0]));
+            self.assign_spread(now, &slices, after.as_ref());
         }
         let needed: Vec<_> = self
             .table
@@ -185,10 +172,9 @@ impl<T: Clone> Controller<T> {
 
     /// What a lost owner had finished of `slice`.
     fn committed(&self, life: Life, epoch: HandoverId, slice: SliceId) -> Positions {
-        let floor = self.table.get(&slice).and_then(|row| row.floor.as_deref());
         match self.members.committed_as_owner(life, slice) {
             Some((claimed, committed)) if claimed == epoch => committed,
-            _ => floor.cloned().unwrap_or_default(),
+            _ => self.table.get(&slice).map(Row::floor).unwrap_or_default(),
         }
     }
 

@@ -48,8 +48,13 @@ impl Members {
     pub(super) fn expect(&mut self, life: Life, now: Duration) {
         let member = self.current.entry(life.worker).or_insert_with(|| Member::new(life, now));
         if member.life.number < life.number {
-            member.life = life;
+            *member = Member::new(life, now);
         }
+    }
+
+    /// A life that an earlier controller gave up.
+    pub(super) fn expect_lost(&mut self, life: Life, now: Duration) {
+        self.current.insert(life.worker, Member { lost: true, ..Member::new(life, now) });
     }
 
     pub(super) fn heard(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
@@ -123,6 +128,17 @@ impl Members {
         }
     }
 
+    /// Whether `life` has sent these claims or later ones.
+    pub(super) fn has_claimed(&self, life: Life, number: u64) -> bool {
+        self.claims(life).is_some_and(|claims| claims.number >= number)
+    }
+
+    /// Whether `life` claims to own `slices` since `epoch`.
+    pub(super) fn claims_epoch(&self, life: Life, slices: &[SliceId], epoch: HandoverId) -> bool {
+        let owns = |claims: &Claims, slice: &SliceId| claims.epoch(*slice) == Some(epoch);
+        self.claims(life).is_some_and(|claims| slices.iter().all(|slice| owns(claims, slice)))
+    }
+
     /// What `life` committed of `slice`, if it claims to own it; with its epoch.
     pub(super) fn committed_as_owner(
         &self,
@@ -130,13 +146,19 @@ impl Members {
         slice: SliceId,
     ) -> Option<(HandoverId, Positions)> {
         let claims = self.claims(life)?;
-        let found = claims.slices.binary_search_by_key(&slice, |(slice, _)| *slice).ok()?;
-        let epoch = claims.slices[found].1;
+        let epoch = claims.epoch(slice)?;
         let floor = claims.floors.iter().find(|(of, _)| *of == epoch);
         Some(match floor {
             Some((_, floor)) => (epoch, claims.marks.furthest(floor)),
             None => (epoch, claims.marks.clone()),
         })
+    }
+
+    /// What `life` committed of each of `slices`, if it claims to own them all.
+    pub(super) fn committed_of_all(&self, life: Life, slices: &[SliceId]) -> Option<Positions> {
+        let committed = |slice: &SliceId| Some(self.committed_as_owner(life, *slice)?.1);
+        let each: Option<Vec<_>> = slices.iter().map(committed).collect();
+        each?.into_iter().reduce(|a, b| a.least(&b))
     }
 
     /// What `life` committed of what it gave in `handover`, if it says that it cut.

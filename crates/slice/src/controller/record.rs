@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Life, SliceId, WorkerId};
 use crate::positions::Positions;
 
 /// What is meant to be done, noted before anybody is told.
@@ -19,6 +19,9 @@ pub struct Intent {
     pub taker: Life,
     /// Without a giver: what the lost owner had committed; `None` if there was no owner.
     pub after: Option<Positions>,
+    /// The taker gave the slices away in this handover and gets them back, while it may still be at items below its
+    /// cut.
+    pub returns: Option<HandoverId>,
 }
 
 /// A change of the store.
@@ -30,6 +33,8 @@ pub enum Record {
     Owned(HandoverId),
     /// It is over.
     Closed(HandoverId),
+    /// A life was given up. It may still be there, fenced, and must not be let in again.
+    Lost(Life),
 }
 
 /// What the store holds: every record, applied.
@@ -41,6 +46,8 @@ pub struct Stored {
     pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
     /// Handovers that are not over.
     pub open: BTreeMap<HandoverId, Intent>,
+    /// Of each worker that was ever given up, the last life that was.
+    pub lost: BTreeMap<WorkerId, u64>,
 }
 
 impl Stored {
@@ -59,6 +66,10 @@ impl Stored {
             }
             Record::Closed(handover) => {
                 self.open.remove(handover);
+            }
+            Record::Lost(life) => {
+                let last = self.lost.entry(life.worker).or_insert(life.number);
+                *last = life.number.max(*last);
             }
         }
     }

@@ -54,15 +54,12 @@ impl World {
         at.next += 1;
         at.pending.insert(item, (slice, self.now));
         self.judge.verdict.items += 1;
-        self.publish(client, slice, item);
+        self.publish(client, slice, item, false);
         let gap = self.rng.random_range(1..2 * self.scenario.item_gap_us);
         self.after(gap, Event::Publish { client });
     }
 
     pub(super) fn publish_again(&mut self, client: usize) {
-        if !self.scenario.loses_workers() {
-            return;
-        }
         let old = self.now.saturating_sub(12_000);
         let pending = self.clients[client].pending.iter_mut();
         let due = pending.filter(|(_, (_, at))| *at <= old);
@@ -72,12 +69,12 @@ impl World {
             again.push((*slice, *item));
         }
         for (slice, item) in again {
-            self.publish(client, slice, item);
+            self.publish(client, slice, item, true);
         }
         self.after(6_000, Event::Again { client });
     }
 
-    pub(super) fn publish(&mut self, client: usize, slice: SliceId, number: u64) {
+    pub(super) fn publish(&mut self, client: usize, slice: SliceId, number: u64, again: bool) {
         let at = &self.clients[client];
         let (id, writer, created) = (at.id, at.writer(slice), at.created);
         for node in 0..self.nodes.len() {
@@ -103,7 +100,7 @@ impl World {
             let arrived = self.arrived.entry((id, node, number_of)).or_insert(0);
             *arrived = (self.now + delay).max(*arrived + 1);
             let time = *arrived;
-            let item = Item { slice, writer, position: number, payload: (id, number) };
+            let item = Item { slice, writer, position: number, again, payload: (id, number) };
             self.at(time, Event::Item { node, process, reader: number_of, item });
         }
     }

@@ -141,3 +141,30 @@ fn soak() {
     }
     println!("{} handovers, {} moved, {} items: {sum:?}", sum.begun, sum.moved, sum.items);
 }
+
+#[test]
+#[ignore = "survey"]
+fn survey() {
+    let mut wrong = 0;
+    let mut runs = 0;
+    for seed in seeds(2000) {
+        runs += 1;
+        let verdict = World::run(Scenario::crashing(seed));
+        if !verdict.faults.is_empty() {
+            wrong += 1;
+            println!("crashing {seed}: {:?}", verdict.faults);
+        }
+    }
+    let parties = [Party::SenderBefore, Party::SenderAfter, Party::Receiver, Party::Controller];
+    for seed in seeds(2000).take(9) {
+        for step in 0..STEPS { for (p, party) in parties.iter().enumerate() { for nth in [1,2,5] {
+            runs += 1;
+            let verdict = World::run(Scenario::at(seed, step, nth, *party));
+            if !verdict.faults.is_empty() {
+                wrong += 1;
+                println!("at seed {seed} step {step} nth {nth} party {p}: {:?}", verdict.faults);
+            }
+        }}}
+    }
+    println!("{wrong} of {runs} wrong");
+}

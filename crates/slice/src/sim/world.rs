@@ -148,7 +148,9 @@ impl World {
         let Some(controller) = &self.controller else { return };
         let owned =
             controller.table().values().all(|row| row.owner.is_some() && row.busy.is_none());
-        let settled = self.now > 3 * (MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX);
+        // As new slices, they are moved when what nobody was there to read has come again.
+        let recovery = self.scenario.config().recovery.as_micros() as u64;
+        let settled = self.now > recovery + 3 * (MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX);
         let here = controller.members().count() as u64 == self.scenario.workers;
         if !(owned && settled && here) {
             return;

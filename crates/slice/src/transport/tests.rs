@@ -18,7 +18,8 @@ struct Cluster {
 
 impl Cluster {
     fn new(order: Order) -> Self {
-        let config = Config { order, ..Config::default() };
+        let recovery = Duration::from_millis(5);
+        let config = Config { order, recovery, ..Config::default() };
         let network = Network::default();
         let driver = |worker| {
             let life = Life { worker: WorkerId(worker), number: 1 };
@@ -42,7 +43,7 @@ impl Cluster {
         let slice = SliceId(u32::try_from(self.published % 4).unwrap());
         let writer = Writer { group: Group::of(slice), id: 7 };
         let (position, payload) = (self.published, self.published);
-        self.network.publish(&Item { slice, writer, position, payload });
+        self.network.publish(&Item { slice, writer, position, again: false, payload });
     }
 
     /// A millisecond, in which each worker does at most `tasks`.

@@ -1,7 +1,6 @@
 //! The lease, and the claims that renew it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{HandoverId, Life};
@@ -30,6 +29,11 @@ impl Default for Lease {
 impl Lease {
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced
+    }
+
+    /// The number of the next claims.
+    pub(super) fn next(&self) -> u64 {
+        self.number + 1
     }
 }
 
@@ -124,16 +128,12 @@ impl<T: Clone> Worker<T> {
 
     /// Floors that the marks have not passed.
     fn floors(&self, marks: &Positions) -> Vec<(HandoverId, Positions)> {
-        let mut by_epoch: BTreeMap<HandoverId, &Arc<Positions>> = BTreeMap::new();
+        let mut by_epoch = BTreeMap::new();
         for owned in self.owned.values() {
-            by_epoch.entry(owned.epoch).or_insert(&owned.floor);
+            by_epoch.entry(owned.epoch).or_insert_with(|| owned.committed_by_others());
         }
         let ahead = |floor: &Positions| floor.iter().any(|(writer, at)| marks.of(writer) < at);
-        by_epoch
-            .into_iter()
-            .filter(|(_, floor)| ahead(floor))
-            .map(|(epoch, floor)| (epoch, (**floor).clone()))
-            .collect()
+        by_epoch.into_iter().filter(|(_, floor)| ahead(floor)).collect()
     }
 
     fn cuts(&self) -> Vec<(HandoverId, Positions)> {

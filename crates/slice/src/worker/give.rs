@@ -95,7 +95,8 @@ impl<T: Clone> Worker<T> {
                         self.released.remove(slice);
                     }
                 }
-                self.send_controller(Message::Closed { handover });
+                let cut = giving.cut.clone();
+                self.send_controller(Message::Closed { handover, cut });
                 self.unsubscribe_idle();
             }
             GiverAction::SendAborted => self.send_controller(Message::Aborted { handover }),
@@ -139,11 +140,10 @@ impl<T: Clone> Worker<T> {
         now: Duration,
         handover: HandoverId,
         item: Item<T>,
-        fresh: bool,
     ) {
         let max = self.config.released_max;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if !fresh || item.position <= giving.cut.of(item.writer) {
+        if item.position <= giving.cut.of(item.writer) {
             return self.drops.count(Reason::NotOwned);
         }
         let before = giving.tail_end();

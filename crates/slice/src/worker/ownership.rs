@@ -14,7 +14,9 @@ use crate::worker::reason::Reason;
 pub(super) struct Owned<T> {
     /// The handover that gave it.
     pub epoch: HandoverId,
-    /// Items at or below this were another's (C). They may still come, late.
+    /// Items at or below this were another's (C).
+    pub cut: Arc<Positions>,
+    /// C, raised by the tail: items at or below this may still come, late.
     pub floor: Arc<Positions>,
     /// Admitted items, while the giver has not drained.
     pub held: Option<Vec<Item<T>>>,
@@ -81,7 +83,14 @@ impl Recovering {
 }
 
 impl<T> Owned<T> {
-    /// Whether the item is to be done here, now. `fresh`: it is the first of its position or later that was seen here.
+    /// At or below these positions all was another's, and none of it is being recovered here.
+    pub(super) fn committed_by_others(&self) -> Positions {
+        let Some(recovering) = &self.recovering else { return (*self.cut).clone() };
+        let least = |writer, at: u64| recovering.least(writer).map_or(at, |least| least.min(at));
+        self.cut.iter().map(|(writer, at)| (writer, least(writer, at))).collect()
+    }
+
+    /// Whether the item is to be done here, now. `fresh`: it comes for the first time.
     pub(super) fn admit(
         &mut self,
         writer: Writer,

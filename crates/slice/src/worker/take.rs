@@ -54,7 +54,7 @@ impl<T: Clone> Worker<T> {
     ) {
         let taking = self.taking.entry(handover).or_insert_with(|| Taking::new(slices, None));
         if taking.state == TakerState::Unknown {
-            taking.recovered = after.is_some();
+            taking.owner_lost = after.is_some();
             taking.cut = Arc::new(after.unwrap_or_default());
             taking.floor = taking.cut.clone();
         }
@@ -62,7 +62,7 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn on_recover(&mut self, now: Duration, handover: HandoverId, after: &Positions) {
-        let is_new = self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && !t.recovered);
+        let is_new = self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && t.recovered.is_none());
         if is_new {
             self.recover(now, handover, after);
         }
@@ -152,7 +152,6 @@ impl<T: Clone> Worker<T> {
         now: Duration,
         handover: HandoverId,
         item: Item<T>,
-        fresh: bool,
     ) {
         let max = self.config.shadow_max;
         let Some(taking) = self.taking.get_mut(&handover) else { return };
@@ -160,7 +159,7 @@ impl<T: Clone> Worker<T> {
             self.drops.count(Reason::ShadowFull);
             return self.taker_event(now, handover, TakerEvent::Overflow);
         }
-        taking.shadow.push((item, fresh));
+        taking.shadow.push(item);
     }
 
     /// There is a cut: what is above it in the shadow is to be done here.
@@ -175,14 +174,16 @@ impl<T: Clone> Worker<T> {
             taking.held = taking.slices.iter().copied().collect();
         }
         for slice in taking.slices.iter() {
-            let (floor, held) = (taking.floor.clone(), strict.then(Vec::new));
-            self.owned.insert(*slice, Owned { epoch: handover, floor, held, recovering: None });
+            let (cut, floor) = (taking.cut.clone(), taking.floor.clone());
+            let held = strict.then(Vec::new);
+            let owned = Owned { epoch: handover, cut, floor, held, recovering: None };
+            self.owned.insert(*slice, owned);
         }
-        for (item, fresh) in shadow {
+        for item in shadow {
             let first = self.seen.get(&item.writer).map_or(item.position, |seen| seen.first);
             let Some(taking) = self.taking.get_mut(&handover) else { return };
-            if taking.hole(&item, fresh, first) == Hole::None {
-                self.admit(item, fresh);
+            if taking.hole(&item, first) == Hole::None {
+                self.admit(item, true);
             }
         }
         if self.is_settled(handover) {
@@ -195,12 +196,12 @@ impl<T: Clone> Worker<T> {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         taking.covered = true;
         let (slices, after) = (taking.slices.clone(), taking.cut.clone());
-        let recovers = taking.recovered;
+        let owner_lost = taking.owner_lost;
         let mut back = Vec::new();
         for slice in slices.iter() {
             self.subscribe(Group::of(*slice));
             // Of a slice that comes back the state is here, or has just been exported.
-            let mut state_lost = recovers;
+            let mut state_lost = owner_lost;
             if let Some(by) = self.released.remove(slice)
                 && let Some(giving) = self.giving.get_mut(&by)
             {
@@ -211,8 +212,10 @@ impl<T: Clone> Worker<T> {
                 }
                 back.extend(giving.released.iter().filter(|item| item.slice == *slice).cloned());
             }
-            let recovering = recovers.then(|| Recovering::all_after(&after, now));
-            let new = Owned { epoch: handover, floor: after.clone(), held: None, recovering };
+            // Of slices that are new there may be items that nobody was there to read.
+            let recovering = Some(Recovering::all_after(&after, now));
+            let (cut, floor) = (after.clone(), after.clone());
+            let new = Owned { epoch: handover, cut, floor, held: None, recovering };
             match self.owned.get_mut(slice) {
                 Some(owned) => owned.epoch = handover,
                 None => {
@@ -238,6 +241,8 @@ impl<T: Clone> Worker<T> {
         for given in given {
             self.giver_event(now, given, GiverEvent::Forget);
         }
+        // It counts as assigned when the controller has claims that say so.
+        self.say_claims(now);
     }
 
     fn import_lost(&mut self, slice: SliceId) {
@@ -289,8 +294,8 @@ impl<T: Clone> Worker<T> {
         }
         let ready = taking.tail(first, entries);
         let (floor, slices) = (taking.floor.clone(), taking.slices.clone());
-        for (item, fresh) in ready {
-            self.admit(item, fresh);
+        for item in ready {
+            self.admit(item, true);
         }
         // Only now, as the items would be below it.
         for slice in slices.iter() {
@@ -311,7 +316,8 @@ impl<T: Clone> Worker<T> {
         if taking.state != TakerState::Active {
             return;
         }
-        taking.recovered = true;
+        // Said below.
+        taking.recovered = Some(self.claims.next());
         let was_covered = taking.covered;
         let cut = taking.cut.clone();
         let slices = taking.slices.clone();
@@ -336,9 +342,10 @@ impl<T: Clone> Worker<T> {
             }
             self.start_held(*slice, None);
         }
-        for (item, fresh) in waited {
-            self.admit(item, fresh);
+        for item in waited {
+            self.admit(item, true);
         }
+        self.say_claims(now);
     }
 
     /// Goes on with handovers that waited for readers.

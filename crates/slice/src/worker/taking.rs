@@ -9,9 +9,6 @@ use crate::message::{Item, Progress, TailEntry};
 use crate::positions::Positions;
 use crate::worker::taker_table::TakerState;
 
-/// Items that wait, and whether each was fresh.
-type Waiting<T> = VecDeque<(Item<T>, bool)>;
-
 /// One handover, at its taker.
 #[derive(Debug)]
 pub(super) struct Taking<T> {
@@ -21,8 +18,8 @@ pub(super) struct Taking<T> {
     pub giver: Option<Life>,
     /// P, as it was said.
     pub ahead: Positions,
-    /// What came for the slices, and whether it was fresh.
-    pub shadow: Vec<(Item<T>, bool)>,
+    /// What came for the slices.
+    pub shadow: Vec<Item<T>>,
     /// Writers that have no hole: those of P, and those whose tail has ended.
     known: HashSet<Writer>,
     /// No writer has a hole that the tail does not fill.
@@ -36,9 +33,12 @@ pub(super) struct Taking<T> {
     /// Slices that wait for the giver.
     pub held: BTreeSet<SliceId>,
     /// By writer: from where its items come here, and those that wait for the tail.
-    open: BTreeMap<Writer, (u64, Waiting<T>)>,
+    open: BTreeMap<Writer, (u64, VecDeque<Item<T>>)>,
     tail_next: u64,
-    pub recovered: bool,
+    /// An assignment of slices whose owner was lost.
+    pub owner_lost: bool,
+    /// The giver was lost, and the claims of this number are the first that say so.
+    pub recovered: Option<u64>,
     /// When something was last said.
     pub said: Duration,
 }
@@ -70,7 +70,8 @@ impl<T> Taking<T> {
             held: BTreeSet::new(),
             open: BTreeMap::new(),
             tail_next: 0,
-            recovered: false,
+            owner_lost: false,
+            recovered: None,
             said: Duration::ZERO,
         }
     }
@@ -92,7 +93,7 @@ impl<T> Taking<T> {
     }
 
     /// Whether `item` can be done yet. `first`: from where on items of its writer came here.
-    pub(super) fn hole(&mut self, item: &Item<T>, fresh: bool, first: u64) -> Hole
+    pub(super) fn hole(&mut self, item: &Item<T>, first: u64) -> Hole
     where
         T: Clone,
     {
@@ -100,19 +101,19 @@ impl<T> Taking<T> {
             return Hole::None;
         }
         if let Some((_, waiting)) = self.open.get_mut(&item.writer) {
-            waiting.push_back((item.clone(), fresh));
+            waiting.push_back(item.clone());
             return Hole::Waits;
         }
         if first <= self.cut.of(item.writer) {
             self.known.insert(item.writer);
             return Hole::None;
         }
-        self.open.insert(item.writer, (first, VecDeque::from([(item.clone(), fresh)])));
+        self.open.insert(item.writer, (first, VecDeque::from([item.clone()])));
         Hole::Asks
     }
 
     /// Takes the tail from `first` on, as far as it is new and nothing is missing. Items are those to be done, in order.
-    pub(super) fn tail(&mut self, first: u64, entries: Vec<TailEntry<T>>) -> Vec<(Item<T>, bool)> {
+    pub(super) fn tail(&mut self, first: u64, entries: Vec<TailEntry<T>>) -> Vec<Item<T>> {
         let mut ready = Vec::new();
         for (number, entry) in (first..).zip(entries) {
             if number > self.tail_next {
@@ -127,20 +128,20 @@ impl<T> Taking<T> {
                     let is_new = item.position > self.floor.of(item.writer);
                     if is_new && !self.is_known(item.writer) {
                         Arc::make_mut(&mut self.floor).set(item.writer, item.position);
-                        ready.push((item, true));
+                        ready.push(item);
                     }
                 }
                 TailEntry::End(writer) => {
                     let reached = self.floor.of(writer);
                     let waited = self.close(writer);
-                    ready.extend(waited.into_iter().filter(|(i, f)| !f || i.position > reached));
+                    ready.extend(waited.into_iter().filter(|item| item.position > reached));
                 }
                 TailEntry::EndAll => {
                     let open = std::mem::take(&mut self.open).into_values();
                     let waited = open.flat_map(|(_, waiting)| waiting);
                     let floor = self.floor.clone();
                     let after = |item: &Item<T>| item.position > floor.of(item.writer);
-                    ready.extend(waited.filter(|(item, fresh)| !fresh || after(item)));
+                    ready.extend(waited.filter(after));
                     self.covered = true;
                 }
             }
@@ -148,7 +149,7 @@ impl<T> Taking<T> {
         ready
     }
 
-    fn close(&mut self, writer: Writer) -> Waiting<T> {
+    fn close(&mut self, writer: Writer) -> VecDeque<Item<T>> {
         self.known.insert(writer);
         self.open.remove(&writer).map(|(_, waiting)| waiting).unwrap_or_default()
     }
@@ -158,7 +159,7 @@ impl<T> Taking<T> {
     pub(super) fn give_up_tails(
         &mut self,
         here: &BTreeMap<Writer, u64>,
-    ) -> (Waiting<T>, Vec<(Writer, u64, u64)>) {
+    ) -> (Vec<Item<T>>, Vec<(Writer, u64, u64)>) {
         let writers: BTreeSet<_> =
             here.keys().copied().chain(self.floor.iter().map(|(writer, _)| writer)).collect();
         let hole = |writer: Writer| match here.get(&writer) {
