@@ -27,6 +27,9 @@ pub enum Error {
         /// Its number.
         domain: u32,
     },
+    /// The system has no thread for us.
+    #[error("the system starts no more threads")]
+    Thread,
     /// Bytes that are no sample of the topic's type.
     #[error("{bytes} bytes are no sample of the topic's type")]
     NotOfType {

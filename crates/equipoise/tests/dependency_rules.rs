@@ -44,6 +44,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-driver", &["equipoise-core", "equipoise-planner"]),
     ("equipoise-slice", &["equipoise-core"]),
     ("equipoise-dds", &[]),
+    (
+        "equipoise-slice-runtime",
+        &["equipoise-core", "equipoise-dds", "equipoise-slice", "equipoise-store"],
+    ),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
