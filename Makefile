@@ -3,11 +3,13 @@
 #
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
+#   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
+#   make lab-dpslb      DPSLB's session times and what survives kill -9, with real processes (LAB_FLAGS='sessions --handovers 20')
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
@@ -91,6 +93,11 @@ demo-packet: setup
 	$(CARGO) build --release --locked --package equipoise
 	target/release/equipoise demo packet
 
+.PHONY: demo-slice
+demo-slice: setup
+	$(CARGO) build --release --locked --package equipoise-lab-dpslb
+	target/release/equipoise-lab-dpslb demo
+
 .PHONY: lint
 lint: setup
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
@@ -156,6 +163,11 @@ lab-l3b: setup
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-l3b
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/release/equipoise-lab-l3b $(LAB_FLAGS)
+
+.PHONY: lab-dpslb
+lab-dpslb: setup
+	$(CARGO) build --release --locked --package equipoise-lab-dpslb
+	target/release/equipoise-lab-dpslb $(or $(LAB_FLAGS),sessions)
 
 .PHONY: bench-pog
 bench-pog: setup
