@@ -4,6 +4,7 @@
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make demo-cluster   five nodes between network namespaces (root): names, dispatchers, a crowd, a failure
+#   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
@@ -11,6 +12,7 @@
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
+#   make lab-dpslb      DPSLB's session times and what survives kill -9, with real processes (LAB_FLAGS='sessions --handovers 20')
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
@@ -35,9 +37,11 @@ CARGO ?= cargo
 #   linux-libc-dev   the headers of the kernel that these include
 #   protobuf-compiler, libprotobuf-dev  the etcd client is generated from its .proto files when it is built
 #   make, pkg-config, libelf-dev, zlib1g-dev    libbpf, which loads them, is built from source with its crate
+#   cmake, g++, libclang-dev    Cyclone DDS is built from source with its crate, whose bindings are made from its headers
 PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/ssl/certs/ca-certificates.crt \
   clang:/usr/bin/clang linux-libc-dev:/usr/include/linux/bpf.h make:/usr/bin/make pkg-config:/usr/bin/pkg-config \
   libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h \
+  cmake:/usr/bin/cmake g++:/usr/bin/g++ libclang-dev:/usr/share/doc/libclang-dev \
   protobuf-compiler:/usr/bin/protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto
 
 # For tests in network namespaces, which need root, and for the packet level's demo.
@@ -109,6 +113,11 @@ demo-cluster: setup
 	$(CARGO) build --release --locked --package equipoise
 	target/release/equipoise demo cluster
 
+.PHONY: demo-slice
+demo-slice: setup
+	$(CARGO) build --release --locked --package equipoise-lab-dpslb
+	target/release/equipoise-lab-dpslb demo
+
 .PHONY: lint
 lint: setup
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
@@ -130,7 +139,14 @@ SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt
 .PHONY: schemathesis
 schemathesis: target/schemathesis/made
 
+# So has the cyclonedds package, by which clients in Python are tested.
+CYCLONEDDS_PINNED := crates/dds/tests/python/requirements.txt
+.PHONY: cyclonedds-python
+cyclonedds-python: target/cyclonedds-python/made
+
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
+target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
+target/schemathesis/made target/cyclonedds-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
@@ -144,7 +160,7 @@ test-api: setup schemathesis
 	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
 
 .PHONY: test
-test: lint test-setup schemathesis
+test: lint test-setup schemathesis cyclonedds-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked
 
@@ -202,6 +218,11 @@ lab-control: setup
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-control
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/release/equipoise-lab-control $(LAB_FLAGS)
+
+.PHONY: lab-dpslb
+lab-dpslb: setup
+	$(CARGO) build --release --locked --package equipoise-lab-dpslb
+	target/release/equipoise-lab-dpslb $(or $(LAB_FLAGS),sessions)
 
 .PHONY: bench-pog
 bench-pog: setup

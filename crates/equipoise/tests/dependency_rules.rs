@@ -43,6 +43,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("equipoise-driver", &["equipoise-core", "equipoise-planner"]),
     ("equipoise-slice", &["equipoise-core"]),
+    ("equipoise-dds", &[]),
+    (
+        "equipoise-slice-runtime",
+        &["equipoise-core", "equipoise-dds", "equipoise-slice", "equipoise-store"],
+    ),
     ("equipoise-core", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
@@ -68,6 +73,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-lab-sdlb", &["equipoise-lab-runner", "equipoise-pog"]),
+    // The slice level's parts, as the demo and processes of its own: what is measured is theirs.
+    (
+        "equipoise-lab-dpslb",
+        &["equipoise-dds", "equipoise-slice", "equipoise-slice-runtime", "equipoise-store"],
+    ),
     ("equipoise-lab-pog", &["equipoise-lab-runner", "equipoise-pog"]),
     // A program under test is called in the kernel, so this one loads it itself.
     (

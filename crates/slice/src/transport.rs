@@ -93,6 +93,10 @@ pub struct Driver<T, N> {
     worker: Worker<T>,
     transport: N,
     queues: BTreeMap<SliceId, Queue<T>>,
+    /// The slice whose turn it is, or the next that has something.
+    turn: SliceId,
+    /// As of the last call that told it.
+    now: Duration,
     fenced: bool,
     arrivals: Vec<Arrival<T>>,
     /// Grows when what was started before counts no more.
@@ -101,8 +105,20 @@ pub struct Driver<T, N> {
 
 #[derive(Debug)]
 struct Queue<T> {
-    tasks: VecDeque<Task<T>>,
+    /// Each with when it came.
+    tasks: VecDeque<(Duration, Task<T>)>,
     busy: bool,
+}
+
+/// What waits of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which slice.
+    pub slice: SliceId,
+    /// How many tasks.
+    pub tasks: usize,
+    /// How long the first of them has waited.
+    pub age: Duration,
 }
 
 /// A task that was given out. What it belonged to may be over when it is done.
@@ -121,6 +137,8 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             worker,
             transport,
             queues: BTreeMap::new(),
+            turn: SliceId(0),
+            now: Duration::ZERO,
             fenced: true,
             arrivals: Vec::new(),
             round: 0,
@@ -137,6 +155,15 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         &self.transport
     }
 
+    /// The slices of which something waits.
+    pub fn waiting(&self, now: Duration) -> impl Iterator<Item = Waiting> {
+        self.queues.iter().filter_map(move |(slice, queue)| {
+            let (since, _) = queue.tasks.front()?;
+            let age = now.saturating_sub(*since);
+            Some(Waiting { slice: *slice, tasks: queue.tasks.len(), age })
+        })
+    }
+
     /// Tasks that wait.
     pub fn queued(&self) -> usize {
         self.queues.values().map(|queue| queue.tasks.len()).sum()
@@ -147,6 +174,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     /// # Errors
     /// The transport's.
     pub fn step(&mut self, now: Duration) -> Result<(), N::Error> {
+        self.now = now;
         let mut arrivals = std::mem::take(&mut self.arrivals);
         self.transport.arrivals(now, &mut arrivals)?;
         for arrival in arrivals.drain(..) {
@@ -163,16 +191,21 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         self.carry_out()
     }
 
-    /// The next task of a slice that has none under way, if the lease is good.
+    /// The next task of a slice that has none under way, if the lease is good. Slices take turns.
     pub fn start(&mut self, now: Duration) -> Option<Started<T>> {
         if self.fenced || now >= self.worker.lease_until() {
             return None;
         }
-        let free = self.queues.iter_mut().find(|(_, q)| !q.busy && !q.tasks.is_empty());
-        let (slice, queue) = free?;
-        let task = queue.tasks.pop_front()?;
+        let free = |(slice, queue): (&SliceId, &Queue<T>)| {
+            (!queue.busy && !queue.tasks.is_empty()).then_some(*slice)
+        };
+        let mut in_turn = self.queues.range(self.turn..).chain(self.queues.range(..self.turn));
+        let slice = in_turn.find_map(free)?;
+        let queue = self.queues.get_mut(&slice)?;
+        let (_, task) = queue.tasks.pop_front()?;
         queue.busy = true;
-        Some(Started { round: self.round, slice: *slice, task })
+        self.turn = SliceId(slice.0.wrapping_add(1));
+        Some(Started { round: self.round, slice, task })
     }
 
     /// A task is done: an item was processed and replied to, or a state was taken.
@@ -246,6 +279,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
 
     fn queue(&mut self, slice: SliceId, task: Task<T>) {
         let empty = || Queue { tasks: VecDeque::new(), busy: false };
-        self.queues.entry(slice).or_insert_with(empty).tasks.push_back(task);
+        let since = self.now;
+        self.queues.entry(slice).or_insert_with(empty).tasks.push_back((since, task));
     }
 }

@@ -1,0 +1,216 @@
+//! Serialized samples: CDR with the header that DDS puts before it.
+//!
+//! # Source
+//! OMG DDS-XTypes 1.3, section 7.4 (XCDR version 1 and 2 of final types); DDSI-RTPS 2.5, section 10.2 (header). XCDR1
+//! aligns eight-byte numbers to eight bytes, XCDR2 to four. We write XCDR1, little-endian, and read both in both orders.
+
+/// The header's length, bytes.
+pub const HEADER: usize = 4;
+
+/// Why bytes are not what they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The bytes end before the value does.
+    #[error("the sample is too short")]
+    Short,
+    /// An encoding of types that are not final, or none that there is.
+    #[error("the sample is encoded as {0:#06x}, which its type is not")]
+    Encoding(u16),
+}
+
+/// Reads values one after the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoder<'a> {
+    body: &'a [u8],
+    at: usize,
+    big_endian: bool,
+    align_max: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// Begins after the header.
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    #[inline]
+    pub fn new(cdr: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, body) = cdr.split_at_checked(HEADER).ok_or(Malformed::Short)?;
+        let encoding = u16::from_be_bytes([header[0], header[1]]);
+        let (big_endian, align_max) = match encoding {
+            0 => (true, 8),
+            1 => (false, 8),
+            6 => (true, 4),
+            7 => (false, 4),
+            other => return Err(Malformed::Encoding(other)),
+        };
+        Ok(Self { body, at: 0, big_endian, align_max })
+    }
+
+    #[inline]
+    fn bytes(&mut self, count: usize, align: usize) -> Result<&'a [u8], Malformed> {
+        let start = self.at.next_multiple_of(align.min(self.align_max));
+        let end = start.checked_add(count).ok_or(Malformed::Short)?;
+        let bytes = self.body.get(start..end).ok_or(Malformed::Short)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let mut bytes: [u8; N] = self.bytes(N, N)?.try_into().map_err(|_| Malformed::Short)?;
+        if self.big_endian {
+            bytes.reverse();
+        }
+        Ok(bytes)
+    }
+
+    /// `long`
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    #[inline]
+    pub fn i32(&mut self) -> Result<i32, Malformed> {
+        self.array().map(i32::from_le_bytes)
+    }
+
+    /// `long long`
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    #[inline]
+    pub fn i64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    /// `unsigned long long`
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// `sequence<octet>`
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    #[inline]
+    pub fn octets(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.array().map(u32::from_le_bytes)?;
+        self.bytes(length as usize, 1)
+    }
+}
+
+/// Writes values one after the other.
+#[derive(Debug)]
+pub struct Encoder<'a>(&'a mut Vec<u8>);
+
+impl<'a> Encoder<'a> {
+    /// Begins with the header. What `buffer` held is gone; its room is used again.
+    pub fn new(buffer: &'a mut Vec<u8>) -> Self {
+        buffer.clear();
+        buffer.extend_from_slice(&[0, 1, 0, 0]);
+        Self(buffer)
+    }
+
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        let body = self.0.len() - HEADER;
+        self.0.resize(HEADER + body.next_multiple_of(N), 0);
+        self.0.extend_from_slice(&bytes);
+    }
+
+    /// `long`
+    pub fn i32(&mut self, value: i32) {
+        self.put(value.to_le_bytes());
+    }
+
+    /// `long long`
+    pub fn i64(&mut self, value: i64) {
+        self.put(value.to_le_bytes());
+    }
+
+    /// `unsigned long long`
+    pub fn u64(&mut self, value: u64) {
+        self.put(value.to_le_bytes());
+    }
+
+    /// `sequence<octet>`, of at most `u32::MAX` octets: what is beyond is left out.
+    pub fn octets(&mut self, octets: &[u8]) {
+        let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+        self.put(length.to_le_bytes());
+        self.0.extend_from_slice(&octets[..length as usize]);
+    }
+
+    /// Fills up to four bytes, and says in the header how many that were.
+    pub fn finish(self) {
+        let body = self.0.len() - HEADER;
+        let padding = body.next_multiple_of(4) - body;
+        self.0.resize(HEADER + body + padding, 0);
+        self.0[3] = padding as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `long` 1, `long long` 2, `sequence<octet>` [7, 8, 9], in the four encodings.
+    const SAMPLES: [&[u8]; 4] = [
+        &[0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 7, 8, 9, 0],
+        &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 7, 8, 9, 0],
+        &[0, 7, 0, 1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 7, 8, 9, 0],
+        &[0, 6, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 7, 8, 9, 0],
+    ];
+
+    fn read(cdr: &[u8]) -> Result<(i32, i64, Vec<u8>), Malformed> {
+        let mut decoder = Decoder::new(cdr)?;
+        Ok((decoder.i32()?, decoder.i64()?, decoder.octets()?.to_vec()))
+    }
+
+    #[test]
+    fn both_versions_are_read_in_both_byte_orders() {
+        for sample in SAMPLES {
+            assert_eq!(read(sample), Ok((1, 2, vec![7, 8, 9])), "{sample:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_version_1_little_endian() {
+        let mut buffer = vec![9; 100];
+        let mut encoder = Encoder::new(&mut buffer);
+        encoder.i32(1);
+        encoder.i64(2);
+        encoder.octets(&[7, 8, 9]);
+        encoder.finish();
+        assert_eq!(buffer, SAMPLES[0]);
+    }
+
+    #[test]
+    fn no_prefix_of_a_sample_is_one_and_none_panics() {
+        for sample in SAMPLES {
+            for length in 0..sample.len() - 1 {
+                assert_eq!(
+                    read(&sample[..length]),
+                    Err(Malformed::Short),
+                    "{length} of {sample:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_encodings_are_refused() {
+        for encoding in (0..=255).filter(|e| ![0, 1, 6, 7].contains(e)) {
+            let cdr = [0, encoding, 0, 0, 1, 0, 0, 0];
+            assert_eq!(read(&cdr), Err(Malformed::Encoding(u16::from(encoding))));
+        }
+    }
+
+    #[test]
+    fn a_length_that_lies_is_refused() {
+        let cdr = [0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4];
+        let mut decoder = Decoder::new(&cdr).unwrap();
+        assert_eq!(decoder.octets(), Err(Malformed::Short));
+    }
+}

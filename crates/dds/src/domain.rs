@@ -1,0 +1,198 @@
+//! Domains: the settings of Cyclone DDS in this process, one set for each domain number.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cyclors::dds_create_domain;
+
+use crate::entity::Handle;
+use crate::error::{Error, c_string, check};
+use crate::log;
+
+/// How Cyclone DDS works in a domain. The default is Cyclone's own, but for a short lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Names or addresses of the network interfaces to use. None: Cyclone chooses one.
+    pub interfaces: Vec<String>,
+    /// Hosts to be asked for participants, `ADDRESS` or `ADDRESS:PORT`: for networks without multicast.
+    pub peers: Vec<String>,
+    /// What multicast is used for.
+    pub multicast: Multicast,
+    /// A participant that is not heard of for this long is taken for dead. While it is not, writers wait for its
+    /// acknowledgements: with Cyclone's default of 10 s a worker that dies blocks every client's writes for so long.
+    pub lease: Duration,
+    /// Drops so many of 1000 packets that are sent: for tests.
+    pub loss_permille: u16,
+    /// More configuration for Cyclone: XML as its manual has it, or `file://PATH`. It comes last, and so wins. DDS
+    /// Security is configured here, and needs the feature `security`.
+    pub more: Option<String>,
+}
+
+/// What multicast is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Multicast {
+    /// For discovery and data.
+    #[default]
+    Full,
+    /// For discovery only.
+    Discovery,
+    /// For nothing: `peers` say who there is.
+    Off,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            peers: Vec::new(),
+            multicast: Multicast::Full,
+            lease: Duration::from_millis(300),
+            loss_permille: 0,
+            more: None,
+        }
+    }
+}
+
+impl Settings {
+    /// As Cyclone DDS reads them.
+    pub fn xml(&self) -> String {
+        let mut xml = String::from("<CycloneDDS><Domain Id=\"any\"><General>");
+        let multicast = match self.multicast {
+            Multicast::Full => "default",
+            Multicast::Discovery => "spdp",
+            Multicast::Off => "false",
+        };
+        let _ = write!(xml, "<AllowMulticast>{multicast}</AllowMulticast>");
+        if !self.interfaces.is_empty() {
+            xml.push_str("<Interfaces>");
+            for interface in &self.interfaces {
+                let kind =
+                    if interface.parse::<std::net::IpAddr>().is_ok() { "address" } else { "name" };
+                let _ = write!(xml, "<NetworkInterface {kind}=\"{}\"/>", escaped(interface));
+            }
+            xml.push_str("</Interfaces>");
+        }
+        let lease_ms = self.lease.as_millis().max(1);
+        let _ = write!(xml, "</General><Discovery><LeaseDuration>{lease_ms} ms</LeaseDuration>");
+        if self.multicast == Multicast::Off {
+            // Without multicast the ports of participants are known only if they are numbered.
+            xml.push_str("<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>119</MaxAutoParticipantIndex>");
+        }
+        if !self.peers.is_empty() {
+            xml.push_str("<Peers>");
+            for peer in &self.peers {
+                let _ = write!(xml, "<Peer Address=\"{}\"/>", escaped(peer));
+            }
+            xml.push_str("</Peers>");
+        }
+        xml.push_str("</Discovery>");
+        if self.loss_permille > 0 {
+            let loss = self.loss_permille;
+            let _ = write!(
+                xml,
+                "<Internal><Test><XmitLossiness>{loss}</XmitLossiness></Test></Internal>"
+            );
+        }
+        xml.push_str("</Domain></CycloneDDS>");
+        if let Some(more) = &self.more {
+            let _ = write!(xml, ",{more}");
+        }
+        xml
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+/// A DDS domain that this process takes part in. The last one to go leaves it.
+#[derive(Debug)]
+pub struct Domain {
+    number: u32,
+}
+
+#[derive(Debug)]
+struct Opened {
+    _handle: Handle,
+    xml: String,
+    users: usize,
+}
+
+/// Cyclone DDS keeps one set of settings for each domain and process, so it is known here who uses which.
+static OPENED: Mutex<BTreeMap<u32, Opened>> = Mutex::new(BTreeMap::new());
+
+impl Domain {
+    /// Takes part in domain `number` (0 to 232) with `settings`.
+    ///
+    /// # Errors
+    /// [`Error::OtherSettings`]; [`Error::Refused`] when Cyclone DDS does not take the settings.
+    pub fn open(number: u32, settings: &Settings) -> Result<Self, Error> {
+        log::install();
+        let xml = settings.xml();
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(domain) = opened.get_mut(&number) {
+            if domain.xml != xml {
+                return Err(Error::OtherSettings { domain: number });
+            }
+            domain.users += 1;
+            return Ok(Self { number });
+        }
+        let config = c_string("the DDS configuration", &xml)?;
+        // SAFETY: `config` is a C string that outlives the call.
+        let entity = unsafe { dds_create_domain(number, config.as_ptr()) };
+        let _handle = Handle::new(check("open the domain", entity)?);
+        opened.insert(number, Opened { _handle, xml, users: 1 });
+        Ok(Self { number })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(domain) = opened.get_mut(&self.number) {
+            domain.users -= 1;
+            if domain.users == 0 {
+                opened.remove(&self.number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_what_cyclone_reads() {
+        let settings = Settings {
+            interfaces: vec!["lo".into(), "10.0.0.7".into()],
+            peers: vec!["10.0.0.8:7410".into()],
+            multicast: Multicast::Off,
+            loss_permille: 10,
+            more: Some("file:///etc/dds.xml".into()),
+            ..Settings::default()
+        };
+        assert_eq!(
+            settings.xml(),
+            "<CycloneDDS><Domain Id=\"any\"><General><AllowMulticast>false</AllowMulticast><Interfaces>\
+             <NetworkInterface name=\"lo\"/><NetworkInterface address=\"10.0.0.7\"/></Interfaces></General>\
+             <Discovery><LeaseDuration>300 ms</LeaseDuration><ParticipantIndex>auto</ParticipantIndex>\
+             <MaxAutoParticipantIndex>119</MaxAutoParticipantIndex><Peers><Peer Address=\"10.0.0.8:7410\"/></Peers>\
+             </Discovery><Internal><Test><XmitLossiness>10</XmitLossiness></Test></Internal></Domain></CycloneDDS>,\
+             file:///etc/dds.xml"
+        );
+    }
+
+    #[test]
+    fn names_cannot_leave_their_attribute() {
+        let settings = Settings { interfaces: vec!["a\"/><b".into()], ..Settings::default() };
+        assert!(settings.xml().contains("name=\"a&quot;/>&lt;b\""));
+    }
+}

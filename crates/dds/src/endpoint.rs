@@ -1,0 +1,63 @@
+//! Who writes and who reads: what discovery tells.
+
+use std::fmt;
+
+use cyclors::{
+    dds_builtintopic_endpoint_t, dds_builtintopic_free_endpoint, dds_free, dds_instance_handle_t,
+    dds_qget_userdata,
+};
+
+/// Tells participants, writers and readers from all others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub [u8; 16]);
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A writer as a reader of the same process knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriterHandle(pub(crate) dds_instance_handle_t);
+
+/// What is known of a writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The writer's.
+    pub guid: Guid,
+    /// Its participant's.
+    pub participant: Guid,
+    /// As it was given with its QoS.
+    pub user_data: Vec<u8>,
+}
+
+impl Endpoint {
+    /// Reads what Cyclone DDS allocated for us, and frees it.
+    ///
+    /// # Safety
+    /// `from` came of `dds_get_matched_publication_data`, and is not used again. It may be null.
+    pub(crate) unsafe fn take(from: *mut dds_builtintopic_endpoint_t) -> Option<Self> {
+        // SAFETY: the caller's promise: null, or valid and ours.
+        let endpoint = unsafe { from.as_ref()? };
+        let mut bytes = std::ptr::null_mut();
+        let mut size = 0;
+        // SAFETY: the QoS is part of the endpoint. Cyclone allocates a copy of the bytes, which is freed here.
+        let user_data = unsafe {
+            if endpoint.qos.is_null()
+                || !dds_qget_userdata(endpoint.qos, &raw mut bytes, &raw mut size)
+                || bytes.is_null()
+            {
+                Vec::new()
+            } else {
+                let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), size).to_vec();
+                dds_free(bytes);
+                copy
+            }
+        };
+        let (guid, participant) = (Guid(endpoint.key.v), Guid(endpoint.participant_key.v));
+        // SAFETY: the caller's promise: nobody uses it again.
+        unsafe { dds_builtintopic_free_endpoint(from) };
+        Some(Self { guid, participant, user_data })
+    }
+}

@@ -1,0 +1,37 @@
+//! A safe wrapper over Cyclone DDS: what a stream of data items needs of it, and no more.
+//!
+//! - In: [`Settings`] of a [`Domain`], types as IDL has them ([`StructType`]), serialized samples. Out: serialized samples,
+//!   without a copy ([`Sample`]); whoever wants one decoded does that himself ([`items`]).
+//! - Everything may be used from any thread. What depends on something keeps it alive.
+//! - Failures are [`Error`]s. Samples that are none of the topic's type are dropped and counted ([`Topic::malformed`]).
+//!   Nothing that comes of the network panics.
+//! - Cyclone's log goes to `tracing`.
+//!
+//! Cyclone DDS has threads of its own, which receive and repeat; [`Waitset`] is where one of ours waits for them.
+
+pub mod cdr;
+mod domain;
+mod endpoint;
+mod entity;
+mod error;
+pub mod items;
+mod log;
+mod participant;
+mod qos;
+mod reader;
+mod types;
+mod wait;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use domain::{Domain, Multicast, Settings};
+pub use endpoint::{Endpoint, Guid, WriterHandle};
+pub use error::{Cause, Error};
+pub use participant::{Participant, Topic};
+pub use qos::Qos;
+pub use reader::{Reader, Sample};
+pub use types::{Kind, Member, StructType};
+pub use wait::{Waitset, Waker};
+pub use writer::Writer;

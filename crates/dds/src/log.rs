@@ -1,0 +1,83 @@
+//! Cyclone's log, on its way to `tracing`; and a count of what it tells nowhere else.
+//!
+//! Cyclone checks every sample against the reader's type before anybody sees it. One that does not fit (too short, of
+//! another type under the same name) it drops with a line in its log, and in no counter.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_void};
+use std::sync::{Mutex, Once, PoisonError};
+
+use cyclors::{dds_log_data_t, dds_set_log_sink};
+
+const FATAL: u32 = 1;
+const ERROR: u32 = 2;
+const WARNING: u32 = 4;
+
+/// Samples that were dropped, by domain and topic.
+static MALFORMED: Mutex<BTreeMap<(u32, String), u64>> = Mutex::new(BTreeMap::new());
+
+/// Topics that are counted apart. Anybody may publish under any name, so there has to be an end.
+const TOPICS_MAX: usize = 1024;
+
+/// Samples for readers of `topic` that Cyclone DDS dropped because they are no samples of its type.
+pub(crate) fn malformed(domain: u32, topic: &str) -> u64 {
+    let counts = MALFORMED.lock().unwrap_or_else(PoisonError::into_inner);
+    counts.get(&(domain, topic.to_string())).copied().unwrap_or_default()
+}
+
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the sink is a plain function that lives for ever, and uses no argument of ours.
+    ONCE.call_once(|| unsafe { dds_set_log_sink(Some(sink), std::ptr::null_mut()) });
+}
+
+unsafe extern "C" fn sink(_: *mut c_void, entry: *const dds_log_data_t) {
+    // SAFETY: Cyclone calls this with an entry that lives as long as the call, whose message is a C string.
+    let (priority, domain, message) = unsafe {
+        let Some(entry) = entry.as_ref().filter(|entry| !entry.message.is_null()) else { return };
+        (entry.priority, entry.domid, CStr::from_ptr(entry.message))
+    };
+    let message = message.to_string_lossy();
+    let message = message.trim_end();
+    if let Some(topic) = dropped_of(message) {
+        count(domain, topic);
+        // Once for each sample, by whoever likes to send them: not a warning.
+        tracing::debug!(domain, "DDS: {message}");
+        return;
+    }
+    match priority {
+        FATAL | ERROR => tracing::error!(domain, "DDS: {message}"),
+        WARNING => tracing::warn!(domain, "DDS: {message}"),
+        _ => tracing::debug!(domain, "DDS: {message}"),
+    }
+}
+
+/// The topic of which a sample was dropped, if `message` says that.
+fn dropped_of(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("data(application")?;
+    let (_, rest) = rest.split_once(": deserialization ")?;
+    let (names, _) = rest.rsplit_once(" failed (")?;
+    names.rsplit_once('/').map(|(topic, _)| topic)
+}
+
+fn count(domain: u32, topic: &str) {
+    let mut counts = MALFORMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (domain, topic.to_string());
+    if counts.len() < TOPICS_MAX || counts.contains_key(&key) {
+        *counts.entry(key).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_sample_is_told_by_its_line() {
+        let line = "data(application, vendor 1.16): 1105e70:4c3ab2fb:b1d51a8e:1002 #1: deserialization \
+                    a/b/dpslb::ClientItem failed (for reasons unknown)";
+        assert_eq!(dropped_of(line), Some("a/b"));
+        assert_eq!(dropped_of("data(builtin, vendor 1.16): x #1: deserialization failed"), None);
+        assert_eq!(dropped_of("anything else"), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Readers, which take samples as they came: serialized.
+
+use std::ptr;
+
+use cyclors::{
+    DDS_ANY_STATE, dds_entity_t, dds_get_matched_publication_data, dds_get_matched_publications,
+    dds_instance_handle_t, dds_sample_info_t, dds_takecdr, ddsi_serdata, ddsi_serdata_size,
+    ddsi_serdata_to_ser_ref, ddsi_serdata_to_ser_unref, ddsi_serdata_unref, ddsrt_iovec_t,
+};
+
+use crate::endpoint::{Endpoint, WriterHandle};
+use crate::entity::Handle;
+use crate::error::{Error, check};
+use crate::participant::Topic;
+
+/// Samples that are taken with one call.
+const BATCH: usize = 256;
+
+/// Takes samples of a topic.
+#[derive(Debug)]
+pub struct Reader {
+    // Dropped in order: the reader, its subscriber, its topic.
+    handle: Handle,
+    _subscriber: Option<Handle>,
+    topic: Topic,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        handle: Handle,
+        subscriber: Option<Handle>,
+        topic: Topic,
+    ) -> Result<Self, Error> {
+        Ok(Self { handle, _subscriber: subscriber, topic })
+    }
+
+    /// Its topic.
+    pub fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
+    /// Takes all that has come and adds it to `samples`: by writer, and the samples of one writer by their timestamps. What
+    /// was taken is all that had come until then, so samples of a writer whose timestamps grow come in its order, over
+    /// all calls. (Cyclone DDS itself gives them instance by instance, and an order within instances alone.)
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn take(&self, samples: &mut Vec<Sample>) -> Result<(), Error> {
+        let before = samples.len();
+        // Only the call that finds no more has seen every instance at one moment.
+        while self.take_batch(samples)? == BATCH {}
+        samples[before..].sort_by_key(|sample| (sample.writer, sample.timestamp_ns));
+        Ok(())
+    }
+
+    fn take_batch(&self, samples: &mut Vec<Sample>) -> Result<usize, Error> {
+        let mut taken: [*mut ddsi_serdata; BATCH] = [ptr::null_mut(); BATCH];
+        // SAFETY: zeros are a sample info.
+        let mut infos: [dds_sample_info_t; BATCH] = unsafe { std::mem::zeroed() };
+        let (taken_ptr, infos_ptr) = (taken.as_mut_ptr(), infos.as_mut_ptr());
+        // SAFETY: both arrays have room for as many as are asked for.
+        let code = unsafe {
+            dds_takecdr(self.handle.raw(), taken_ptr, BATCH as u32, infos_ptr, DDS_ANY_STATE)
+        };
+        let count = check("take", code)? as usize;
+        for (serdata, info) in taken.iter().zip(&infos).take(count) {
+            // SAFETY: Cyclone gave us this reference, and each is made into one sample.
+            let sample = unsafe { Sample::adopt(*serdata, info, &self.topic) };
+            // Without data it says only that an instance has changed.
+            if info.valid_data {
+                samples.push(sample);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The writers whose samples come here.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn writers(&self) -> Result<Vec<WriterHandle>, Error> {
+        let mut handles: Vec<dds_instance_handle_t> = vec![0; 64];
+        loop {
+            // SAFETY: the vector has room for as many as its length.
+            let code = unsafe {
+                dds_get_matched_publications(self.handle.raw(), handles.as_mut_ptr(), handles.len())
+            };
+            let matched = check("tell the reader's writers", code)? as usize;
+            let room = handles.len();
+            handles.resize(matched, 0);
+            if matched <= room {
+                return Ok(handles.into_iter().map(WriterHandle).collect());
+            }
+        }
+    }
+
+    /// What is known of a writer. None when it has gone.
+    pub fn writer(&self, writer: WriterHandle) -> Option<Endpoint> {
+        // SAFETY: Cyclone looks the numbers up, and allocates what it returns, for us.
+        unsafe { Endpoint::take(dds_get_matched_publication_data(self.handle.raw(), writer.0)) }
+    }
+
+    pub(crate) fn raw(&self) -> dds_entity_t {
+        self.handle.raw()
+    }
+}
+
+/// A sample as it came.
+#[derive(Debug)]
+pub struct Sample {
+    serdata: *mut ddsi_serdata,
+    bytes: ddsrt_iovec_t,
+    writer: WriterHandle,
+    timestamp_ns: i64,
+    /// What the sample is made of belongs to the topic.
+    _topic: Topic,
+}
+
+// SAFETY: a serialized sample does not change, and its references are counted atomically.
+unsafe impl Send for Sample {}
+// SAFETY: as for Send.
+unsafe impl Sync for Sample {}
+
+impl Sample {
+    /// # Safety
+    /// `serdata` is a reference that is ours to give up, to a sample of a type that `topic` keeps alive.
+    unsafe fn adopt(serdata: *mut ddsi_serdata, info: &dds_sample_info_t, topic: &Topic) -> Self {
+        let mut bytes = ddsrt_iovec_t { iov_base: ptr::null_mut(), iov_len: 0 };
+        // SAFETY: the caller's promise. The second reference holds the bytes; ours is given up.
+        let serdata = unsafe {
+            let size = ddsi_serdata_size(serdata) as usize;
+            let held = ddsi_serdata_to_ser_ref(serdata, 0, size, &raw mut bytes);
+            ddsi_serdata_unref(serdata);
+            held
+        };
+        Self {
+            serdata,
+            bytes,
+            writer: WriterHandle(info.publication_handle),
+            timestamp_ns: info.source_timestamp,
+            _topic: topic.clone(),
+        }
+    }
+
+    /// Serialized, with its header ([`crate::cdr`]).
+    pub fn cdr(&self) -> &[u8] {
+        // SAFETY: the bytes live as long as our reference, and nobody changes them.
+        unsafe { std::slice::from_raw_parts(self.bytes.iov_base.cast::<u8>(), self.bytes.iov_len) }
+    }
+
+    /// Who wrote it.
+    pub fn writer(&self) -> WriterHandle {
+        self.writer
+    }
+
+    /// When, by the writer's clock: nanoseconds since 1970.
+    pub fn timestamp_ns(&self) -> i64 {
+        self.timestamp_ns
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        // SAFETY: the reference is ours, and is given up once.
+        unsafe { ddsi_serdata_to_ser_unref(self.serdata, &raw const self.bytes) };
+    }
+}

@@ -1,0 +1,121 @@
+//! Waiting for readers, on a thread of one's own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cyclors::{
+    DDS_ANY_STATE, dds_attach_t, dds_create_guardcondition, dds_create_readcondition,
+    dds_create_waitset, dds_set_guardcondition, dds_take_guardcondition, dds_waitset_attach,
+    dds_waitset_wait,
+};
+
+use crate::entity::{Handle, duration};
+use crate::error::{Error, check};
+use crate::participant::Participant;
+use crate::reader::Reader;
+
+/// The guard's token; readers' tokens are never negative.
+const WOKEN: dds_attach_t = -1;
+
+/// Waits until samples have come to any of its readers, or somebody wakes it.
+#[derive(Debug)]
+pub struct Waitset {
+    // Dropped in order: what is attached, what it is attached to, the participant.
+    conditions: Mutex<BTreeMap<u32, Handle>>,
+    guard: Arc<Handle>,
+    handle: Handle,
+    participant: Participant,
+}
+
+/// Wakes a [`Waitset`] from any thread.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<Handle>);
+
+impl Waitset {
+    pub(crate) fn new(participant: Participant) -> Result<Self, Error> {
+        // SAFETY: the handle is a number that Cyclone DDS looks up.
+        let (set, guard) = unsafe {
+            (dds_create_waitset(participant.raw()), dds_create_guardcondition(participant.raw()))
+        };
+        let handle = Handle::new(check("make a waitset", set)?);
+        let guard = Arc::new(Handle::new(check("make a guard condition", guard)?));
+        // SAFETY: as above.
+        let code = unsafe { dds_waitset_attach(handle.raw(), guard.raw(), WOKEN) };
+        check("wait for the guard condition", code)?;
+        Ok(Self { conditions: Mutex::default(), guard, handle, participant })
+    }
+
+    /// The participant whose readers it waits for.
+    pub fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// Waits for `reader` too, under `token`. One that was under it before is left out.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn attach(&self, reader: &Reader, token: u32) -> Result<(), Error> {
+        // SAFETY: handles are numbers that Cyclone DDS looks up.
+        let condition = unsafe { dds_create_readcondition(reader.raw(), DDS_ANY_STATE) };
+        let condition = Handle::new(check("make a read condition", condition)?);
+        // SAFETY: as above.
+        let code = unsafe {
+            dds_waitset_attach(self.handle.raw(), condition.raw(), token as dds_attach_t)
+        };
+        check("wait for a reader", code)?;
+        self.conditions().insert(token, condition);
+        Ok(())
+    }
+
+    /// Waits no more for the reader under `token`. To be called before the reader is dropped.
+    pub fn detach(&self, token: u32) {
+        self.conditions().remove(&token);
+    }
+
+    /// Waits until samples have come, somebody wakes it, or `patience` is over. Adds the tokens of readers that have
+    /// samples.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn wait(&self, patience: Duration, ready: &mut Vec<u32>) -> Result<(), Error> {
+        let mut tokens: [dds_attach_t; 80] = [0; 80];
+        // SAFETY: the array has room for as many as its length.
+        let code = unsafe {
+            dds_waitset_wait(
+                self.handle.raw(),
+                tokens.as_mut_ptr(),
+                tokens.len(),
+                duration(patience),
+            )
+        };
+        let count = (check("wait", code)? as usize).min(tokens.len());
+        for token in &tokens[..count] {
+            if *token == WOKEN {
+                let mut was_set = false;
+                // SAFETY: `was_set` is valid for writing across the call.
+                unsafe { dds_take_guardcondition(self.guard.raw(), &raw mut was_set) };
+            } else if let Ok(token) = u32::try_from(*token) {
+                ready.push(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes it.
+    pub fn waker(&self) -> Waker {
+        Waker(self.guard.clone())
+    }
+
+    fn conditions(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Handle>> {
+        self.conditions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waker {
+    /// Ends the wait that is under way, or else the next one.
+    pub fn wake(&self) {
+        // SAFETY: the handle is a number that Cyclone DDS looks up; one that is gone is refused, and nobody waits.
+        unsafe { dds_set_guardcondition(self.0.raw(), true) };
+    }
+}

@@ -1,0 +1,252 @@
+//! A client: publishes items, each into its slice's group, and keeps each until its reply has come.
+//!
+//! Any DDS publisher will do where workers never die: it writes to the topic of items, in no partition or in that of the
+//! item's group ([`crate::partition`]). This one's items survive the loss of a worker, too.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use equipoise_dds::items::{DataItem, Reply};
+use equipoise_dds::{Error, Reader, Sample, Waitset, Writer as DdsWriter};
+use equipoise_slice::{Group, SliceId};
+
+use crate::stream::{Numbering, Stream, Topics, fnv1a, item_qos};
+
+/// What a client is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Whose items these are; replies repeat it.
+    pub sender_id: i32,
+    /// Items that have no reply yet, at most.
+    pub window: usize,
+    /// What has no reply after this is published again, and again.
+    pub resend: Duration,
+    /// A new group's writer publishes when it has readers, and no other has come for this long.
+    pub settle: Duration,
+}
+
+impl Options {
+    /// With what is usual.
+    pub fn new(sender_id: i32) -> Self {
+        let (resend, settle) = (Duration::from_secs(1), Duration::from_millis(200));
+        Self { sender_id, window: 10_000, resend, settle }
+    }
+}
+
+/// Why an item was not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// As many items as the window allows have no reply yet.
+    #[error("{0} items have no reply yet: as many as the client keeps")]
+    WindowFull(usize),
+    /// The id is that of an item without a reply.
+    #[error("item {0} was published and has no reply yet")]
+    SameId(i64),
+    /// Nobody reads the group.
+    #[error("no worker reads slice {}", .0.0)]
+    NoWorker(SliceId),
+    /// DDS refused.
+    #[error(transparent)]
+    Dds(#[from] Error),
+}
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The item's.
+    pub id: i64,
+    /// From publishing to here.
+    pub delay: Duration,
+    /// What the worker says.
+    pub message: Vec<u8>,
+}
+
+/// A client of a stream.
+#[derive(Debug)]
+pub struct Client {
+    options: Options,
+    seed: u64,
+    groups: BTreeMap<Group, GroupWriter>,
+    pending: BTreeMap<i64, Pending>,
+    /// The largest source timestamp of any item: the next is larger.
+    position: i64,
+    replies: Reader,
+    waitset: Waitset,
+    topics: Topics,
+    samples: Vec<Sample>,
+    resent: u64,
+    strange: u64,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct GroupWriter {
+    first: DdsWriter,
+    again: DdsWriter,
+}
+
+#[derive(Debug)]
+struct Pending {
+    cdr: Box<[u8]>,
+    group: Group,
+    position: i64,
+    published: Instant,
+    said: Instant,
+}
+
+impl Client {
+    /// Joins the stream.
+    ///
+    /// # Errors
+    /// [`Error`] of DDS.
+    pub fn join(stream: &Stream, options: Options) -> Result<Self, Error> {
+        let topics = stream.join()?;
+        let replies = topics.replies.reader(&item_qos(Group::BASE, Vec::new()))?;
+        let waitset = topics.participant.waitset()?;
+        waitset.attach(&replies, 0)?;
+        let seed = fnv1a(&topics.participant.guid()?.0);
+        Ok(Self {
+            options,
+            seed,
+            groups: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            position: 0,
+            replies,
+            waitset,
+            topics,
+            samples: Vec::new(),
+            resent: 0,
+            strange: 0,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Items without a reply.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Items that were published again.
+    pub fn resent(&self) -> u64 {
+        self.resent
+    }
+
+    /// Replies to nothing that waits for one: a second one, or another client's.
+    pub fn strange(&self) -> u64 {
+        self.strange
+    }
+
+    /// Opens the group of `slice`, and waits until workers read it, at most `patience`. [`Client::publish`] does so for the
+    /// first item of a group.
+    ///
+    /// # Errors
+    /// [`PublishError::NoWorker`], and DDS's.
+    pub fn open(&mut self, slice: SliceId, patience: Duration) -> Result<(), PublishError> {
+        let group = Group::of(slice);
+        if self.groups.contains_key(&group) {
+            return Ok(());
+        }
+        let id =
+            fnv1a(&[self.seed.to_le_bytes(), u64::from(group.number()).to_le_bytes()].concat());
+        let writer = |numbering: Numbering| {
+            self.topics.items.writer(&item_qos(group, numbering.user_data()))
+        };
+        let of = GroupWriter {
+            first: writer(Numbering::First(id))?,
+            again: writer(Numbering::Again(id))?,
+        };
+        let end = Instant::now() + patience;
+        let mut seen = (0, Instant::now());
+        loop {
+            let matched = of.first.matched()?.min(of.again.matched()?);
+            if matched != seen.0 {
+                seen = (matched, Instant::now());
+            }
+            if matched > 0 && seen.1.elapsed() >= self.options.settle {
+                break;
+            }
+            if Instant::now() >= end {
+                return Err(PublishError::NoWorker(slice));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.groups.insert(group, of);
+        Ok(())
+    }
+
+    /// Publishes an item. Waits for DDS while workers do not keep up.
+    ///
+    /// # Errors
+    /// [`PublishError`]; the item is not published, unless DDS refused: then it is published again as if it had been.
+    pub fn publish(&mut self, slice: SliceId, id: i64, message: &[u8]) -> Result<(), PublishError> {
+        if self.pending.len() >= self.options.window {
+            return Err(PublishError::WindowFull(self.pending.len()));
+        }
+        if self.pending.contains_key(&id) {
+            return Err(PublishError::SameId(id));
+        }
+        self.open(slice, Duration::from_secs(10))?;
+        let group = Group::of(slice);
+        let Some(of) = self.groups.get(&group) else {
+            return Err(PublishError::NoWorker(slice));
+        };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        self.position = time.max(self.position + 1);
+        let item = DataItem {
+            slice_id: slice.0 as i32,
+            id,
+            sender_id: self.options.sender_id,
+            timestamp: time,
+            message,
+        };
+        item.encode(&mut self.buffer);
+        let now = Instant::now();
+        let cdr = self.buffer.as_slice().into();
+        let kept = Pending { cdr, group, position: self.position, published: now, said: now };
+        self.pending.insert(id, kept);
+        of.first.write_at(&self.buffer, self.position)?;
+        Ok(())
+    }
+
+    /// Waits for replies, at most `patience`, and adds them; publishes again what has waited too long.
+    ///
+    /// # Errors
+    /// [`Error`] of DDS.
+    pub fn replies(&mut self, patience: Duration, answers: &mut Vec<Answer>) -> Result<(), Error> {
+        self.waitset.wait(patience, &mut Vec::new())?;
+        self.replies.take(&mut self.samples)?;
+        for sample in self.samples.drain(..) {
+            let Ok(reply) = Reply::decode(sample.cdr()) else {
+                self.strange += 1;
+                continue;
+            };
+            let ours = reply.sender_id == self.options.sender_id;
+            let pending = if ours { self.pending.remove(&reply.id) } else { None };
+            match pending {
+                Some(pending) => answers.push(Answer {
+                    id: reply.id,
+                    delay: pending.published.elapsed(),
+                    message: reply.message.to_vec(),
+                }),
+                None => self.strange += 1,
+            }
+        }
+        self.publish_again()
+    }
+
+    fn publish_again(&mut self) -> Result<(), Error> {
+        let (now, resend) = (Instant::now(), self.options.resend);
+        for pending in self.pending.values_mut() {
+            if now.duration_since(pending.said) < resend {
+                continue;
+            }
+            pending.said = now;
+            if let Some(of) = self.groups.get(&pending.group) {
+                of.again.write_at(&pending.cdr, pending.position)?;
+                self.resent += 1;
+            }
+        }
+        Ok(())
+    }
+}

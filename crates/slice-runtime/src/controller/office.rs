@@ -1,0 +1,231 @@
+//! The controller's task: stands for election, and while it leads, carries out what its desk decides.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_dds::{Error as DdsError, Waker, Writer as DdsWriter};
+use equipoise_slice::controller::{Output, Record, Stored};
+use equipoise_slice::{Group, Term};
+use equipoise_store::{Committed, Election, Key, Leadership, Store, Transaction};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::controller::desk::Desk;
+use crate::controller::status::Status;
+use crate::controller::{Ask, AskError, Options};
+use crate::mail::{CONTROLLERS, Mail};
+use crate::stream::{Stream, Topics, item_qos};
+
+/// Mail that waits to be read. Beyond it DDS keeps what comes.
+const MAIL_MAX: usize = 4096;
+/// Between two campaigns that failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// Status is told so often.
+const STATUS: Duration = Duration::from_millis(100);
+
+pub(super) struct Office {
+    pub(super) options: Options,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) key: Key,
+    pub(super) wires: Wires,
+    pub(super) asked: mpsc::Receiver<Ask>,
+    pub(super) told: watch::Sender<Status>,
+}
+
+/// Mail in and out.
+#[derive(Debug)]
+pub(super) struct Wires {
+    mail: mpsc::Receiver<Mail>,
+    down: DdsWriter,
+    waker: Waker,
+    /// Ends the thread that reads, when it is dropped.
+    _alive: Arc<()>,
+    _topics: Topics,
+}
+
+/// Why it leads no longer.
+#[derive(Debug, thiserror::Error)]
+enum Deposed {
+    #[error("another controller leads")]
+    FencedOff,
+    #[error(transparent)]
+    Store(#[from] equipoise_store::StoreError),
+    #[error(transparent)]
+    Dds(#[from] DdsError),
+    #[error("the record in the store cannot be read: {0}")]
+    Record(#[from] postcard::Error),
+    #[error("the lease of the office may have run out")]
+    Lease,
+}
+
+impl Wires {
+    pub(super) fn connect(stream: &Stream) -> Result<Self, DdsError> {
+        let topics = stream.join()?;
+        let up = topics.up.reader(&item_qos(Group::BASE, Vec::new()))?;
+        let down = topics.down.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let waitset = topics.participant.waitset()?;
+        waitset.attach(&up, 0)?;
+        let waker = waitset.waker();
+        let (sender, mail) = mpsc::channel(MAIL_MAX);
+        let alive = Arc::new(());
+        let watched = Arc::downgrade(&alive);
+        let reading = move || -> Result<(), DdsError> {
+            let (mut ready, mut samples) = (Vec::new(), Vec::new());
+            while watched.strong_count() > 0 {
+                ready.clear();
+                waitset.wait(Duration::from_millis(100), &mut ready)?;
+                up.take(&mut samples)?;
+                for sample in samples.drain(..) {
+                    match Mail::decode(sample.cdr(), CONTROLLERS) {
+                        Ok(Some(letter)) => {
+                            if sender.blocking_send(letter).is_err() {
+                                return Ok(());
+                            }
+                        }
+                        Ok(None) => {}
+                        Err(error) => tracing::debug!(%error, "slice controller"),
+                    }
+                }
+            }
+            Ok(())
+        };
+        let thread = std::thread::Builder::new().name("slice-mail".into());
+        let thread = thread.spawn(move || {
+            if let Err(error) = reading() {
+                tracing::error!(%error, "the slice controller hears no more of its workers");
+            }
+        });
+        thread.map_err(|_| DdsError::Thread)?;
+        Ok(Self { mail, down, waker, _alive: alive, _topics: topics })
+    }
+}
+
+impl Drop for Wires {
+    fn drop(&mut self) {
+        self.waker.wake();
+    }
+}
+
+impl Office {
+    pub(super) async fn run(mut self, election: Election) {
+        let begun = Instant::now();
+        loop {
+            let candidate = self.options.candidate.clone();
+            let campaign = election.campaign(&candidate);
+            tokio::pin!(campaign);
+            let won = loop {
+                tokio::select! {
+                    won = &mut campaign => break won,
+                    // Mail is for the leader; workers say everything again.
+                    Some(_) = self.wires.mail.recv() => {}
+                    ask = self.asked.recv() => match ask {
+                        Some(ask) => refuse(ask),
+                        None => return,
+                    },
+                }
+            };
+            match won {
+                Ok(leadership) => {
+                    let deposed = self.lead(leadership, begun).await;
+                    self.told.send_replace(Status::default());
+                    let Err(why) = deposed else { return };
+                    tracing::warn!(stream = self.options.name, %why, "no longer leads the slice level");
+                }
+                Err(error) => tracing::warn!(%error, "no campaign for the slice level"),
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Leads until it is deposed, or nobody is left who could ask.
+    async fn lead(&mut self, mut leadership: Leadership, begun: Instant) -> Result<(), Deposed> {
+        let mut stored = match self.store.get(&self.key).await? {
+            Some(entry) => postcard::from_bytes(&entry.value)?,
+            None => Stored::default(),
+        };
+        let term = Term(leadership.term().0.0);
+        let mut desk = Desk::new(begun.elapsed(), term, self.options.clone(), &stored);
+        tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
+        let mut ticks = interval(self.options.protocol.resend / 2);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                () = leadership.lost() => return Err(Deposed::Lease),
+                letter = self.wires.mail.recv() => match letter {
+                    Some(letter) => desk.mail(begun.elapsed(), letter),
+                    None => return Ok(()),
+                },
+                ask = self.asked.recv() => match ask {
+                    Some(ask) => desk.ask(begun.elapsed(), ask),
+                    None => return Ok(()),
+                },
+                _ = ticks.tick() => desk.tick(begun.elapsed()),
+            }
+            // What has come together is written together.
+            while let Ok(letter) = self.wires.mail.try_recv() {
+                desk.mail(begun.elapsed(), letter);
+            }
+            self.carry_out(&mut desk, &leadership, &mut stored).await?;
+            if told.is_none_or(|told| told.elapsed() >= STATUS) {
+                told = Some(Instant::now());
+                self.told.send_replace(desk.status(begun.elapsed()));
+            }
+        }
+    }
+
+    /// Does outputs in their order: a message goes out when the records before it are in the store.
+    async fn carry_out(
+        &self,
+        desk: &mut Desk,
+        leadership: &Leadership,
+        stored: &mut Stored,
+    ) -> Result<(), Deposed> {
+        let mut unwritten: Vec<Record> = Vec::new();
+        let mut letters = Vec::new();
+        while let Some(output) = desk.poll() {
+            match output {
+                Output::Record(record) => unwritten.push(record),
+                Output::Send(envelope) => letters.push(Mail::Envelope(envelope)),
+            }
+        }
+        // Messages that were due before a record may as well wait for it.
+        if !unwritten.is_empty() {
+            unwritten.iter().for_each(|record| stored.apply(record));
+            self.write(leadership, stored).await?;
+        }
+        let mut cdr = Vec::new();
+        for letter in letters {
+            post(&self.wires.down, &letter, &mut cdr)?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, leadership: &Leadership, stored: &Stored) -> Result<(), Deposed> {
+        if !leadership.is_held() {
+            return Err(Deposed::Lease);
+        }
+        let value = postcard::to_stdvec(stored)?;
+        let put = leadership.fence(Transaction::new().put(self.key.clone(), value));
+        match self.store.commit(put).await? {
+            Committed::Done(_) => Ok(()),
+            Committed::Refused(_) => Err(Deposed::FencedOff),
+        }
+    }
+}
+
+fn post(down: &DdsWriter, letter: &Mail, cdr: &mut Vec<u8>) -> Result<(), Deposed> {
+    letter.encode(cdr)?;
+    down.write(cdr)?;
+    Ok(())
+}
+
+fn refuse(ask: Ask) {
+    // Who asked may have gone.
+    match ask {
+        Ask::Move(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
+        Ask::Leave(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
+        Ask::Pin(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
+        Ask::Plan(answer) => drop(answer.send(Err(AskError::NotLeading))),
+    }
+}

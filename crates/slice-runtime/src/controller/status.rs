@@ -1,0 +1,87 @@
+//! How the slice level stands, for people.
+
+use std::time::Duration;
+
+use equipoise_slice::balance::Hot;
+use equipoise_slice::{HandoverId, SliceId};
+use serde::Serialize;
+
+/// How a stream stands.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Status {
+    /// Whether this controller leads. If not, the rest is empty.
+    pub leading: bool,
+    /// Workers, by name.
+    pub workers: Vec<WorkerStatus>,
+    /// Slices, in order.
+    pub slices: Vec<SliceStatus>,
+    /// Handovers that are not over.
+    pub handovers: Vec<HandoverStatus>,
+    /// Slices that are too large to be balanced.
+    pub hot: Vec<Hot>,
+    /// What the most loaded worker has over the mean, as a share of the mean.
+    pub imbalance: f64,
+    /// Handovers that this leader has seen the end of.
+    pub handovers_done: u64,
+    /// How long the last ones took, from their begin until the taker was active.
+    pub handover_times: Vec<Duration>,
+}
+
+/// A worker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerStatus {
+    /// Its name; its number while it has not reported.
+    pub name: String,
+    /// It is given up as lost.
+    pub lost: bool,
+    /// It is to be left without slices.
+    pub leaving: bool,
+    /// Slices that it owns.
+    pub slices: u32,
+    /// Its load: cores that its slices keep busy, or would.
+    pub load: f64,
+    /// Items that it did, of the last period, for each second.
+    pub items_per_second: f64,
+    /// Items that wait there.
+    pub queued: u64,
+    /// Items that were done since it started.
+    pub done: u64,
+    /// Items that were let go since it started, by reason.
+    pub drops: Vec<(String, u64)>,
+}
+
+/// A slice.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SliceStatus {
+    /// Which.
+    pub slice: SliceId,
+    /// Who owns it.
+    pub owner: Option<String>,
+    /// Since which handover.
+    pub epoch: HandoverId,
+    /// Its load, in cores.
+    pub load: f64,
+    /// Items that wait.
+    pub queued: u64,
+    /// Where it is pinned.
+    pub pinned: Option<String>,
+    /// Why it is not moved now.
+    pub blocked: Option<String>,
+}
+
+/// A handover.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HandoverStatus {
+    /// Its number.
+    pub id: HandoverId,
+    /// Who gives; `None`: nobody does, the slices are assigned.
+    pub giver: Option<String>,
+    /// Who takes.
+    pub taker: String,
+    /// How many slices.
+    pub slices: usize,
+    /// How far it is.
+    pub state: &'static str,
+    /// How long it has been there.
+    pub since: Duration,
+}

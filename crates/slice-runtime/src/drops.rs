@@ -1,0 +1,58 @@
+//! What the runtime lets go, beside what the protocol does.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Why something was let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropReason {
+    /// The item's slice is none of the stream's.
+    NoSuchSlice,
+    /// The sample is no item.
+    Malformed,
+    /// The worker's queue was full, and the item's publisher is not one of our clients, who would publish it again.
+    QueueFull,
+    /// The writer was gone before anything was known of it.
+    UnknownWriter,
+    /// A message between workers and controllers that cannot be read: another version, or none of ours.
+    MailUnreadable,
+    /// A reply that its client did not take in time.
+    ReplyRefused,
+}
+
+impl DropReason {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::NoSuchSlice,
+        Self::Malformed,
+        Self::QueueFull,
+        Self::UnknownWriter,
+        Self::MailUnreadable,
+        Self::ReplyRefused,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSuchSlice => "no_such_slice",
+            Self::Malformed => "malformed",
+            Self::QueueFull => "queue_full",
+            Self::UnknownWriter => "unknown_writer",
+            Self::MailUnreadable => "mail_unreadable",
+            Self::ReplyRefused => "reply_refused",
+        }
+    }
+}
+
+/// How often.
+#[derive(Debug, Default)]
+pub(crate) struct DropCounts([AtomicU64; DropReason::ALL.len()]);
+
+impl DropCounts {
+    pub(crate) fn count(&self, reason: DropReason) {
+        self.0[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn of(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].load(Relaxed)
+    }
+}

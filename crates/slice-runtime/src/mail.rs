@@ -1,0 +1,164 @@
+//! What workers and controllers write to each other, as samples of the control topics.
+//!
+//! A sample's body is a version and a [`Mail`] in postcard's encoding. What cannot be read is counted and forgotten: the
+//! protocol says again what is not answered.
+
+use std::time::Duration;
+
+use equipoise_dds::cdr::{Decoder, Encoder};
+use equipoise_slice::{Address, Envelope, Life, SliceId, WorkerId};
+use serde::{Deserialize, Serialize};
+
+use crate::payload::Payload;
+
+/// Of the encoding. Both sides have to have the same.
+const VERSION: u8 = 1;
+
+/// The number of whom mail to controllers is for.
+pub(crate) const CONTROLLERS: u64 = 0;
+
+/// A letter.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Mail {
+    /// Of the protocol.
+    Envelope(Envelope<Payload>),
+    /// Of a worker, to controllers.
+    Report(Report),
+}
+
+/// What a worker says of itself, several times a second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Whose it is.
+    pub life: Life,
+    /// What the worker is called.
+    pub name: String,
+    /// Its share of the load: 0 to 1000.
+    pub weight: u16,
+    /// It wants to leave.
+    pub leaving: bool,
+    /// Of what time it tells.
+    pub period: Duration,
+    /// Items that wait or are being done.
+    pub queued: u64,
+    /// Items that were done since it started.
+    pub done: u64,
+    /// Items that were let go since it started, by reason.
+    pub drops: Vec<(String, u64)>,
+    /// Slices of which something was done or waits.
+    pub slices: Vec<SliceReport>,
+}
+
+/// What a worker says of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceReport {
+    /// Which.
+    pub slice: SliceId,
+    /// How long its items were being done in the period.
+    pub busy: Duration,
+    /// Items that were done in the period.
+    pub done: u64,
+    /// Items that wait.
+    pub queued: u64,
+    /// How long the oldest has waited.
+    pub queue_age: Duration,
+}
+
+/// Mail that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("mail that cannot be read")]
+pub(crate) struct Unreadable;
+
+impl Mail {
+    fn to(&self) -> u64 {
+        match self {
+            Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
+            Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
+        }
+    }
+
+    /// As a sample, into `cdr`.
+    pub(crate) fn encode(&self, cdr: &mut Vec<u8>) -> Result<(), postcard::Error> {
+        let body = postcard::to_extend(self, vec![VERSION])?;
+        let mut encoder = Encoder::new(cdr);
+        encoder.u64(self.to());
+        encoder.octets(&body);
+        encoder.finish();
+        Ok(())
+    }
+
+    /// Of a sample, if it is for `to`.
+    pub(crate) fn decode(cdr: &[u8], to: u64) -> Result<Option<Self>, Unreadable> {
+        let mut decoder = Decoder::new(cdr).map_err(|_| Unreadable)?;
+        if decoder.u64().map_err(|_| Unreadable)? != to {
+            return Ok(None);
+        }
+        let body = decoder.octets().map_err(|_| Unreadable)?;
+        let (version, body) = body.split_first().ok_or(Unreadable)?;
+        if *version != VERSION {
+            return Err(Unreadable);
+        }
+        postcard::from_bytes(body).map(Some).map_err(|_| Unreadable)
+    }
+}
+
+impl Report {
+    /// Which worker's.
+    pub fn worker(&self) -> WorkerId {
+        self.life.worker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use equipoise_slice::{Group, Item, Message, TailEntry, Term, Writer};
+
+    fn tail() -> Mail {
+        let life = Life { worker: WorkerId(5), number: 1 };
+        let writer = Writer { group: Group::BASE, id: 9 };
+        let item = Item {
+            slice: SliceId(3),
+            writer,
+            position: 77,
+            again: false,
+            payload: Payload::Passed([1, 2, 3][..].into()),
+        };
+        Mail::Envelope(Envelope {
+            from: Address::Worker(Life { worker: WorkerId(4), number: 2 }),
+            to: Address::Worker(life),
+            term: Term(6),
+            message: Message::Tail {
+                handover: equipoise_slice::HandoverId(8),
+                first: 0,
+                entries: vec![TailEntry::Item(item), TailEntry::End(writer)],
+            },
+        })
+    }
+
+    #[test]
+    fn mail_comes_back_as_it_was_and_only_to_whom_it_is_for() {
+        let (mut cdr, mut again) = (Vec::new(), Vec::new());
+        tail().encode(&mut cdr).unwrap();
+        let read = Mail::decode(&cdr, 5).unwrap().expect("it is for 5");
+        read.encode(&mut again).unwrap();
+        assert_eq!(cdr, again);
+        assert!(Mail::decode(&cdr, 4).unwrap().is_none());
+    }
+
+    #[test]
+    fn mail_that_is_cut_or_changed_makes_nothing_panic() {
+        let mut cdr = Vec::new();
+        tail().encode(&mut cdr).unwrap();
+        for length in 0..cdr.len() - 4 {
+            let _ = Mail::decode(&cdr[..length], 5);
+        }
+        for at in 0..cdr.len() {
+            for value in 0..=255 {
+                let mut changed = cdr.clone();
+                changed[at] = value;
+                let _ = Mail::decode(&changed, 5);
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The writers that a reader hears, and their items' positions. No I/O.
+//!
+//! Every worker that hears an item has to find the same writer and position for it. A client of ours says both. For any
+//! other publisher the writer's GUID and the source timestamp have to do: two items with one timestamp, or a clock that
+//! goes back, count on from the last position.
+
+use std::collections::HashMap;
+
+use equipoise_dds::{Endpoint, WriterHandle};
+use equipoise_slice::{Group, Writer};
+
+use crate::stream::{Numbering, fnv1a};
+
+/// The writers of one group's reader.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    group: Group,
+    known: HashMap<WriterHandle, Source>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    writer: Writer,
+    numbering: Numbering,
+    last: u64,
+}
+
+/// What an item is by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) writer: Writer,
+    pub(crate) position: u64,
+    pub(crate) again: bool,
+    /// Its publisher keeps no copy: refused, it is lost.
+    pub(crate) plain: bool,
+}
+
+impl Sources {
+    pub(crate) fn new(group: Group) -> Self {
+        Self { group, known: HashMap::new() }
+    }
+
+    pub(crate) fn knows(&self, handle: WriterHandle) -> bool {
+        self.known.contains_key(&handle)
+    }
+
+    pub(crate) fn learn(&mut self, handle: WriterHandle, endpoint: &Endpoint) {
+        let numbering = Numbering::of(&endpoint.user_data);
+        let id = match numbering {
+            Numbering::Plain => fnv1a(&endpoint.guid.0),
+            Numbering::First(id) | Numbering::Again(id) => id,
+        };
+        let writer = Writer { group: self.group, id };
+        self.known.insert(handle, Source { writer, numbering, last: 0 });
+    }
+
+    /// `None` for a writer that was not learnt.
+    pub(crate) fn origin(&mut self, handle: WriterHandle, timestamp_ns: i64) -> Option<Origin> {
+        let source = self.known.get_mut(&handle)?;
+        let time = u64::try_from(timestamp_ns).unwrap_or(0).max(1);
+        let (writer, again) = (source.writer, matches!(source.numbering, Numbering::Again(_)));
+        let plain = source.numbering == Numbering::Plain;
+        let position = if plain { time.max(source.last + 1) } else { time };
+        source.last = position;
+        Some(Origin { writer, position, again, plain })
+    }
+
+    /// Forgets writers that are not among `present`. Returns those whose items come no more.
+    pub(crate) fn retain(&mut self, present: &[WriterHandle]) -> Vec<Writer> {
+        let mut gone = Vec::new();
+        self.known.retain(|handle, source| {
+            let here = present.contains(handle);
+            if !here && !matches!(source.numbering, Numbering::Again(_)) {
+                gone.push(source.writer);
+            }
+            here
+        });
+        gone
+    }
+}

@@ -1,0 +1,150 @@
+//! What a stream is called in DDS: its domain, topics and partitions, and what writers say of themselves.
+
+use equipoise_dds::items::{DATA_ITEM, REPLY};
+use equipoise_dds::{Domain, Error, Kind, Member, Participant, Qos, Settings, StructType, Topic};
+use equipoise_slice::{Group, WorkerId};
+
+/// What goes between workers and controllers: `to` is a worker's number, or 0 for controllers.
+const CONTROL: StructType = StructType {
+    name: "equipoise::Control",
+    members: &[
+        Member { name: "to", kind: Kind::U64, key: true },
+        Member { name: "body", kind: Kind::Octets, key: false },
+    ],
+};
+
+/// The stream of items that is balanced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// The DDS domain, 0 to 232.
+    pub domain: u32,
+    /// How DDS works there.
+    pub dds: Settings,
+    /// The topic of items.
+    pub items: String,
+    /// The topic of replies.
+    pub replies: String,
+    /// Of the topics between workers and controllers: its name, and then `/up` or `/down`.
+    pub control: String,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            domain: 0,
+            dds: Settings::default(),
+            items: "items".into(),
+            replies: "replies".into(),
+            control: "equipoise/slice".into(),
+        }
+    }
+}
+
+/// A participant with the stream's topics.
+#[derive(Debug, Clone)]
+pub(crate) struct Topics {
+    pub(crate) participant: Participant,
+    pub(crate) items: Topic,
+    pub(crate) replies: Topic,
+    pub(crate) up: Topic,
+    pub(crate) down: Topic,
+}
+
+impl Stream {
+    pub(crate) fn join(&self) -> Result<Topics, Error> {
+        let domain = Domain::open(self.domain, &self.dds)?;
+        let participant = Participant::new(domain, &[])?;
+        Ok(Topics {
+            items: participant.topic(&self.items, &DATA_ITEM)?,
+            replies: participant.topic(&self.replies, &REPLY)?,
+            up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
+            down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
+            participant,
+        })
+    }
+}
+
+/// The partition of a group. The base topic is in none: there publish those that know no groups.
+pub fn partition(group: Group) -> Option<String> {
+    (group != Group::BASE).then(|| format!("g{}", group.number()))
+}
+
+/// QoS of items' readers and writers in `group`.
+pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
+    Qos { partition: partition(group), user_data, ..Qos::default() }
+}
+
+/// The number of the worker of this name: what it keeps when it starts anew. Never 0.
+pub fn worker_id(name: &str) -> WorkerId {
+    WorkerId(fnv1a(name.as_bytes()).max(1))
+}
+
+/// FNV-1a with 64 bits: the same in every process of every version.
+///
+/// # Source
+/// Fowler, Noll, Vo; draft-eastlake-fnv.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// How a writer numbers its items. It says so in its user data, which discovery brings before its first item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// By nothing but the time: any publisher.
+    Plain,
+    /// Source timestamps are positions and grow with each item; the writer has this number.
+    First(u64),
+    /// What the writer of this number published before comes again, with its first positions.
+    Again(u64),
+}
+
+const FIRST: &[u8] = b"equipoise-slice/1/first/";
+const AGAIN: &[u8] = b"equipoise-slice/1/again/";
+
+impl Numbering {
+    pub(crate) fn of(user_data: &[u8]) -> Self {
+        let number = |tag: &[u8]| {
+            let hex = user_data.strip_prefix(tag)?;
+            u64::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
+        };
+        match (number(FIRST), number(AGAIN)) {
+            (Some(writer), _) => Self::First(writer),
+            (_, Some(writer)) => Self::Again(writer),
+            _ => Self::Plain,
+        }
+    }
+
+    pub(crate) fn user_data(self) -> Vec<u8> {
+        let (tag, writer) = match self {
+            Self::Plain => return Vec::new(),
+            Self::First(writer) => (FIRST, writer),
+            Self::Again(writer) => (AGAIN, writer),
+        };
+        [tag, format!("{writer:016x}").as_bytes()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_writer_says_of_itself_is_understood_and_all_else_is_plain() {
+        for numbering in [Numbering::Plain, Numbering::First(7), Numbering::Again(u64::MAX)] {
+            assert_eq!(Numbering::of(&numbering.user_data()), numbering);
+        }
+        for strange in
+            [&b"anything"[..], b"equipoise-slice/1/first/", b"equipoise-slice/1/again/xyz"]
+        {
+            assert_eq!(Numbering::of(strange), Numbering::Plain);
+        }
+    }
+
+    #[test]
+    fn names_have_numbers_that_stay() {
+        assert_eq!(worker_id("worker-1"), WorkerId(0x2491_3ec5_9027_ebed));
+        assert_ne!(worker_id("worker-1"), worker_id("worker-2"));
+    }
+}

@@ -1,0 +1,242 @@
+//! A worker's transport over DDS.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use equipoise_dds::items::DataItem;
+use equipoise_dds::{Error, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
+use equipoise_slice::transport::{Arrival, Transport};
+use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
+
+use crate::drops::{DropCounts, DropReason};
+use crate::mail::{Mail, Report};
+use crate::payload::Payload;
+use crate::sources::Sources;
+use crate::stream::{Topics, item_qos};
+
+/// The waitset's token of mail; groups have their numbers.
+const MAIL: u32 = 1000;
+/// Readers are asked so often whether writers have gone.
+const WRITERS_EVERY: Duration = Duration::from_millis(100);
+
+/// Reads groups and mail; sends mail.
+#[derive(Debug)]
+pub(crate) struct DdsTransport {
+    me: WorkerId,
+    slices: u32,
+    settle: Duration,
+    groups: BTreeMap<Group, GroupReader>,
+    mail_in: Reader,
+    /// To controllers, and to workers.
+    mail_up: DdsWriter,
+    mail_down: DdsWriter,
+    waitset: Waitset,
+    topics: Topics,
+    ready: Mutex<Vec<u32>>,
+    writers_seen: Option<Duration>,
+    drops: Arc<DropCounts>,
+    /// Items of plain publishers are refused.
+    pub(crate) full: Arc<std::sync::atomic::AtomicBool>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+struct GroupReader {
+    reader: Reader,
+    sources: Sources,
+    opened: Option<Duration>,
+    settled: bool,
+}
+
+impl DdsTransport {
+    /// `settle`: a reader has met every writer there was, and has what they wrote before, after this.
+    pub(crate) fn new(
+        topics: Topics,
+        me: WorkerId,
+        slices: u32,
+        settle: Duration,
+        drops: Arc<DropCounts>,
+    ) -> Result<Self, Error> {
+        let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
+        let mail_up = topics.up.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let mail_down = topics.down.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let waitset = topics.participant.waitset()?;
+        waitset.attach(&mail_in, MAIL)?;
+        Ok(Self {
+            me,
+            slices,
+            settle,
+            groups: BTreeMap::new(),
+            mail_in,
+            mail_up,
+            mail_down,
+            waitset,
+            topics,
+            ready: Mutex::default(),
+            writers_seen: None,
+            drops,
+            full: Arc::default(),
+            samples: Vec::new(),
+        })
+    }
+
+    /// Waits until something has come, somebody wakes it, or `patience` is over.
+    pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waitset.wait(patience, &mut ready)
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waitset.waker()
+    }
+
+    /// Tells controllers how it goes.
+    pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
+        self.post(&self.mail_up, &Mail::Report(report))
+    }
+
+    fn post(&self, writer: &DdsWriter, mail: &Mail) -> Result<(), Error> {
+        let mut cdr = Vec::new();
+        if mail.encode(&mut cdr).is_err() {
+            // No type of ours fails to be encoded; if one did, the mail would be lost, as mail may be.
+            self.drops.count(DropReason::MailUnreadable);
+            return Ok(());
+        }
+        writer.write(&cdr)
+    }
+
+    fn read_mail(&mut self, arrivals: &mut Vec<Arrival<Payload>>) -> Result<(), Error> {
+        self.mail_in.take(&mut self.samples)?;
+        for sample in self.samples.drain(..) {
+            match Mail::decode(sample.cdr(), self.me.0) {
+                Ok(Some(Mail::Envelope(envelope))) => arrivals.push(Arrival::Control(envelope)),
+                Ok(_) => {}
+                Err(_) => self.drops.count(DropReason::MailUnreadable),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_group(
+        &mut self,
+        group: Group,
+        look_for_gone: bool,
+        arrivals: &mut Vec<Arrival<Payload>>,
+    ) -> Result<(), Error> {
+        let Some(of) = self.groups.get_mut(&group) else { return Ok(()) };
+        // Asked before the samples are taken: of a writer that is gone by now, nothing comes after them.
+        let present = if look_for_gone { Some(of.reader.writers()?) } else { None };
+        of.reader.take(&mut self.samples)?;
+        let full = self.full.load(std::sync::atomic::Ordering::Relaxed);
+        for sample in self.samples.drain(..) {
+            match of.item(sample, self.slices, full) {
+                Ok(item) => arrivals.push(Arrival::Item(item)),
+                Err(reason) => self.drops.count(reason),
+            }
+        }
+        if let Some(present) = present {
+            for handle in &present {
+                of.learn(*handle);
+            }
+            arrivals.extend(of.sources.retain(&present).into_iter().map(Arrival::WriterGone));
+        }
+        Ok(())
+    }
+}
+
+impl GroupReader {
+    fn learn(&mut self, handle: equipoise_dds::WriterHandle) {
+        if !self.sources.knows(handle)
+            && let Some(endpoint) = self.reader.writer(handle)
+        {
+            self.sources.learn(handle, &endpoint);
+        }
+    }
+
+    fn item(
+        &mut self,
+        sample: Sample,
+        slices: u32,
+        full: bool,
+    ) -> Result<Item<Payload>, DropReason> {
+        self.learn(sample.writer());
+        let slice = DataItem::peek_slice(sample.cdr()).map_err(|_| DropReason::Malformed)?;
+        let slice = u32::try_from(slice).ok().filter(|slice| *slice < slices);
+        let origin = self.sources.origin(sample.writer(), sample.timestamp_ns());
+        let origin = origin.ok_or(DropReason::UnknownWriter)?;
+        let slice = SliceId(slice.ok_or(DropReason::NoSuchSlice)?);
+        if full && origin.plain {
+            return Err(DropReason::QueueFull);
+        }
+        Ok(Item {
+            slice,
+            writer: origin.writer,
+            position: origin.position,
+            again: origin.again,
+            payload: Payload::Sample(Arc::new(sample)),
+        })
+    }
+}
+
+impl Transport<Payload> for DdsTransport {
+    type Error = Error;
+
+    fn subscribe(&mut self, group: Group) -> Result<(), Error> {
+        let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
+        self.waitset.attach(&reader, u32::from(group.number()))?;
+        let sources = Sources::new(group);
+        self.groups.insert(group, GroupReader { reader, sources, opened: None, settled: false });
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, group: Group) -> Result<(), Error> {
+        self.waitset.detach(u32::from(group.number()));
+        self.groups.remove(&group);
+        Ok(())
+    }
+
+    fn send(&mut self, envelope: &Envelope<Payload>) -> Result<(), Error> {
+        let mail = Mail::Envelope(envelope.clone());
+        match envelope.to {
+            equipoise_slice::Address::Controller => self.post(&self.mail_up, &mail),
+            equipoise_slice::Address::Worker(_) => self.post(&self.mail_down, &mail),
+        }
+    }
+
+    fn arrivals(
+        &mut self,
+        now: Duration,
+        arrivals: &mut Vec<Arrival<Payload>>,
+    ) -> Result<(), Error> {
+        let mut ready =
+            std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let look_for_gone =
+            self.writers_seen.is_none_or(|seen| now.saturating_sub(seen) >= WRITERS_EVERY);
+        if look_for_gone {
+            self.writers_seen = Some(now);
+            ready = self.groups.keys().map(|group| u32::from(group.number())).collect();
+            ready.push(MAIL);
+        }
+        // Items before mail: a message speaks of items that were before it.
+        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+            if ready.contains(&u32::from(group.number())) {
+                self.read_group(group, look_for_gone, arrivals)?;
+            }
+        }
+        for (group, of) in &mut self.groups {
+            let opened = *of.opened.get_or_insert_with(|| {
+                arrivals.push(Arrival::Subscribed(*group));
+                now
+            });
+            if !of.settled && now.saturating_sub(opened) >= self.settle {
+                of.settled = true;
+                arrivals.push(Arrival::Settled(*group));
+            }
+        }
+        if ready.contains(&MAIL) {
+            self.read_mail(arrivals)?;
+        }
+        Ok(())
+    }
+}

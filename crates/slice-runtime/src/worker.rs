@@ -1,0 +1,197 @@
+//! A worker: one thread that speaks the protocol and hands out items, and the application, which does them.
+
+mod engine;
+mod job;
+mod program;
+mod threads;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use equipoise_dds::{Error, Waker};
+use equipoise_slice::transport::Driver;
+use equipoise_slice::worker::Worker as Protocol;
+use equipoise_slice::{Config, Group, Life};
+
+pub use job::{Job, Work};
+pub use program::Program;
+pub use threads::{Process, Threads};
+
+use crate::drops::{DropCounts, DropReason};
+use crate::stream::{Stream, item_qos, worker_id};
+use crate::transport::DdsTransport;
+
+/// What a worker is like.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Its name, which it keeps when it starts anew.
+    pub name: String,
+    /// Slices of the stream; as in the controller's file.
+    pub slices: u32,
+    /// Its share of the load: 0 to 1000.
+    pub weight: u16,
+    /// Jobs that the application has at a time.
+    pub jobs_max: usize,
+    /// Items that wait. Beyond it those of publishers that are no clients of ours are refused; our clients bound what they
+    /// have under way themselves.
+    pub queue_max: usize,
+    /// Times and bounds of the protocol; as the controller's.
+    pub protocol: Config,
+    /// After this a reader has surely met every writer there was when it was made.
+    pub settle: Duration,
+    /// Reports go out so often.
+    pub report: Duration,
+}
+
+impl Options {
+    /// With what is usual.
+    pub fn new(name: &str, slices: u32) -> Self {
+        Self {
+            name: name.to_string(),
+            slices,
+            weight: 1,
+            jobs_max: 1,
+            queue_max: 100_000,
+            protocol: Config::default(),
+            settle: Duration::from_secs(2),
+            report: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Does jobs. Called by the worker's own thread, so it must not wait: a job is done elsewhere.
+pub trait Application: Send {
+    /// Begins a job. Dropping it leaves its item undone for ever: it is not acknowledged, and nothing of its slice follows.
+    fn start(&mut self, job: Job);
+}
+
+/// A worker that runs. Dropped, it ends at once, as a crash does; [`Worker::leave`] gives its slices away first.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    waker: Waker,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+/// What the worker's thread tells others.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    leaving: AtomicBool,
+    owned: AtomicU64,
+    done: AtomicU64,
+    queued: AtomicU64,
+    fenced: AtomicBool,
+    drops: Arc<DropCounts>,
+}
+
+impl Worker {
+    /// Joins the stream, and starts.
+    ///
+    /// # Errors
+    /// [`Error`] of DDS.
+    pub fn start(
+        stream: &Stream,
+        options: Options,
+        application: impl Application + 'static,
+    ) -> Result<Self, Error> {
+        let shared = Arc::new(Shared { fenced: AtomicBool::new(true), ..Shared::default() });
+        let topics = stream.join()?;
+        let replies = topics.replies.writer(&equipoise_dds::Qos {
+            blocking_max: Duration::from_secs(1),
+            ..item_qos(Group::BASE, Vec::new())
+        })?;
+        let id = worker_id(&options.name);
+        let (slices, settle) = (options.slices, options.settle);
+        let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
+        let waker = transport.waker();
+        let life = Life { worker: id, number: life_number() };
+        let protocol = Protocol::new(life, options.protocol.clone());
+        let (done, finished) = mpsc::channel();
+        let replies = job::Replies { writer: replies, drops: shared.drops.clone() };
+        let engine = engine::Engine {
+            driver: Driver::new(protocol, transport),
+            application: Box::new(application),
+            exits: job::Exits { done, waker: waker.clone(), replies: Arc::new(replies) },
+            finished,
+            shared: shared.clone(),
+            tally: engine::Tally::default(),
+            under_way: 0,
+            options,
+        };
+        let thread = std::thread::Builder::new().name("slice-worker".into());
+        let thread = thread.spawn(move || engine.run()).map_err(|_| Error::Thread)?;
+        Ok(Self { shared, waker, thread: Some(thread) })
+    }
+
+    /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].
+    pub fn leave(&self) {
+        self.shared.leaving.store(true, Relaxed);
+        self.waker.wake();
+    }
+
+    /// Slices that it owns.
+    pub fn slices(&self) -> u64 {
+        self.shared.owned.load(Relaxed)
+    }
+
+    /// Items that were done.
+    pub fn done(&self) -> u64 {
+        self.shared.done.load(Relaxed)
+    }
+
+    /// Items that wait or are being done.
+    pub fn queued(&self) -> u64 {
+        self.shared.queued.load(Relaxed)
+    }
+
+    /// Whether it does nothing because no controller has heard of it lately.
+    pub fn is_fenced(&self) -> bool {
+        self.shared.fenced.load(Relaxed)
+    }
+
+    /// Items that were let go for `reason`.
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.shared.drops.of(reason)
+    }
+
+    /// Whether it still runs; DDS may have ended it.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What ended it before.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.shared.stop.store(true, Relaxed);
+        self.waker.wake();
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(ended)) => ended,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!(%error, "the slice worker had ended");
+        }
+    }
+}
+
+/// Larger than that of the life before: the time, in milliseconds.
+fn life_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

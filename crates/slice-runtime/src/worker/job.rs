@@ -1,0 +1,107 @@
+//! What an application is to do, and how it says that it has.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use equipoise_dds::items::{DataItem, Reply};
+use equipoise_dds::{Waker, Writer};
+use equipoise_slice::SliceId;
+use equipoise_slice::transport::{Started, Task};
+
+use crate::drops::{DropCounts, DropReason};
+use crate::payload::Payload;
+
+/// Where finished jobs go.
+#[derive(Debug, Clone)]
+pub(super) struct Exits {
+    pub(super) done: Sender<Done>,
+    pub(super) waker: Waker,
+    pub(super) replies: Arc<Replies>,
+}
+
+/// Answers clients.
+#[derive(Debug)]
+pub(super) struct Replies {
+    pub(super) writer: Writer,
+    pub(super) drops: Arc<DropCounts>,
+}
+
+/// A job that is done.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) started: Started<Payload>,
+    pub(super) state: Option<Vec<u8>>,
+    pub(super) busy: Duration,
+}
+
+/// Something to do, of one slice. Until it is done nothing else of that slice is.
+#[derive(Debug)]
+pub struct Job {
+    started: Started<Payload>,
+    exits: Exits,
+    begun: Instant,
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work<'a> {
+    /// Do the item, and answer it.
+    Item(DataItem<'a>),
+    /// Take the slice's state, as another worker exported it. `None`: it was lost.
+    Import(Option<&'a [u8]>),
+    /// Give the slice's state; it goes to another worker.
+    Export,
+}
+
+impl Job {
+    pub(super) fn new(started: Started<Payload>, exits: Exits) -> Self {
+        Self { started, exits, begun: Instant::now() }
+    }
+
+    /// The slice.
+    pub fn slice(&self) -> SliceId {
+        match &self.started.task {
+            Task::Execute(item) => item.slice,
+            Task::Import { slice, .. } | Task::Export { slice, .. } => *slice,
+        }
+    }
+
+    /// What is to be done. `None` for an item that is malformed behind its slice: there is nothing to do but
+    /// [`Job::done`].
+    pub fn work(&self) -> Option<Work<'_>> {
+        match &self.started.task {
+            Task::Execute(item) => item.payload.item().ok().map(Work::Item),
+            Task::Import { state, .. } => Some(Work::Import(state.as_deref())),
+            Task::Export { .. } => Some(Work::Export),
+        }
+    }
+
+    /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item
+    /// without a reply is published again by clients that wait for one.
+    pub fn done(self, answer: Option<Vec<u8>>) {
+        let busy = self.begun.elapsed();
+        if let (Task::Execute(item), Some(message)) = (&self.started.task, &answer)
+            && let Ok(item) = item.payload.item()
+        {
+            self.exits.replies.send(&item, message);
+        }
+        let state = if let Task::Export { .. } = self.started.task { answer } else { None };
+        // The worker has ended: nobody counts what was done.
+        let _ = self.exits.done.send(Done { started: self.started, state, busy });
+        self.exits.waker.wake();
+    }
+}
+
+impl Replies {
+    fn send(&self, item: &DataItem<'_>, message: &[u8]) {
+        let reply =
+            Reply { id: item.id, timestamp: item.timestamp, sender_id: item.sender_id, message };
+        let mut cdr = Vec::new();
+        reply.encode(&mut cdr);
+        if let Err(error) = self.writer.write(&cdr) {
+            self.drops.count(DropReason::ReplyRefused);
+            tracing::debug!(%error, id = item.id, "a reply was not taken");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! An application that is a program: it gets items over its standard input, and acknowledges them over its standard output.
+//!
+//! Numbers are little-endian. Both ways go *batches*: the number of bytes that follow (4), then entries, one after the other.
+//!
+//! | to the program, an entry | bytes | from the program, an entry | bytes |
+//! |---|---|---|---|
+//! | job | 8 | job | 8 |
+//! | slice | 4 | length of the reply | 4 |
+//! | id | 8 | reply | |
+//! | sender | 4 | | |
+//! | timestamp | 8 | | |
+//! | length of the message | 4 | | |
+//! | message | | | |
+//!
+//! An acknowledgement means: the item is done and need not come again; it is the reply to the client, too. Jobs may be
+//! acknowledged in any order. A program that ends is started again, and gets what it had not acknowledged once more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::worker::{Application, Job, Work};
+
+/// The largest batch that is taken from a program, bytes.
+const BATCH_MAX: u32 = 256 << 20;
+/// A batch to the program is closed when it has this many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// Between an end of the program and the next start.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The program, started anew whenever it ends. Dropped, it ends with its input.
+#[derive(Debug)]
+pub struct Program {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    desk: Mutex<Desk>,
+    changed: Condvar,
+    restarts: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    /// Jobs that the program has, or is to get.
+    jobs: BTreeMap<u64, Job>,
+    /// Those it is to get.
+    waiting: VecDeque<u64>,
+    last: u64,
+    /// No more to come.
+    closed: bool,
+    /// Which start of the program is served: an earlier one's thread gives nothing out.
+    running: u64,
+}
+
+impl Program {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the program cannot be started the first time.
+    pub fn start(command: impl FnMut() -> Command + Send + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let mut command = command;
+        let first = spawn(&mut command)?;
+        let keeper = Keeper { shared: shared.clone() };
+        std::thread::Builder::new()
+            .name("slice-program".into())
+            .spawn(move || keeper.keep(first, command))?;
+        Ok(Self { shared })
+    }
+
+    /// How often it had to be started again.
+    pub fn restarts(&self) -> u64 {
+        self.shared.restarts.load(Relaxed)
+    }
+}
+
+impl Application for Program {
+    fn start(&mut self, job: Job) {
+        if !matches!(job.work(), Some(Work::Item(_))) {
+            // A state to move, which programs have none of, or an item that is none.
+            return job.done(None);
+        }
+        let mut desk = self.shared.desk();
+        desk.last += 1;
+        let number = desk.last;
+        desk.jobs.insert(number, job);
+        desk.waiting.push_back(number);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.shared.desk().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spawn(command: &mut impl FnMut() -> Command) -> io::Result<Child> {
+    command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
+struct Keeper {
+    shared: Arc<Shared>,
+}
+
+impl Keeper {
+    fn keep(self, first: Child, mut command: impl FnMut() -> Command) {
+        let mut child = Some(first);
+        loop {
+            if let Some(mut child) = child.take().or_else(|| self.again(&mut command)) {
+                self.serve(&mut child);
+                // It may have closed its output alone.
+                let _ = child.kill();
+                match child.wait() {
+                    Ok(status) => tracing::warn!(%status, "the slice worker's program has ended"),
+                    Err(error) => tracing::warn!(%error, "the slice worker's program is lost"),
+                }
+            }
+            let desk = self.shared.desk();
+            let closed = |desk: &mut Desk| !desk.closed;
+            let waited = self.shared.changed.wait_timeout_while(desk, PAUSE, closed);
+            let (mut desk, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if desk.closed {
+                return;
+            }
+            // What it had is given once more, in the old order.
+            desk.running += 1;
+            desk.waiting = desk.jobs.keys().copied().collect();
+        }
+    }
+
+    fn again(&self, command: &mut impl FnMut() -> Command) -> Option<Child> {
+        self.shared.restarts.fetch_add(1, Relaxed);
+        spawn(command)
+            .inspect_err(|error| tracing::error!(%error, "the slice worker's program"))
+            .ok()
+    }
+
+    fn serve(&self, child: &mut Child) {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return };
+        let (shared, serving) = (self.shared.clone(), self.shared.desk().running);
+        let giving = move || {
+            if let Err(error) = give(&shared, input, serving) {
+                tracing::debug!(%error, "the slice worker's program takes nothing");
+            }
+        };
+        let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
+        if let Err(error) = take(&self.shared, output) {
+            tracing::debug!(%error, "the slice worker's program says nothing more");
+        }
+        self.shared.desk().running += 1;
+        self.shared.changed.notify_all();
+        // It ends as soon as it sees that another start is served, or the program's input is gone.
+        drop(giving);
+    }
+}
+
+/// Gives the program what waits, until it ends or nothing more is to come.
+fn give(shared: &Shared, mut input: ChildStdin, serving: u64) -> io::Result<()> {
+    let mut batch = Vec::new();
+    loop {
+        let desk = shared.desk();
+        let idle =
+            |desk: &mut Desk| desk.waiting.is_empty() && !desk.closed && desk.running == serving;
+        let mut desk =
+            shared.changed.wait_while(desk, idle).unwrap_or_else(PoisonError::into_inner);
+        if desk.running != serving || (desk.closed && desk.waiting.is_empty()) {
+            return Ok(());
+        }
+        batch.clear();
+        batch.extend_from_slice(&[0; 4]);
+        while batch.len() < BATCH_BYTES {
+            let Some(number) = desk.waiting.pop_front() else { break };
+            if let Some(Some(Work::Item(item))) = desk.jobs.get(&number).map(Job::work) {
+                batch.extend_from_slice(&number.to_le_bytes());
+                batch.extend_from_slice(&item.slice_id.to_le_bytes());
+                batch.extend_from_slice(&item.id.to_le_bytes());
+                batch.extend_from_slice(&item.sender_id.to_le_bytes());
+                batch.extend_from_slice(&item.timestamp.to_le_bytes());
+                batch.extend_from_slice(&(item.message.len() as u32).to_le_bytes());
+                batch.extend_from_slice(item.message);
+            }
+        }
+        drop(desk);
+        let length = (batch.len() - 4) as u32;
+        batch[..4].copy_from_slice(&length.to_le_bytes());
+        input.write_all(&batch)?;
+        input.flush()?;
+    }
+}
+
+/// Takes acknowledgements until the program ends.
+fn take(shared: &Shared, output: ChildStdout) -> io::Result<()> {
+    let mut output = BufReader::new(output);
+    let mut batch = Vec::new();
+    loop {
+        let mut length = [0; 4];
+        output.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length);
+        if length > BATCH_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a batch that is too long"));
+        }
+        batch.resize(length as usize, 0);
+        output.read_exact(&mut batch)?;
+        for acknowledged in acknowledgements(&batch) {
+            let (number, reply) = acknowledged?;
+            let job = shared.desk().jobs.remove(&number);
+            // One that it has acknowledged before is done.
+            if let Some(job) = job {
+                job.done(Some(reply.to_vec()));
+            }
+        }
+    }
+}
+
+/// The entries of a batch from a program, by job.
+fn acknowledgements(batch: &[u8]) -> impl Iterator<Item = io::Result<(u64, &[u8])>> {
+    let mut rest = batch;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let entry = acknowledgement(rest);
+        rest = entry.map_or(&[][..], |(_, _, rest)| rest);
+        let short = || io::Error::new(io::ErrorKind::InvalidData, "a batch that ends too early");
+        Some(entry.map(|(number, reply, _)| (number, reply)).ok_or_else(short))
+    })
+}
+
+fn acknowledgement(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (reply, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((u64::from_le_bytes(*number), reply, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64, reply: &[u8]) -> Vec<u8> {
+        [&number.to_le_bytes()[..], &(reply.len() as u32).to_le_bytes(), reply].concat()
+    }
+
+    #[test]
+    fn acknowledgements_are_read_one_after_the_other() {
+        let batch = [entry(7, b"a"), entry(9, b""), entry(u64::MAX, b"xyz")].concat();
+        let read: Vec<_> = acknowledgements(&batch).map(Result::unwrap).collect();
+        assert_eq!(read, [(7, &b"a"[..]), (9, b""), (u64::MAX, b"xyz")]);
+    }
+
+    #[test]
+    fn a_batch_that_ends_too_early_is_an_error_and_no_more() {
+        let batch = [entry(7, b"a"), entry(9, b"bc")].concat();
+        for length in 14..batch.len() {
+            let read: Vec<_> = acknowledgements(&batch[..length]).collect();
+            assert_eq!(read.len(), 2, "{length}");
+            assert!(read[0].is_ok() && read[1].is_err(), "{length}");
+        }
+    }
+}

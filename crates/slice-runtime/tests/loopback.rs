@@ -1,0 +1,274 @@
+//! Workers, controller and clients of one process, over DDS on loopback; each test in a DDS domain of its own.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use equipoise_dds::Settings;
+use equipoise_dds::items::DataItem;
+use equipoise_slice::{Config, SliceId};
+use equipoise_slice_runtime::client::{Answer, Client};
+use equipoise_slice_runtime::controller::{Controller, Options};
+use equipoise_slice_runtime::worker::{Program, Threads, Worker};
+use equipoise_slice_runtime::{Stream, client, worker};
+use equipoise_store::{Embedded, EmbeddedOptions};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLICES: u32 = 20;
+
+/// Who did which item, in the order in which they were done.
+type Log = Arc<Mutex<Vec<(i64, i32, String)>>>;
+
+fn protocol() -> Config {
+    let (lease, margin) = (Duration::from_secs(2), Duration::from_millis(500));
+    Config { lease, margin, recovery: Duration::from_secs(5), ..Config::default() }
+}
+
+struct Cluster {
+    stream: Stream,
+    folder: PathBuf,
+    runtime: tokio::runtime::Runtime,
+    controller: Controller,
+    log: Log,
+}
+
+impl Cluster {
+    fn new(domain: u32, round: Duration) -> Self {
+        // Nobody is to be taken for dead because the machine is slow.
+        let lease = Duration::from_secs(30);
+        let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
+        let stream = Stream { domain, dds, ..Stream::default() };
+        let folder =
+            std::env::temp_dir().join(format!("equipoise-slice-{domain}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = EmbeddedOptions::new(folder.join("store"));
+        let store = runtime.block_on(Embedded::open(store)).unwrap();
+        let options = Options { round, protocol: protocol(), ..Options::new("test", SLICES) };
+        let controller = runtime
+            .block_on(async { Controller::start(&stream, Arc::new(store), options).unwrap() });
+        Self { stream, folder, runtime, controller, log: Log::default() }
+    }
+
+    fn worker(&self, name: &str, work: Duration) -> Worker {
+        let (log, me) = (self.log.clone(), name.to_string());
+        let process = move |item: &DataItem<'_>| {
+            std::thread::sleep(work);
+            log.lock().unwrap().push((item.id, item.slice_id, me.clone()));
+            item.message.to_vec()
+        };
+        // A handover is over when readers are settled; on loopback they soon are.
+        let settle = Duration::from_millis(300);
+        let usual = worker::Options::new(name, SLICES);
+        let options = worker::Options { protocol: protocol(), settle, ..usual };
+        Worker::start(&self.stream, options, Threads::start(1, process).unwrap()).unwrap()
+    }
+
+    fn eventually(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < end, "{what}: {:#?}", self.controller.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn all_owned(&self) -> bool {
+        let status = self.controller.status();
+        let owned = status.slices.iter().filter(|slice| slice.owner.is_some()).count();
+        owned == SLICES as usize && status.handovers.is_empty()
+    }
+
+    fn owner(&self, slice: u32) -> Option<String> {
+        let status = self.controller.status();
+        status.slices.get(slice as usize).and_then(|slice| slice.owner.clone())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A client that publishes and reads replies.
+struct Load {
+    client: Client,
+    answers: Vec<Answer>,
+    next: i64,
+}
+
+impl Load {
+    fn new(cluster: &Cluster) -> Self {
+        let client = Client::join(&cluster.stream, client::Options::new(7)).unwrap();
+        Self { client, answers: Vec::new(), next: 0 }
+    }
+
+    fn open_all(&mut self) {
+        for slice in 0..SLICES {
+            self.client.open(SliceId(slice), PATIENCE).unwrap();
+        }
+    }
+
+    fn publish(&mut self, count: usize) {
+        for _ in 0..count {
+            let slice = SliceId(self.next as u32 % SLICES);
+            self.client.publish(slice, self.next, &self.next.to_le_bytes()).unwrap();
+            self.next += 1;
+        }
+    }
+
+    fn read(&mut self, patience: Duration) {
+        self.client.replies(patience, &mut self.answers).unwrap();
+    }
+
+    fn read_all(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while self.client.pending() > 0 {
+            assert!(Instant::now() < end, "{} items have no reply", self.client.pending());
+            self.read(Duration::from_millis(50));
+        }
+    }
+
+    /// Every item has exactly one reply, and it is its own.
+    fn check(&self) {
+        let mut ids: Vec<_> = self.answers.iter().map(|answer| answer.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..self.next).collect::<Vec<_>>());
+        for answer in &self.answers {
+            assert_eq!(answer.message, answer.id.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
+    let cluster = Cluster::new(141, Duration::ZERO);
+    let workers = [cluster.worker("one", Duration::ZERO), cluster.worker("two", Duration::ZERO)];
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    for round in 0..30 {
+        let taker = if round % 2 == 0 { "one" } else { "two" };
+        let slices: Vec<_> = (0..SLICES)
+            .filter(|slice| cluster.owner(*slice).is_some_and(|owner| owner != taker))
+            .map(SliceId)
+            .collect();
+        load.publish(100);
+        if !slices.is_empty() {
+            let asked = cluster.controller.move_slices(slices.clone(), taker);
+            cluster.runtime.block_on(asked).unwrap();
+        }
+        let end = Instant::now() + PATIENCE;
+        while slices.iter().any(|slice| cluster.owner(slice.0).as_deref() != Some(taker)) {
+            assert!(Instant::now() < end, "{:#?}", cluster.controller.status().handovers);
+            load.publish(5);
+            load.read(Duration::from_millis(1));
+        }
+        cluster.eventually("the handover is over", || cluster.all_owned());
+    }
+    load.read_all();
+    load.check();
+    let mut done: BTreeMap<i64, u32> = BTreeMap::new();
+    for (id, _, _) in cluster.log.lock().unwrap().iter() {
+        *done.entry(*id).or_default() += 1;
+    }
+    let twice: Vec<_> = done.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(twice.is_empty(), "done more than once: {twice:?}");
+    assert_eq!(load.client.strange(), 0);
+    let mut times = cluster.controller.status().handover_times;
+    times.sort_unstable();
+    println!("{} items; handovers: {times:?}; again: {}", load.next, load.client.resent());
+    for worker in workers {
+        worker.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_worker_that_is_gone_is_succeeded_and_every_item_is_answered_once() {
+    let cluster = Cluster::new(142, Duration::ZERO);
+    let one = cluster.worker("one", Duration::from_micros(300));
+    let two = cluster.worker("two", Duration::from_micros(300));
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(1000);
+    load.read(Duration::from_millis(20));
+    let gone = Instant::now();
+    drop(one);
+    load.publish(500);
+    let of_two =
+        || cluster.controller.status().slices.iter().all(|s| s.owner.as_deref() == Some("two"));
+    cluster.eventually("the other has all slices", of_two);
+    println!("succeeded after {:?}", gone.elapsed());
+    load.publish(500);
+    load.read_all();
+    load.check();
+    drop(two);
+}
+
+#[test]
+fn a_worker_that_joins_gets_its_share_and_one_that_leaves_keeps_nothing() {
+    let cluster = Cluster::new(143, Duration::from_millis(200));
+    let one = cluster.worker("one", Duration::from_millis(2));
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    let mut worker = None;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "{:#?}", cluster.controller.status().workers);
+        load.publish(4);
+        load.read(Duration::from_millis(10));
+        let joined = worker.get_or_insert_with(|| cluster.worker("two", Duration::from_millis(2)));
+        if joined.slices() >= u64::from(SLICES) / 3 {
+            break;
+        }
+    }
+    one.leave();
+    cluster.eventually("who leaves has nothing", || {
+        load.publish(2);
+        load.read(Duration::from_millis(5));
+        one.slices() == 0 && cluster.all_owned()
+    });
+    one.stop().unwrap();
+    load.publish(100);
+    load.read_all();
+    load.check();
+}
+
+#[test]
+fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_more() {
+    let python = std::process::Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        println!("skipped: there is no python3");
+        return;
+    }
+    let cluster = Cluster::new(144, Duration::ZERO);
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/worker.py");
+    let program = Program::start(move || {
+        let mut command = std::process::Command::new("python3");
+        command.arg(&script).args(["--crash-after", "40"]);
+        command
+    });
+    let program = program.unwrap();
+    let usual = worker::Options::new("python", SLICES);
+    let options = worker::Options { jobs_max: 8, protocol: protocol(), ..usual };
+    let worker = Worker::start(&cluster.stream, options, program).unwrap();
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(100);
+    let image = [&b"P6\n4 2\n255\n"[..], &[200; 24]].concat();
+    load.client.publish(SliceId(3), load.next, &image).unwrap();
+    load.read_all();
+    let (images, others): (Vec<_>, Vec<_>) =
+        load.answers.iter().partition(|answer| answer.id == load.next);
+    assert_eq!(images.len(), 1);
+    assert_eq!(images[0].message, b"processed 4 2");
+    let mut ids: Vec<_> = others.iter().map(|answer| answer.id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..100).collect::<Vec<_>>());
+    worker.stop().unwrap();
+}

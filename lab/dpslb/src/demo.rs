@@ -1,0 +1,78 @@
+//! The paper's evaluation, live: images are published, and workers that turn them to greyscale join one by one.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::cluster::Cluster;
+use crate::image;
+use crate::load::{Load, Offer};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[arg(long, default_value_t = 59)]
+    domain: u32,
+    /// Workers, one after the other
+    #[arg(long, default_value_t = 5)]
+    workers: usize,
+    /// Seconds until the next joins
+    #[arg(long, default_value_t = 6)]
+    join_seconds: u64,
+    /// Each image occupies a worker for so many milliseconds, as a core of its own would: five workers share this machine
+    #[arg(long, default_value_t = 20)]
+    image_ms: u64,
+    /// Images that are published for each second
+    #[arg(long, default_value_t = 200.0)]
+    rate: f64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let slices = 50;
+    let work_us = args.image_ms * 1000;
+    let mut cluster = Cluster::new(args.domain, slices, work_us, Duration::from_millis(500), 0)?;
+    let image = image::colour(128, 90, 1);
+    println!(
+        "Images of {} bytes, {} of them a second, in {slices} slices; a worker does {} a second. Ctrl-C ends it.",
+        image.len(),
+        args.rate,
+        1000 / args.image_ms.max(1),
+    );
+    cluster.start_worker("worker-1")?;
+    cluster.settled()?;
+    let offer = Offer { items_per_second: args.rate, message: image, slices };
+    let load = Load::start(&cluster.stream, offer)?;
+    load.wait_open();
+    let (begun, mut last, mut seen) = (Instant::now(), Instant::now(), 0);
+    println!("{:>5}  {:>7}  {:>8}  slices of each worker", "s", "workers", "images/s");
+    for joined in 1..=args.workers {
+        if joined > 1 {
+            cluster.start_worker(&format!("worker-{joined}"))?;
+        }
+        let until = Instant::now() + Duration::from_secs(args.join_seconds);
+        while Instant::now() < until {
+            std::thread::sleep(Duration::from_secs(1));
+            let answered = load.answered.load(Relaxed);
+            let rate = (answered - seen) as f64 / last.elapsed().as_secs_f64();
+            (last, seen) = (Instant::now(), answered);
+            let status = cluster.status();
+            let owned: Vec<_> = status.workers.iter().map(|w| w.slices.to_string()).collect();
+            let bar = "#".repeat((rate / 5.0) as usize);
+            println!(
+                "{:>5.0}  {joined:>7}  {rate:>8.0}  {:<16} {bar}",
+                begun.elapsed().as_secs_f64(),
+                owned.join(" "),
+            );
+            std::io::stdout().flush()?;
+        }
+    }
+    load.rate.store(0, Relaxed);
+    let outcome = load.finish()?;
+    let done = cluster.done()?;
+    let lost = (0..outcome.published).filter(|id| !done.contains_key(id)).count();
+    let twice = done.values().filter(|count| **count > 1).count();
+    println!(
+        "{} images published; never done: {lost}; done twice: {twice}; without a reply: {}",
+        outcome.published, outcome.unanswered,
+    );
+    Ok(())
+}
