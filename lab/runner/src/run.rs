@@ -185,7 +185,7 @@ impl Session {
         let cases = experiment.cases(options.quick);
         for (at, case) in cases.iter().enumerate() {
             let mut row = case.row();
-            if let Some(kept) = kept.iter().find(|kept| kept.has_all_of(&row)) {
+            if let Some(kept) = find(&kept, case) {
                 rows.push(kept.clone());
                 progress.done(case.cost());
                 continue;
@@ -201,7 +201,10 @@ impl Session {
                 .with_context(|| format!("{}, case {}", experiment.name, at + 1))?;
             points.extend(more);
             rows.push(row);
-            report::write_csv(folder, &experiment.name, &rows)?;
+            // With what is known of cases to come: a run may end here.
+            let known_later = cases[at + 1..].iter().filter_map(|case| find(&kept, case));
+            let written: Vec<Row> = rows.iter().chain(known_later).cloned().collect();
+            report::write_csv(folder, &experiment.name, &written)?;
             progress.done(case.cost());
         }
         if !kept.is_empty() && points.is_empty() {
@@ -217,6 +220,12 @@ impl Session {
         known.insert(experiment.name.clone(), rows);
         Ok(section)
     }
+}
+
+/// The row of a case among those of an earlier run.
+fn find<'r>(kept: &'r [Row], case: &Case) -> Option<&'r Row> {
+    let row = case.row();
+    kept.iter().find(|kept| kept.has_all_of(&row))
 }
 
 /// The rows of an experiment of this run, or else of an earlier one.
