@@ -3,8 +3,10 @@
 //! Of other nodes a node needs to know where they are and which are late or out; their loads and how far a joiner's share
 //! has risen, which change each period, are the planner's own. So from one period to the next there is little to say, however many nodes there are.
 
+use std::time::Duration;
+
 use equipoise_controller::{Edition, Instructions};
-use equipoise_planner::{NodePlan, Plan, Standing};
+use equipoise_planner::{NodePlan, Plan, PoolPlan, Standing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,7 +21,7 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
         nodes: nodes.collect(),
         names: if with_names { of.plan.names.clone() } else { Default::default() },
         dispatch: of.plan.dispatch.clone(),
-        pools: of.plan.pools.clone(),
+        pools: of.plan.pools.iter().map(|(name, pool)| (name.clone(), followed(pool))).collect(),
     };
     serde_json::to_value(Instructions {
         term: of.term,
@@ -31,6 +33,21 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
         plan,
         dispatch_secret: of.dispatch_secret.clone(),
     })
+}
+
+/// What a node follows of a pool's plan, without what the planner keeps for itself and what moves with every report.
+fn followed(pool: &PoolPlan) -> PoolPlan {
+    let mut pool = pool.clone();
+    for backend in pool.weights.values_mut() {
+        backend.learnt = 1.0;
+    }
+    if let Some(scaling) = &mut pool.scaling {
+        scaling.in_use = None;
+        for time in [&mut scaling.since_out, &mut scaling.since_in, &mut scaling.low_for] {
+            *time = Duration::ZERO;
+        }
+    }
+    pool
 }
 
 /// What makes `after` of `before`.
@@ -180,8 +197,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use equipoise_controller::{Enrolled, NodeKind};
+    use equipoise_core::Weight;
     use equipoise_core::load::PerClass;
-    use equipoise_planner::{NamePlan, PlannedLoad};
+    use equipoise_planner::elastic::{Scaling, ScalingPlan};
+    use equipoise_planner::{BackendPlan, NamePlan, PlannedLoad};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -214,6 +233,21 @@ mod tests {
             all.members.insert(format!("n{n}"), member);
             all.plan.nodes.insert(format!("n{n}"), node(standing, generation as f64 + n as f64));
         }
+        // What the planner has learnt of backends moves all the time, their weights seldom.
+        let backend = |n: u32| {
+            let learnt = f64::from(n) / 1000.0 + generation as f64 / 1e4;
+            (format!("b{n}"), BackendPlan { weight: Weight::DEFAULT, learnt })
+        };
+        let scaling = ScalingPlan {
+            action: Scaling::Hold,
+            reason: "it fits".to_string(),
+            in_use: Some(generation as f64 / 100.0),
+            since_out: Duration::from_secs(generation),
+            since_in: Duration::from_secs(generation),
+            low_for: Duration::from_secs(generation),
+        };
+        let pool = PoolPlan { weights: (0..200).map(backend).collect(), scaling: Some(scaling) };
+        all.plan.pools.insert("web".to_string(), pool);
         all
     }
 

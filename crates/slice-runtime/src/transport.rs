@@ -187,6 +187,8 @@ impl Transport<Payload> for DdsTransport {
         self.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
         self.groups.insert(group, GroupReader { reader, sources, opened: None, settled: false });
+        // The worker is told at once that it has subscribed, not when it has waited for something to come.
+        self.waitset.waker().wake();
         Ok(())
     }
 

@@ -132,7 +132,10 @@ impl<'a> Run<'a> {
         report::write(&folder, "manifest.json", &serde_json::to_string_pretty(&manifest)?)?;
         let cost =
             chosen.iter().flat_map(|(one, _)| one.cases(options.quick)).map(Case::cost).sum();
-        let until = options.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
+        let until = options.seconds.map(|s| {
+            // A time that is none has passed.
+            Instant::now() + Duration::try_from_secs_f64(s).unwrap_or_default()
+        });
         let progress = Progress::new(cost);
         let rows = BTreeMap::new();
         let mut session = Session { options, folder, until, progress, rows };

@@ -37,7 +37,7 @@ pub(super) static LOAD: Table = Table {
 
 pub(super) static CONTROLLER: Table = Table {
     title: "[controller]",
-    help: "The controller plans weights by load and the size of elastic pools. It runs in this process as soon as a pool asks for either; if it is lost, everything goes on as it was planned last.",
+    help: "The controller plans weights by load and the size of elastic pools. It runs in this process as soon as a pool asks for either, and on the controllers of a cluster; if it is lost, everything goes on as it was planned last.",
     options: &[Opt::optional(
         "state",
         Kind::Text(&FOLDER),
