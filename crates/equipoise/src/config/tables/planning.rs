@@ -23,8 +23,8 @@ pub(super) static LOAD: Table = Table {
         Opt::default(
             "admit",
             Kind::Number(0.01, 1000.0),
-            "0.95",
-            "Requests are let in for this part of the CPU of all nodes with a [[dispatch]] table together. What is asked beyond it is refused with 503, computing requests first, light ones last. Large: nothing is refused.",
+            "1000.0",
+            "Requests are let in for this part of the CPU of all nodes with a [[dispatch]] table together. What is asked beyond it is refused with 503, computing requests first, light ones last. 1000: nothing is refused. 0.95 suits nodes that do nothing else: what other programs take of their CPU counts, too.",
         ),
         Opt::default(
             "period",
