@@ -290,10 +290,12 @@ fn left(unix: u64) -> Duration {
 }
 
 fn until(unix: u64) -> String {
-    match left(unix).as_secs() {
-        0 => "expired".to_string(),
-        seconds => format!("good for {}", rough(seconds)),
+    let left = left(unix);
+    if left.is_zero() {
+        return "expired".to_string();
     }
+    // The last second counts: until it is over, the token is good.
+    format!("good for {}", rough(left.as_secs() + u64::from(left.subsec_nanos() > 0)))
 }
 
 /// A time as people say it.
