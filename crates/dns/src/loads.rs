@@ -80,10 +80,14 @@ impl ResolverLoads {
         ResolverLoads { known: HashMap::new(), capacity: capacity.max(1), half_life }
     }
 
+    /// The part of what was learnt that still counts.
+    fn kept(&self, learnt: Learnt, now: Instant) -> f64 {
+        let age = now.saturating_duration_since(learnt.when).as_secs_f64();
+        0.5f64.powf(age / self.half_life.as_secs_f64())
+    }
+
     fn aged(&self, learnt: Learnt, now: Instant) -> f64 {
-        let lives =
-            now.saturating_duration_since(learnt.when).as_secs_f64() / self.half_life.as_secs_f64();
-        learnt.load * 0.5f64.powf(lives)
+        learnt.load * self.kept(learnt, now)
     }
 
     /// Tells what a source brings now, in any unit that is the same for all (requests a second, bytes a second).
@@ -94,9 +98,7 @@ impl ResolverLoads {
             return;
         }
         if let Some(learnt) = self.known.get(&source).copied() {
-            let lives = now.saturating_duration_since(learnt.when).as_secs_f64()
-                / self.half_life.as_secs_f64();
-            let kept = 0.5f64.powf(lives);
+            let kept = self.kept(learnt, now);
             let load = learnt.load * kept + load * (1.0 - kept);
             self.known.insert(source, Learnt { load, when: now });
             return;

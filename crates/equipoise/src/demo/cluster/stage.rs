@@ -36,7 +36,7 @@ pub(crate) struct Stage {
     nodes: Vec<Node>,
     resolver: Option<Guest>,
     pub(crate) client: Host,
-    _switch: Host,
+    switch: Host,
     folder: Folder,
 }
 
@@ -73,7 +73,7 @@ impl Stage {
         client.address("eth0", Ipv4Addr::new(10, 77, 0, 2).into(), 24)?;
         drop(switch);
         let mut stage =
-            Stage { nodes: Vec::new(), resolver: None, client, _switch: switch_host, folder };
+            Stage { nodes: Vec::new(), resolver: None, client, switch: switch_host, folder };
         for number in 1..=NODES {
             let node = stage.node(number)?;
             stage.nodes.push(node);
@@ -86,7 +86,7 @@ impl Stage {
     fn node(&self, number: usize) -> anyhow::Result<Node> {
         let name = format!("node-{number}");
         let host = Host::new(&name)?;
-        Switch::on(&self._switch, "lan").plug(&host, "eth0")?;
+        Switch::on(&self.switch, "lan").plug(&host, "eth0")?;
         host.address("eth0", address(number).into(), 24)?;
         let unique = format!("equipoise-demo-{}-{number}", std::process::id());
         let group = CpuGroup::create(&unique, CORES)?;
