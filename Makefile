@@ -17,6 +17,7 @@
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
 #   make compare-dns    answers beside Knot's, for every name, type and flag: exits 1 for a difference that is not on purpose
+#   make compare-resolvers  what unbound, BIND and knot-resolver leave of the weights of names, mode by mode
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
@@ -67,6 +68,10 @@ BENCH_PACKAGES := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx wrk:/usr/bin/w
 #   dnsperf, python3-dnspython    ask them
 DNS_PEERS := knot:/usr/sbin/knotd nsd:/usr/sbin/nsd gdnsd:/usr/sbin/gdnsd pdns-server:/usr/sbin/pdns_server \
   pdns-backend-bind:/usr/share/doc/pdns-backend-bind dnsperf:/usr/bin/dnsperf \
+  python3-dnspython:/usr/lib/python3/dist-packages/dns/__init__.py
+
+# Resolvers that stand between clients and names.
+RESOLVERS := unbound:/usr/sbin/unbound bind9:/usr/sbin/named knot-resolver:/usr/sbin/kresd \
   python3-dnspython:/usr/lib/python3/dist-packages/dns/__init__.py
 
 # Installs those of $(1) that are missing, and does nothing when none is. `--no-install-recommends`
@@ -193,6 +198,16 @@ bench-dns: dns-peers
 .PHONY: compare-dns
 compare-dns: dns-peers
 	/usr/bin/python3 lab/dns/compare.py $(LAB_FLAGS)
+
+# Those that are installed here are not to run as services afterwards.
+.PHONY: compare-resolvers
+compare-resolvers: setup
+	@$(call install_missing,$(RESOLVERS)); \
+	if [[ -d /run/systemd/system ]] && (( $${#missing[@]} )); then \
+	  for one in "$${missing[@]}"; do \
+	    case $$one in unbound|bind9) "$${as_root[@]}" systemctl disable --quiet --now "$${one/bind9/named}" ;; esac; done; fi
+	$(CARGO) build --release --locked --package equipoise
+	/usr/bin/python3 lab/dns/resolvers.py $(LAB_FLAGS)
 
 # For instance --quick, or --only fig5 --repetitions 9.
 LAB_FLAGS ?=
