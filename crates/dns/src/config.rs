@@ -45,6 +45,8 @@ pub struct DnsOptions {
     pub version: Option<Arc<str>>,
     /// Whether a client's subnet, where a resolver sends it, is looked at in its stead.
     pub client_subnet: bool,
+    /// The share of answers that is logged.
+    pub query_log: f64,
     /// A resolver that brings this share of all load is heavy, and gets the shorter TTL.
     pub heavy_share: f64,
     /// TCP connections at a time.
@@ -62,6 +64,7 @@ impl Default for DnsOptions {
             identity: None,
             version: None,
             client_subnet: true,
+            query_log: 0.0,
             heavy_share: 0.02,
             tcp_connections_max: 1024,
             tcp_idle_timeout: Duration::from_secs(10),

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::loads::LoadTable;
 use crate::message::code::{AAAA, ANY, AXFR, CLASS_CHAOS, DS, HEADER, OPT, TKEY, TXT, rcode};
@@ -83,6 +83,13 @@ impl Responder {
             asked: 0,
             top: TopResolvers::default(),
         }
+    }
+
+    /// Whether the next answer is one of the share that is logged.
+    #[inline]
+    pub(crate) fn is_logged(&mut self, published: &Published) -> bool {
+        let share = published.snapshot.query_log;
+        share > 0.0 && self.rng.random::<f64>() < share
     }
 
     /// Writes the answer to `query` of `client` to the start of `out`; returns its length.

@@ -26,6 +26,8 @@ pub struct Snapshot {
     /// Names of class CHAOS, in lower case, with what they answer to TXT.
     pub(crate) chaos: Vec<(Vec<u8>, Tail)>,
     pub(crate) client_subnet: bool,
+    /// The share of answers that is logged.
+    pub(crate) query_log: f64,
     pub(crate) keepalive_tenths: u16,
     /// Counts answers by node; the same in successive snapshots as long as the nodes are.
     pub(crate) tallies: Arc<NodeTallies>,

@@ -61,6 +61,8 @@ pub struct Shard {
     pub cookies_valid: Counter,
     /// Rate-limited responses that were sent truncated or as BADCOOKIE in place of being dropped.
     pub slipped: Counter,
+    /// Lines of the query log that were given up.
+    pub log_dropped: Counter,
     /// TCP connections accepted.
     pub connections: Counter,
     latency: [Counter; BUCKETS_US.len() + 1],
@@ -123,6 +125,8 @@ pub struct Figures {
     pub cookies_valid: u64,
     /// See [`Shard::slipped`].
     pub slipped: u64,
+    /// See [`Shard::log_dropped`].
+    pub log_dropped: u64,
     /// TCP connections accepted.
     pub connections: u64,
     /// Queries per bucket of [`BUCKETS_US`], not cumulative; the last holds what exceeds every bound.
@@ -157,6 +161,7 @@ impl Figures {
             by_deficit: total(&|s| s.by_deficit.get()),
             cookies_valid: total(&|s| s.cookies_valid.get()),
             slipped: total(&|s| s.slipped.get()),
+            log_dropped: total(&|s| s.log_dropped.get()),
             connections: total(&|s| s.connections.get()),
             latency: (0..=BUCKETS_US.len()).map(|at| total(&|s| s.latency[at].get())).collect(),
             latency_us_sum: total(&|s| s.latency_us_sum.get()),

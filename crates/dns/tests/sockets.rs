@@ -3,13 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use equipoise_core::Generation;
 use equipoise_dns::config::{DnsConfig, NameConfig, NameServer, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
-use equipoise_dns::{Mode, Name, NodeState, Snapshot, SnapshotInput, Standing, build};
+use equipoise_dns::{Mode, Name, NodeState, QueryLog, Snapshot, SnapshotInput, Standing, build};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -57,11 +57,14 @@ fn config() -> DnsConfig {
 }
 
 fn snapshot(generation: u64, standings: [Standing; 3]) -> Arc<Snapshot> {
+    snapshot_of(&config(), generation, standings)
+}
+
+fn snapshot_of(config: &DnsConfig, generation: u64, standings: [Standing; 3]) -> Arc<Snapshot> {
     let states = vec![standings.map(|standing| NodeState { standing, share: 1.0 }).to_vec()];
-    let config = config();
     let input = SnapshotInput {
         generation: Generation(generation),
-        config: &config,
+        config,
         states: &states,
         threads: shards(THREADS),
         before: None,
@@ -72,10 +75,13 @@ fn snapshot(generation: u64, standings: [Standing; 3]) -> Arc<Snapshot> {
 
 const LIMITS: TcpLimits = TcpLimits { connections_max: 4, idle: PATIENT };
 
+fn options(tcp: TcpLimits) -> EngineOptions {
+    EngineOptions { threads: THREADS, tcp, query_log: QueryLog::new(|_| false) }
+}
+
 fn engine(listen: &[&str], tcp: TcpLimits) -> Engine {
     let listen: Vec<SocketAddr> = listen.iter().map(|text| text.parse().unwrap()).collect();
-    let options = EngineOptions { threads: THREADS, tcp };
-    Engine::start(options, &listen, snapshot(1, [Standing::Serving; 3])).unwrap()
+    Engine::start(options(tcp), &listen, snapshot(1, [Standing::Serving; 3])).unwrap()
 }
 
 fn query(id: u16) -> Vec<u8> {
@@ -291,8 +297,8 @@ fn addresses_come_and_go_without_touching_the_others() {
 #[test]
 fn two_engines_do_not_share_a_port() {
     let engine = engine(&["127.0.0.1:0"], LIMITS);
-    let options = EngineOptions { threads: THREADS, tcp: LIMITS };
-    let second = Engine::start(options, &engine.addresses(), snapshot(1, [Standing::Serving; 3]));
+    let second =
+        Engine::start(options(LIMITS), &engine.addresses(), snapshot(1, [Standing::Serving; 3]));
     assert!(second.is_err());
 }
 
@@ -302,4 +308,38 @@ fn the_busiest_resolver_is_known() {
     let client = UdpSocket::bind("127.0.0.5:0").unwrap();
     (0..320).for_each(|id| drop(ask(&client, engine.addresses()[0], id)));
     assert_eq!(engine.top_resolvers(3)[0].0, "127.0.0.5".parse::<IpAddr>().unwrap());
+}
+
+#[test]
+fn answers_are_logged_on_demand_a_line_each() {
+    let (told, lines) = mpsc::sync_channel(2);
+    let query_log = QueryLog::new(move |line| told.try_send(line.to_string()).is_ok());
+    let options = EngineOptions { query_log, ..options(LIMITS) };
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    let engine = Engine::start(options, &listen, snapshot(1, [Standing::Serving; 3])).unwrap();
+    let (client, to) = (UdpSocket::bind("127.0.0.6:0").unwrap(), engine.addresses()[0]);
+    ask(&client, to, 1);
+    assert!(lines.try_recv().is_err(), "the default is not to log");
+
+    let mut config = config();
+    config.options.query_log = 1.0;
+    engine.publish(snapshot_of(&config, 2, [Standing::Serving, Standing::Down, Standing::Down]));
+    ask(&client, to, 2);
+    let line = lines.recv_timeout(PATIENT).unwrap();
+    let expected = "level=dns client=127.0.0.6 transport=udp name=\"www.cluster.example\" type=A rcode=NOERROR bytes=53 addresses=192.0.2.1";
+    assert_eq!(line, expected);
+
+    // What a client can put into a name stays inside of its line.
+    let mut odd = query(3);
+    odd[13..16].copy_from_slice(b"\n\"\\");
+    client.send_to(&odd, to).unwrap();
+    let line = lines.recv_timeout(PATIENT).unwrap();
+    assert!(line.contains("rcode=NXDOMAIN") && !line.contains('\n'), "{line}");
+
+    let mut stream = connect(to);
+    stream.write_all(&framed(0..3)).unwrap();
+    (0..3).for_each(|_| drop(read_message(&mut stream)));
+    let logged: Vec<_> = lines.try_iter().collect();
+    assert!(logged.iter().all(|line| line.contains("transport=tcp")), "{logged:?}");
+    assert_eq!((logged.len(), engine.figures().log_dropped), (2, 1), "there was room for two");
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,8 +52,9 @@ fn filled(folder: &Folder, port: &ReservedPort, config: &str) -> String {
         .replace("LISTEN", &port.address().to_string())
         .replace("ZONEFILE", text(&folder.path("static.zone")));
     format!(
-        "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[instance]\nthreads = 2\n{config}",
-        socket.display()
+        "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[log]\naccess-log = \"{}\"\n[instance]\nthreads = 2\n{config}",
+        socket.display(),
+        folder.path("access.log").display()
     )
 }
 
@@ -111,11 +113,19 @@ fn names_answer_drain_and_reload_and_status_shows_their_shares() {
     assert_eq!(instance.addresses("web.cluster.example").0, [N2, N3], "what operators set stays");
     assert_eq!(instance.addresses("www.cluster.example").0.len(), 0);
 
+    instance.rewrite(&CONFIG.replace("[nameserver]", "[nameserver]\nquery-log = 1.0"));
+    instance.command(&["reload"]);
+    instance.addresses("some.cluster.example");
+    let logged = || fs::read_to_string(instance.folder.path("access.log")).unwrap();
+    assert!(eventually(|| logged().ends_with('\n')));
+    let line = "level=dns client=127.0.0.1 transport=udp name=\"some.cluster.example\" type=A rcode=NOERROR";
+    assert!(logged().starts_with("time=") && logged().contains(line), "{}", logged());
+
     // A file that is wrong changes nothing.
     instance.rewrite(&CONFIG.replace("192.0.2.1\"", "ns\""));
     let socket = instance.folder.path("api.sock");
     assert!(!equipoise(&["reload", "--api", text(&socket)]).status.success());
-    assert_eq!(instance.addresses("web.cluster.example").0, [N2, N3]);
+    assert_eq!(instance.addresses("www.cluster.example").0, [N2, N3]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +18,7 @@ const QUEUE_LINES: usize = 8192;
 /// Where the data plane puts its lines.
 #[derive(Clone)]
 pub(crate) struct AccessLog {
-    lines: SyncSender<String>,
+    lines: Arc<SyncSender<String>>,
 }
 
 impl AccessLog {
@@ -29,12 +30,28 @@ impl AccessLog {
         let thread = thread::Builder::new()
             .name("access-log".into())
             .spawn(move || write_lines(queue, io::BufWriter::new(to)))?;
-        Ok((AccessLog { lines }, thread))
+        Ok((AccessLog { lines: Arc::new(lines) }, thread))
     }
 
-    /// Queues a line (without its newline); false if there was no room.
-    pub(crate) fn write(&self, line: String) -> bool {
-        self.lines.try_send(line).is_ok()
+    /// Queues a line (without its newline) behind the time; false if there was no room.
+    pub(crate) fn write(&self, line: &dyn fmt::Display) -> bool {
+        self.lines.try_send(format!("time={Now} {line}")).is_ok()
+    }
+
+    /// For lines of others.
+    pub(crate) fn guest(&self) -> LogLines {
+        LogLines(Arc::downgrade(&self.lines))
+    }
+}
+
+/// The access log for lines of another level. It does not keep the log open: lines that come after the engine's end are lost.
+#[derive(Clone, Debug)]
+pub struct LogLines(Weak<SyncSender<String>>);
+
+impl LogLines {
+    /// Queues a line (without its newline) behind the time; false if there was no room.
+    pub fn write(&self, line: &dyn fmt::Display) -> bool {
+        self.0.upgrade().is_some_and(|lines| AccessLog { lines }.write(line))
     }
 }
 
@@ -58,7 +75,7 @@ pub(crate) fn is_sampled(worker: &Worker, door: &Door) -> bool {
 
 /// Queues a line, or counts that there was no room for it.
 pub(crate) fn write(worker: &Worker, door: &Door, line: &impl fmt::Display) {
-    if !worker.shared.access_log.write(line.to_string()) {
+    if !worker.shared.access_log.write(line) {
         door.stats(|stats| stats.access_log_dropped.add(1));
     }
 }
@@ -80,8 +97,7 @@ impl fmt::Display for RequestLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "time={} front_door={:?} client={} backend={:?} seconds={:.6} request={:?} status={}",
-            Now,
+            "front_door={:?} client={} backend={:?} seconds={:.6} request={:?} status={}",
             self.front_door,
             self.client,
             self.backend.unwrap_or("-"),
@@ -121,8 +137,7 @@ impl fmt::Display for FlowLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "time={} front_door={:?} client={} backend={:?} seconds={:.6} bytes_in={} bytes_out={} end={}",
-            Now,
+            "front_door={:?} client={} backend={:?} seconds={:.6} bytes_in={} bytes_out={} end={}",
             self.front_door,
             self.client,
             self.backend.unwrap_or("-"),

@@ -11,7 +11,7 @@ use equipoise_core::{Generation, SourcePrefix};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, LogLines};
 use crate::config::Protocol;
 use crate::door::Door;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
@@ -60,6 +60,7 @@ pub struct StopReport {
 /// The data plane: its threads, their listeners, the snapshot that they go by.
 pub struct Engine {
     threads: Vec<DataThread>,
+    log_lines: LogLines,
     log_thread: thread::JoinHandle<()>,
     published: Mutex<Published>,
     sources: Arc<SourceSamples>,
@@ -89,6 +90,7 @@ impl Engine {
     /// What the operating system says when it denies a thread or an event queue.
     pub fn start(options: EngineOptions) -> io::Result<Engine> {
         let (access_log, log_thread) = AccessLog::start(options.access_log)?;
+        let log_lines = access_log.guest();
         let sources = Arc::new(SourceSamples::new(options.threads.max(1)));
         let shared = Shared {
             instance: options.instance,
@@ -108,12 +110,17 @@ impl Engine {
                 Ok(DataThread { commands, handle })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Engine { threads, log_thread, published: Mutex::default(), sources })
+        Ok(Engine { threads, log_lines, log_thread, published: Mutex::default(), sources })
     }
 
     /// How many data-plane threads there are; shards are indexed below it.
     pub fn threads(&self) -> usize {
         self.threads.len()
+    }
+
+    /// The access log, for lines of another level.
+    pub fn log_lines(&self) -> LogLines {
+        self.log_lines.clone()
     }
 
     /// Pieces of work (HTTP requests, TCP connections, UDP clients) by the prefix of the client's address, since it was asked

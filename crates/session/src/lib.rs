@@ -29,6 +29,7 @@ mod udp;
 mod upstream;
 mod worker;
 
+pub use access_log::LogLines;
 pub use engine::{BindError, Engine, EngineOptions, StopReport};
 pub use live::BackendLive;
 pub use reason::Reason;

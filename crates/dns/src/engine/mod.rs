@@ -20,9 +20,10 @@ use crossbeam_utils::CachePadded;
 use tokio::sync::watch;
 
 use crate::loads::LoadTable;
+use crate::query_log::{QueryLine, QueryLog};
 use crate::respond::{Now, Published};
 use crate::snapshot::Snapshot;
-use crate::stats::{Figures, Shard};
+use crate::stats::{Figures, Shard, Transport};
 use crate::top::{self, TopResolvers};
 
 pub use socket::BindError;
@@ -48,12 +49,14 @@ pub struct TcpLimits {
 }
 
 /// How the engine runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Cores to use; twice as many threads.
     pub threads: usize,
     /// Limits of connections.
     pub tcp: TcpLimits,
+    /// Where lines go if a share of answers is logged.
+    pub query_log: QueryLog,
 }
 
 /// The running DNS level. Stopping it, or dropping it, ends its threads.
@@ -75,6 +78,7 @@ struct Shared {
     connections: AtomicUsize,
     connections_max: AtomicUsize,
     idle_ms: AtomicU64,
+    query_log: QueryLog,
     started: Instant,
 }
 
@@ -132,6 +136,7 @@ impl Engine {
             connections: AtomicUsize::new(0),
             connections_max: AtomicUsize::new(options.tcp.connections_max),
             idle_ms: AtomicU64::new(millis(options.tcp.idle)),
+            query_log: options.query_log,
             started: Instant::now(),
         });
         let engine = Engine { shared, threads, listeners, running: Mutex::default() };
@@ -245,6 +250,14 @@ fn listeners(bound: &[Bound], threads: usize) -> Arc<Vec<Vec<Arc<std::net::TcpLi
 }
 
 impl Shared {
+    /// Writes the line of an answer, or counts that there was no room for it.
+    #[cold]
+    fn log(&self, stats: &Shard, (client, transport): (IpAddr, Transport), answer: &[u8]) {
+        if !self.query_log.write(&QueryLine { client, transport, answer }) {
+            stats.log_dropped.add(1);
+        }
+    }
+
     fn replace(&self, state: &mut State, published: Published) {
         state.published = Arc::new(published);
         self.version.fetch_add(1, Ordering::Release);

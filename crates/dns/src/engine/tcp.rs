@@ -216,6 +216,9 @@ fn answer(own: &Thread, client: IpAddr, query: &[u8], answers: &mut Vec<u8>) -> 
     let now = own.shared.now();
     let from = (client, Transport::Tcp);
     let length = responder.respond(published, own.stats(), from, now, query, scratch)?;
+    if responder.is_logged(published) {
+        own.shared.log(own.stats(), from, &scratch[..length]);
+    }
     // A message of TCP has at most 65,535 bytes.
     answers.extend((length as u16).to_be_bytes());
     answers.extend(&scratch[..length]);

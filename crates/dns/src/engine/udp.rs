@@ -119,6 +119,9 @@ impl Worker<'_> {
                 datagram.answer,
             );
             if let Ok(length) = answer {
+                if self.responder.is_logged(&self.view.published) {
+                    self.shared.log(stats, from, &datagram.answer[..length]);
+                }
                 self.batch.answer(place, length);
             }
         }

@@ -61,6 +61,7 @@ pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
         identity: options.identity.as_ref().map(|id| id.as_bytes().into()),
         chaos: chaos(config),
         client_subnet: options.client_subnet,
+        query_log: options.query_log,
         keepalive_tenths: u16::try_from(options.tcp_idle_timeout.as_millis() / 100)
             .unwrap_or(u16::MAX),
         tallies: NodeTallies::following(parts.nodes, input.threads, before.map(|b| &b.tallies)),

@@ -80,6 +80,7 @@ fn options(server: &Values, instance: &Arc<str>, findings: &mut Findings<'_>) ->
         identity: Some(server.text("identity").map_or_else(|| Arc::clone(instance), Into::into)),
         version: server.text("version").map(Into::into),
         client_subnet: server.flag("client-subnet"),
+        query_log: server.share("query-log"),
         heavy_share: server.share("heavy-share"),
         tcp_connections_max: server.amount("tcp-connections-max"),
         tcp_idle_timeout: server.duration("tcp-idle-timeout"),

@@ -11,9 +11,12 @@ use equipoise_core::{Eligibility, Generation, SourcePrefix, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
-use equipoise_dns::{NodeState, ResolverLoads, Snapshot, SnapshotInput, Source, Standing, build};
+use equipoise_dns::{
+    NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Source, Standing, build,
+};
 use equipoise_planner::Standing as Planned;
 use equipoise_session::registry::PoolState;
+use equipoise_session::LogLines;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -33,6 +36,7 @@ const RESOLVERS_LEARNT: usize = 256;
 pub(crate) struct DnsPlane {
     threads: usize,
     /// Secret numbers of this process.
+    query_log: QueryLog,
     secrets: (u64, u64),
     state: Mutex<State>,
 }
@@ -60,10 +64,12 @@ impl Default for State {
 }
 
 impl DnsPlane {
-    /// Nothing runs yet; `threads`: cores to use.
-    pub(crate) fn new(threads: usize) -> DnsPlane {
+    /// Nothing runs yet; `threads`: cores to use; `lines`: the log that answers are written to.
+    pub(crate) fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
-        DnsPlane { threads, secrets, state: Mutex::default() }
+        let query_log =
+            QueryLog::new(move |line| lines.as_ref().is_some_and(|log| log.write(line)));
+        DnsPlane { threads, secrets, query_log, state: Mutex::default() }
     }
 
     /// Goes over to another configuration, whole or not at all: starts the engine with the first zone, stops it with
@@ -96,7 +102,8 @@ impl DnsPlane {
             }
             None => {
                 let snapshot = self.snapshot(&mut state, &config, &told);
-                let options = EngineOptions { threads: self.threads, tcp };
+                let query_log = self.query_log.clone();
+                let options = EngineOptions { threads: self.threads, tcp, query_log };
                 let engine = Engine::start(options, &config.listen, snapshot);
                 let engine = engine.context("cannot start the DNS level")?;
                 for address in engine.addresses() {
@@ -282,6 +289,7 @@ fn counted(status: &mut wire::DnsStatus, figures: &Figures) {
         ("slipped", figures.slipped),
         ("fail_open", figures.fail_open),
         ("by_deficit", figures.by_deficit),
+        ("query_log_dropped", figures.log_dropped),
         ("cookies_valid", figures.cookies_valid),
     ]);
     status.connections_total = figures.connections;

@@ -85,7 +85,7 @@ impl Running {
             PacketWish { config: config.packet.clone(), pools: config.session.pools.clone() };
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
-        let dns = DnsPlane::new(plane.threads);
+        let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
         dns.follow(config.dns.clone(), &seen, &PlannedShares::new()).await?;
         let planner = Planner::start(&config, plane.registry.clone()).await;
         let planner = planner.context("cannot start planning")?;

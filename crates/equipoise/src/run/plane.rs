@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use equipoise_core::SourcePrefix;
 use equipoise_session::registry::Publish;
-use equipoise_session::{BindError, Engine, Snapshot};
+use equipoise_session::{BindError, Engine, LogLines, Snapshot};
 
 /// The data plane, which the registry publishes to until it is taken away to be stopped. The registry
 /// goes on after that, so that status and metrics show how the rest is finished.
@@ -23,6 +23,11 @@ impl DataPlane {
     /// The work since the last time by the clients' prefixes, until the engine is taken.
     pub(crate) fn take_sources(&self) -> Option<HashMap<SourcePrefix, u64>> {
         self.lock().as_ref().map(Engine::take_sources)
+    }
+
+    /// The access log, for lines of another level, until the engine is taken.
+    pub(crate) fn log_lines(&self) -> Option<LogLines> {
+        self.lock().as_ref().map(Engine::log_lines)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Engine>> {

@@ -243,6 +243,12 @@ pub(super) static NAMESERVER: Table = Table {
             "Assign by the client's subnet where a resolver sends it (RFC 7871).",
         ),
         Opt::default(
+            "query-log",
+            Kind::Share,
+            "0.0",
+            "The share of answers that is written to the access log.",
+        ),
+        Opt::default(
             "heavy-share",
             Kind::Share,
             "0.02",
