@@ -30,6 +30,7 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
         period: of.period,
         members: of.members.clone(),
         rosters: of.rosters.clone(),
+        sources: if with_names { of.sources.clone() } else { Default::default() },
         plan,
         dispatch_secret: of.dispatch_secret.clone(),
     })

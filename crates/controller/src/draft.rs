@@ -10,6 +10,7 @@ use crate::controller::Shared;
 use crate::options::{MadePool, Premises};
 use crate::roll::Roll;
 use crate::roster::{Gone, Seen};
+use crate::sources::SourceRates;
 use crate::{Edition, Enrolled, Instructions, Roster};
 
 /// What instructions are made of.
@@ -18,6 +19,7 @@ pub(crate) struct Draft {
     /// The members that it is for.
     pub(crate) members: BTreeMap<String, Enrolled>,
     pub(crate) rosters: BTreeMap<String, Roster>,
+    pub(crate) sources: SourceRates,
 }
 
 /// For what was made for a pool that is elastic no more.
@@ -56,8 +58,9 @@ impl Shared {
         let tick = Tick { now, passed };
         let plan = plan(&policy, &inventory, roll.history(), was, tick);
         context.act(&premises, &plan, &mut rosters);
+        let sources = roll.sources(now, &before.sources);
         drop(roll);
-        Some(Draft { plan, members, rosters })
+        Some(Draft { plan, members, rosters, sources })
     }
 }
 

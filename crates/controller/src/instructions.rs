@@ -6,6 +6,7 @@ use std::time::Duration;
 use equipoise_planner::Plan;
 use serde::{Deserialize, Serialize};
 
+use crate::sources::SourceRates;
 use crate::{NodeKind, Roster};
 
 /// Which instructions: of two, the later term is newer, and in one term the larger generation. A leader that comes to
@@ -40,6 +41,9 @@ pub struct Instructions {
     /// Backends that are made for elastic pools, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rosters: BTreeMap<String, Roster>,
+    /// What clients of each prefix bring to all nodes together.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: SourceRates,
     /// What nodes sign with what they delegate to each other; absent before a leader has made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_secret: Option<Secret>,

@@ -179,7 +179,7 @@ async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool
 }
 
 fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions) -> Instructions {
-    let Draft { plan, members, rosters } = draft;
+    let Draft { plan, members, rosters, sources } = draft;
     Instructions {
         term,
         generation: plan.generation.0,
@@ -188,6 +188,7 @@ fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions)
         members,
         plan,
         rosters,
+        sources,
         // For as long as the cluster lives: nodes go over to newer instructions one after the other.
         dispatch_secret: Some(before.dispatch_secret.clone().unwrap_or_else(Secret::random)),
     }

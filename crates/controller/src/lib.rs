@@ -21,6 +21,7 @@
 //! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
 //! | `leader.rs`, `draft.rs` | the loop: each period, and the office; what is planned in it |
 //! | `controller.rs` | start, stop, what is read from the store |
+//! | `sources.rs` | what clients of each prefix bring to all nodes; pure |
 //! | `wishes.rs` | what operators said |
 //! | `mirror.rs` | a folder of the store, kept in memory |
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
@@ -38,6 +39,7 @@ mod recorder;
 mod report;
 mod roll;
 mod roster;
+mod sources;
 mod view;
 mod wishes;
 
@@ -50,4 +52,5 @@ pub use options::{ControllerOptions, MadePool, Premises, Source};
 pub use recorder::Recorder;
 pub use report::{Fault, NodeKind, NodeReport, ReportRefused};
 pub use roster::{Entry, Roster, Wanted};
+pub use sources::{SOURCES_REPORTED_MAX, SourceRates, largest};
 pub use view::{Figures, LoadFigures};

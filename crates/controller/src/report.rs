@@ -7,6 +7,7 @@ use equipoise_monitor::Utilisation;
 use equipoise_planner::elastic::PoolSample;
 use serde::{Deserialize, Serialize};
 
+use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
 use crate::{Edition, Making};
 
 /// What a node says of itself and of what it sees, once a period. Also its heartbeat.
@@ -53,6 +54,9 @@ pub struct NodeReport {
     /// Names whose answers it is to spread by load, with the members that each may resolve to.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, BTreeSet<String>>,
+    /// What its clients bring, by where they are: the prefixes that bring most.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: SourceRates,
 }
 
 /// What a member of the cluster is.
@@ -182,6 +186,8 @@ impl NodeReport {
             check_text("name", name)?;
             members.iter().try_for_each(|member| check_text("member", member))?;
         }
+        at_most("sources", self.sources.len(), SOURCES_REPORTED_MAX)?;
+        self.sources.values().try_for_each(|rate| not_negative("the rate of a source", *rate))?;
         self.check_classes()?;
         self.making.iter().try_for_each(|(name, making)| check_making(name, making))?;
         self.pools.iter().try_for_each(|(name, sample)| check_pool(name, sample))
@@ -326,6 +332,14 @@ mod tests {
             (with(|r| r.classes.light.arrived = -1.0), Fault::Number, "class light is -1"),
             (with(|r| backend(r).in_flight = f64::INFINITY), Fault::Number, "in flight is inf"),
             (with(|r| r.version = "\n".into()), Fault::Name, "version \"\\n\""),
+            (
+                with(|r| {
+                    let source = equipoise_core::SourcePrefix::of([192, 0, 2, 1].into());
+                    r.sources.insert(source, f64::NAN);
+                }),
+                Fault::Number,
+                "rate of a source is NaN",
+            ),
             (
                 with(|r| r.reachable = (0..65).map(|n| (n.to_string(), true)).collect()),
                 Fault::TooMany,

@@ -16,6 +16,7 @@ use equipoise_planner::{
 use crate::options::Premises;
 use crate::report::is_name;
 use crate::roster::Gone;
+use crate::sources::{SourceRates, together};
 use crate::wishes::Wishes;
 use crate::{Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused};
 
@@ -43,6 +44,7 @@ pub(crate) struct Member {
     making: BTreeMap<String, Making>,
     drained: BTreeMap<String, BTreeSet<String>>,
     names: BTreeMap<String, BTreeSet<String>>,
+    sources: SourceRates,
 }
 
 /// Reports that are older than this many periods say nothing of pools.
@@ -106,6 +108,7 @@ impl Roll {
             making: report.making,
             drained: report.drained,
             names: report.names,
+            sources: report.sources,
         };
         self.members.insert(node.to_string(), member);
         Ok(())
@@ -220,6 +223,12 @@ impl Roll {
             names.entry(name.clone()).or_insert_with(|| NameSpec { nodes: nodes.clone() });
         }
         names
+    }
+
+    /// What clients of each prefix bring to all members whose reports are fresh, as it is told after `before`.
+    pub(crate) fn sources(&self, now: Duration, before: &SourceRates) -> SourceRates {
+        let fresh = self.members.values().filter(|member| self.is_fresh(now, member));
+        together(fresh.map(|member| &member.sources), before)
     }
 
     /// What members whose reports are fresh say of making a pool's backends.

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use serde::{Deserialize, Serialize};
+
 /// Clients that count as one: those of a /24, or of a /56 of IPv6.
 ///
 /// An IPv4 address inside of IPv6 is taken for what it is.
@@ -9,8 +11,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// # Source
 /// RFC 7871, 11.1: what resolvers should tell of their clients at most. So what is measured of a prefix is what an answer
 /// to its resolver moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "IpAddr", into = "IpAddr")]
 pub struct SourcePrefix(IpAddr);
+
+impl From<IpAddr> for SourcePrefix {
+    fn from(client: IpAddr) -> SourcePrefix {
+        SourcePrefix::of(client)
+    }
+}
+
+impl From<SourcePrefix> for IpAddr {
+    fn from(prefix: SourcePrefix) -> IpAddr {
+        prefix.0
+    }
+}
 
 impl SourcePrefix {
     /// Bits that count of an IPv4 address.

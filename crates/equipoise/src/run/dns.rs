@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use equipoise_api::wire::dns as wire;
+use equipoise_controller::SourceRates;
 use equipoise_core::{Eligibility, Generation, SourcePrefix, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
@@ -15,8 +16,8 @@ use equipoise_dns::{
     NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Source, Standing, build,
 };
 use equipoise_planner::Standing as Planned;
-use equipoise_session::registry::PoolState;
 use equipoise_session::LogLines;
+use equipoise_session::registry::PoolState;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -25,8 +26,6 @@ use crate::run::planning::{PlannedShare, PlannedShares};
 /// Resolvers that status and metrics tell.
 const RESOLVERS_TOLD: usize = 20;
 
-/// How often the work of clients becomes loads of resolvers.
-pub(crate) const LEARN_PERIOD: Duration = Duration::from_secs(2);
 /// What is not seen any more counts half after this long.
 const LOAD_HALF_LIFE: Duration = Duration::from_secs(60);
 /// Resolvers that are asked for among the busiest, to be given the load of the prefix that they are in.
@@ -36,8 +35,8 @@ const RESOLVERS_LEARNT: usize = 256;
 pub(crate) struct DnsPlane {
     threads: usize,
     /// Secret numbers of this process.
-    query_log: QueryLog,
     secrets: (u64, u64),
+    query_log: QueryLog,
     state: Mutex<State>,
 }
 
@@ -139,16 +138,16 @@ impl DnsPlane {
         self.state.lock().await.engine.is_some()
     }
 
-    /// Learns what clients of each prefix brought in `over`, and assigns by it from now on.
+    /// Learns how many pieces of work a second clients of each prefix bring, and assigns by it from now on.
     ///
     /// It is the load of the client subnet that a resolver tells (RFC 7871), and of a resolver in that prefix: those that
     /// serve a site from within it. A resolver elsewhere that tells no subnet stays unknown.
-    pub(crate) async fn learn(&self, work: &HashMap<SourcePrefix, u64>, over: Duration) {
+    pub(crate) async fn learn(&self, rates: &SourceRates) {
         let mut state = self.state.lock().await;
         let State { engine: Some(engine), loads, config, .. } = &mut *state else { return };
-        let (now, seconds) = (Instant::now(), over.as_secs_f64().max(1e-3));
-        for (prefix, pieces) in work {
-            loads.observe(Source::subnet(prefix.address()), *pieces as f64 / seconds, now);
+        let now = Instant::now();
+        for (prefix, rate) in rates {
+            loads.observe(Source::subnet(prefix.address()), *rate, now);
         }
         let resolvers = engine.top_resolvers(RESOLVERS_LEARNT);
         let mut asked = HashMap::<SourcePrefix, u64>::new();
@@ -157,9 +156,9 @@ impl DnsPlane {
         }
         for (resolver, queries) in resolvers {
             let prefix = SourcePrefix::of(resolver);
-            if let Some(pieces) = work.get(&prefix) {
+            if let Some(rate) = rates.get(&prefix) {
                 let share = queries as f64 / asked[&prefix] as f64;
-                loads.observe(Source::resolver(resolver), *pieces as f64 * share / seconds, now);
+                loads.observe(Source::resolver(resolver), rate * share, now);
             }
         }
         let published = engine.published();
@@ -289,8 +288,8 @@ fn counted(status: &mut wire::DnsStatus, figures: &Figures) {
         ("slipped", figures.slipped),
         ("fail_open", figures.fail_open),
         ("by_deficit", figures.by_deficit),
-        ("query_log_dropped", figures.log_dropped),
         ("cookies_valid", figures.cookies_valid),
+        ("query_log_dropped", figures.log_dropped),
     ]);
     status.connections_total = figures.connections;
     let bounds = BUCKETS_US.iter().map(|us| Some(*us as f64 / 1e6)).chain([None]);

@@ -15,6 +15,7 @@ mod plane;
 mod planning;
 mod rates;
 mod reading;
+mod sources;
 
 pub(crate) use agent::agent;
 

@@ -17,7 +17,7 @@ use equipoise_session::registry::{ApplyError, RegistryError, RegistryHandle};
 use crate::cli::with_causes;
 use crate::commands::check;
 use crate::config::{self, Config, Loaded, Surroundings};
-use crate::run::dns::{self, DnsPlane, LEARN_PERIOD};
+use crate::run::dns::{self, DnsPlane};
 use crate::run::entrance::Entrance;
 use crate::run::lock;
 use crate::run::logs::Logs;
@@ -26,6 +26,7 @@ use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::rates::{PERIOD, RateWindow};
+use crate::run::sources::{LEARN_PERIOD, Seen};
 use crate::run::{packet_reading, reading};
 
 /// The control side of a running process.
@@ -191,18 +192,27 @@ impl Control {
         }
     }
 
-    /// Tells the DNS level what clients bring, until the data plane ends.
+    /// Tells the DNS level, and the cluster, what clients bring, until the data plane ends. In a cluster the DNS level goes by what
+    /// all nodes see: which node a resolver's clients came to follows from the answers themselves.
     pub(crate) async fn learn_sources(self: Arc<Self>, data: DataPlane) {
         let mut ticks = tokio::time::interval(LEARN_PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut last = Instant::now();
+        let (mut last, mut seen) = (Instant::now(), Seen::default());
         loop {
             ticks.tick().await;
-            if self.levels.dns.runs().await {
-                let Some(work) = data.take_sources() else { return };
-                let now = Instant::now();
-                self.levels.dns.learn(&work, now - last).await;
-                last = now;
+            let in_cluster = self.levels.planner.is_in_cluster();
+            if !in_cluster && !self.levels.dns.runs().await {
+                continue;
+            }
+            let Some(work) = data.take_sources() else { return };
+            let now = Instant::now();
+            seen.take(&work, now - last);
+            last = now;
+            let own = seen.told();
+            let of_all = self.levels.planner.newest().borrow().sources.clone();
+            self.levels.dns.learn(if of_all.is_empty() { &own } else { &of_all }).await;
+            if in_cluster {
+                self.levels.planner.tell_sources(own);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use equipoise_testkit::{HttpBackend, free_port};
+use equipoise_testkit::{Client, HttpBackend, free_port};
 
 use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::dns::{A, addresses, ask};
@@ -83,4 +83,35 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     controllers.iter_mut().for_each(Machine::kill);
     answers.process().wait_for_text("no controller has newer instructions");
     assert_eq!(given("cluster.example"), [N1, N2]);
+}
+
+#[test]
+fn a_name_server_knows_what_clients_bring_to_other_nodes() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-sources") else { return };
+    site.load = "period = \"250ms\"\n".to_string();
+    let controllers = site.controllers(backend.address());
+    let mut busy = site.node("n1", backend.address(), &controllers);
+    busy.start();
+    let port = free_port();
+    site.rest = format!(
+        "[[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"web\"\nns = [{{ name = \"ns1\", addresses = \"192.0.2.1\" }}]\n",
+        port.address()
+    );
+    let mut answers = site.node("d1", backend.address(), &controllers);
+    answers.start();
+    let known = || {
+        let status: serde_json::Value =
+            serde_json::from_str(&answers.asked(&["status", "--json"])).unwrap();
+        status["dns"]["sources_known"].as_u64().unwrap()
+    };
+    assert_eq!(known(), 0);
+    let mut client = Client::connect(busy.door.address());
+    soon("127.0.0.0/24 is known where none of its clients came", || {
+        for _ in 0..100 {
+            let answer = client.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            assert_eq!(answer.status(), 200);
+        }
+        known() == 1
+    });
 }

@@ -30,7 +30,7 @@ use anyhow::Context;
 use equipoise_cluster::ClusterServer;
 use equipoise_controller::{
     Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
-    Recorder,
+    Recorder, SourceRates,
 };
 use equipoise_core::load::{PerClass, Smoothing};
 use equipoise_core::{AdminState, eligibility};
@@ -59,6 +59,8 @@ pub(crate) struct Wish {
     forwarded: BTreeSet<String>,
     /// Backends that the file lists, by pool.
     listed: BTreeMap<String, BTreeSet<String>>,
+    /// Whether there is a DNS level.
+    answers: bool,
     /// The pool of the local application, if there is a front door in node mode.
     application: Option<Arc<str>>,
 }
@@ -76,7 +78,8 @@ impl Wish {
         let listed = pools.map(listed).collect();
         let node = config.session.front_doors.iter().find(|door| door.dispatch.is_some());
         let application = node.map(|door| Arc::clone(&door.pool));
-        Wish { planning: config.planning.clone(), weighed, forwarded, listed, application }
+        let answers = !config.dns.zones.is_empty();
+        Wish { planning: config.planning.clone(), weighed, forwarded, listed, answers, application }
     }
 
     /// Whether a pool's weights are planned.
@@ -120,6 +123,8 @@ pub(crate) struct Planner {
     newest: watch::Sender<Arc<Instructions>>,
     /// Backends that drain because they are to leave, by pool and name.
     leaving: Mutex<BTreeSet<(String, String)>>,
+    /// What clients bring to this node, for the controllers.
+    sources: Mutex<SourceRates>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
@@ -181,6 +186,7 @@ impl Planner {
             learnt: watch::channel(Learnt::default()).0,
             newest: watch::channel(Arc::default()).0,
             leaving: Mutex::default(),
+            sources: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
             _sampling: sampling,
@@ -209,7 +215,7 @@ impl Planner {
             Seat::Node(_) => false,
         };
         if let Some(client) = self.seat.client() {
-            client.want_names(!wish.planning.names.is_empty());
+            client.want_names(wish.answers);
         }
         self.wish.send_replace(Arc::clone(&wish));
         self.scalers.follow(&wish).await;
@@ -235,6 +241,16 @@ impl Planner {
     /// In a cluster: the newest instructions, blank before there are any.
     pub(crate) fn newest(&self) -> watch::Receiver<Arc<Instructions>> {
         self.newest.subscribe()
+    }
+
+    /// Whether this process is a member of a cluster.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        !matches!(self.seat, Seat::Alone)
+    }
+
+    /// Reports from now on that clients bring this.
+    pub(crate) fn tell_sources(&self, rates: SourceRates) {
+        *lock(&self.sources) = rates;
     }
 
     /// What is planned of the names that are answered here by load.
@@ -438,6 +454,7 @@ impl Planner {
                 making: self.scalers.making(),
                 drained: self.scalers.drained(&self.registry, &wish),
                 names: wish.names(),
+                sources: lock(&self.sources).clone(),
                 reachable: seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default(),
                 ..place
             };
