@@ -50,7 +50,17 @@ fn corpus() -> Vec<Vec<u8>> {
         }
     }
     all.extend(found());
+    all.extend(others());
     all
+}
+
+/// Messages of the folder `EQUIPOISE_DNS_CORPUS`, one a file, as other projects publish them.
+fn others() -> Vec<Vec<u8>> {
+    let Some(folder) = std::env::var_os("EQUIPOISE_DNS_CORPUS") else { return Vec::new() };
+    let files = std::fs::read_dir(folder).expect("the folder EQUIPOISE_DNS_CORPUS is there");
+    let read: Vec<_> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+    println!("{} messages of others", read.len());
+    read
 }
 
 /// The cases of `fuzz/corpus/dns`, in hexadecimal, one a file.
