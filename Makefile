@@ -188,7 +188,7 @@ dns-peers: setup
 	@[[ -e /usr/sbin/knotd && -e /usr/sbin/nsd && -e /usr/sbin/gdnsd && -e /usr/sbin/pdns_server && -e /usr/bin/dnsperf ]] || { \
 	  $(call install_missing,$(DNS_PEERS)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now knot nsd gdnsd pdns; fi; }
-	$(CARGO) build --release --locked --package equipoise
+	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-dns-load
 
 # Debian's Python, whose dnspython is installed above.
 .PHONY: bench-dns

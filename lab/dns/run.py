@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""CPU per query and queries a second of equipoise, gdnsd, Knot, NSD and PowerDNS, in one run, by dnsperf.
+"""CPU per query and queries a second of equipoise, gdnsd, Knot, NSD and PowerDNS, in one run, by dnsperf; and how
+many each answers when asked as much as it can take, by `load`, which sends batches.
 
-    cargo build --release -p equipoise && lab/dns/run.py --seconds 5 --rounds 3
+    cargo build --release -p equipoise -p equipoise-lab-dns-load && lab/dns/run.py --seconds 5 --rounds 3
 
 Each server has one thread on one core, dnsperf the other. Every round asks all servers in turn, so that what else the
 machine does falls on all alike; medians over rounds are reported, with the ratio to gdnsd in the same run. CPU is that
@@ -58,6 +59,14 @@ def measure(server, asked, path, seconds, client_core):
     }
 
 
+def most(server, questions, seconds, client_core):
+    """Answers a second when asked as much as it takes."""
+    load = servers.ROOT / "target/release/equipoise-lab-dns-load"
+    command = ["taskset", "-c", str(client_core), load, f"127.0.0.1:{server.port}", "--seconds", str(seconds), *questions]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return float(re.search(r"([\d.]+) a second", out).group(1))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5)
@@ -79,7 +88,10 @@ def main():
                 for asked in files:
                     for server, sets in running:
                         if asked in sets:
-                            rows.append(measure(server, asked, files[asked], arguments.seconds, arguments.client_core))
+                            row = measure(server, asked, files[asked], arguments.seconds, arguments.client_core)
+                            questions = {"static": STATIC, "weighted": WEIGHTED}.get(asked)
+                            row["most_per_second"] = most(server, questions, arguments.seconds, arguments.client_core) if questions else 0.0
+                            rows.append(row)
         finally:
             servers.stop_all([server for server, _ in running])
     if arguments.csv:
@@ -92,19 +104,19 @@ def main():
 
 def report(rows, arguments):
     print(f"# {platform.platform()}, {arguments.rounds} rounds of {arguments.seconds:g} s, medians")
-    print(f"{'questions':<9} {'server':<18} {'queries/s':>10} {'user µs':>8} {'system µs':>9} {'CPU µs':>7} {'to gdnsd':>8}")
+    print(f"{'questions':<9} {'server':<18} {'queries/s':>10} {'at most':>9} {'user µs':>8} {'system µs':>9} {'CPU µs':>7} {'to gdnsd':>8}")
     for asked in ("static", "weighted", "tcp"):
         found = {}
         for row in rows:
             if row["questions"] == asked:
                 found.setdefault(row["server"], []).append(row)
         medians = {
-            server: [statistics.median(row[key] for row in all_of) for key in ("per_second", "user_us", "system_us")]
+            server: [statistics.median(row[key] for row in all_of) for key in ("per_second", "most_per_second", "user_us", "system_us")]
             for server, all_of in found.items()}
         base = medians.get("gdnsd")
-        for server, (rate, user, system) in medians.items():
-            ratio = f"{(user + system) / (base[1] + base[2]):8.2f}" if base else f"{'-':>8}"
-            print(f"{asked:<9} {server:<18} {rate:>10.0f} {user:>8.2f} {system:>9.2f} {user + system:>7.2f} {ratio}")
+        for server, (rate, at_most, user, system) in medians.items():
+            ratio = f"{(user + system) / (base[2] + base[3]):8.2f}" if base else f"{'-':>8}"
+            print(f"{asked:<9} {server:<18} {rate:>10.0f} {at_most:>9.0f} {user:>8.2f} {system:>9.2f} {user + system:>7.2f} {ratio}")
 
 
 if __name__ == "__main__":
