@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
-use equipoise_slice::{Address, Envelope, Life, SliceId, WorkerId};
+use equipoise_slice::{Address, Envelope, Life, Order, SliceId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
 
 /// Of the encoding. Both sides have to have the same.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
@@ -35,6 +35,8 @@ pub struct Report {
     pub name: String,
     /// Its share of the load: 0 to 1000.
     pub weight: u16,
+    /// What it was started with.
+    pub terms: Terms,
     /// It wants to leave.
     pub leaving: bool,
     /// Of what time it tells.
@@ -47,6 +49,39 @@ pub struct Report {
     pub drops: Vec<(String, u64)>,
     /// Slices of which something was done or waits.
     pub slices: Vec<SliceReport>,
+}
+
+/// What workers and controllers have to have alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Slices of the stream.
+    pub slices: u32,
+    /// In which order items are done.
+    pub order: Order,
+    /// When a worker fences itself.
+    pub lease: Duration,
+}
+
+impl Terms {
+    /// What is wrong with a worker that has these where `ours` are the controller's, in words.
+    pub(crate) fn problem(&self, ours: &Terms) -> Option<String> {
+        let differs = |option: &str, theirs: String, ours: String| {
+            format!(
+                "was started with {option} {theirs}, the controller has {ours}: start it with the same"
+            )
+        };
+        if self.slices != ours.slices {
+            return Some(differs("slices", self.slices.to_string(), ours.slices.to_string()));
+        }
+        if self.order != ours.order {
+            return Some(
+                differs("order", format!("{:?}", self.order), format!("{:?}", ours.order))
+                    .to_lowercase(),
+            );
+        }
+        let differ = self.lease != ours.lease;
+        differ.then(|| differs("lease", format!("{:?}", self.lease), format!("{:?}", ours.lease)))
+    }
 }
 
 /// What a worker says of a slice.

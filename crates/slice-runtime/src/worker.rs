@@ -17,7 +17,7 @@ use equipoise_slice::worker::Worker as Protocol;
 use equipoise_slice::{Config, Group, Life};
 
 pub use job::{Job, Work};
-pub use program::Program;
+pub use program::{ListenError, Program};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};
@@ -84,6 +84,7 @@ struct Shared {
     owned: AtomicU64,
     done: AtomicU64,
     queued: AtomicU64,
+    handovers: AtomicU64,
     fenced: AtomicBool,
     drops: Arc<DropCounts>,
 }
@@ -146,6 +147,12 @@ impl Worker {
     /// Items that wait or are being done.
     pub fn queued(&self) -> u64 {
         self.shared.queued.load(Relaxed)
+    }
+
+    /// Handovers that it has a part in and that are not over. One that leaves is free to end when it has no slices, nothing
+    /// queued, and none of these.
+    pub fn handovers(&self) -> u64 {
+        self.shared.handovers.load(Relaxed)
     }
 
     /// Whether it does nothing because no controller has heard of it lately.

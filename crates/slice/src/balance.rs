@@ -123,7 +123,7 @@ pub struct Round {
 }
 
 /// What has to be remembered from round to round.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Balancer {
     policy: Policy,
     loads: BTreeMap<SliceId, f64>,
@@ -133,7 +133,7 @@ pub struct Balancer {
 }
 
 /// A slice, as it was in the last round.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     owner: WorkerId,
     moved: Option<Duration>,

@@ -179,6 +179,11 @@ impl<T: Clone> Worker<T> {
         self.owned.keys().copied()
     }
 
+    /// Handovers that it has a part in and that are not over.
+    pub fn handovers(&self) -> usize {
+        self.giving.len() + self.taking.len()
+    }
+
     /// Items of `slice` that are admitted and not finished.
     pub fn unfinished(&self, slice: SliceId) -> usize {
         self.unfinished.of_slice(slice)

@@ -8,9 +8,11 @@ use equipoise_slice::balance::{Balancer, Move, Round, SliceInput, WorkerInput};
 use equipoise_slice::controller::{Controller, HandoverState, Output, Row, Stored};
 use equipoise_slice::{HandoverId, Life, SliceId, Term, WorkerId};
 
-use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
-use crate::controller::{Ask, AskError, Options};
-use crate::mail::{Mail, Report, SliceReport};
+use crate::controller::status::{
+    HandoverStatus, HandoverTotals, SliceStatus, Status, WorkerStatus,
+};
+use crate::controller::{Ask, AskError, Options, Planned, PlannedMove};
+use crate::mail::{Mail, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::stream::worker_id;
 
@@ -34,6 +36,7 @@ pub(super) struct Desk {
     begun: BTreeMap<HandoverId, Duration>,
     times: Vec<Duration>,
     done: u64,
+    totals: HandoverTotals,
 }
 
 impl Desk {
@@ -52,6 +55,7 @@ impl Desk {
             begun: BTreeMap::new(),
             times: Vec::new(),
             done: 0,
+            totals: HandoverTotals::default(),
         }
     }
 
@@ -72,9 +76,28 @@ impl Desk {
         for slice in &report.slices {
             *self.busy.entry(slice.slice).or_default() += slice.busy;
         }
-        let leaving = report.leaving || self.leaving.contains(&worker);
+        if let Some(problem) = self.problem(&report)
+            && self.reports.get(&worker).is_none_or(|before| before.life != report.life)
+        {
+            tracing::warn!(stream = self.options.name, worker = report.name, "{problem}");
+        }
+        let leaving = self.is_to_leave(&report);
         self.protocol.set_leaving(worker, leaving);
         self.reports.insert(worker, report);
+    }
+
+    /// By its own wish or an operator's, or because it was started as it should not be.
+    fn is_to_leave(&self, report: &Report) -> bool {
+        report.leaving || self.leaving.contains(&report.worker()) || self.problem(report).is_some()
+    }
+
+    fn problem(&self, report: &Report) -> Option<String> {
+        let Options { slices, protocol, .. } = &self.options;
+        report.terms.problem(&Terms {
+            slices: *slices,
+            order: protocol.order,
+            lease: protocol.lease,
+        })
     }
 
     /// Time has passed.
@@ -92,7 +115,9 @@ impl Desk {
     }
 
     fn do_round(&mut self, now: Duration) {
-        self.round = self.balance(now);
+        let (workers, slices) = self.inputs();
+        self.busy.clear();
+        self.round = self.balancer.round(now, &workers, &slices);
         let pinned = self.pinned_elsewhere();
         for step in pinned.into_iter().chain(self.round.moves.clone()) {
             // What cannot be moved now is found again in the next round.
@@ -126,7 +151,32 @@ impl Desk {
         self.pins.iter().filter_map(elsewhere).collect()
     }
 
-    fn balance(&mut self, now: Duration) -> Round {
+    /// What a round would move now.
+    fn preview(&self, now: Duration) -> Planned {
+        let (workers, slices) = self.inputs();
+        let round = self.balancer.clone().round(now, &workers, &slices);
+        let pinned = self.pinned_elsewhere();
+        let name = |worker: WorkerId| {
+            let report = self.reports.get(&worker);
+            report.map_or_else(|| format!("{:016x}", worker.0), |report| report.name.clone())
+        };
+        let of = |step: Move, pinned: bool| PlannedMove {
+            giver: name(step.giver),
+            taker: name(step.taker),
+            load: step.slices.iter().map(|slice| self.balancer.load(*slice)).sum(),
+            slices: step.slices,
+            pinned,
+        };
+        let pinned = pinned.into_iter().map(|step| of(step, true));
+        Planned {
+            moves: pinned.chain(round.moves.into_iter().map(|step| of(step, false))).collect(),
+            hot: round.hot,
+            imbalance: round.imbalance,
+        }
+    }
+
+    /// Workers, and what was measured of their slices since the last round.
+    fn inputs(&self) -> (Vec<WorkerInput>, Vec<SliceInput>) {
         let members = self.protocol.members().filter(|m| m.is_here && !m.lost);
         let workers: Vec<_> = members
             .map(|member| {
@@ -139,7 +189,6 @@ impl Desk {
                 }
             })
             .collect();
-        let busy = std::mem::take(&mut self.busy);
         let waiting = self.reported();
         let inputs: Vec<_> = self
             .protocol
@@ -151,12 +200,12 @@ impl Desk {
                     id: *slice,
                     owner,
                     blocked: row.busy.is_some() || self.pins.contains_key(slice),
-                    busy: busy.get(slice).copied().unwrap_or_default(),
+                    busy: self.busy.get(slice).copied().unwrap_or_default(),
                     queue_age: waiting.get(slice).map_or(Duration::ZERO, |of| of.queue_age),
                 })
             })
             .collect();
-        self.balancer.round(now, &workers, &inputs)
+        (workers, inputs)
     }
 
     /// What owners say of their slices.
@@ -183,8 +232,10 @@ impl Desk {
             Ask::Pin(slice, worker, answer) => {
                 let _ = answer.send(self.pin(slice, worker));
             }
+            // The office's.
+            Ask::Stop => {}
             Ask::Plan(answer) => {
-                let _ = answer.send(Ok(self.round.moves.clone()));
+                let _ = answer.send(Ok(self.preview(now)));
             }
         }
     }
@@ -200,7 +251,7 @@ impl Desk {
             true => self.leaving.insert(worker),
             false => self.leaving.remove(&worker),
         };
-        let wants = self.reports.get(&worker).is_some_and(|report| report.leaving);
+        let wants = self.reports.get(&worker).is_some_and(|report| self.is_to_leave(report));
         self.protocol.set_leaving(worker, leaving || wants);
     }
 
@@ -227,7 +278,11 @@ impl Desk {
             }
             // One that is gone and owns nothing was called off.
             if state.is_some() || table.values().any(|row| row.epoch == *id) {
-                times.push(now.saturating_sub(*begun));
+                let time = now.saturating_sub(*begun);
+                self.totals.moved(time);
+                times.push(time);
+            } else {
+                self.totals.called_off += 1;
             }
             false
         });
@@ -270,6 +325,7 @@ impl Desk {
             hot: self.round.hot.clone(),
             imbalance: self.round.imbalance,
             handovers_done: self.done,
+            totals: self.totals.clone(),
             handover_times: self.times.clone(),
         }
     }
@@ -293,6 +349,8 @@ impl Desk {
                     name: self.name(member.life),
                     lost: member.lost,
                     leaving: member.leaving,
+                    drained: self.leaving.contains(&member.life.worker),
+                    problem: report.and_then(|report| self.problem(report)),
                     slices,
                     load,
                     items_per_second: rate,

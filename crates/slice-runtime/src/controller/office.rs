@@ -1,6 +1,7 @@
 //! The controller's task: stands for election, and while it leads, carries out what its desk decides.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::{Error as DdsError, Waker, Writer as DdsWriter};
@@ -38,8 +39,8 @@ pub(super) struct Wires {
     mail: mpsc::Receiver<Mail>,
     down: DdsWriter,
     waker: Waker,
-    /// Ends the thread that reads, when it is dropped.
-    _alive: Arc<()>,
+    /// The thread that reads, and what ends it when it is dropped.
+    reading: Option<(Arc<()>, JoinHandle<()>)>,
     _topics: Topics,
 }
 
@@ -95,14 +96,20 @@ impl Wires {
                 tracing::error!(%error, "the slice controller hears no more of its workers");
             }
         });
-        thread.map_err(|_| DdsError::Thread)?;
-        Ok(Self { mail, down, waker, _alive: alive, _topics: topics })
+        let thread = thread.map_err(|_| DdsError::Thread)?;
+        Ok(Self { mail, down, waker, reading: Some((alive, thread)), _topics: topics })
     }
 }
 
 impl Drop for Wires {
     fn drop(&mut self) {
+        let Some((alive, thread)) = self.reading.take() else { return };
+        // It may wait for room.
+        self.mail.close();
+        drop(alive);
         self.waker.wake();
+        // It has the participant: once it has ended, the domain can be opened with other settings.
+        let _ = thread.join();
     }
 }
 
@@ -119,16 +126,20 @@ impl Office {
                     // Mail is for the leader; workers say everything again.
                     Some(_) = self.wires.mail.recv() => {}
                     ask = self.asked.recv() => match ask {
+                        Some(Ask::Stop) | None => return,
                         Some(ask) => refuse(ask),
-                        None => return,
                     },
                 }
             };
             match won {
-                Ok(leadership) => {
-                    let deposed = self.lead(leadership, begun).await;
+                Ok(mut leadership) => {
+                    let deposed = self.lead(&mut leadership, begun).await;
                     self.told.send_replace(Status::default());
-                    let Err(why) = deposed else { return };
+                    let Err(why) = deposed else {
+                        // If the store cannot be told, the lease runs out.
+                        let _ = leadership.resign().await;
+                        return;
+                    };
                     tracing::warn!(stream = self.options.name, %why, "no longer leads the slice level");
                 }
                 Err(error) => tracing::warn!(%error, "no campaign for the slice level"),
@@ -138,7 +149,7 @@ impl Office {
     }
 
     /// Leads until it is deposed, or nobody is left who could ask.
-    async fn lead(&mut self, mut leadership: Leadership, begun: Instant) -> Result<(), Deposed> {
+    async fn lead(&mut self, leadership: &mut Leadership, begun: Instant) -> Result<(), Deposed> {
         let mut stored = match self.store.get(&self.key).await? {
             Some(entry) => postcard::from_bytes(&entry.value)?,
             None => Stored::default(),
@@ -157,8 +168,8 @@ impl Office {
                     None => return Ok(()),
                 },
                 ask = self.asked.recv() => match ask {
+                    Some(Ask::Stop) | None => return Ok(()),
                     Some(ask) => desk.ask(begun.elapsed(), ask),
-                    None => return Ok(()),
                 },
                 _ = ticks.tick() => desk.tick(begun.elapsed()),
             }
@@ -166,7 +177,7 @@ impl Office {
             while let Ok(letter) = self.wires.mail.try_recv() {
                 desk.mail(begun.elapsed(), letter);
             }
-            self.carry_out(&mut desk, &leadership, &mut stored).await?;
+            self.carry_out(&mut desk, leadership, &mut stored).await?;
             if told.is_none_or(|told| told.elapsed() >= STATUS) {
                 told = Some(Instant::now());
                 self.told.send_replace(desk.status(begun.elapsed()));
@@ -227,5 +238,6 @@ fn refuse(ask: Ask) {
         Ask::Leave(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Pin(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Plan(answer) => drop(answer.send(Err(AskError::NotLeading))),
+        Ask::Stop => {}
     }
 }

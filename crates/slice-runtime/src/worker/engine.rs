@@ -12,7 +12,7 @@ use equipoise_slice::transport::{Driver, Task};
 use equipoise_slice::worker::Reason;
 
 use crate::drops::DropReason;
-use crate::mail::{Report, SliceReport};
+use crate::mail::{Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
@@ -86,6 +86,7 @@ impl Engine {
         self.shared.owned.store(worker.slices().count() as u64, Relaxed);
         self.shared.queued.store((queued + self.under_way) as u64, Relaxed);
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
+        self.shared.handovers.store(worker.handovers() as u64, Relaxed);
         let period = now.saturating_sub(self.tally.since);
         if period < self.options.report {
             return Ok(());
@@ -120,6 +121,11 @@ impl Engine {
             life: worker.life(),
             name: self.options.name.clone(),
             weight: self.options.weight,
+            terms: Terms {
+                slices: self.options.slices,
+                order: self.options.protocol.order,
+                lease: self.options.protocol.lease,
+            },
             leaving: self.shared.leaving.load(Relaxed),
             period,
             queued,

@@ -1,4 +1,5 @@
-//! An application that is a program: it gets items over its standard input, and acknowledges them over its standard output.
+//! An application that is a program: it gets items over its standard input, and acknowledges them over its standard output;
+//! or both over a unix socket ([`Program::listen`]).
 //!
 //! Numbers are little-endian. Both ways go *batches*: the number of bytes that follow (4), then entries, one after the other.
 //!
@@ -17,11 +18,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+mod socket;
+
+pub use self::socket::ListenError;
+use self::socket::Listening;
 use crate::worker::{Application, Job, Work};
 
 /// The largest batch that is taken from a program, bytes.
@@ -35,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Program {
     shared: Arc<Shared>,
+    /// Where it is listened for, if it is.
+    listening: Option<Listening>,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +77,7 @@ impl Program {
         std::thread::Builder::new()
             .name("slice-program".into())
             .spawn(move || keeper.keep(first, command))?;
-        Ok(Self { shared })
+        Ok(Self { shared, listening: None })
     }
 
     /// How often it had to be started again.
@@ -98,10 +105,19 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.shared.desk().closed = true;
         self.shared.changed.notify_all();
+        self.listening = None;
     }
 }
 
 impl Shared {
+    /// What the program had is given once more, in the old order, to the next one. `false`: there is to be none.
+    fn again(&self) -> bool {
+        let mut desk = self.desk();
+        desk.running += 1;
+        desk.waiting = desk.jobs.keys().copied().collect();
+        !desk.closed
+    }
+
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,13 +147,10 @@ impl Keeper {
             let desk = self.shared.desk();
             let closed = |desk: &mut Desk| !desk.closed;
             let waited = self.shared.changed.wait_timeout_while(desk, PAUSE, closed);
-            let (mut desk, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if desk.closed {
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            if !self.shared.again() {
                 return;
             }
-            // What it had is given once more, in the old order.
-            desk.running += 1;
-            desk.waiting = desk.jobs.keys().copied().collect();
         }
     }
 
@@ -150,25 +163,31 @@ impl Keeper {
 
     fn serve(&self, child: &mut Child) {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return };
-        let (shared, serving) = (self.shared.clone(), self.shared.desk().running);
-        let giving = move || {
-            if let Err(error) = give(&shared, input, serving) {
-                tracing::debug!(%error, "the slice worker's program takes nothing");
-            }
-        };
-        let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
-        if let Err(error) = take(&self.shared, output) {
-            tracing::debug!(%error, "the slice worker's program says nothing more");
-        }
-        self.shared.desk().running += 1;
-        self.shared.changed.notify_all();
-        // It ends as soon as it sees that another start is served, or the program's input is gone.
-        drop(giving);
+        serve(&self.shared, input, output);
     }
 }
 
+/// Gives and takes until the program says nothing more.
+fn serve(shared: &Arc<Shared>, input: impl Write + Send + 'static, output: impl Read) {
+    let serving = shared.desk().running;
+    let giver = shared.clone();
+    let giving = move || {
+        if let Err(error) = give(&giver, input, serving) {
+            tracing::debug!(%error, "the slice worker's program takes nothing");
+        }
+    };
+    let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
+    if let Err(error) = take(shared, output) {
+        tracing::debug!(%error, "the slice worker's program says nothing more");
+    }
+    shared.desk().running += 1;
+    shared.changed.notify_all();
+    // It ends as soon as it sees that another start is served, or the program's input is gone.
+    drop(giving);
+}
+
 /// Gives the program what waits, until it ends or nothing more is to come.
-fn give(shared: &Shared, mut input: ChildStdin, serving: u64) -> io::Result<()> {
+fn give(shared: &Shared, mut input: impl Write, serving: u64) -> io::Result<()> {
     let mut batch = Vec::new();
     loop {
         let desk = shared.desk();
@@ -202,7 +221,7 @@ fn give(shared: &Shared, mut input: ChildStdin, serving: u64) -> io::Result<()> 
 }
 
 /// Takes acknowledgements until the program ends.
-fn take(shared: &Shared, output: ChildStdout) -> io::Result<()> {
+fn take(shared: &Shared, output: impl Read) -> io::Result<()> {
     let mut output = BufReader::new(output);
     let mut batch = Vec::new();
     loop {
