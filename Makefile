@@ -115,8 +115,8 @@ demo-cluster: setup
 
 .PHONY: demo-slice
 demo-slice: setup
-	$(CARGO) build --release --locked --package equipoise-lab-dpslb
-	target/release/equipoise-lab-dpslb demo
+	$(CARGO) build --release --locked --package equipoise
+	target/release/equipoise demo slice
 
 .PHONY: lint
 lint: setup

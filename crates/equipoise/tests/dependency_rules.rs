@@ -16,6 +16,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-packet",
             "equipoise-dns",
+            // The slice level: its protocol's options, and where the binary has it, DDS.
+            "equipoise-slice",
+            "equipoise-slice-runtime",
+            "equipoise-dds",
             "equipoise-core",
             "equipoise-controller",
             "equipoise-driver",

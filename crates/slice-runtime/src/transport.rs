@@ -13,7 +13,7 @@ use crate::drops::{DropCounts, DropReason};
 use crate::mail::{Mail, Report};
 use crate::payload::Payload;
 use crate::sources::Sources;
-use crate::stream::{Topics, item_qos};
+use crate::stream::{Topics, is_late, item_qos, mail_qos};
 
 /// The waitset's token of mail; groups have their numbers.
 const MAIL: u32 = 1000;
@@ -59,8 +59,8 @@ impl DdsTransport {
         drops: Arc<DropCounts>,
     ) -> Result<Self, Error> {
         let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
-        let mail_up = topics.up.writer(&item_qos(Group::BASE, Vec::new()))?;
-        let mail_down = topics.down.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let mail_up = topics.up.writer(&mail_qos())?;
+        let mail_down = topics.down.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
@@ -103,7 +103,13 @@ impl DdsTransport {
             self.drops.count(DropReason::MailUnreadable);
             return Ok(());
         }
-        writer.write(&cdr)
+        match writer.write(&cdr) {
+            Err(error) if is_late(&error) => {
+                self.drops.count(DropReason::MailRefused);
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     fn read_mail(&mut self, arrivals: &mut Vec<Arrival<Payload>>) -> Result<(), Error> {

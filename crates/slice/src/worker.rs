@@ -181,7 +181,8 @@ impl<T: Clone> Worker<T> {
 
     /// Handovers that it has a part in and that are not over.
     pub fn handovers(&self) -> usize {
-        self.giving.len() + self.taking.len()
+        let giving = self.giving.values().filter(|giving| !giving.state.is_over());
+        giving.count() + self.taking.values().filter(|taking| !taking.state.is_over()).count()
     }
 
     /// Items of `slice` that are admitted and not finished.

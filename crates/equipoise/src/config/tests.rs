@@ -90,6 +90,11 @@ addresses = "192.0.2.1"
 name = "www"
 pool = "t"
 [nameserver]
+[[slice]]
+name = "s"
+slices = 9
+[slice.balancing]
+[slice.workers]
 [[pool]]
 name = "t"
 backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80" }]
@@ -188,6 +193,8 @@ fn sample(option: &Opt) -> String {
         ("add" | "remove" | "list", _) => quoted("/bin/other"),
         ("folder" | "logs" | "token-file" | "ca", _) => quoted("/x"),
         ("min", _) => "3".into(),
+        ("stop", _) => "0.05".into(),
+        ("share-max", _) => "0.5".into(),
         ("state", _) => quoted("/x"),
         (_, Kind::Number(min, _)) => format!("{:?}", min + 0.125),
         (_, Kind::Flag) => (default != "true").to_string(),
@@ -237,6 +244,9 @@ fn sample(option: &Opt) -> String {
             quoted(&equipoise_cluster::JoinToken::new(authority).reveal())
         }
         ("secret", _) => quoted("/z.secret"),
+        ("items" | "replies" | "control", _) => quoted("rt/x"),
+        ("interfaces" | "peers", _) => quoted("10.9.9.9"),
+        ("more", _) => quoted("file:///x.xml"),
         ("join-token-file" | "authority" | "certificate" | "key" | "password-file", _) => {
             quoted("/x")
         }
@@ -302,6 +312,10 @@ fn the_defaults_are_those_of_the_levels() {
     assert_eq!(pool.health, Some(ActiveHealth { check, ..ActiveHealth::default() }));
     let door = FrontDoor::new("0.0.0.0:80".parse().unwrap(), Protocol::Http, "p");
     assert_eq!(config.session.front_doors, [door]);
+
+    let stream = &parsed("slice = [{ name = 's', slices = 9 }]").config.slices[0];
+    assert_eq!(stream.protocol, equipoise_slice::Config::default());
+    assert_eq!(stream.policy, equipoise_slice::balance::Policy::default());
 
     let brief =
         parsed("[[pool]]\nname = 'p'\nhealth = { tcp = true }\nbackends = ['10.0.0.1:80']").config;

@@ -15,7 +15,7 @@ use crate::controller::desk::Desk;
 use crate::controller::status::Status;
 use crate::controller::{Ask, AskError, Options};
 use crate::mail::{CONTROLLERS, Mail};
-use crate::stream::{Stream, Topics, item_qos};
+use crate::stream::{Stream, Topics, is_late, item_qos, mail_qos};
 
 /// Mail that waits to be read. Beyond it DDS keeps what comes.
 const MAIL_MAX: usize = 4096;
@@ -63,7 +63,7 @@ impl Wires {
     pub(super) fn connect(stream: &Stream) -> Result<Self, DdsError> {
         let topics = stream.join()?;
         let up = topics.up.reader(&item_qos(Group::BASE, Vec::new()))?;
-        let down = topics.down.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let down = topics.down.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&up, 0)?;
         let waker = waitset.waker();
@@ -227,7 +227,11 @@ impl Office {
 
 fn post(down: &DdsWriter, letter: &Mail, cdr: &mut Vec<u8>) -> Result<(), Deposed> {
     letter.encode(cdr)?;
-    down.write(cdr)?;
+    match down.write(cdr) {
+        // The protocol says it again.
+        Err(error) if is_late(&error) => tracing::debug!("mail to workers was not taken in time"),
+        written => written?,
+    }
     Ok(())
 }
 

@@ -423,8 +423,7 @@ impl<T: Clone> Worker<T> {
     }
 
     fn forget_taken(&mut self) {
-        let over =
-            |taking: &Taking<T>| matches!(taking.state, TakerState::Ended | TakerState::Aborted);
+        let over = |taking: &Taking<T>| taking.state.is_over();
         while self.taking.values().filter(|taking| over(taking)).count() > REMEMBERED {
             let oldest = self.taking.iter().find(|(_, taking)| over(taking));
             let Some(oldest) = oldest.map(|(handover, _)| *handover) else { return };
