@@ -8,5 +8,10 @@ mod bed;
 mod common;
 #[path = "slice/operate.rs"]
 mod operate;
+#[path = "cluster/bed.rs"]
+#[allow(dead_code, reason = "the cluster's tests use the rest")]
+mod site;
+#[path = "slice/succession.rs"]
+mod succession;
 #[path = "slice/workers.rs"]
 mod workers;

@@ -210,14 +210,6 @@ fn sample(option: &Opt) -> String {
             let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
             quoted(other.expect("a choice has two words").0)
         }
-        ("zone" | "mailbox", _) => quoted("other.example."),
-        ("zone-file", _) => quoted("/x.zone"),
-        ("addresses", _) => quoted("192.0.2.99"),
-        ("backend" | "backends", _) => quoted("n2"),
-        ("alpn", _) => quoted("h2"),
-        ("identity" | "version", _) => quoted("x"),
-        ("rate-limit-exempt", _) => quoted("192.0.2.0/24"),
-        ("cookie-secrets", _) => quoted("00112233445566778899aabbccddeeff"),
         ("vip", _) => quoted("192.0.2.9:80/tcp"),
         ("interface" | "reply-interface", _) => quoted("eth9"),
         ("seed", _) => quoted("another secret of the fleet"),
@@ -243,14 +235,31 @@ fn sample(option: &Opt) -> String {
             let authority = equipoise_cluster::Fingerprint::of_key(b"an authority's key");
             quoted(&equipoise_cluster::JoinToken::new(authority).reveal())
         }
-        ("secret", _) => quoted("/z.secret"),
-        ("items" | "replies" | "control", _) => quoted("rt/x"),
-        ("interfaces" | "peers", _) => quoted("10.9.9.9"),
-        ("more", _) => quoted("file:///x.xml"),
         ("join-token-file" | "authority" | "certificate" | "key" | "password-file", _) => {
             quoted("/x")
         }
-        (name, kind) => panic!("no sample for {name}: {kind:?}"),
+        (name, kind) => {
+            let other = other_sample(name);
+            quoted(other.unwrap_or_else(|| panic!("no sample for {name}: {kind:?}")))
+        }
+    }
+}
+
+fn other_sample(name: &str) -> Option<&'static str> {
+    match name {
+        "zone" | "mailbox" => Some("other.example."),
+        "zone-file" => Some("/x.zone"),
+        "addresses" => Some("192.0.2.99"),
+        "backend" | "backends" => Some("n2"),
+        "alpn" => Some("h2"),
+        "identity" | "version" => Some("x"),
+        "rate-limit-exempt" => Some("192.0.2.0/24"),
+        "cookie-secrets" => Some("00112233445566778899aabbccddeeff"),
+        "secret" => Some("/z.secret"),
+        "items" | "replies" | "control" => Some("rt/x"),
+        "interfaces" | "peers" => Some("10.9.9.9"),
+        "more" => Some("file:///x.xml"),
+        _ => None,
     }
 }
 

@@ -88,11 +88,7 @@ impl Bed {
 
     /// A stream's table; the stream's name is its topics', too.
     pub(crate) fn table(&self, name: &str, more: &str) -> String {
-        format!(
-            "[[slice]]\nname = \"{name}\"\nslices = {SLICES}\ndomain = {}\nitems = \"{name}\"\ncontrol = \"{name}/control\"\n\
-             {NETWORK}{more}\n{TIMES}",
-            self.domain
-        )
+        table(self.domain, name, more)
     }
 
     pub(crate) fn start(&mut self) {
@@ -188,24 +184,28 @@ impl Bed {
 
     /// How often each item was done.
     pub(crate) fn done(&self) -> BTreeMap<i64, u32> {
-        let mut done = BTreeMap::new();
-        for entry in std::fs::read_dir(self.folder.path(".")).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "done") {
-                for id in std::fs::read(path).unwrap().chunks_exact(8) {
-                    *done.entry(i64::from_le_bytes(id.try_into().unwrap())).or_default() += 1;
-                }
-            }
-        }
-        done
+        done_in(&self.folder)
     }
 
     pub(crate) fn stream(&self) -> Stream {
-        let lease = Duration::from_secs(1);
-        let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
-        let (items, control) = ("items".to_string(), "items/control".to_string());
-        Stream { domain: self.domain, dds, items, control, ..Stream::default() }
+        stream(self.domain)
     }
+}
+
+/// A stream's table; the stream's name is its topics', too.
+pub(crate) fn table(domain: u32, name: &str, more: &str) -> String {
+    format!(
+        "[[slice]]\nname = \"{name}\"\nslices = {SLICES}\ndomain = {domain}\nitems = \"{name}\"\ncontrol = \"{name}/control\"\n\
+         {NETWORK}{more}\n{TIMES}"
+    )
+}
+
+/// The stream `items` of a domain.
+pub(crate) fn stream(domain: u32) -> Stream {
+    let lease = Duration::from_secs(1);
+    let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
+    let (items, control) = ("items".to_string(), "items/control".to_string());
+    Stream { domain, dds, items, control, ..Stream::default() }
 }
 
 pub(crate) fn worker_program() -> PathBuf {
@@ -237,8 +237,12 @@ pub(crate) struct Outcome {
 impl Load {
     /// `per_second` items; the workers have to be there.
     pub(crate) fn start(bed: &Bed, per_second: f64) -> Load {
+        Load::over(&bed.stream(), per_second)
+    }
+
+    pub(crate) fn over(stream: &Stream, per_second: f64) -> Load {
         let options = Options { window: 1000, ..client::Options::new(7) };
-        let mut client = Client::join(&bed.stream(), options).unwrap();
+        let mut client = Client::join(stream, options).unwrap();
         for slice in 0..SLICES {
             client.open(SliceId(slice), PATIENCE).unwrap();
         }
@@ -295,9 +299,27 @@ impl Load {
     }
 }
 
+fn done_in(folder: &Folder) -> BTreeMap<i64, u32> {
+    let mut done = BTreeMap::new();
+    for entry in std::fs::read_dir(folder.path(".")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "done") {
+            for id in std::fs::read(path).unwrap().chunks_exact(8) {
+                *done.entry(i64::from_le_bytes(id.try_into().unwrap())).or_default() += 1;
+            }
+        }
+    }
+    done
+}
+
 /// Every item was done, and none twice.
 pub(crate) fn each_done_once(bed: &Bed, outcome: &Outcome) {
-    let done = bed.done();
+    done_once(&bed.folder, outcome);
+}
+
+/// The same, by what workers have noted in a folder.
+pub(crate) fn done_once(folder: &Folder, outcome: &Outcome) {
+    let done = done_in(folder);
     let missing: Vec<_> = (0..outcome.published).filter(|id| !done.contains_key(id)).collect();
     assert!(missing.is_empty(), "never done: {missing:?}");
     let twice: Vec<_> = done.iter().filter(|(_, count)| **count > 1).collect();

@@ -81,7 +81,7 @@ impl StreamOptions {
     /// The stream.
     pub(super) fn read(&self) -> anyhow::Result<SliceStream> {
         let mut stream = match &self.config {
-            Some(_) => self.from_file()?,
+            Some(_) => self.in_file()?,
             None => unsaid(self.slices.unwrap_or_default())?,
         };
         if stream.protocol.order == equipoise_slice::Order::Stateful {
@@ -94,7 +94,7 @@ impl StreamOptions {
         Ok(stream)
     }
 
-    fn from_file(&self) -> anyhow::Result<SliceStream> {
+    fn in_file(&self) -> anyhow::Result<SliceStream> {
         let file = self.config.as_deref().context("there is no file")?;
         let Loaded { config, .. } = config::load(file)?;
         let streams = config.slices;
