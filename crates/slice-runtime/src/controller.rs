@@ -5,6 +5,7 @@
 //! reassign the same slices; workers obey none of an earlier term.
 
 mod desk;
+mod kept;
 mod office;
 mod status;
 
@@ -17,7 +18,7 @@ use equipoise_slice::{Config, HandoverId, SliceId};
 use equipoise_store::{Election, KeyError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
+pub use status::{HandoverStatus, HandoverSteps, SliceStatus, Status, WorkerStatus};
 
 use crate::stream::Stream;
 
@@ -144,7 +145,7 @@ impl Controller {
         self.ask(|answer| Ask::Move(slices, worker, answer)).await
     }
 
-    /// Has a worker left without slices, or gives it slices again.
+    /// Has a worker left without slices, or gives it slices again. Kept in the store: it outlives controllers.
     ///
     /// # Errors
     /// [`AskError`]
@@ -153,7 +154,8 @@ impl Controller {
         self.ask(|answer| Ask::Leave(worker, leaving, answer)).await
     }
 
-    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer.
+    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer. Kept in the store: it outlives
+    /// controllers, and the worker.
     ///
     /// # Errors
     /// [`AskError`]

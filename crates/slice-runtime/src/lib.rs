@@ -19,6 +19,8 @@ mod transport;
 pub mod worker;
 
 pub use drops::DropReason;
+#[doc(hidden)]
+pub use mail::{Passing, watch_messages};
 pub use mail::{Report, SliceReport};
 pub use payload::Payload;
 pub use stream::{Stream, partition, worker_id};

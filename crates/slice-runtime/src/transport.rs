@@ -10,7 +10,7 @@ use equipoise_slice::transport::{Arrival, Transport};
 use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
-use crate::mail::{Mail, Report};
+use crate::mail::{Mail, Passing, Report};
 use crate::payload::Payload;
 use crate::sources::Sources;
 use crate::stream::{Topics, item_qos};
@@ -103,7 +103,10 @@ impl DdsTransport {
             self.drops.count(DropReason::MailUnreadable);
             return Ok(());
         }
-        writer.write(&cdr)
+        mail.passes(Passing::Sends);
+        writer.write(&cdr)?;
+        mail.passes(Passing::Sent);
+        Ok(())
     }
 
     fn read_mail(&mut self, arrivals: &mut Vec<Arrival<Payload>>) -> Result<(), Error> {

@@ -9,6 +9,7 @@ mod giver_table;
 mod giving;
 mod ownership;
 mod reason;
+mod standby;
 mod take;
 mod taker_table;
 mod taking;
@@ -99,6 +100,7 @@ pub struct Worker<T> {
     /// Givings that wait for P, and those with tails to end: what an item may move on.
     watching: BTreeSet<HandoverId>,
     unfinished: Unfinished,
+    standby: standby::Standby<T>,
     claims: claims::Lease,
     drops: Drops,
     out: VecDeque<Output<T>>,
@@ -130,6 +132,8 @@ pub(crate) enum Sabotage {
     ClaimUnreplied,
     /// Not the worker's: the store forgets who was given up.
     ForgetLost,
+    /// Not the worker's: the store forgets which numbers were given out.
+    ForgetNumbers,
 }
 
 impl<T: Clone> Worker<T> {
@@ -149,6 +153,7 @@ impl<T: Clone> Worker<T> {
             taking: BTreeMap::new(),
             watching: BTreeSet::new(),
             unfinished: Unfinished::default(),
+            standby: standby::Standby::default(),
             claims: claims::Lease::default(),
             drops: Drops::default(),
             out: VecDeque::new(),
@@ -292,6 +297,7 @@ impl<T: Clone> Worker<T> {
             Message::End { handover } => self.taker_event(now, handover, TakerEvent::End),
             Message::Grant { number } => self.granted(now, number),
             Message::Expel => self.expelled(now),
+            Message::Standby { parts } => self.on_standby(&parts),
             // What workers say to the controller.
             Message::Ready { .. }
             | Message::Closed { .. }
@@ -318,6 +324,9 @@ impl<T: Clone> Worker<T> {
     }
 
     fn route(&mut self, now: Duration, item: Item<T>, first: u64) {
+        if self.standby.is_on() && !self.owned.contains_key(&item.slice) {
+            self.stand_by(&item);
+        }
         if let Some(owned) = self.owned.get(&item.slice) {
             let epoch = owned.epoch;
             #[cfg(test)]
@@ -382,6 +391,7 @@ impl<T: Clone> Worker<T> {
             .chain(self.released.keys())
             .map(|slice| Group::of(*slice))
             .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
+            .chain(self.standby.groups())
             .chain([Group::BASE])
             .collect();
         let idle: Vec<_> =

@@ -62,6 +62,9 @@ impl World {
     }
 
     pub(super) fn publish_again(&mut self, client: usize) {
+        if !self.scenario.again {
+            return;
+        }
         let now = self.clock();
         while let Some(item) = self.clients[client].protocol.again(now) {
             self.publish(client, &item);

@@ -48,7 +48,7 @@ pub(super) enum Work {
 }
 
 /// The messages at which somebody may crash.
-pub(super) const STEPS: usize = 16;
+pub(super) const STEPS: usize = 17;
 
 /// The number of a message's kind.
 pub(super) fn step<T>(message: &Message<T>) -> usize {
@@ -69,6 +69,7 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::End { .. } => 13,
         Message::Grant { .. } | Message::Claims(_) => 14,
         Message::Expel => 15,
+        Message::Standby { .. } => 16,
     }
 }
 

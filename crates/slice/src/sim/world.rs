@@ -170,6 +170,9 @@ impl World {
             let wait = self.rng.random_range(0..30_000);
             self.after(wait, Event::Fault);
         }
+        if let Faults::Worker { after_us } = self.scenario.faults {
+            self.after(after_us, Event::Fault);
+        }
     }
 
     pub(super) fn after(&mut self, wait: u64, event: Event) {
