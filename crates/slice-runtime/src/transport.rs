@@ -223,7 +223,10 @@ impl Transport<Payload> for DdsTransport {
             ready = self.groups.keys().map(|group| u32::from(group.number())).collect();
             ready.push(MAIL);
         }
-        // Items before mail: a message speaks of items that were before it.
+        // A handover does not wait for the items that have piled up.
+        if ready.contains(&MAIL) {
+            self.read_mail(arrivals)?;
+        }
         for group in self.groups.keys().copied().collect::<Vec<_>>() {
             if ready.contains(&u32::from(group.number())) {
                 self.read_group(group, look_for_gone, arrivals)?;
@@ -238,9 +241,6 @@ impl Transport<Payload> for DdsTransport {
                 of.settled = true;
                 arrivals.push(Arrival::Settled(*group));
             }
-        }
-        if ready.contains(&MAIL) {
-            self.read_mail(arrivals)?;
         }
         Ok(())
     }

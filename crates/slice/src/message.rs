@@ -284,6 +284,9 @@ pub struct Config {
     /// A reply that was sent has reached its client after this. Until then what it is for does not count as
     /// committed, as the reply may be lost with the worker.
     pub reply: Duration,
+    /// A reader that nothing needs any more is closed after this. Until then its group's slices come back without waiting
+    /// for readers, which are most of the time of a handover, and its items come here for nothing.
+    pub linger: Duration,
     /// A writer that is gone is forgotten after this.
     pub forget: Duration,
     /// Items in the shadow of one handover; a taker with more calls it off.
@@ -308,6 +311,7 @@ impl Default for Config {
             patience: Duration::from_secs(5),
             recovery: Duration::from_secs(2),
             reply: Duration::from_millis(50),
+            linger: Duration::from_secs(10),
             forget: Duration::from_secs(60),
             shadow_max: 262_144,
             standby: false,

@@ -43,6 +43,8 @@ pub(crate) struct Scenario {
     pub faults: Faults,
     /// Workers stand by for each other.
     pub standby: bool,
+    /// Readers stay open so long when nothing needs them.
+    pub linger_us: u64,
     /// Clients publish again what has no reply.
     pub again: bool,
     pub sabotage: Sabotage,
@@ -89,6 +91,7 @@ impl Scenario {
             doubled_permille: 50,
             faults: Faults::None,
             standby: seed / 27 % 2 == 1,
+            linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
             again: true,
             sabotage: Sabotage::None,
         }
@@ -134,6 +137,7 @@ impl Scenario {
             patience: us(40_000),
             recovery: us(60_000),
             reply: us(REPLY_DELAY_US_MAX + 1),
+            linger: us(self.linger_us),
             forget: us(10_000_000),
             shadow_max: 10_000,
             standby: self.standby,

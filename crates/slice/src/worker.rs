@@ -79,6 +79,8 @@ struct Seen {
 struct Subscription {
     ready: bool,
     settled: bool,
+    /// Since when nothing here needs it.
+    idle: Option<Duration>,
 }
 
 /// A worker's side of the protocol.
@@ -90,6 +92,8 @@ pub struct Worker<T> {
     seen: HashMap<Writer, Seen>,
     gone: BTreeMap<Writer, Duration>,
     subscriptions: BTreeMap<Group, Subscription>,
+    /// Some subscription may be needed no longer.
+    may_be_idle: bool,
     owned: BTreeMap<SliceId, Owned<T>>,
     /// Slices in a shadow, and in which.
     shadowed: HashMap<SliceId, HandoverId>,
@@ -146,6 +150,7 @@ impl<T: Clone> Worker<T> {
             seen: HashMap::new(),
             gone: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            may_be_idle: false,
             owned: BTreeMap::new(),
             shadowed: HashMap::new(),
             released: HashMap::new(),
@@ -312,6 +317,7 @@ impl<T: Clone> Worker<T> {
         self.tick_giving(now);
         self.tick_taking(now);
         self.tick_recovery(now);
+        self.tick_subscriptions(now);
         let forget = self.config.forget;
         let seen = &mut self.seen;
         self.gone.retain(|writer, since| {
@@ -382,8 +388,16 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Closes the readers of groups of which nothing is here any more.
+    /// Something may have gone that needed a reader.
     fn unsubscribe_idle(&mut self) {
+        self.may_be_idle = true;
+    }
+
+    /// Closes readers that nothing here has needed for [`Config::linger`].
+    fn tick_subscriptions(&mut self, now: Duration) {
+        if !self.may_be_idle {
+            return;
+        }
         let needed: BTreeSet<Group> = self
             .owned
             .keys()
@@ -394,9 +408,21 @@ impl<T: Clone> Worker<T> {
             .chain(self.standby.groups())
             .chain([Group::BASE])
             .collect();
-        let idle: Vec<_> =
-            self.subscriptions.keys().filter(|group| !needed.contains(group)).copied().collect();
-        for group in idle {
+        self.may_be_idle = false;
+        let mut over = Vec::new();
+        for (group, subscription) in &mut self.subscriptions {
+            if needed.contains(group) {
+                subscription.idle = None;
+                continue;
+            }
+            let since = *subscription.idle.get_or_insert(now);
+            if now.saturating_sub(since) >= self.config.linger {
+                over.push(*group);
+            } else {
+                self.may_be_idle = true;
+            }
+        }
+        for group in over {
             self.subscriptions.remove(&group);
             self.seen.retain(|writer, _| writer.group != group);
             self.gone.retain(|writer, _| writer.group != group);

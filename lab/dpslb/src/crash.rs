@@ -20,7 +20,7 @@ struct Killed {
 
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let slices = case.count("slices")? as u32;
-    let shape = Shape { sleep: Duration::from_micros(100), ..Shape::new(slices) };
+    let shape = Shape { sleep: Duration::from_micros(100), patient: false, ..Shape::new(slices) };
     let names = ["one", "two", "three"];
     let mut cluster = Cluster::with_workers(shape, &names)?;
     let message = image::of_bytes(case.count("item_bytes")?);

@@ -93,7 +93,7 @@ fn plain(case: &Case) -> Result<Outcome> {
 
 /// As [`Load`] does it, but what was published is not kept, and goes into no group.
 fn publish(domain: u32, offer: &Offer, items: i64) -> Result<Outcome> {
-    let stream = stream(domain, 0);
+    let stream = stream(domain, 0, true);
     let participant = Participant::new(Domain::open(domain, &stream.dds)?, &[])?;
     let writer = participant.topic(&stream.items, &DATA_ITEM)?.writer(&Qos::default())?;
     let replies = participant.topic(&stream.replies, &REPLY)?.reader(&Qos::default())?;

@@ -10,7 +10,7 @@ use equipoise_dds::items::DataItem;
 use equipoise_lab_runner::share;
 use equipoise_slice_runtime::worker::{Options, Threads, Worker};
 
-use crate::cluster::stream;
+use crate::cluster::{protocol, stream};
 use crate::image;
 
 /// A short one: between the core's emulated owner and its next turn there should be no long gap.
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Lose so many of 1000 packets
     #[arg(long, default_value_t = 0)]
     pub(crate) loss_permille: u16,
+    /// Nobody is given up soon
+    #[arg(long)]
+    pub(crate) patient: bool,
     /// A file with the ids of items that were done, 8 bytes each, in order
     #[arg(long)]
     pub(crate) log: Option<PathBuf>,
@@ -87,8 +90,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         reply
     };
     let settle = Duration::from_millis(args.settle_ms);
-    let options = Options { settle, ..Options::new(&args.name, args.slices) };
-    let stream = stream(args.domain, args.loss_permille);
+    let protocol = protocol(args.patient);
+    let options = Options { settle, protocol, ..Options::new(&args.name, args.slices) };
+    let stream = stream(args.domain, args.loss_permille, args.patient);
     let worker = Worker::start(&stream, options, Threads::start(1, process)?)?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     worker.stop()?;

@@ -21,7 +21,7 @@ pub(crate) type Log = Arc<Mutex<Vec<(i64, i32, String)>>>;
 
 pub(crate) fn protocol() -> Config {
     let (lease, margin) = (Duration::from_secs(2), Duration::from_millis(500));
-    Config { lease, margin, recovery: Duration::from_secs(5), ..Config::default() }
+    Config { lease, margin, recovery: Duration::from_millis(2500), ..Config::default() }
 }
 
 pub(crate) struct Cluster {
@@ -72,6 +72,23 @@ impl Cluster {
         let usual = worker::Options::new(name, SLICES);
         let options = worker::Options { protocol: self.protocol.clone(), settle, ..usual };
         Worker::start(&self.stream, options, application).unwrap()
+    }
+
+    /// Has half of the slices on each of two workers.
+    pub(crate) fn share(&self, one: &str, other: &str) {
+        let wanted = |slice: u32| if slice.is_multiple_of(2) { one } else { other };
+        self.eventually("each has half of the slices", || {
+            let away =
+                (0..SLICES).filter(|slice| self.owner(*slice).as_deref() != Some(wanted(*slice)));
+            for slice in away.collect::<Vec<_>>() {
+                // Refused while the worker is not there, or the slice is in a handover.
+                let moved = self.controller.move_slices(vec![SliceId(slice)], wanted(slice));
+                let _ = self.runtime.block_on(moved);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            (0..SLICES).all(|slice| self.owner(slice).as_deref() == Some(wanted(slice)))
+                && self.all_owned()
+        });
     }
 
     /// Has all slices on `taker`, in as many handovers as there are owners, while items are published.

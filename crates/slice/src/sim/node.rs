@@ -129,12 +129,11 @@ impl World {
             }
             worker::Output::Subscribe(group) => {
                 self.readers += 1;
-                let (number, process) = (self.readers, at.process);
+                let number = self.readers;
                 let reader = Reader { number, opened: self.now, matched: BTreeMap::new() };
                 at.readers.insert(group, reader);
                 let ready = self.rng.random_range(50..3_000);
-                let matched =
-                    |settled| Event::Matched { node, process, reader: number, group, settled };
+                let matched = |settled| Event::Matched { node, reader: number, group, settled };
                 self.after(ready, matched(false));
                 self.after(MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX + 50, matched(true));
             }

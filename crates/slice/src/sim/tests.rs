@@ -114,7 +114,17 @@ fn a_protocol_that_does_not_wait_for_the_drain_is_caught() {
 
 #[test]
 fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
-    assert!(is_caught(Sabotage::TrustAgain, Scenario::planned));
+    // Seen where it is the first that a reader gets: readers that close, and replies that come late as there is much to do.
+    let fresh = |seed| Scenario {
+        linger_us: 0,
+        standby: false,
+        joining: 0,
+        item_gap_us: 300,
+        ..Scenario::planned(seed)
+    };
+    // All is well without it, so it is not that there is too much to do.
+    all((0..20).map(fresh));
+    assert!(is_caught(Sabotage::TrustAgain, fresh));
 }
 
 #[test]
