@@ -5,6 +5,7 @@
 //! reassign the same slices; workers obey none of an earlier term.
 
 mod desk;
+mod kept;
 mod office;
 mod status;
 
@@ -17,7 +18,9 @@ use equipoise_slice::{Config, HandoverId, SliceId};
 use equipoise_store::{Election, KeyError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use status::{HandoverStatus, HandoverTotals, SliceStatus, Status, WorkerStatus};
+pub use status::{
+    HandoverStatus, HandoverSteps, HandoverTotals, SliceStatus, Status, WorkerStatus,
+};
 
 use crate::stream::Stream;
 
@@ -200,7 +203,7 @@ impl Handle {
         self.ask(|answer| Ask::Move(slices, worker, answer)).await
     }
 
-    /// Has a worker left without slices, or gives it slices again.
+    /// Has a worker left without slices, or gives it slices again. Kept in the store: it outlives controllers.
     ///
     /// # Errors
     /// [`AskError`]
@@ -209,7 +212,8 @@ impl Handle {
         self.ask(|answer| Ask::Leave(worker, leaving, answer)).await
     }
 
-    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer.
+    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer. Kept in the store: it outlives
+    /// controllers, and the worker.
     ///
     /// # Errors
     /// [`AskError`]

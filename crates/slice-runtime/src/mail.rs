@@ -3,6 +3,7 @@
 //! A sample's body is a version and a [`Mail`] in postcard's encoding. What cannot be read is counted and forgotten: the
 //! protocol says again what is not answered.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
@@ -104,7 +105,34 @@ pub struct SliceReport {
 #[error("mail that cannot be read")]
 pub(crate) struct Unreadable;
 
+/// Where a message of the protocol is, in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passing {
+    /// About to be sent.
+    Sends,
+    /// Sent.
+    Sent,
+    /// Received, and not heeded yet.
+    Received,
+}
+
+static WATCHER: OnceLock<fn(Passing, &'static str)> = OnceLock::new();
+
+/// Tells `watcher` of each message of the protocol that passes in this process, by its name: for traces, and for tests that
+/// end a process at one of them. Once; a second watcher is not told.
+#[doc(hidden)]
+pub fn watch_messages(watcher: fn(Passing, &'static str)) {
+    let _ = WATCHER.set(watcher);
+}
+
 impl Mail {
+    /// Tells who watches.
+    pub(crate) fn passes(&self, where_to: Passing) {
+        if let (Some(watcher), Self::Envelope(envelope)) = (WATCHER.get(), self) {
+            watcher(where_to, envelope.message.name());
+        }
+    }
+
     fn to(&self) -> u64 {
         match self {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
@@ -133,7 +161,9 @@ impl Mail {
         if *version != VERSION {
             return Err(Unreadable);
         }
-        postcard::from_bytes(body).map(Some).map_err(|_| Unreadable)
+        let mail: Self = postcard::from_bytes(body).map_err(|_| Unreadable)?;
+        mail.passes(Passing::Received);
+        Ok(Some(mail))
     }
 }
 

@@ -57,7 +57,7 @@ impl Default for Policy {
             begin: 0.08,
             stop: 0.02,
             share_max: 0.25,
-            batch_max: 64,
+            batch_max: 512,
             first_batch_max: 8,
             cool_down: Duration::from_secs(10),
             hot: 0.8,

@@ -21,12 +21,28 @@ pub struct Status {
     pub hot: Vec<Hot>,
     /// What the most loaded worker has over the mean, as a share of the mean.
     pub imbalance: f64,
+    /// Messages that could not be read: of another version, or nobody's of ours.
+    pub mail_unreadable: u64,
     /// Handovers that this leader has seen the end of.
     pub handovers_done: u64,
     /// How those ended that somebody asked for or balancing began.
     pub totals: HandoverTotals,
     /// How long the last ones took, from their begin until the taker was active.
     pub handover_times: Vec<Duration>,
+    /// The same ones, step by step.
+    pub handover_steps: Vec<HandoverSteps>,
+}
+
+/// How long a handover took until each of its steps was known to the controller, from its begin on. Items of the slices are
+/// held up between the cut and the taker's activity, and not before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HandoverSteps {
+    /// The taker shadows.
+    pub ready: Duration,
+    /// The giver has cut. As `active`, if the taker was heard first.
+    pub cut: Duration,
+    /// The taker is active.
+    pub active: Duration,
 }
 
 /// How handovers ended, and how long those took that moved slices.

@@ -26,6 +26,7 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
+    pub(super) jobs_max: usize,
     pub(super) options: Options,
 }
 
@@ -72,7 +73,7 @@ impl Engine {
     }
 
     fn hand_out(&mut self, begun: Instant) {
-        while self.under_way < self.options.jobs_max {
+        while self.under_way < self.jobs_max {
             let Some(started) = self.driver.start(begun.elapsed()) else { return };
             self.under_way += 1;
             self.application.start(Job::new(started, self.exits.clone()));
