@@ -12,7 +12,7 @@
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
-#   make lab-dpslb      DPSLB's session times and what survives kill -9, with real processes (LAB_FLAGS='sessions --handovers 20')
+#   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
 #   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
@@ -120,8 +120,8 @@ demo-cluster: setup
 
 .PHONY: demo-slice
 demo-slice: setup
-	$(CARGO) build --release --locked --package equipoise-lab-dpslb
-	target/release/equipoise-lab-dpslb demo
+	$(CARGO) build --release --locked --package equipoise
+	target/release/equipoise demo slice
 
 .PHONY: lint
 lint: setup
@@ -234,10 +234,12 @@ lab-control: setup
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/release/equipoise-lab-control $(LAB_FLAGS)
 
+# Workers are held to their shares of a core by control groups.
 .PHONY: lab-dpslb
 lab-dpslb: setup
 	$(CARGO) build --release --locked --package equipoise-lab-dpslb
-	target/release/equipoise-lab-dpslb $(or $(LAB_FLAGS),sessions)
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" target/release/equipoise-lab-dpslb $(LAB_FLAGS)
 
 .PHONY: bench-pog
 bench-pog: setup

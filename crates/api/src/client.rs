@@ -18,6 +18,9 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use crate::wire::plan::{NodeStatus, PlanStatus, PoolWish};
+use crate::wire::slice::{
+    SliceMove, SliceMoves, SlicePin, SlicePlan, SliceWorker, StreamStatus, Streams,
+};
 use crate::wire::{Changed, Reloaded, SetWeight, Status};
 use crate::{Problem, Token};
 
@@ -243,6 +246,70 @@ impl Client {
     pub async fn wish(&self, pool: &str, wish: &PoolWish) -> Result<PlanStatus, ClientError> {
         let path = format!("/v1/plan/pools/{}", encoded(pool));
         self.ask(Method::PUT, &path, to_json(wish)).await
+    }
+
+    /// `GET /v1/slices`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn streams(&self) -> Result<Streams, ClientError> {
+        self.ask(Method::GET, "/v1/slices", Bytes::new()).await
+    }
+
+    /// `GET /v1/slices/STREAM/plan`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn slice_plan(&self, stream: &str) -> Result<SlicePlan, ClientError> {
+        let path = format!("/v1/slices/{}/plan", encoded(stream));
+        self.ask(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// `POST /v1/slices/STREAM/moves`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn move_slices(
+        &self,
+        stream: &str,
+        wish: &SliceMove,
+    ) -> Result<SliceMoves, ClientError> {
+        let path = format!("/v1/slices/{}/moves", encoded(stream));
+        self.ask(Method::POST, &path, to_json(wish)).await
+    }
+
+    /// `POST /v1/slices/STREAM/workers/WORKER/drain` or `undrain`: `action` is that last part.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn change_worker(
+        &self,
+        stream: &str,
+        worker: &str,
+        action: &str,
+    ) -> Result<SliceWorker, ClientError> {
+        let path = format!("/v1/slices/{}/workers/{}/{action}", encoded(stream), encoded(worker));
+        self.ask(Method::POST, &path, Bytes::new()).await
+    }
+
+    /// `PUT` or, without a worker, `DELETE /v1/slices/STREAM/pins/SLICE`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn pin_slice(
+        &self,
+        stream: &str,
+        slice: u32,
+        worker: Option<&str>,
+    ) -> Result<StreamStatus, ClientError> {
+        let path = format!("/v1/slices/{}/pins/{slice}", encoded(stream));
+        match worker {
+            Some(worker) => {
+                let pin = SlicePin { worker: worker.to_owned() };
+                self.ask(Method::PUT, &path, to_json(&pin)).await
+            }
+            None => self.ask(Method::DELETE, &path, Bytes::new()).await,
+        }
     }
 
     async fn ask<T: DeserializeOwned>(

@@ -7,6 +7,7 @@ use crate::metrics::Reading;
 use crate::wire::config::{Checked, ConfigState};
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use crate::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
+use crate::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
 use crate::wire::{Admin, BackendStatus, Changed, Phase, Reloaded, Status};
 
 /// What the API asks of the process. The binary implements it over its inventory.
@@ -144,6 +145,48 @@ pub trait Operator: Send + Sync + 'static {
     fn remove_pin(&self, _pin: PinKey) -> impl Future<Output = Result<Pins, OperateError>> + Send {
         async { Err(OperateError::NoPacketLevel) }
     }
+
+    /// Every stream of the slice level.
+    fn streams(&self) -> impl Future<Output = Result<Streams, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// What a balancing round would move now.
+    fn slice_plan(
+        &self,
+        _stream: &str,
+    ) -> impl Future<Output = Result<SlicePlan, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Moves slices to a worker.
+    fn move_slices(
+        &self,
+        _stream: &str,
+        _wish: SliceMove,
+    ) -> impl Future<Output = Result<SliceMoves, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Has a worker left without slices, or gives it slices again; the stream, then.
+    fn drain_worker(
+        &self,
+        _stream: &str,
+        _worker: &str,
+        _drained: bool,
+    ) -> impl Future<Output = Result<StreamStatus, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Keeps a slice on a worker, or (`None`) lets it be moved again; the stream, then.
+    fn pin_slice(
+        &self,
+        _stream: &str,
+        _slice: u32,
+        _worker: Option<String>,
+    ) -> impl Future<Output = Result<StreamStatus, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
 }
 
 /// Why an [`Operator`] did not do what it was asked.
@@ -168,6 +211,14 @@ pub enum OperateError {
         "no [[packet]] table is configured, so there are no flows and pins; add one and reload"
     )]
     NoPacketLevel,
+    /// There are no streams without it.
+    #[error(
+        "no [[slice]] table is configured, so there are no streams, workers and slices; add one and reload"
+    )]
+    NoSliceLevel,
+    /// Another controller leads the slice level; the text says which.
+    #[error("{0}")]
+    NotLeading(String),
     /// There is no plan; the text says why.
     #[error("{0}")]
     NotPlanning(String),
@@ -191,7 +242,7 @@ impl OperateError {
 impl From<OperateError> for Problem {
     fn from(error: OperateError) -> Problem {
         let (status, title) = match &error {
-            OperateError::NotFound(_) => (StatusCode::NOT_FOUND, "no such pool or backend"),
+            OperateError::NotFound(_) => (StatusCode::NOT_FOUND, "not there"),
             OperateError::WeightOutOfRange(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "weight out of range")
             }
@@ -200,6 +251,8 @@ impl From<OperateError> for Problem {
             }
             OperateError::NotPlanning(_) => (StatusCode::NOT_FOUND, "nothing is planned"),
             OperateError::NoPacketLevel => (StatusCode::NOT_FOUND, "no packet level"),
+            OperateError::NoSliceLevel => (StatusCode::NOT_FOUND, "no slice level"),
+            OperateError::NotLeading(_) => (StatusCode::CONFLICT, "this controller does not lead"),
             OperateError::Refused(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not possible"),
             OperateError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "fault"),
             OperateError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),

@@ -9,6 +9,7 @@ pub mod dispatch;
 pub mod dns;
 pub mod packet;
 pub mod plan;
+pub mod slice;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -55,7 +55,7 @@ const OTHER_PIN: &str = r#"{"vip":"v","flow":"f","backend":"c"}"#;
 async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refused() {
     let bed = Bed::new("if-match").await;
     let weight = format!("PUT {BACKEND}/weight");
-    let pins = "/v1/pins";
+    let (pins, stream) = ("/v1/pins", "/v1/slices/images");
     for (resource, change, body) in [
         (BACKEND, weight.as_str(), r#"{"weight":5}"#),
         ("/v1/config", "POST /v1/reload", ""),
@@ -63,6 +63,10 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
         (pins, "POST /v1/pins", PIN),
         (pins, "PUT /v1/pins", OTHER_PIN),
         (pins, "DELETE /v1/pins?vip=v&flow=f", ""),
+        (stream, "POST /v1/slices/images/workers/w/drain", ""),
+        (stream, "PUT /v1/slices/images/pins/3", r#"{"worker":"w"}"#),
+        (stream, "DELETE /v1/slices/images/pins/3", ""),
+        (stream, "POST /v1/slices/images/workers/w/undrain", ""),
     ] {
         let seen = bed.tag(resource).await;
         assert_eq!(bed.tag(resource).await, seen, "{resource} does not change by itself");
@@ -97,7 +101,7 @@ async fn a_change_without_a_condition_is_made_whatever_the_state_is() {
 #[tokio::test]
 async fn a_resource_that_has_not_changed_is_not_sent_again() {
     let bed = Bed::new("not-modified").await;
-    for path in [BACKEND, "/v1/config", "/v1/pins", "/v1/plan/pools/web"] {
+    for path in [BACKEND, "/v1/config", "/v1/pins", "/v1/plan/pools/web", "/v1/slices/images"] {
         let tag = bed.tag(path).await;
         let answered =
             bed.ask(&format!("GET {path}"), &[&format!("If-None-Match: {tag}")], "").await;

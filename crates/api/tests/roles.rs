@@ -18,12 +18,15 @@ use tokio::net::{TcpStream, UnixStream};
 /// A path that stands for the route, and a body that it takes.
 fn example(route: &Declared) -> (String, &'static str) {
     let path = route.path.replace("{pool}", "web").replace("{backend}", "b");
-    let path = path.replace("{node}", "n");
+    let path = path.replace("{node}", "n").replace("{stream}", "images");
+    let path = path.replace("{worker}", "w").replace("{slice}", "3");
     match (route.method.as_str(), route.path) {
         (_, "/v1/flow") => (format!("{path}?source=192.0.2.1:1&vip=192.0.2.2:80/tcp"), ""),
         ("DELETE", "/v1/pins") => (format!("{path}?vip=v&flow=f"), ""),
         ("PUT" | "POST", "/v1/pins") => (path, r#"{"vip":"v","flow":"f","backend":"b"}"#),
         (_, "/v1/pools/{pool}/backends/{backend}/weight") => (path, r#"{"weight":2}"#),
+        ("PUT", "/v1/slices/{stream}/pins/{slice}") => (path, r#"{"worker":"w"}"#),
+        (_, "/v1/slices/{stream}/moves") => (path, r#"{"slices":[3],"worker":"w"}"#),
         ("PUT", "/v1/plan/pools/{pool}") => (path, r#"{"mode":"paused"}"#),
         (_, "/v1/config/check") => (path, "{}"),
         _ => (path, ""),

@@ -10,7 +10,8 @@ use equipoise_api::client::{Client, Endpoint};
 use equipoise_packet::engine::Leave;
 
 use crate::commands::{
-    api_token, change, check, cluster, decap, flow, pin, plan, reload, schema, status, weight,
+    api_token, change, check, cluster, decap, flow, pin, plan, reload, schema, slice, status,
+    weight,
 };
 use crate::config::ConfigErrors;
 use crate::demo;
@@ -61,9 +62,15 @@ pub(crate) enum Command {
     Pin(pin::Args),
     /// Show what is planned, and why; pin, pause and resume elastic pools
     Plan(plan::Args),
+    /// Balance a stream of items over workers: run a worker, look, drain, pin, move
+    Slice(slice::Args),
     /// One backend of the demo
     #[command(hide = true)]
     SampleBackend(demo::sample::Args),
+    /// The program of one worker of the demo
+    #[cfg(feature = "slice")]
+    #[command(hide = true)]
+    SampleWorker(demo::slice::sample::Args),
 }
 
 /// Arguments of `equipoise run`.

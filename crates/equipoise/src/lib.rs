@@ -1,5 +1,6 @@
 //! The `equipoise` binary, as a library that its tests share with it.
 
+mod child;
 mod cli;
 pub mod commands;
 pub mod config;
@@ -33,7 +34,10 @@ pub fn main() -> ExitCode {
         Command::Flow(args) => block_on(commands::flow::run(args)),
         Command::Pin(args) => block_on(commands::pin::run(args)),
         Command::Plan(args) => block_on(commands::plan::run(args)),
+        Command::Slice(args) => block_on(commands::slice::run(args)),
         Command::SampleBackend(args) => block_on(demo::sample::run(args)),
+        #[cfg(feature = "slice")]
+        Command::SampleWorker(args) => demo::slice::sample::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("{}", cli::message(&error));

@@ -248,8 +248,8 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
     assert_said(
         &[
             (
-                "[[slice]]\nname = 'x'",
-                "f:2:3: slice: unknown table in this version; known: instance, api, log, shutdown, load, controller, cluster, pool, session, dispatch, packet, flows, dns, nameserver",
+                "[[topic]]\nname = 'x'",
+                "f:2:3: topic: unknown table in this version; known: instance, api, log, shutdown, load, controller, cluster, pool, session, dispatch, packet, flows, dns, nameserver, slice",
             ),
             ("[pools]", "f:2:2: pools: unknown table in this version; did you mean `pool`?"),
             (
@@ -470,7 +470,7 @@ fn options_without_effect_are_warnings() {
     let cases = [
         (
             "".to_string(),
-            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]] or [[dns]] table",
+            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table",
         ),
         (
             "session = []\n[[pool]]\nname = 'p'".to_string(),
@@ -532,7 +532,7 @@ health = { http = '/', interval = '2x' }
 listen = '0.0.0.0:80'
 protocol = 'https'
 pool = 'wob'
-[[slice]]
+[[topic]]
 ";
     let said = said(text);
     let line = |text: &str| text.split(':').nth(1).unwrap().parse::<usize>().unwrap();

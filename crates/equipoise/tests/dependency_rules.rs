@@ -16,6 +16,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-packet",
             "equipoise-dns",
+            // The slice level: its protocol's options, and where the binary has it, DDS.
+            "equipoise-slice",
+            "equipoise-slice-runtime",
+            "equipoise-dds",
             "equipoise-core",
             "equipoise-controller",
             "equipoise-driver",
@@ -76,7 +80,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // The slice level's parts, as the demo and processes of its own: what is measured is theirs.
     (
         "equipoise-lab-dpslb",
-        &["equipoise-dds", "equipoise-slice", "equipoise-slice-runtime", "equipoise-store"],
+        &[
+            "equipoise-dds",
+            "equipoise-lab-runner",
+            "equipoise-slice",
+            "equipoise-slice-runtime",
+            "equipoise-store",
+        ],
     ),
     ("equipoise-lab-pog", &["equipoise-lab-runner", "equipoise-pog"]),
     // A program under test is called in the kernel, so this one loads it itself.

@@ -21,6 +21,18 @@ fn every_reason_of_the_dns_level_is_explained() {
     }
 }
 
+#[cfg(feature = "slice")]
+#[test]
+fn every_reason_of_the_slice_level_is_explained() {
+    let page = include_str!("../../../docs/operations.md");
+    let protocol = equipoise_slice::worker::Reason::ALL.map(|reason| reason.name());
+    let runtime = equipoise_slice_runtime::DropReason::ALL.map(|reason| reason.name());
+    for name in protocol.into_iter().chain(runtime) {
+        let row = format!("| `{name}` | slice |");
+        assert!(page.lines().any(|line| line.starts_with(&row)), "docs/operations.md lacks {row}");
+    }
+}
+
 #[test]
 fn every_drop_reason_is_explained_with_the_status_that_clients_see() {
     let page = include_str!("../../../docs/operations.md");

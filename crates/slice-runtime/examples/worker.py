@@ -2,7 +2,8 @@
 """A slice worker's program in Python: turns images (PPM, P6) to greyscale (PGM, P5).
 
 It gets batches of items on its standard input and acknowledges each on its standard output; the reply to the client is
-"processed WIDTH HEIGHT". What it does with the grey image is up to you. With --crash-after N it dies after N items.
+"processed WIDTH HEIGHT". What it does with the grey image is up to you. It counts the items of each slice, and where state moves
+with slices, the counts do: an item that is no image is answered by its slice's count. With --crash-after N it dies after N items.
 
     equipoise slice worker ... -- python3 worker.py
 """
@@ -11,6 +12,8 @@ import struct
 import sys
 
 HEAD = struct.Struct("<QiqiqI")
+COUNT = struct.Struct("<Q")
+ITEM, IMPORT, LOST, EXPORT = range(4)  # the two highest bits of a job
 
 
 def grey(image):
@@ -36,18 +39,30 @@ def batches(stream):
         yield items
 
 
+def work(counts, kind, slice, message):
+    """Does a job; the reply."""
+    if kind == EXPORT:
+        return COUNT.pack(counts.pop(slice, 0))
+    if kind in (IMPORT, LOST):
+        counts[slice] = COUNT.unpack(message)[0] if message else 0
+        return b""
+    counts[slice] = counts.get(slice, 0) + 1
+    image = grey(message)
+    return f"processed {image[0]} {image[1]}".encode() if image else f"received {counts[slice]}".encode()
+
+
 def main():
+    counts = {}
     left = int(sys.argv[2]) if sys.argv[1:2] == ["--crash-after"] else None
     for items in batches(sys.stdin.buffer):
         answers = b""
-        for job, _slice, id, _sender, _timestamp, message in items:
+        for job, slice, _id, _sender, _timestamp, message in items:
             if left is not None:
                 left -= 1
                 if left < 0:
                     sys.exit(1)
-            image = grey(message)
-            reply = f"processed {image[0]} {image[1]}" if image else f"received {id}"
-            answers += struct.pack("<QI", job, len(reply)) + reply.encode()
+            reply = work(counts, job >> 62, slice, message)
+            answers += struct.pack("<QI", job, len(reply)) + reply
         sys.stdout.buffer.write(struct.pack("<I", len(answers)) + answers)
         sys.stdout.buffer.flush()
 

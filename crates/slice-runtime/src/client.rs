@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::items::{DataItem, Reply};
 use equipoise_dds::{Error, Reader, Sample, Waitset, Writer as DdsWriter};
+pub use equipoise_slice::client::Assignment;
 use equipoise_slice::{Group, SliceId};
 
 use crate::stream::{Numbering, Stream, Topics, fnv1a, item_qos};

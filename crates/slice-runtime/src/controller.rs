@@ -5,19 +5,22 @@
 //! reassign the same slices; workers obey none of an earlier term.
 
 mod desk;
+mod kept;
 mod office;
 mod status;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_slice::balance::{Move, Policy};
+use equipoise_slice::balance::{Hot, Policy};
 use equipoise_slice::controller::MoveRefused;
 use equipoise_slice::{Config, HandoverId, SliceId};
 use equipoise_store::{Election, KeyError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
+pub use status::{
+    HandoverStatus, HandoverSteps, HandoverTotals, SliceStatus, Status, WorkerStatus,
+};
 
 use crate::stream::Stream;
 
@@ -89,15 +92,48 @@ pub(crate) enum Ask {
     Move(Vec<SliceId>, String, oneshot::Sender<Result<HandoverId, AskError>>),
     Leave(String, bool, oneshot::Sender<Result<(), AskError>>),
     Pin(SliceId, Option<String>, oneshot::Sender<Result<(), AskError>>),
-    Plan(oneshot::Sender<Result<Vec<Move>, AskError>>),
+    Plan(oneshot::Sender<Result<Planned, AskError>>),
+    Stop,
 }
 
-/// A controller that runs. Dropped, it ends.
+/// What a balancing round would do now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// What it would move.
+    pub moves: Vec<PlannedMove>,
+    /// Slices that no move can even out.
+    pub hot: Vec<Hot>,
+    /// What the most loaded worker has over the mean, as a share of the mean.
+    pub imbalance: f64,
+}
+
+/// Slices that would be moved together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedMove {
+    /// From whom.
+    pub giver: String,
+    /// To whom.
+    pub taker: String,
+    /// Which.
+    pub slices: Vec<SliceId>,
+    /// Their load, in cores.
+    pub load: f64,
+    /// Because an operator pinned them there.
+    pub pinned: bool,
+}
+
+/// A controller that runs. Dropped, it ends; [`Controller::stop`] makes room for another candidate at once.
 #[derive(Debug)]
 pub struct Controller {
+    handle: Handle,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Asks a controller, from anywhere.
+#[derive(Debug, Clone)]
+pub struct Handle {
     asks: mpsc::Sender<Ask>,
     status: watch::Receiver<Status>,
-    task: tokio::task::JoinHandle<()>,
 }
 
 impl Controller {
@@ -118,9 +154,32 @@ impl Controller {
         let wires = office::Wires::connect(stream)?;
         let office = office::Office { options, store, key, wires, asked, told };
         let task = tokio::spawn(office.run(election));
-        Ok(Self { asks, status, task })
+        Ok(Self { handle: Handle { asks, status }, task })
     }
 
+    /// For whoever asks it something.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Steps down and leaves DDS. Workers go on with what they have while their leases hold.
+    pub async fn stop(mut self) {
+        if self.handle.asks.send(Ask::Stop).await.is_ok() {
+            // It has ended, or is aborted when dropped.
+            let _ = (&mut self.task).await;
+        }
+    }
+}
+
+impl std::ops::Deref for Controller {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Handle {
     /// How it stands, as of a moment ago.
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
@@ -144,7 +203,7 @@ impl Controller {
         self.ask(|answer| Ask::Move(slices, worker, answer)).await
     }
 
-    /// Has a worker left without slices, or gives it slices again.
+    /// Has a worker left without slices, or gives it slices again. Kept in the store: it outlives controllers.
     ///
     /// # Errors
     /// [`AskError`]
@@ -153,7 +212,8 @@ impl Controller {
         self.ask(|answer| Ask::Leave(worker, leaving, answer)).await
     }
 
-    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer.
+    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer. Kept in the store: it outlives
+    /// controllers, and the worker.
     ///
     /// # Errors
     /// [`AskError`]
@@ -162,11 +222,11 @@ impl Controller {
         self.ask(|answer| Ask::Pin(slice, worker, answer)).await
     }
 
-    /// What the next round would move.
+    /// What a round would move now. Nothing follows from it.
     ///
     /// # Errors
     /// [`AskError`]
-    pub async fn plan(&self) -> Result<Vec<Move>, AskError> {
+    pub async fn plan(&self) -> Result<Planned, AskError> {
         self.ask(Ask::Plan).await
     }
 

@@ -15,18 +15,22 @@ pub enum DropReason {
     UnknownWriter,
     /// A message between workers and controllers that cannot be read: another version, or none of ours.
     MailUnreadable,
+    /// A message between workers and controllers that DDS did not take in time, as when one of them has just died. It is said
+    /// again.
+    MailRefused,
     /// A reply that its client did not take in time.
     ReplyRefused,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NoSuchSlice,
         Self::Malformed,
         Self::QueueFull,
         Self::UnknownWriter,
         Self::MailUnreadable,
+        Self::MailRefused,
         Self::ReplyRefused,
     ];
 
@@ -38,6 +42,7 @@ impl DropReason {
             Self::QueueFull => "queue_full",
             Self::UnknownWriter => "unknown_writer",
             Self::MailUnreadable => "mail_unreadable",
+            Self::MailRefused => "mail_refused",
             Self::ReplyRefused => "reply_refused",
         }
     }

@@ -5,6 +5,39 @@
 //! - [`controller`]: the table of slices in the store, the balancing, what operators ask for; by the leader of an election.
 //! - [`client::Client`]: publishes items, each into its group, and keeps them until there is a reply.
 //!
+//! A program of one's own needs this crate alone:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use equipoise_slice_runtime::client::{self, Assignment, Client};
+//! use equipoise_slice_runtime::worker::{self, Threads, Worker};
+//! use equipoise_slice_runtime::{DataItem, Stream};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let stream = Stream { domain: 5, ..Stream::default() };
+//!
+//! // A worker: two threads that answer each item with its length.
+//! let process = |item: &DataItem<'_>| item.message.len().to_string().into_bytes();
+//! let options = worker::Options::new("worker-1", 50);
+//! let worker = Worker::start(&stream, options, Threads::start(2, process)?)?;
+//!
+//! // A client: publishes, and waits for the replies.
+//! let (mut client, slices) = (Client::join(&stream, client::Options::new(1))?, Assignment::Hash(50));
+//! for id in 0..100 {
+//!     client.publish(slices.slice(id), id as i64, b"an item")?;
+//! }
+//! let mut answers = Vec::new();
+//! while client.pending() > 0 {
+//!     client.replies(Duration::from_millis(100), &mut answers)?;
+//! }
+//!
+//! // Its slices go to other workers before it ends.
+//! worker.leave();
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! It fails with DDS's or the store's errors. What comes of the network and makes no sense is dropped with a
 //! [`DropReason`].
 
@@ -19,6 +52,11 @@ mod transport;
 pub mod worker;
 
 pub use drops::DropReason;
-pub use mail::{Report, SliceReport};
+pub use equipoise_dds::items::DataItem;
+pub use equipoise_dds::{Multicast, Settings};
+pub use equipoise_slice::{Config, Order, SliceId};
+#[doc(hidden)]
+pub use mail::{Passing, watch_messages};
+pub use mail::{Report, SliceReport, Terms};
 pub use payload::Payload;
 pub use stream::{Stream, partition, worker_id};

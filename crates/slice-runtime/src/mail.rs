@@ -3,16 +3,17 @@
 //! A sample's body is a version and a [`Mail`] in postcard's encoding. What cannot be read is counted and forgotten: the
 //! protocol says again what is not answered.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
-use equipoise_slice::{Address, Envelope, Life, SliceId, WorkerId};
+use equipoise_slice::{Address, Envelope, Life, Order, SliceId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
 
 /// Of the encoding. Both sides have to have the same.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
@@ -35,6 +36,8 @@ pub struct Report {
     pub name: String,
     /// Its share of the load: 0 to 1000.
     pub weight: u16,
+    /// What it was started with.
+    pub terms: Terms,
     /// It wants to leave.
     pub leaving: bool,
     /// Of what time it tells.
@@ -47,6 +50,39 @@ pub struct Report {
     pub drops: Vec<(String, u64)>,
     /// Slices of which something was done or waits.
     pub slices: Vec<SliceReport>,
+}
+
+/// What workers and controllers have to have alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Slices of the stream.
+    pub slices: u32,
+    /// In which order items are done.
+    pub order: Order,
+    /// When a worker fences itself.
+    pub lease: Duration,
+}
+
+impl Terms {
+    /// What is wrong with a worker that has these where `ours` are the controller's, in words.
+    pub(crate) fn problem(&self, ours: &Terms) -> Option<String> {
+        let differs = |option: &str, theirs: String, ours: String| {
+            format!(
+                "was started with {option} {theirs}, the controller has {ours}: start it with the same"
+            )
+        };
+        if self.slices != ours.slices {
+            return Some(differs("slices", self.slices.to_string(), ours.slices.to_string()));
+        }
+        if self.order != ours.order {
+            return Some(
+                differs("order", format!("{:?}", self.order), format!("{:?}", ours.order))
+                    .to_lowercase(),
+            );
+        }
+        let differ = self.lease != ours.lease;
+        differ.then(|| differs("lease", format!("{:?}", self.lease), format!("{:?}", ours.lease)))
+    }
 }
 
 /// What a worker says of a slice.
@@ -69,7 +105,34 @@ pub struct SliceReport {
 #[error("mail that cannot be read")]
 pub(crate) struct Unreadable;
 
+/// Where a message of the protocol is, in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passing {
+    /// About to be sent.
+    Sends,
+    /// Sent.
+    Sent,
+    /// Received, and not heeded yet.
+    Received,
+}
+
+static WATCHER: OnceLock<fn(Passing, &'static str)> = OnceLock::new();
+
+/// Tells `watcher` of each message of the protocol that passes in this process, by its name: for traces, and for tests that
+/// end a process at one of them. Once; a second watcher is not told.
+#[doc(hidden)]
+pub fn watch_messages(watcher: fn(Passing, &'static str)) {
+    let _ = WATCHER.set(watcher);
+}
+
 impl Mail {
+    /// Tells who watches.
+    pub(crate) fn passes(&self, where_to: Passing) {
+        if let (Some(watcher), Self::Envelope(envelope)) = (WATCHER.get(), self) {
+            watcher(where_to, envelope.message.name());
+        }
+    }
+
     fn to(&self) -> u64 {
         match self {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
@@ -98,7 +161,9 @@ impl Mail {
         if *version != VERSION {
             return Err(Unreadable);
         }
-        postcard::from_bytes(body).map(Some).map_err(|_| Unreadable)
+        let mail: Self = postcard::from_bytes(body).map_err(|_| Unreadable)?;
+        mail.passes(Passing::Received);
+        Ok(Some(mail))
     }
 }
 

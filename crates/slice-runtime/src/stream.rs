@@ -1,7 +1,11 @@
 //! What a stream is called in DDS: its domain, topics and partitions, and what writers say of themselves.
 
 use equipoise_dds::items::{DATA_ITEM, REPLY};
-use equipoise_dds::{Domain, Error, Kind, Member, Participant, Qos, Settings, StructType, Topic};
+use std::time::Duration;
+
+use equipoise_dds::{
+    Cause, Domain, Error, Kind, Member, Participant, Qos, Settings, StructType, Topic,
+};
 use equipoise_slice::{Group, WorkerId};
 
 /// What goes between workers and controllers: `to` is a worker's number, or 0 for controllers.
@@ -72,6 +76,17 @@ pub fn partition(group: Group) -> Option<String> {
 /// QoS of items' readers and writers in `group`.
 pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
     Qos { partition: partition(group), user_data, ..Qos::default() }
+}
+
+/// QoS of writers of mail. Readers that have died hold a writer up until DDS takes them for dead; whoever speaks the protocol must
+/// not wait for them, and says again what was not taken.
+pub(crate) fn mail_qos() -> Qos {
+    Qos { blocking_max: Duration::from_millis(20), ..item_qos(Group::BASE, Vec::new()) }
+}
+
+/// Whether DDS did not take it in time.
+pub(crate) fn is_late(error: &Error) -> bool {
+    matches!(error, Error::Refused { cause: Cause::Timeout, .. })
 }
 
 /// The number of the worker of this name: what it keeps when it starts anew. Never 0.

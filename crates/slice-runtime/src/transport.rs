@@ -10,10 +10,10 @@ use equipoise_slice::transport::{Arrival, Transport};
 use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
-use crate::mail::{Mail, Report};
+use crate::mail::{Mail, Passing, Report};
 use crate::payload::Payload;
 use crate::sources::Sources;
-use crate::stream::{Topics, item_qos};
+use crate::stream::{Topics, is_late, item_qos, mail_qos};
 
 /// The waitset's token of mail; groups have their numbers.
 const MAIL: u32 = 1000;
@@ -59,8 +59,8 @@ impl DdsTransport {
         drops: Arc<DropCounts>,
     ) -> Result<Self, Error> {
         let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
-        let mail_up = topics.up.writer(&item_qos(Group::BASE, Vec::new()))?;
-        let mail_down = topics.down.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let mail_up = topics.up.writer(&mail_qos())?;
+        let mail_down = topics.down.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
@@ -103,7 +103,13 @@ impl DdsTransport {
             self.drops.count(DropReason::MailUnreadable);
             return Ok(());
         }
-        writer.write(&cdr)
+        mail.passes(Passing::Sends);
+        match writer.write(&cdr) {
+            Err(error) if is_late(&error) => self.drops.count(DropReason::MailRefused),
+            written => written?,
+        }
+        mail.passes(Passing::Sent);
+        Ok(())
     }
 
     fn read_mail(&mut self, arrivals: &mut Vec<Arrival<Payload>>) -> Result<(), Error> {
@@ -220,7 +226,10 @@ impl Transport<Payload> for DdsTransport {
             ready = self.groups.keys().map(|group| u32::from(group.number())).collect();
             ready.push(MAIL);
         }
-        // Items before mail: a message speaks of items that were before it.
+        // A handover does not wait for the items that have piled up.
+        if ready.contains(&MAIL) {
+            self.read_mail(arrivals)?;
+        }
         for group in self.groups.keys().copied().collect::<Vec<_>>() {
             if ready.contains(&u32::from(group.number())) {
                 self.read_group(group, look_for_gone, arrivals)?;
@@ -235,9 +244,6 @@ impl Transport<Payload> for DdsTransport {
                 of.settled = true;
                 arrivals.push(Arrival::Settled(*group));
             }
-        }
-        if ready.contains(&MAIL) {
-            self.read_mail(arrivals)?;
         }
         Ok(())
     }

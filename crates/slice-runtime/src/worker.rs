@@ -17,7 +17,7 @@ use equipoise_slice::worker::Worker as Protocol;
 use equipoise_slice::{Config, Group, Life};
 
 pub use job::{Job, Work};
-pub use program::Program;
+pub use program::{ListenError, Program};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};
@@ -33,7 +33,7 @@ pub struct Options {
     pub slices: u32,
     /// Its share of the load: 0 to 1000.
     pub weight: u16,
-    /// Jobs that the application has at a time.
+    /// Jobs that the application has at a time, if it does not want more ([`Application::jobs`]).
     pub jobs_max: usize,
     /// Items that wait. Beyond it those of publishers that are no clients of ours are refused; our clients bound what they
     /// have under way themselves.
@@ -64,6 +64,12 @@ impl Options {
 
 /// Does jobs. Called by the worker's own thread, so it must not wait: a job is done elsewhere.
 pub trait Application: Send {
+    /// How many jobs it should have at a time, if [`Options::jobs_max`] is not more: as many as it does at once, and what
+    /// keeps it busy until it gets the next.
+    fn jobs(&self) -> usize {
+        1
+    }
+
     /// Begins a job. Dropping it leaves its item undone for ever: it is not acknowledged, and nothing of its slice follows.
     fn start(&mut self, job: Job);
 }
@@ -84,6 +90,7 @@ struct Shared {
     owned: AtomicU64,
     done: AtomicU64,
     queued: AtomicU64,
+    handovers: AtomicU64,
     fenced: AtomicBool,
     drops: Arc<DropCounts>,
 }
@@ -105,6 +112,7 @@ impl Worker {
             ..item_qos(Group::BASE, Vec::new())
         })?;
         let id = worker_id(&options.name);
+        let jobs_max = options.jobs_max.max(application.jobs());
         let (slices, settle) = (options.slices, options.settle);
         let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
         let waker = transport.waker();
@@ -120,6 +128,7 @@ impl Worker {
             shared: shared.clone(),
             tally: engine::Tally::default(),
             under_way: 0,
+            jobs_max,
             options,
         };
         let thread = std::thread::Builder::new().name("slice-worker".into());
@@ -146,6 +155,12 @@ impl Worker {
     /// Items that wait or are being done.
     pub fn queued(&self) -> u64 {
         self.shared.queued.load(Relaxed)
+    }
+
+    /// Handovers that it has a part in and that are not over. One that leaves is free to end when it has no slices, nothing
+    /// queued, and none of these.
+    pub fn handovers(&self) -> u64 {
+        self.shared.handovers.load(Relaxed)
     }
 
     /// Whether it does nothing because no controller has heard of it lately.

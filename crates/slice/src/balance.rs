@@ -57,7 +57,7 @@ impl Default for Policy {
             begin: 0.08,
             stop: 0.02,
             share_max: 0.25,
-            batch_max: 64,
+            batch_max: 512,
             first_batch_max: 8,
             cool_down: Duration::from_secs(10),
             hot: 0.8,
@@ -123,7 +123,7 @@ pub struct Round {
 }
 
 /// What has to be remembered from round to round.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Balancer {
     policy: Policy,
     loads: BTreeMap<SliceId, f64>,
@@ -133,7 +133,7 @@ pub struct Balancer {
 }
 
 /// A slice, as it was in the last round.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     owner: WorkerId,
     moved: Option<Duration>,

@@ -9,6 +9,7 @@ mod handover;
 mod hear;
 mod members;
 mod record;
+mod standby;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,9 @@ use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
 use crate::message::{Address, Config, Envelope, Message};
 use crate::positions::Positions;
 use members::Members;
+
+/// Numbers of handovers that are reserved at a time.
+const NUMBERS: u64 = 1024;
 
 /// What the controller's surroundings have to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,9 +114,12 @@ pub struct Controller<T> {
     config: Config,
     term: Term,
     last: HandoverId,
+    /// Numbers up to this are this term's: the store says so.
+    reserved: HandoverId,
     members: Members,
     table: BTreeMap<SliceId, Row>,
     handovers: BTreeMap<HandoverId, Handover>,
+    standby_said: Duration,
     out: VecDeque<Output<T>>,
 }
 
@@ -123,9 +130,11 @@ impl<T: Clone> Controller<T> {
             config,
             term,
             last: stored.last,
+            reserved: stored.last,
             members: Members::default(),
             table: (0..slices).map(|slice| (SliceId(slice), Row::default())).collect(),
             handovers: BTreeMap::new(),
+            standby_said: now,
             out: VecDeque::new(),
         };
         for (worker, number) in &stored.lost {
@@ -248,6 +257,7 @@ impl<T: Clone> Controller<T> {
             self.say(now, handover);
         }
         self.assign_unowned(now);
+        self.tick_standby(now);
     }
 
     /// Lives that the store knows of, though their worker has a later one.
@@ -278,13 +288,30 @@ impl<T: Clone> Controller<T> {
         self.assign_unowned(now);
     }
 
-    /// Notes the intent, and begins.
+    /// Begins, and notes the intent. PREPARE need not wait for the store, as a shadow is nobody's loss: if we crash between,
+    /// the next controller knows nothing of it, gives its number to no other, and the taker drops it in time. All that
+    /// follows comes after the record.
     fn begin(&mut self, now: Duration, intent: Intent, state: HandoverState) -> HandoverId {
-        self.last = HandoverId(self.last.0 + 1);
-        let id = self.last;
-        self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
-        self.open(now, id, intent, state);
+        let id = self.number();
+        let opened = Output::Record(Record::Opened(id, intent.clone()));
+        if state == HandoverState::Preparing {
+            self.open(now, id, intent, state);
+            self.out.push_back(opened);
+        } else {
+            self.out.push_back(opened);
+            self.open(now, id, intent, state);
+        }
         id
+    }
+
+    /// A number that no handover ever had.
+    fn number(&mut self) -> HandoverId {
+        self.last = HandoverId(self.last.0 + 1);
+        if self.last > self.reserved {
+            self.reserved = HandoverId(self.last.0 + NUMBERS);
+            self.out.push_back(Output::Record(Record::Numbers(self.reserved)));
+        }
+        self.last
     }
 
     fn open(&mut self, now: Duration, id: HandoverId, intent: Intent, state: HandoverState) {

@@ -171,6 +171,46 @@ pub enum Message<T> {
     },
     /// Controller to worker: you were given up as lost. Drop everything, and come as a new life.
     Expel,
+    /// Controller to worker, again and again: keep what comes for these slices, and for no others.
+    Standby {
+        /// All of them, by owner.
+        parts: Vec<StandbyPart>,
+    },
+}
+
+/// Slices of one owner that a worker stands by for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyPart {
+    /// The slices.
+    pub slices: Arc<[SliceId]>,
+    /// What the owner has committed need not be kept.
+    pub committed: Positions,
+}
+
+impl<T> Message<T> {
+    /// Its name, in one word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Prepare { .. } => "prepare",
+            Self::Ready { .. } => "ready",
+            Self::Release { .. } => "release",
+            Self::Cut { .. } => "cut",
+            Self::Active { .. } => "active",
+            Self::Drained { .. } => "drained",
+            Self::Tail { .. } => "tail",
+            Self::Closed { .. } => "closed",
+            Self::Abort { .. } => "abort",
+            Self::Aborted { .. } => "aborted",
+            Self::Assign { .. } => "assign",
+            Self::Recover { .. } => "recover",
+            Self::Forget { .. } => "forget",
+            Self::End { .. } => "end",
+            Self::Claims(_) => "claims",
+            Self::Grant { .. } => "grant",
+            Self::Expel => "expel",
+            Self::Standby { .. } => "standby",
+        }
+    }
 }
 
 /// How far the taker is, after the cut.
@@ -244,10 +284,18 @@ pub struct Config {
     /// A reply that was sent has reached its client after this. Until then what it is for does not count as
     /// committed, as the reply may be lost with the worker.
     pub reply: Duration,
+    /// A reader that nothing needs any more is closed after this. Until then its group's slices come back without waiting
+    /// for readers, which are most of the time of a handover, and its items come here for nothing.
+    pub linger: Duration,
     /// A writer that is gone is forgotten after this.
     pub forget: Duration,
     /// Items in the shadow of one handover; a taker with more calls it off.
     pub shadow_max: usize,
+    /// Workers stand by for each other's slices: what a lost one had in hand is done though its publisher does not publish it
+    /// again. Each item then goes to two workers.
+    pub standby: bool,
+    /// Items that a worker keeps as a standby. Beyond it the oldest go.
+    pub standby_max: usize,
     /// Items kept for a taker that may be lost, and tail entries, of one handover. Beyond it the oldest go.
     pub released_max: usize,
 }
@@ -263,8 +311,11 @@ impl Default for Config {
             patience: Duration::from_secs(5),
             recovery: Duration::from_secs(2),
             reply: Duration::from_millis(50),
+            linger: Duration::from_secs(10),
             forget: Duration::from_secs(60),
             shadow_max: 262_144,
+            standby: false,
+            standby_max: 65_536,
             released_max: 65_536,
         }
     }

@@ -41,6 +41,12 @@ pub(crate) struct Scenario {
     pub dropped_permille: u32,
     pub doubled_permille: u32,
     pub faults: Faults,
+    /// Workers stand by for each other.
+    pub standby: bool,
+    /// Readers stay open so long when nothing needs them.
+    pub linger_us: u64,
+    /// Clients publish again what has no reply.
+    pub again: bool,
     pub sabotage: Sabotage,
 }
 
@@ -53,6 +59,8 @@ pub(crate) enum Faults {
     Controller,
     /// Everybody crashes, is cut off, or stands still for a while.
     Everybody,
+    /// One worker crashes, once, so long after the beginning.
+    Worker { after_us: u64 },
     /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
     At { step: usize, nth: u32, party: Party },
 }
@@ -82,6 +90,9 @@ impl Scenario {
             dropped_permille: 50,
             doubled_permille: 50,
             faults: Faults::None,
+            standby: seed / 27 % 2 == 1,
+            linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
+            again: true,
             sabotage: Sabotage::None,
         }
     }
@@ -89,6 +100,14 @@ impl Scenario {
     pub(crate) fn crashing(seed: u64) -> Self {
         let faults = if seed.is_multiple_of(4) { Faults::Controller } else { Faults::Everybody };
         Self { faults, length_us: 150_000, ..Self::planned(seed) }
+    }
+
+    /// A worker crashes once, in a quiet time, and nobody publishes anything again.
+    pub(crate) fn succeeded(seed: u64) -> Self {
+        let faults = Faults::Worker { after_us: 60_000 };
+        let planned = Self::planned(seed);
+        let quiet = Self { move_gap_us: 10_000_000, joining: 0, ..planned };
+        Self { faults, standby: true, again: false, order: Order::Free, ..quiet }
     }
 
     pub(crate) fn at(seed: u64, step: usize, nth: u32, party: Party) -> Self {
@@ -100,7 +119,7 @@ impl Scenario {
     pub(crate) fn loses_workers(&self) -> bool {
         match self.faults {
             Faults::None | Faults::Controller => false,
-            Faults::Everybody => true,
+            Faults::Everybody | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
         }
     }
@@ -118,8 +137,11 @@ impl Scenario {
             patience: us(40_000),
             recovery: us(60_000),
             reply: us(REPLY_DELAY_US_MAX + 1),
+            linger: us(self.linger_us),
             forget: us(10_000_000),
             shadow_max: 10_000,
+            standby: self.standby,
+            standby_max: 10_000,
             released_max: 10_000,
         }
     }

@@ -180,7 +180,11 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         for arrival in arrivals.drain(..) {
             match arrival {
                 Arrival::Item(item) => self.worker.item(now, item),
-                Arrival::Control(envelope) => self.worker.message(now, envelope),
+                Arrival::Control(envelope) => {
+                    self.worker.message(now, envelope);
+                    // Somebody waits for the answer, and what follows may be many items.
+                    self.carry_out()?;
+                }
                 Arrival::Subscribed(group) => self.worker.subscribed(now, group),
                 Arrival::Settled(group) => self.worker.settled(now, group),
                 Arrival::WriterGone(writer) => self.worker.writer_gone(now, writer),

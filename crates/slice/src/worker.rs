@@ -9,6 +9,7 @@ mod giver_table;
 mod giving;
 mod ownership;
 mod reason;
+mod standby;
 mod take;
 mod taker_table;
 mod taking;
@@ -78,6 +79,8 @@ struct Seen {
 struct Subscription {
     ready: bool,
     settled: bool,
+    /// Since when nothing here needs it.
+    idle: Option<Duration>,
 }
 
 /// A worker's side of the protocol.
@@ -89,6 +92,8 @@ pub struct Worker<T> {
     seen: HashMap<Writer, Seen>,
     gone: BTreeMap<Writer, Duration>,
     subscriptions: BTreeMap<Group, Subscription>,
+    /// Some subscription may be needed no longer.
+    may_be_idle: bool,
     owned: BTreeMap<SliceId, Owned<T>>,
     /// Slices in a shadow, and in which.
     shadowed: HashMap<SliceId, HandoverId>,
@@ -99,6 +104,7 @@ pub struct Worker<T> {
     /// Givings that wait for P, and those with tails to end: what an item may move on.
     watching: BTreeSet<HandoverId>,
     unfinished: Unfinished,
+    standby: standby::Standby<T>,
     claims: claims::Lease,
     drops: Drops,
     out: VecDeque<Output<T>>,
@@ -130,6 +136,8 @@ pub(crate) enum Sabotage {
     ClaimUnreplied,
     /// Not the worker's: the store forgets who was given up.
     ForgetLost,
+    /// Not the worker's: the store forgets which numbers were given out.
+    ForgetNumbers,
 }
 
 impl<T: Clone> Worker<T> {
@@ -142,6 +150,7 @@ impl<T: Clone> Worker<T> {
             seen: HashMap::new(),
             gone: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            may_be_idle: false,
             owned: BTreeMap::new(),
             shadowed: HashMap::new(),
             released: HashMap::new(),
@@ -149,6 +158,7 @@ impl<T: Clone> Worker<T> {
             taking: BTreeMap::new(),
             watching: BTreeSet::new(),
             unfinished: Unfinished::default(),
+            standby: standby::Standby::default(),
             claims: claims::Lease::default(),
             drops: Drops::default(),
             out: VecDeque::new(),
@@ -177,6 +187,12 @@ impl<T: Clone> Worker<T> {
     /// The slices that it owns.
     pub fn slices(&self) -> impl Iterator<Item = SliceId> {
         self.owned.keys().copied()
+    }
+
+    /// Handovers that it has a part in and that are not over.
+    pub fn handovers(&self) -> usize {
+        let giving = self.giving.values().filter(|giving| !giving.state.is_over());
+        giving.count() + self.taking.values().filter(|taking| !taking.state.is_over()).count()
     }
 
     /// Items of `slice` that are admitted and not finished.
@@ -292,6 +308,7 @@ impl<T: Clone> Worker<T> {
             Message::End { handover } => self.taker_event(now, handover, TakerEvent::End),
             Message::Grant { number } => self.granted(now, number),
             Message::Expel => self.expelled(now),
+            Message::Standby { parts } => self.on_standby(&parts),
             // What workers say to the controller.
             Message::Ready { .. }
             | Message::Closed { .. }
@@ -306,6 +323,7 @@ impl<T: Clone> Worker<T> {
         self.tick_giving(now);
         self.tick_taking(now);
         self.tick_recovery(now);
+        self.tick_subscriptions(now);
         let forget = self.config.forget;
         let seen = &mut self.seen;
         self.gone.retain(|writer, since| {
@@ -318,6 +336,9 @@ impl<T: Clone> Worker<T> {
     }
 
     fn route(&mut self, now: Duration, item: Item<T>, first: u64) {
+        if self.standby.is_on() && !self.owned.contains_key(&item.slice) {
+            self.stand_by(&item);
+        }
         if let Some(owned) = self.owned.get(&item.slice) {
             let epoch = owned.epoch;
             #[cfg(test)]
@@ -373,8 +394,16 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Closes the readers of groups of which nothing is here any more.
+    /// Something may have gone that needed a reader.
     fn unsubscribe_idle(&mut self) {
+        self.may_be_idle = true;
+    }
+
+    /// Closes readers that nothing here has needed for [`Config::linger`].
+    fn tick_subscriptions(&mut self, now: Duration) {
+        if !self.may_be_idle {
+            return;
+        }
         let needed: BTreeSet<Group> = self
             .owned
             .keys()
@@ -382,11 +411,24 @@ impl<T: Clone> Worker<T> {
             .chain(self.released.keys())
             .map(|slice| Group::of(*slice))
             .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
+            .chain(self.standby.groups())
             .chain([Group::BASE])
             .collect();
-        let idle: Vec<_> =
-            self.subscriptions.keys().filter(|group| !needed.contains(group)).copied().collect();
-        for group in idle {
+        self.may_be_idle = false;
+        let mut over = Vec::new();
+        for (group, subscription) in &mut self.subscriptions {
+            if needed.contains(group) {
+                subscription.idle = None;
+                continue;
+            }
+            let since = *subscription.idle.get_or_insert(now);
+            if now.saturating_sub(since) >= self.config.linger {
+                over.push(*group);
+            } else {
+                self.may_be_idle = true;
+            }
+        }
+        for group in over {
             self.subscriptions.remove(&group);
             self.seen.retain(|writer, _| writer.group != group);
             self.gone.retain(|writer, _| writer.group != group);

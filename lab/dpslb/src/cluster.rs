@@ -4,72 +4,145 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use equipoise_dds::Settings;
-use equipoise_slice::{HandoverId, SliceId};
+use equipoise_slice::{Config, HandoverId, SliceId};
 use equipoise_slice_runtime::Stream;
-use equipoise_slice_runtime::controller::{Controller, Options, Status};
+use equipoise_slice_runtime::controller::{Controller, HandoverSteps, Options, Status};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
+/// When nobody is killed, nobody is to be taken for dead because the machine is busy.
+const PATIENT: Duration = Duration::from_secs(5);
+
 /// The stream of an experiment, on loopback.
-pub(crate) fn stream(domain: u32, loss_permille: u16) -> Stream {
-    let dds = Settings { interfaces: vec!["lo".into()], loss_permille, ..Settings::default() };
+pub(crate) fn stream(domain: u32, loss_permille: u16, patient: bool) -> Stream {
+    let mut dds = Settings { interfaces: vec!["lo".into()], loss_permille, ..Settings::default() };
+    if patient {
+        dds.lease = PATIENT;
+    }
     Stream { domain, dds, ..Stream::default() }
+}
+
+/// Times of the protocol, for controller and workers.
+pub(crate) fn protocol(patient: bool) -> Config {
+    let usual = Config::default();
+    let lease = if patient { PATIENT } else { usual.lease };
+    Config { lease, ..usual }
+}
+
+/// A domain that this process has not used lately: what went before is not heard of.
+pub(crate) fn next_domain() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    60 + NEXT.fetch_add(1, Relaxed) % 40
+}
+
+/// What a cluster is like.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub(crate) slices: u32,
+    /// From one round of balancing to the next. Zero: nothing moves unless somebody asks.
+    pub(crate) round: Duration,
+    /// CPU time of an item.
+    pub(crate) cost: Duration,
+    /// Time of an item that is not the CPU's.
+    pub(crate) sleep: Duration,
+    /// Cores of a worker. 0: all.
+    pub(crate) share: f64,
+    /// When readers are settled, on loopback.
+    pub(crate) settle: Duration,
+    pub(crate) loss_permille: u16,
+    /// Nobody is given up soon. Otherwise as by default.
+    pub(crate) patient: bool,
+    /// Whether workers note what they have done.
+    pub(crate) logs: bool,
+}
+
+impl Shape {
+    /// Nothing moves by itself, and items cost nothing.
+    pub(crate) fn new(slices: u32) -> Self {
+        Self {
+            slices,
+            round: Duration::ZERO,
+            cost: Duration::ZERO,
+            sleep: Duration::ZERO,
+            share: 0.0,
+            settle: Duration::from_millis(300),
+            loss_permille: 0,
+            patient: true,
+            logs: true,
+        }
+    }
 }
 
 pub(crate) struct Cluster {
     pub(crate) stream: Stream,
-    pub(crate) slices: u32,
+    pub(crate) shape: Shape,
     folder: PathBuf,
-    work_us: u64,
     workers: BTreeMap<String, Child>,
     runtime: tokio::runtime::Runtime,
     controller: Controller,
 }
 
 impl Cluster {
-    /// With no worker yet; `round`: zero for no balancing.
-    pub(crate) fn new(
-        domain: u32,
-        slices: u32,
-        work_us: u64,
-        round: Duration,
-        loss_permille: u16,
-    ) -> anyhow::Result<Self> {
-        let stream = stream(domain, loss_permille);
+    /// With no worker yet.
+    pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
+        let domain = next_domain();
+        let stream = stream(domain, shape.loss_permille, shape.patient);
         let folder = std::env::temp_dir()
             .join(format!("equipoise-lab-dpslb-{}-{domain}", std::process::id()));
         std::fs::create_dir_all(&folder).context("no folder for the experiment")?;
         let runtime = tokio::runtime::Runtime::new()?;
         let store = EmbeddedOptions::new(folder.join("store"));
         let store = runtime.block_on(Embedded::open(store))?;
-        let options = Options { round, ..Options::new("lab", slices) };
+        let (round, protocol) = (shape.round, protocol(shape.patient));
+        let options = Options { round, protocol, ..Options::new("lab", shape.slices) };
         let controller =
             runtime.block_on(async { Controller::start(&stream, Arc::new(store), options) })?;
-        let workers = BTreeMap::new();
-        Ok(Self { stream, slices, folder, work_us, workers, runtime, controller })
+        Ok(Self { stream, shape, folder, workers: BTreeMap::new(), runtime, controller })
+    }
+
+    /// With workers, among whom the slices are; what new slices may have missed has come again.
+    pub(crate) fn with_workers(shape: Shape, names: &[&str]) -> anyhow::Result<Self> {
+        let mut cluster = Self::new(shape)?;
+        for name in names {
+            cluster.start_worker(name)?;
+        }
+        cluster.settled()?;
+        let recovery = equipoise_slice::Config::default().recovery;
+        std::thread::sleep(recovery + Duration::from_millis(500));
+        Ok(cluster)
     }
 
     pub(crate) fn start_worker(&mut self, name: &str) -> anyhow::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
+        let shape = &self.shape;
         command
             .args(["worker", "--name", name])
             .args(["--domain", &self.stream.domain.to_string()])
-            .args(["--slices", &self.slices.to_string()])
-            .args(["--work-us", &self.work_us.to_string()])
-            .args(["--loss-permille", &self.stream.dds.loss_permille.to_string()])
-            .arg("--log")
-            .arg(self.log(name))
+            .args(["--slices", &shape.slices.to_string()])
+            .args(["--cost-us", &shape.cost.as_micros().to_string()])
+            .args(["--sleep-us", &shape.sleep.as_micros().to_string()])
+            .args(["--share", &shape.share.to_string()])
+            .args(["--settle-ms", &shape.settle.as_millis().to_string()])
+            .args(["--loss-permille", &shape.loss_permille.to_string()])
             .stdin(Stdio::piped());
+        if shape.patient {
+            command.arg("--patient");
+        }
+        if shape.logs {
+            command.arg("--log").arg(self.folder.join(format!("{name}.done")));
+        }
         let child = command.spawn().context("a worker does not start")?;
         self.workers.insert(name.to_string(), child);
         Ok(())
     }
 
-    fn log(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.done"))
+    /// The process of each worker, by name.
+    pub(crate) fn pids(&self) -> Vec<(String, u32)> {
+        self.workers.iter().map(|(name, child)| (name.clone(), child.id())).collect()
     }
 
     /// `kill -9`.
@@ -82,6 +155,13 @@ impl Cluster {
 
     pub(crate) fn status(&self) -> Status {
         self.controller.status()
+    }
+
+    /// Slices of a worker.
+    pub(crate) fn slices_of(&self, name: &str) -> Vec<SliceId> {
+        let status = self.status();
+        let owned = status.slices.iter().filter(|slice| slice.owner.as_deref() == Some(name));
+        owned.map(|slice| slice.slice).collect()
     }
 
     pub(crate) fn move_slices(&self, slices: Vec<SliceId>, to: &str) -> anyhow::Result<HandoverId> {
@@ -107,11 +187,19 @@ impl Cluster {
 
     /// Every slice has an owner, and nothing moves.
     pub(crate) fn settled(&self) -> anyhow::Result<Duration> {
-        let slices = self.slices as usize;
+        let slices = self.shape.slices as usize;
         self.until("every slice has an owner", Duration::from_secs(60), |status| {
             status.slices.iter().filter(|slice| slice.owner.is_some()).count() == slices
                 && status.handovers.is_empty()
         })
+    }
+
+    /// The steps of sessions after the first `before`. The controller remembers 4096.
+    pub(crate) fn steps_after(&self, before: u64) -> Vec<HandoverSteps> {
+        let status = self.status();
+        let new = (status.handovers_done - before) as usize;
+        let steps = &status.handover_steps;
+        steps[steps.len().saturating_sub(new)..].to_vec()
     }
 
     /// How often each item was done, by id.
@@ -127,6 +215,13 @@ impl Cluster {
             }
         }
         Ok(done)
+    }
+
+    /// Of so many items that were published: how many were never done, and how many more than once.
+    pub(crate) fn lost_and_twice(&self, published: i64) -> anyhow::Result<(usize, usize)> {
+        let done = self.done()?;
+        let lost = (0..published).filter(|id| !done.contains_key(id)).count();
+        Ok((lost, done.values().filter(|count| **count > 1).count()))
     }
 }
 

@@ -1,61 +1,87 @@
-//! Workers are killed (`kill -9`) and started again, while items flow. Every item is accounted for by its id.
+//! A worker is killed (`kill -9`) and started again, again and again, while items flow. Every item is accounted for by its id.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::cluster::Cluster;
-use crate::load::{Load, Offer};
+use anyhow::{Context, Result};
+use equipoise_lab_runner::{Case, Row};
+use equipoise_slice::SliceId;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[arg(long, default_value_t = 90)]
-    domain: u32,
-    /// How often a worker is killed
-    #[arg(long, default_value_t = 10)]
-    kills: usize,
-    /// Items for each second
-    #[arg(long, default_value_t = 1000.0)]
-    rate: f64,
+use crate::cluster::{Cluster, Shape};
+use crate::image;
+use crate::load::{Load, Offer, Outcome};
+use crate::times::at_ms;
+
+/// A worker that was killed.
+struct Killed {
+    at: Instant,
+    slices: BTreeSet<SliceId>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let slices = 100;
-    let mut cluster = Cluster::new(args.domain, slices, 100, Duration::from_millis(500), 0)?;
+pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
+    let slices = case.count("slices")? as u32;
+    let shape = Shape { sleep: Duration::from_micros(100), patient: false, ..Shape::new(slices) };
     let names = ["one", "two", "three"];
-    for name in names {
-        cluster.start_worker(name)?;
-    }
-    cluster.settled()?;
-    let offer = Offer { items_per_second: args.rate, message: vec![7; 1000], slices };
-    let load = Load::start(&cluster.stream, offer)?;
-    load.wait_open();
-    let mut times = Vec::new();
-    for kill in 0..args.kills {
-        std::thread::sleep(Duration::from_secs(1));
-        let victim = names[kill % names.len()];
-        let killed = Instant::now();
+    let mut cluster = Cluster::with_workers(shape, &names)?;
+    let message = image::of_bytes(case.count("item_bytes")?);
+    let items_per_second = case.number("items_per_second")?;
+    let load =
+        Load::start(&cluster.stream, Offer { items_per_second, message, slices, window: 20_000 })?;
+    let (mut kills, mut owned) = (Vec::new(), Vec::new());
+    for kill in 0..case.count("kills")? {
+        std::thread::sleep(Duration::from_secs(2));
+        // The busiest: it has something to lose.
+        let count = |name: &&&str| cluster.slices_of(name).len();
+        let victim = *names.iter().max_by_key(count).context("there are workers")?;
+        let killed =
+            Killed { at: Instant::now(), slices: cluster.slices_of(victim).into_iter().collect() };
         cluster.kill_worker(victim)?;
-        cluster.until("its slices have owners", Duration::from_secs(60), |status| {
-            let slices = &status.slices;
-            slices.iter().all(|slice| slice.owner.as_deref().is_some_and(|owner| owner != victim))
-        })?;
-        times.push(killed.elapsed());
+        let succeeded =
+            cluster.until("its slices have owners", Duration::from_secs(60), |status| {
+                status
+                    .slices
+                    .iter()
+                    .all(|s| s.owner.as_deref().is_some_and(|owner| owner != victim))
+            });
+        owned.push(succeeded.with_context(|| format!("after kill {kill}"))?);
+        kills.push(killed);
         cluster.start_worker(victim)?;
+        cluster.until("it is back", Duration::from_secs(60), |status| {
+            status.workers.iter().any(|worker| worker.name == victim && !worker.lost)
+        })?;
     }
+    // What it left undone comes again.
+    std::thread::sleep(Duration::from_secs(3));
     let outcome = load.finish()?;
-    let done = cluster.done()?;
-    let lost = (0..outcome.published).filter(|id| !done.contains_key(id)).count();
-    let twice = done.values().filter(|count| **count > 1).count();
-    times.sort_unstable();
-    println!("kills,ms_p50,ms_max,items,never_done,unanswered,done_twice,resent,second_replies");
-    println!(
-        "{},{:.0},{:.0},{},{lost},{},{twice},{},{}",
-        times.len(),
-        times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1e3),
-        times.last().map_or(0.0, |time| time.as_secs_f64() * 1e3),
-        outcome.published,
-        outcome.unanswered,
-        outcome.resent,
-        outcome.strange,
-    );
+    let mut served: Vec<_> =
+        kills.iter().map(|killed| served_after(killed, slices, &outcome)).collect();
+    let (lost, twice) = cluster.lost_and_twice(outcome.published)?;
+    row.figure("owned_ms_median", at_ms(&mut owned, 500))
+        .figure("owned_ms_max", at_ms(&mut owned, 1000))
+        .figure("served_ms_median", at_ms(&mut served, 500))
+        .figure("served_ms_max", at_ms(&mut served, 1000))
+        .figure("items", outcome.published as f64)
+        .figure("lost", lost as f64)
+        .figure("unanswered", outcome.unanswered as f64)
+        .figure("twice", twice as f64)
+        .figure("resent", outcome.resent as f64)
+        .figure("second_replies", outcome.strange as f64);
     Ok(())
+}
+
+/// Until of each slice that the worker had an item was answered that was published after its end.
+fn served_after(killed: &Killed, slices: u32, outcome: &Outcome) -> Duration {
+    let mut unserved = killed.slices.clone();
+    let first = outcome.answers.partition_point(|answer| answer.at <= killed.at);
+    for answer in &outcome.answers[first..] {
+        let slice = SliceId((answer.id % i64::from(slices)) as u32);
+        if answer.at - answer.delay > killed.at {
+            unserved.remove(&slice);
+        }
+        if unserved.is_empty() {
+            return answer.at - killed.at;
+        }
+    }
+    // The load ended before: so long at least.
+    outcome.answers.last().map_or(Duration::ZERO, |last| last.at - killed.at)
 }

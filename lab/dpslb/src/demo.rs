@@ -1,17 +1,14 @@
 //! The paper's evaluation, live: images are published, and workers that turn them to greyscale join one by one.
 
 use std::io::Write;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Shape};
 use crate::image;
 use crate::load::{Load, Offer};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[arg(long, default_value_t = 59)]
-    domain: u32,
     /// Workers, one after the other
     #[arg(long, default_value_t = 5)]
     workers: usize,
@@ -28,8 +25,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let slices = 50;
-    let work_us = args.image_ms * 1000;
-    let mut cluster = Cluster::new(args.domain, slices, work_us, Duration::from_millis(500), 0)?;
+    let (round, sleep) = (Duration::from_millis(500), Duration::from_millis(args.image_ms));
+    let mut cluster = Cluster::new(Shape { round, sleep, ..Shape::new(slices) })?;
     let image = image::colour(128, 90, 1);
     println!(
         "Images of {} bytes, {} of them a second, in {slices} slices; a worker does {} a second. Ctrl-C ends it.",
@@ -39,9 +36,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     );
     cluster.start_worker("worker-1")?;
     cluster.settled()?;
-    let offer = Offer { items_per_second: args.rate, message: image, slices };
+    let offer = Offer { items_per_second: args.rate, message: image, slices, window: 10_000 };
     let load = Load::start(&cluster.stream, offer)?;
-    load.wait_open();
     let (begun, mut last, mut seen) = (Instant::now(), Instant::now(), 0);
     println!("{:>5}  {:>7}  {:>8}  slices of each worker", "s", "workers", "images/s");
     for joined in 1..=args.workers {
@@ -51,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let until = Instant::now() + Duration::from_secs(args.join_seconds);
         while Instant::now() < until {
             std::thread::sleep(Duration::from_secs(1));
-            let answered = load.answered.load(Relaxed);
+            let answered = load.answered();
             let rate = (answered - seen) as f64 / last.elapsed().as_secs_f64();
             (last, seen) = (Instant::now(), answered);
             let status = cluster.status();
@@ -65,11 +61,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             std::io::stdout().flush()?;
         }
     }
-    load.rate.store(0, Relaxed);
+    load.set_rate(0.0);
     let outcome = load.finish()?;
-    let done = cluster.done()?;
-    let lost = (0..outcome.published).filter(|id| !done.contains_key(id)).count();
-    let twice = done.values().filter(|count| **count > 1).count();
+    let (lost, twice) = cluster.lost_and_twice(outcome.published)?;
     println!(
         "{} images published; never done: {lost}; done twice: {twice}; without a reply: {}",
         outcome.published, outcome.unanswered,

@@ -1,5 +1,9 @@
 //! Colour images (PPM, P6) made on the spot, and their greyscale.
 
+use std::time::Duration;
+
+use crate::usage;
+
 /// An image of `width` by `height` pixels; which one, by `seed`.
 pub(crate) fn colour(width: usize, height: usize, seed: u64) -> Vec<u8> {
     let mut image = format!("P6\n{width} {height}\n255\n").into_bytes();
@@ -29,6 +33,26 @@ pub(crate) fn grey(image: &[u8]) -> Option<Vec<u8>> {
         ((300 * red + 590 * green + 110 * blue) / 1000) as u8
     };
     Some(pixels.chunks_exact(3).map(grey).collect())
+}
+
+/// Greyscale of `image`, again and again until that has cost `cost` of CPU time: what it costs on a slower core.
+pub(crate) fn grey_at_cost(image: &[u8], cost: Duration) -> Vec<u8> {
+    let begun = usage::cpu_of_thread();
+    loop {
+        let reply = match grey(std::hint::black_box(image)) {
+            Some(grey) => format!("processed {} pixels", grey.len()).into_bytes(),
+            None => b"processed".to_vec(),
+        };
+        if usage::cpu_of_thread() - begun >= cost {
+            return reply;
+        }
+    }
+}
+
+/// An image of about so many bytes.
+pub(crate) fn of_bytes(bytes: usize) -> Vec<u8> {
+    const WIDTH: usize = 16;
+    colour(WIDTH, (bytes / (3 * WIDTH)).max(1), 1)
 }
 
 #[cfg(test)]

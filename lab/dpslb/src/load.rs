@@ -1,4 +1,4 @@
-//! A client at a steady rate, on a thread of its own.
+//! A client, on a thread of its own: at a steady rate, or with as many items under way as it may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,60 +12,101 @@ use equipoise_slice_runtime::client::{Client, Options, PublishError};
 /// What is published.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
+    /// Infinite: as fast as replies come.
     pub(crate) items_per_second: f64,
     pub(crate) message: Vec<u8>,
     pub(crate) slices: u32,
+    /// Items without a reply, at most.
+    pub(crate) window: usize,
+}
+
+/// A reply that came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answered {
+    pub(crate) id: i64,
+    pub(crate) at: Instant,
+    pub(crate) delay: Duration,
 }
 
 /// What the client saw.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) published: i64,
-    /// Delays of replies, in the order of replies.
-    pub(crate) delays: Vec<Duration>,
+    /// In the order of replies.
+    pub(crate) answers: Vec<Answered>,
     pub(crate) unanswered: usize,
     pub(crate) resent: u64,
     pub(crate) strange: u64,
 }
 
+impl Outcome {
+    /// Of replies that came from `from` on, until `to`: how many a second, and their delays.
+    pub(crate) fn between(&self, from: Instant, to: Instant) -> (f64, Vec<Duration>) {
+        let first = self.answers.partition_point(|answer| answer.at < from);
+        let end = self.answers.partition_point(|answer| answer.at < to).max(first);
+        let delays: Vec<_> = self.answers[first..end].iter().map(|answer| answer.delay).collect();
+        (delays.len() as f64 / (to - from).as_secs_f64(), delays)
+    }
+
+    pub(crate) fn delays(&self) -> Vec<Duration> {
+        self.answers.iter().map(|answer| answer.delay).collect()
+    }
+}
+
 pub(crate) struct Load {
     thread: JoinHandle<anyhow::Result<Outcome>>,
-    stop: Arc<AtomicBool>,
-    pub(crate) answered: Arc<AtomicU64>,
-    pub(crate) opened: Arc<AtomicBool>,
-    /// Items for each second, to be changed at any time.
-    pub(crate) rate: Arc<AtomicU64>,
+    control: Arc<Control>,
+}
+
+#[derive(Debug, Default)]
+struct Control {
+    stop: AtomicBool,
+    opened: AtomicBool,
+    answered: AtomicU64,
+    /// The bits of items for each second.
+    rate: AtomicU64,
+}
+
+impl Control {
+    fn rate(&self) -> f64 {
+        f64::from_bits(self.rate.load(Relaxed))
+    }
 }
 
 impl Load {
+    /// Returns when workers read every group.
     pub(crate) fn start(stream: &Stream, offer: Offer) -> anyhow::Result<Self> {
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let opened = Arc::new(AtomicBool::new(false));
-        let rate = Arc::new(AtomicU64::new(offer.items_per_second as u64));
-        let mut client = Client::join(stream, Options::new(1))?;
-        let thread = {
-            let (stop, answered, opened, rate) =
-                (stop.clone(), answered.clone(), opened.clone(), rate.clone());
-            std::thread::Builder::new().name("client".into()).spawn(move || {
-                for slice in 0..offer.slices.min(u32::from(equipoise_slice::GROUPS)) {
-                    client.open(SliceId(slice), Duration::from_secs(20))?;
-                }
-                opened.store(true, Relaxed);
-                publish(&mut client, &offer, &rate, &stop, &answered)
-            })?
+        let control = Arc::new(Control::default());
+        control.rate.store(offer.items_per_second.to_bits(), Relaxed);
+        let options = Options { window: offer.window, ..Options::new(1) };
+        let mut client = Client::join(stream, options)?;
+        let of_thread = control.clone();
+        let publishing = move || {
+            for slice in 0..offer.slices.min(u32::from(equipoise_slice::GROUPS)) {
+                client.open(SliceId(slice), Duration::from_secs(20))?;
+            }
+            of_thread.opened.store(true, Relaxed);
+            publish(&mut client, &offer, &of_thread)
         };
-        Ok(Self { thread, stop, answered, opened, rate })
-    }
-
-    pub(crate) fn wait_open(&self) {
-        while !self.opened.load(Relaxed) && !self.thread.is_finished() {
+        let thread = std::thread::Builder::new().name("client".into()).spawn(publishing)?;
+        while !control.opened.load(Relaxed) && !thread.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
         }
+        Ok(Self { thread, control })
+    }
+
+    /// Replies so far.
+    pub(crate) fn answered(&self) -> u64 {
+        self.control.answered.load(Relaxed)
+    }
+
+    pub(crate) fn set_rate(&self, items_per_second: f64) {
+        self.control.rate.store(items_per_second.to_bits(), Relaxed);
     }
 
     /// Publishes no more, and waits for the replies that are due.
     pub(crate) fn finish(self) -> anyhow::Result<Outcome> {
-        self.stop.store(true, Relaxed);
+        self.control.stop.store(true, Relaxed);
         match self.thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -73,18 +114,12 @@ impl Load {
     }
 }
 
-fn publish(
-    client: &mut Client,
-    offer: &Offer,
-    rate: &AtomicU64,
-    stop: &AtomicBool,
-    answered: &AtomicU64,
-) -> anyhow::Result<Outcome> {
+fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut answers, mut due, mut last) = (Vec::new(), 0.0, Instant::now());
     let mut stopped: Option<Instant> = None;
     loop {
-        if stop.load(Relaxed) {
+        if control.stop.load(Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
             if client.pending() == 0 || since.elapsed() > Duration::from_secs(20) {
                 break;
@@ -92,8 +127,7 @@ fn publish(
         } else {
             let now = Instant::now();
             // What was missed while DDS held us up is not made good at once.
-            due = (due + now.duration_since(last).as_secs_f64() * rate.load(Relaxed) as f64)
-                .min(2000.0);
+            due = (due + now.duration_since(last).as_secs_f64() * control.rate()).min(2000.0);
             last = now;
             while due >= 1.0 {
                 let id = outcome.published;
@@ -107,8 +141,10 @@ fn publish(
             }
         }
         client.replies(Duration::from_micros(500), &mut answers)?;
-        answered.fetch_add(answers.len() as u64, Relaxed);
-        outcome.delays.extend(answers.drain(..).map(|answer| answer.delay));
+        let at = Instant::now();
+        control.answered.fetch_add(answers.len() as u64, Relaxed);
+        let new = answers.drain(..).map(|one| Answered { id: one.id, at, delay: one.delay });
+        outcome.answers.extend(new);
     }
     outcome.unanswered = client.pending();
     outcome.resent = client.resent();

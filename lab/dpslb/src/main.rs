@@ -1,42 +1,68 @@
-//! DPSLB's experiments over real DDS, with workers as processes; and the slice level's demo.
+//! DPSLB's experiments (Vasconcelos, PUC-Rio) over real DDS, beside the paper's figures; and the slice level's demo.
 //!
-//! Figures are of one machine: workers, client and controller share its cores, and say so.
+//! Workers are processes; controller and client are this one. Figures are of one machine, whose cores they share. What is
+//! measured is described by the files of `experiments/`.
 
+mod balance;
 mod cluster;
 mod crash;
 mod demo;
+mod during;
 mod image;
+mod join;
 mod load;
+mod overhead;
+mod plain;
 mod sessions;
+mod times;
+mod usage;
 mod worker;
 
 use clap::{Parser, Subcommand};
+use equipoise_lab_runner::{Options, Run};
 
+/// Runs DPSLB's experiments and writes CSV, plots and a report beside the paper's figures
 #[derive(Parser)]
 #[command(name = "equipoise-lab-dpslb", version, max_term_width = 100)]
-struct Cli {
+#[command(args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
     #[command(subcommand)]
-    what: What,
+    instead: Option<Instead>,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Instead {
     /// Five workers join one by one while colour images are published; they turn them to greyscale
     Demo(demo::Args),
-    /// How long a handover takes: the paper's Table 3
-    Sessions(sessions::Args),
-    /// Workers are killed again and again; every item is accounted for by its id
-    Crash(crash::Args),
     /// One worker
     #[command(hide = true)]
     Worker(worker::Args),
+    /// The same work by plain Cyclone DDS
+    #[command(hide = true)]
+    Plain(plain::Args),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Cli::parse().what {
-        What::Demo(args) => demo::run(&args),
-        What::Sessions(args) => sessions::run(&args),
-        What::Crash(args) => crash::run(&args),
-        What::Worker(args) => worker::run(args),
+    let arguments = Arguments::parse();
+    match arguments.instead {
+        Some(Instead::Demo(args)) => demo::run(&args),
+        Some(Instead::Worker(args)) => worker::run(args),
+        Some(Instead::Plain(args)) => plain::run(&args),
+        None => measure(arguments.options),
     }
+}
+
+fn measure(options: Options) -> anyhow::Result<()> {
+    let mut run = Run::new("dpslb", options);
+    run.add(include_str!("../experiments/sessions.toml"), sessions::measure)?;
+    run.add(include_str!("../experiments/loss.toml"), sessions::measure)?;
+    run.add(include_str!("../experiments/once.toml"), sessions::measure_many)?;
+    run.add(include_str!("../experiments/crash.toml"), crash::measure)?;
+    run.add(include_str!("../experiments/balance.toml"), balance::measure)?;
+    run.add(include_str!("../experiments/during.toml"), during::measure)?;
+    run.add(include_str!("../experiments/overhead.toml"), overhead::measure)?;
+    run.add_with_points(include_str!("../experiments/join.toml"), join::measure)?;
+    run.run()
 }

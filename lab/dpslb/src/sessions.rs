@@ -1,107 +1,122 @@
-//! How long a handover takes while items flow.
+//! How long a load balancing session takes while items flow; and many sessions, after which every item is counted.
 //!
 //! # Source
-//! Vasconcelos, DPSLB, Table 3: 401 to 491 ms. Measured here from the controller's decision to its hearing that the taker
-//! is active; its writing to the store is in it.
+//! Vasconcelos, DPSLB, Table 3: 401 to 491 ms. A session is measured here from the controller's decision until it has heard
+//! that the taker is active: that is all of it but the writing of the new owner, on which no item waits.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use equipoise_slice::SliceId;
+use anyhow::{Context, Result};
+use equipoise_lab_runner::{Case, Row};
+use equipoise_slice_runtime::controller::HandoverSteps;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
-use crate::cluster::Cluster;
-use crate::load::{Load, Offer};
+use crate::cluster::{Cluster, Shape};
+use crate::image;
+use crate::load::{Load, Offer, Outcome};
+use crate::times::at_ms;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// DDS domains from this one on
-    #[arg(long, default_value_t = 60)]
-    domain: u32,
-    /// Handovers in each cell
-    #[arg(long, default_value_t = 50)]
-    handovers: usize,
-    /// Lose so many of 1000 packets
-    #[arg(long, default_value_t = 0)]
-    loss_permille: u16,
-    /// Slices that move together
-    #[arg(long, value_delimiter = ',', default_value = "10,100,1000")]
-    slices: Vec<u32>,
-    /// Offered load: MB/s, and bytes of an item
-    #[arg(long, value_delimiter = ',', default_value = "1.4x35000,4x35000,10x35000,20x1000")]
-    loads: Vec<String>,
-}
+const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    println!("# two workers, client and controller share {} cores", cores());
-    println!(
-        "slices,mb_per_s,item_bytes,handovers,ms_p50,ms_p99,ms_max,items,lost,twice,resent,delay_ms_p50,delay_ms_p99"
-    );
-    let mut domain = args.domain;
-    for slices in &args.slices {
-        for load in &args.loads {
-            let (mb, bytes) = parse(load)?;
-            cell(args, domain, *slices, mb, bytes)?;
-            domain += 1;
-        }
-    }
-    Ok(())
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn parse(load: &str) -> anyhow::Result<(f64, usize)> {
-    let (mb, bytes) =
-        load.split_once('x').ok_or_else(|| anyhow::anyhow!("{load} is no MBxBYTES"))?;
-    Ok((mb.parse()?, bytes.parse()?))
-}
-
-fn cell(args: &Args, domain: u32, slices: u32, mb: f64, bytes: usize) -> anyhow::Result<()> {
-    let mut cluster = Cluster::new(domain, slices, 0, Duration::ZERO, args.loss_permille)?;
-    cluster.start_worker("one")?;
-    cluster.start_worker("two")?;
-    cluster.settled()?;
-    let rate = mb * 1e6 / bytes as f64;
-    let offer = Offer { items_per_second: rate, message: vec![7; bytes], slices };
-    let load = Load::start(&cluster.stream, offer)?;
-    load.wait_open();
-    for round in 0..=args.handovers {
-        // The first gathers them all at one worker.
-        let to = if round % 2 == 0 { "one" } else { "two" };
-        let status = cluster.status();
-        let away = status.slices.iter().filter(|s| s.owner.as_deref().is_some_and(|o| o != to));
-        let away: Vec<SliceId> = away.map(|slice| slice.slice).collect();
-        if !away.is_empty() {
-            cluster.move_slices(away, to)?;
-            cluster.until("the slices are there", Duration::from_secs(30), |status| {
-                status.handovers.is_empty()
-                    && status.slices.iter().all(|slice| slice.owner.as_deref() == Some(to))
-            })?;
-        }
+/// All slices go to and fro between two workers.
+pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
+    let slices = case.count("slices")? as u32;
+    let loss_permille = case.number("loss_permille").unwrap_or(0.0) as u16;
+    let shape = Shape { loss_permille, ..Shape::new(slices) };
+    let cluster = Cluster::with_workers(shape, &["one", "two"])?;
+    gather(&cluster, "one")?;
+    let load = Load::start(&cluster.stream, offer(case, slices)?)?;
+    let before = cluster.status().handovers_done;
+    let mut random = StdRng::seed_from_u64(3);
+    for session in 0..case.count("sessions")? {
+        // Not in step with anything.
+        std::thread::sleep(Duration::from_millis(random.random_range(5..25)));
+        gather(&cluster, if session % 2 == 0 { "two" } else { "one" })?;
     }
     let outcome = load.finish()?;
-    let done = cluster.done()?;
-    let lost = (0..outcome.published).filter(|id| !done.contains_key(id)).count();
-    let twice = done.values().filter(|count| **count > 1).count();
-    let (mut times, mut delays) = (cluster.status().handover_times, outcome.delays);
-    times.sort_unstable();
-    delays.sort_unstable();
-    println!(
-        "{slices},{mb},{bytes},{},{:.2},{:.2},{:.2},{},{lost},{twice},{},{:.2},{:.2}",
-        times.len(),
-        at_ms(&times, 500),
-        at_ms(&times, 990),
-        at_ms(&times, 1000),
-        outcome.published,
-        outcome.resent,
-        at_ms(&delays, 500),
-        at_ms(&delays, 990),
-    );
-    Ok(())
+    let steps = cluster.steps_after(before);
+    tell_steps(&steps, row);
+    tell_items(&cluster, &outcome, row)
 }
 
-/// The quantile of sorted times, in milliseconds.
-fn at_ms(times: &[Duration], permille: usize) -> f64 {
-    let at = (times.len() * permille / 1000).min(times.len().saturating_sub(1));
-    times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+/// Many sessions at a time: some slices of one worker go to another, whoever it is.
+pub(crate) fn measure_many(case: &Case, row: &mut Row) -> Result<()> {
+    let slices = case.count("slices")? as u32;
+    let names = ["one", "two", "three"];
+    let cluster = Cluster::with_workers(Shape::new(slices), &names)?;
+    let load = Load::start(&cluster.stream, offer(case, slices)?)?;
+    let (before, sessions) = (cluster.status().handovers_done, case.count("sessions")? as u64);
+    let mut random = StdRng::seed_from_u64(4);
+    let end = Instant::now() + Duration::from_secs(case.count("seconds_max")? as u64);
+    while cluster.status().handovers_done < before + sessions {
+        anyhow::ensure!(Instant::now() < end, "too slow: {:?}", cluster.status().handovers);
+        let from = random.random_range(0..names.len());
+        let to = (from + random.random_range(1..names.len())) % names.len();
+        let status = cluster.status();
+        let free = status
+            .slices
+            .iter()
+            .filter(|slice| slice.blocked.is_none() && slice.owner.as_deref() == Some(names[from]));
+        let some: Vec<_> = free.map(|slice| slice.slice).take(random.random_range(1..8)).collect();
+        // Status is of a moment ago: what is in a handover meanwhile is refused.
+        if !some.is_empty() {
+            let _ = cluster.move_slices(some, names[to]);
+        }
+        std::thread::sleep(Duration::from_millis(random.random_range(1..20)));
+    }
+    let outcome = load.finish()?;
+    tell_steps(&cluster.steps_after(before), row);
+    tell_items(&cluster, &outcome, row)
+}
+
+fn offer(case: &Case, slices: u32) -> Result<Offer> {
+    let bytes = case.count("item_bytes")?;
+    let message = image::of_bytes(bytes);
+    let items_per_second = case.number("mb_per_s")? * 1e6 / bytes as f64;
+    Ok(Offer { items_per_second, message, slices, window: 20_000 })
+}
+
+/// Has all slices on one worker, in one session.
+fn gather(cluster: &Cluster, to: &str) -> Result<()> {
+    let status = cluster.status();
+    let away = status.slices.iter().filter(|s| s.owner.as_deref().is_some_and(|o| o != to));
+    let away: Vec<_> = away.map(|slice| slice.slice).collect();
+    if away.is_empty() {
+        return Ok(());
+    }
+    cluster.move_slices(away, to)?;
+    let there = cluster.until("the slices are there", PATIENCE, |status| {
+        status.handovers.is_empty()
+            && status.slices.iter().all(|slice| slice.owner.as_deref() == Some(to))
+    });
+    there.with_context(|| format!("{:#?}", cluster.status().handovers)).map(|_| ())
+}
+
+fn tell_steps(steps: &[HandoverSteps], row: &mut Row) {
+    let mut figure = |name: &str, permille, of: fn(&HandoverSteps) -> Duration| {
+        let mut times: Vec<_> = steps.iter().map(of).collect();
+        row.figure(name, at_ms(&mut times, permille));
+    };
+    figure("session_ms_median", 500, |steps| steps.active);
+    figure("session_ms_p99", 990, |steps| steps.active);
+    figure("session_ms_max", 1000, |steps| steps.active);
+    figure("ready_ms_median", 500, |steps| steps.ready);
+    figure("cut_ms_median", 500, |steps| steps.cut);
+    figure("held_ms_median", 500, |steps| steps.active - steps.cut);
+    figure("held_ms_max", 1000, |steps| steps.active - steps.cut);
+    row.figure("sessions_measured", steps.len() as f64);
+}
+
+fn tell_items(cluster: &Cluster, outcome: &Outcome, row: &mut Row) -> Result<()> {
+    let (lost, twice) = cluster.lost_and_twice(outcome.published)?;
+    let mut delays = outcome.delays();
+    row.figure("items", outcome.published as f64)
+        .figure("lost", lost as f64)
+        .figure("twice", twice as f64)
+        .figure("unanswered", outcome.unanswered as f64)
+        .figure("resent", outcome.resent as f64)
+        .figure("delay_ms_median", at_ms(&mut delays, 500))
+        .figure("delay_ms_p99", at_ms(&mut delays, 990));
+    Ok(())
 }

@@ -1,14 +1,20 @@
-//! A worker process: greyscale for images, and so long a wait for everything else.
+//! A worker process: greyscale, as costly as it is told.
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use anyhow::Context;
 use equipoise_dds::items::DataItem;
+use equipoise_lab_runner::share;
 use equipoise_slice_runtime::worker::{Options, Threads, Worker};
 
-use crate::cluster::stream;
+use crate::cluster::{protocol, stream};
 use crate::image;
+
+/// A short one: between the core's emulated owner and its next turn there should be no long gap.
+const PERIOD: Duration = Duration::from_millis(10);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,39 +24,75 @@ pub(crate) struct Args {
     pub(crate) domain: u32,
     #[arg(long)]
     pub(crate) slices: u32,
-    /// Each item occupies the thread for so many microseconds
+    /// CPU time of an item, microseconds
     #[arg(long, default_value_t = 0)]
-    pub(crate) work_us: u64,
+    pub(crate) cost_us: u64,
+    /// Cores that the process may use; 0: all
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) share: f64,
+    /// Each item occupies the thread for so many microseconds, without CPU time
+    #[arg(long, default_value_t = 0)]
+    pub(crate) sleep_us: u64,
+    /// Readers are settled after so many milliseconds
+    #[arg(long, default_value_t = 2000)]
+    pub(crate) settle_ms: u64,
     /// Lose so many of 1000 packets
     #[arg(long, default_value_t = 0)]
     pub(crate) loss_permille: u16,
+    /// Nobody is given up soon
+    #[arg(long)]
+    pub(crate) patient: bool,
     /// A file with the ids of items that were done, 8 bytes each, in order
     #[arg(long)]
-    pub(crate) log: std::path::PathBuf,
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// Notes which items were done, so that they can be counted whoever is killed.
+pub(crate) struct Log(Option<Mutex<std::fs::File>>);
+
+impl Log {
+    pub(crate) fn open(path: Option<&PathBuf>) -> anyhow::Result<Self> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self(Some(Mutex::new(file))))
+    }
+
+    pub(crate) fn note(&self, id: i64) {
+        let Some(file) = &self.0 else { return };
+        // One write of few bytes: whole or not at all, whoever kills us.
+        let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Err(error) = file.write_all(&id.to_le_bytes()) {
+            eprintln!("cannot note item {id}: {error}");
+        }
+    }
+}
+
+/// Holds this process to its share.
+pub(crate) fn hold(name: &str, cores: f64) -> anyhow::Result<()> {
+    if cores > 0.0 {
+        share::hold("dpslb", name, cores, PERIOD)
+            .context("no share of a core: control groups take root")?;
+    }
+    Ok(())
 }
 
 /// Runs until its standard input ends.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(&args.log)?;
-    let log = Mutex::new(log);
-    let work = Duration::from_micros(args.work_us);
+    hold(&args.name, args.share)?;
+    let log = Log::open(args.log.as_ref())?;
+    let [cost, sleep] = [args.cost_us, args.sleep_us].map(Duration::from_micros);
     let process = move |item: &DataItem<'_>| {
-        if !work.is_zero() {
-            std::thread::sleep(work);
+        if !sleep.is_zero() {
+            std::thread::sleep(sleep);
         }
-        let reply = match image::grey(item.message) {
-            Some(grey) => format!("processed {} pixels", grey.len()).into_bytes(),
-            None => b"processed".to_vec(),
-        };
-        // One write of few bytes: whole or not at all, whoever kills us.
-        let mut log = log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Err(error) = log.write_all(&item.id.to_le_bytes()) {
-            eprintln!("cannot note item {}: {error}", item.id);
-        }
+        let reply = image::grey_at_cost(item.message, cost);
+        log.note(item.id);
         reply
     };
-    let options = Options::new(&args.name, args.slices);
-    let stream = stream(args.domain, args.loss_permille);
+    let settle = Duration::from_millis(args.settle_ms);
+    let protocol = protocol(args.patient);
+    let options = Options { settle, protocol, ..Options::new(&args.name, args.slices) };
+    let stream = stream(args.domain, args.loss_permille, args.patient);
     let worker = Worker::start(&stream, options, Threads::start(1, process)?)?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     worker.stop()?;

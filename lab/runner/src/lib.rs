@@ -18,6 +18,7 @@ mod progress;
 mod report;
 mod row;
 mod run;
+pub mod share;
 
 pub use experiment::{Case, Experiment};
 pub use row::{Row, Value};

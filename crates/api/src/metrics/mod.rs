@@ -11,6 +11,7 @@ mod plain;
 mod planning;
 mod process;
 mod reading;
+mod slice;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -21,6 +22,7 @@ pub use reading::{
     AccessReading, BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading,
     TimeReading,
 };
+pub use slice::StreamReading;
 
 /// What [`render`] writes: OpenMetrics, which Prometheus asks for first.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,4 +1,4 @@
-use super::PlanningReading;
+use super::{PlanningReading, StreamReading};
 use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
 use crate::wire::{Admin, BackendState, Health};
@@ -26,6 +26,8 @@ pub struct Reading {
     pub planning: Option<PlanningReading>,
     /// The DNS level, reasons that never happened too.
     pub dns: Option<DnsStatus>,
+    /// Streams of the slice level.
+    pub streams: Vec<StreamReading>,
 }
 
 /// Reads of the configuration file, that at the start included.

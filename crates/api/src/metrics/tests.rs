@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
+use crate::wire::slice::{SliceWorker, StreamStatus, WorkerState};
 use crate::wire::{Admin, BackendState, Health};
 
 fn packet() -> PacketStatus {
@@ -131,8 +132,72 @@ fn who_was_turned_away_and_what_the_audit_log_lost_is_counted() {
     }
 }
 
+fn streams() -> Vec<StreamReading> {
+    let worker = |name: &str, state| SliceWorker {
+        name: name.into(),
+        state,
+        drained: false,
+        problem: None,
+        slices: 25,
+        load: 0.5,
+        items_per_second: 10.0,
+        queued: 3,
+        items_total: 400,
+        drops: BTreeMap::from([("late".to_owned(), 2)]),
+    };
+    let status = StreamStatus {
+        name: "images".into(),
+        slices_total: 50,
+        domain: 0,
+        leading: true,
+        leader: None,
+        problem: None,
+        imbalance: 0.25,
+        workers: vec![worker("w1", WorkerState::Up), worker("w2", WorkerState::Lost)],
+        slices: Vec::new(),
+        handovers: Vec::new(),
+        hot: Vec::new(),
+        handovers_moved_total: 6,
+        handovers_called_off_total: 1,
+        handover_seconds_p50: None,
+        handover_seconds_max: None,
+    };
+    let other = StreamStatus { name: "other".into(), leading: false, ..status.clone() };
+    let handover_time =
+        TimeReading { buckets: vec![(0.002, 5), (f64::INFINITY, 1)], sum_seconds: 3.0 };
+    [status, other]
+        .map(|status| StreamReading { status, handover_time: handover_time.clone() })
+        .into()
+}
+
+#[test]
+fn the_slice_level_has_its_families_where_it_leads() {
+    let text = render(reading()).unwrap();
+    for line in [
+        r#"equipoise_slice_leads{stream="images"} 1"#,
+        r#"equipoise_slice_leads{stream="other"} 0"#,
+        r#"equipoise_slice_workers{stream="images",state="lost"} 1"#,
+        r#"equipoise_slice_workers{stream="images",state="leaving"} 0"#,
+        r#"equipoise_slice_slices{stream="images",worker="w1"} 25"#,
+        r#"equipoise_slice_items_total{stream="images",worker="w1"} 400"#,
+        r#"equipoise_slice_queued{stream="images",worker="w2"} 3"#,
+        r#"equipoise_slice_worker_load{stream="images",worker="w1"} 0.5"#,
+        r#"equipoise_slice_imbalance_ratio{stream="images"} 0.25"#,
+        r#"equipoise_slice_handovers_total{stream="images",result="moved"} 6"#,
+        r#"equipoise_slice_handovers_total{stream="images",result="called_off"} 1"#,
+        r#"equipoise_slice_handover_duration_seconds_bucket{le="0.002",stream="images"} 5"#,
+        r#"equipoise_slice_handover_duration_seconds_count{stream="images"} 6"#,
+        r#"equipoise_slice_drops_total{stream="images",worker="w1",reason="late"} 2"#,
+        r#"equipoise_slice_unowned{stream="images"} 0"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert_eq!(text.lines().filter(|line| line.contains(r#"stream="other""#)).count(), 1, "{text}");
+}
+
 fn reading() -> Reading {
     Reading {
+        streams: streams(),
         version: "1.2.3".into(),
         instance: "edge-1".into(),
         threads: 2,

@@ -9,6 +9,7 @@ mod config;
 mod metrics;
 mod packet;
 mod plan;
+mod slice;
 mod status;
 mod table;
 
@@ -34,6 +35,7 @@ fn all<O: Operator>() -> Routes<O> {
         .merge(packet::routes())
         .merge(config::routes())
         .merge(plan::routes())
+        .merge(slice::routes())
         .merge(metrics::routes())
 }
 

@@ -15,6 +15,9 @@ use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, NodeStatus, Nodes, PlanMode, PlanStatus, PlannedPool,
     PlannedScaling, PoolWish,
 };
+use equipoise_api::wire::slice::{
+    SliceMove, SliceMoves, SlicePlan, SliceState, SliceWorker, StreamStatus, Streams, WorkerState,
+};
 use equipoise_api::wire::{
     Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
 };
@@ -31,6 +34,8 @@ pub struct Recorder {
     pub pins: Mutex<Vec<Pin>>,
     pub decided: Mutex<(PlanMode, Option<u32>)>,
     pub node_admin: Mutex<Admin>,
+    pub drained: Mutex<bool>,
+    pub slice_pin: Mutex<Option<String>>,
     pub reload_errors: Vec<String>,
 }
 
@@ -43,6 +48,8 @@ impl Default for Recorder {
             pins: Mutex::default(),
             decided: Mutex::new((PlanMode::Auto, None)),
             node_admin: Mutex::new(Admin::Up),
+            drained: Mutex::default(),
+            slice_pin: Mutex::default(),
             reload_errors: Vec::new(),
         }
     }
@@ -55,6 +62,49 @@ impl Recorder {
 
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Recorder {
+    fn stream(&self) -> StreamStatus {
+        let worker = SliceWorker {
+            name: "w".into(),
+            state: WorkerState::Up,
+            drained: *self.drained.lock().unwrap(),
+            problem: None,
+            slices: 1,
+            load: 0.0,
+            items_per_second: 0.0,
+            queued: 0,
+            items_total: 0,
+            drops: BTreeMap::new(),
+        };
+        let slice = SliceState {
+            slice: 3,
+            owner: Some("w".into()),
+            epoch: 1,
+            load: 0.0,
+            queued: 0,
+            pinned: self.slice_pin.lock().unwrap().clone(),
+            blocked: None,
+        };
+        StreamStatus {
+            name: "images".into(),
+            slices_total: 1,
+            domain: 0,
+            leading: true,
+            leader: Some("test".into()),
+            problem: None,
+            imbalance: 0.0,
+            workers: vec![worker],
+            slices: vec![slice],
+            handovers: Vec::new(),
+            hot: Vec::new(),
+            handovers_moved_total: 0,
+            handovers_called_off_total: 0,
+            handover_seconds_p50: None,
+            handover_seconds_max: None,
+        }
     }
 }
 
@@ -278,6 +328,43 @@ impl Operator for Recorder {
         let mut pins = self.pins.lock().unwrap();
         pins.retain(|pin| pin.flow != key.flow);
         Ok(Pins { pins: pins.clone() })
+    }
+
+    async fn streams(&self) -> Result<Streams, OperateError> {
+        Ok(Streams { streams: vec![self.stream()] })
+    }
+
+    async fn slice_plan(&self, stream: &str) -> Result<SlicePlan, OperateError> {
+        let (moves, hot) = (Vec::new(), Vec::new());
+        Ok(SlicePlan { stream: stream.into(), moves, hot, imbalance: 0.0 })
+    }
+
+    async fn move_slices(&self, _: &str, wish: SliceMove) -> Result<SliceMoves, OperateError> {
+        self.note(format!("move {:?} to {}", wish.slices, wish.worker));
+        let (there, refused) = (Vec::new(), Vec::new());
+        Ok(SliceMoves { handovers: vec![1], moving: wish.slices, there, refused })
+    }
+
+    async fn drain_worker(
+        &self,
+        _: &str,
+        worker: &str,
+        drained: bool,
+    ) -> Result<StreamStatus, OperateError> {
+        self.note(format!("{worker} drained {drained}"));
+        *self.drained.lock().unwrap() = drained;
+        Ok(self.stream())
+    }
+
+    async fn pin_slice(
+        &self,
+        _: &str,
+        slice: u32,
+        worker: Option<String>,
+    ) -> Result<StreamStatus, OperateError> {
+        self.note(format!("slice {slice} on {worker:?}"));
+        *self.slice_pin.lock().unwrap() = worker;
+        Ok(self.stream())
     }
 }
 

@@ -51,12 +51,16 @@ fn summary(config: &Config, warnings: usize) -> String {
         0 => "valid".to_string(),
         _ => format!("valid, with {}", counted(warnings, "warning")),
     };
-    format!(
+    let mut summary = format!(
         "{state}: {}, {}, {}",
         counted(session.front_doors.len(), "front door"),
         counted(session.pools.len(), "pool"),
         counted(backends, "backend")
-    )
+    );
+    if !config.slices.is_empty() {
+        summary.push_str(&format!(", {}", counted(config.slices.len(), "stream")));
+    }
+    summary
 }
 
 fn counted(count: usize, noun: &str) -> String {

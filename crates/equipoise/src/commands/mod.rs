@@ -10,6 +10,8 @@ pub(crate) mod pin;
 pub(crate) mod plan;
 pub(crate) mod reload;
 pub mod schema;
+pub(crate) mod slice;
 pub(crate) mod status;
 mod table;
+mod watch;
 pub(crate) mod weight;

@@ -6,9 +6,7 @@ mod packet;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
@@ -18,16 +16,13 @@ use equipoise_api::wire::{
 use crate::cli::ApiArgs;
 use crate::commands::cluster::ConfigArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::watch::{self, WatchArgs};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print what the API answers, as JSON
-    #[arg(long)]
-    json: bool,
-    /// Show it anew every second, until Ctrl-C
-    #[arg(long)]
-    watch: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Show the cluster instead: members, leader, loads, instructions and their age; takes --config
     #[arg(long, conflicts_with_all = ["watch", "api"])]
     cluster: bool,
@@ -37,48 +32,12 @@ pub(crate) struct Args {
     api: ApiArgs,
 }
 
-const WATCH_PERIOD: Duration = Duration::from_secs(1);
-
-/// Clears the terminal and goes to its top left corner.
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.cluster {
-        return crate::commands::cluster::members::show(&args.config, args.json).await;
+        return crate::commands::cluster::members::show(&args.config, args.watch.json).await;
     }
     let client = args.api.client()?;
-    let terminal = io::stdout().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    loop {
-        let status = client.status().await?;
-        let mut out = String::new();
-        if args.watch && terminal && !args.json {
-            out.push_str(CLEAR);
-        }
-        if args.json {
-            let text = if args.watch {
-                serde_json::to_string(&status)
-            } else {
-                serde_json::to_string_pretty(&status)
-            };
-            out.push_str(&text?);
-            out.push('\n');
-        } else {
-            render(&status, colour, &mut out);
-        }
-        if let Err(error) = io::stdout().lock().write_all(out.as_bytes()) {
-            // `status | head` has read enough.
-            return if error.kind() == io::ErrorKind::BrokenPipe {
-                Ok(ExitCode::SUCCESS)
-            } else {
-                Err(error.into())
-            };
-        }
-        if !args.watch {
-            return Ok(ExitCode::SUCCESS);
-        }
-        tokio::time::sleep(WATCH_PERIOD).await;
-    }
+    watch::show(args.watch, async || client.status().await, render).await
 }
 
 /// The whole answer as tables.

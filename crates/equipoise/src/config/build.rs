@@ -18,7 +18,7 @@ use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
 use super::{
     Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, names, packet,
-    planning, tables,
+    planning, slice, tables,
 };
 
 /// The whole configuration; backends' host names are resolved here.
@@ -50,6 +50,7 @@ pub(super) fn config(
         planning,
         cluster,
         dns,
+        slices: slice::config(file),
     }
 }
 

@@ -19,6 +19,7 @@ mod read;
 pub mod reference;
 mod relations;
 pub mod schema;
+mod slice;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ pub use driver::Maker;
 pub use names::NamesByLoad;
 pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
+pub use slice::{Multicast, SliceNetwork, SliceStream};
 pub use text::AccessLog;
 
 use problem::Findings;
@@ -67,6 +69,8 @@ pub struct Config {
     pub cluster: Option<Cluster>,
     /// `[[dns]]` and `[nameserver]`.
     pub dns: DnsConfig,
+    /// `[[slice]]`.
+    pub slices: Vec<SliceStream>,
 }
 
 /// This process.
@@ -244,6 +248,18 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
 /// A number and a unit, as the file has durations.
 pub(crate) fn read_duration(text: &str) -> Option<Duration> {
     text::read_duration(text)
+}
+
+/// A topic of DDS, as the file has them.
+#[cfg(feature = "slice")]
+pub(crate) fn topic(text: &str) -> Result<String, String> {
+    tables::TOPIC.read(text)
+}
+
+/// More configuration of Cyclone DDS, as the file has it.
+#[cfg(feature = "slice")]
+pub(crate) fn cyclone(text: &str) -> Result<String, String> {
+    tables::MORE.read(text)
 }
 
 /// `[[packet]] forward` as the file says it.

@@ -113,6 +113,17 @@ pub(super) struct Form {
     pub(super) fits: fn(&str) -> bool,
 }
 
+#[cfg(feature = "slice")]
+impl Form {
+    /// The string, if it has the form; or what is accepted.
+    pub(super) fn read(&self, text: &str) -> Result<String, String> {
+        match (self.fits)(text) {
+            true => Ok(text.to_string()),
+            false => Err(format!("not {}; accepted: {}", self.noun, self.accepted)),
+        }
+    }
+}
+
 /// Whether a string reads as a `T`.
 pub(super) fn reads_as<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_ok()

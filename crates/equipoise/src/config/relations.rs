@@ -10,7 +10,7 @@ use equipoise_session::config::{Protocol, Upstream};
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::values::Values;
-use super::{dispatch, tables};
+use super::{dispatch, slice, tables};
 
 /// The tables that pools serve.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -22,14 +22,17 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let doors = &*doors;
     let vips = file.tables("packet");
     let zones = file.tables("dns");
-    if LEVELS.into_iter().all(|level| !file.given(level)) && doors.is_empty() {
-        let text = "no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]] or [[dns]] table";
+    let served = LEVELS.into_iter().chain(["slice"]).any(|level| file.given(level));
+    if !served && doors.is_empty() {
+        let text = "no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table";
         findings.warning(0, "session", text.to_string());
     }
     unique(file.table("api").map(|api| api.tables("token")).unwrap_or_default(), "name", findings);
     unique(pools, "name", findings);
     unique(sessions, "name", findings);
+    unique(file.tables("slice"), "name", findings);
     dispatch::check(file, findings);
+    slice::check(file, findings);
     listen_addresses(file, findings);
     for door in sessions {
         front_door(door, findings);

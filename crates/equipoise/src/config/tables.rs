@@ -11,6 +11,7 @@ mod door;
 mod driver;
 mod packet;
 mod planning;
+mod slice;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,6 +34,10 @@ pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
 pub(super) use planning::{MODE, WEIGHTS};
+use slice::SLICE;
+#[cfg(feature = "slice")]
+pub(super) use slice::{MORE, TOPIC};
+pub(super) use slice::{MULTICAST, ORDER as SLICE_ORDER};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -62,6 +67,7 @@ pub(super) static FILE: Table = Table {
         Opt::default("flows", Kind::Table(&FLOWS), "{}", FLOWS.help),
         Opt::default("dns", Kind::Tables(&DNS), "[]", DNS.help),
         Opt::default("nameserver", Kind::Table(&NAMESERVER), "{}", NAMESERVER.help),
+        Opt::default("slice", Kind::Tables(&SLICE), "[]", SLICE.help),
     ],
 };
 

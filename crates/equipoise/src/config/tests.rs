@@ -90,6 +90,11 @@ addresses = "192.0.2.1"
 name = "www"
 pool = "t"
 [nameserver]
+[[slice]]
+name = "s"
+slices = 9
+[slice.balancing]
+[slice.workers]
 [[pool]]
 name = "t"
 backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80" }]
@@ -188,6 +193,8 @@ fn sample(option: &Opt) -> String {
         ("add" | "remove" | "list", _) => quoted("/bin/other"),
         ("folder" | "logs" | "token-file" | "ca", _) => quoted("/x"),
         ("min", _) => "3".into(),
+        ("stop", _) => "0.05".into(),
+        ("share-max", _) => "0.5".into(),
         ("state", _) => quoted("/x"),
         (_, Kind::Number(min, _)) => format!("{:?}", min + 0.125),
         (_, Kind::Flag) => (default != "true").to_string(),
@@ -203,14 +210,6 @@ fn sample(option: &Opt) -> String {
             let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
             quoted(other.expect("a choice has two words").0)
         }
-        ("zone" | "mailbox", _) => quoted("other.example."),
-        ("zone-file", _) => quoted("/x.zone"),
-        ("addresses", _) => quoted("192.0.2.99"),
-        ("backend" | "backends", _) => quoted("n2"),
-        ("alpn", _) => quoted("h2"),
-        ("identity" | "version", _) => quoted("x"),
-        ("rate-limit-exempt", _) => quoted("192.0.2.0/24"),
-        ("cookie-secrets", _) => quoted("00112233445566778899aabbccddeeff"),
         ("vip", _) => quoted("192.0.2.9:80/tcp"),
         ("interface" | "reply-interface", _) => quoted("eth9"),
         ("seed", _) => quoted("another secret of the fleet"),
@@ -236,11 +235,31 @@ fn sample(option: &Opt) -> String {
             let authority = equipoise_cluster::Fingerprint::of_key(b"an authority's key");
             quoted(&equipoise_cluster::JoinToken::new(authority).reveal())
         }
-        ("secret", _) => quoted("/z.secret"),
         ("join-token-file" | "authority" | "certificate" | "key" | "password-file", _) => {
             quoted("/x")
         }
-        (name, kind) => panic!("no sample for {name}: {kind:?}"),
+        (name, kind) => {
+            let other = other_sample(name);
+            quoted(other.unwrap_or_else(|| panic!("no sample for {name}: {kind:?}")))
+        }
+    }
+}
+
+fn other_sample(name: &str) -> Option<&'static str> {
+    match name {
+        "zone" | "mailbox" => Some("other.example."),
+        "zone-file" => Some("/x.zone"),
+        "addresses" => Some("192.0.2.99"),
+        "backend" | "backends" => Some("n2"),
+        "alpn" => Some("h2"),
+        "identity" | "version" => Some("x"),
+        "rate-limit-exempt" => Some("192.0.2.0/24"),
+        "cookie-secrets" => Some("00112233445566778899aabbccddeeff"),
+        "secret" => Some("/z.secret"),
+        "items" | "replies" | "control" => Some("rt/x"),
+        "interfaces" | "peers" => Some("10.9.9.9"),
+        "more" => Some("file:///x.xml"),
+        _ => None,
     }
 }
 
@@ -302,6 +321,10 @@ fn the_defaults_are_those_of_the_levels() {
     assert_eq!(pool.health, Some(ActiveHealth { check, ..ActiveHealth::default() }));
     let door = FrontDoor::new("0.0.0.0:80".parse().unwrap(), Protocol::Http, "p");
     assert_eq!(config.session.front_doors, [door]);
+
+    let stream = &parsed("slice = [{ name = 's', slices = 9 }]").config.slices[0];
+    assert_eq!(stream.protocol, equipoise_slice::Config::default());
+    assert_eq!(stream.policy, equipoise_slice::balance::Policy::default());
 
     let brief =
         parsed("[[pool]]\nname = 'p'\nhealth = { tcp = true }\nbackends = ['10.0.0.1:80']").config;

@@ -10,6 +10,8 @@ mod files;
 mod packet;
 mod ports;
 pub(crate) mod sample;
+#[cfg(feature = "slice")]
+pub(crate) mod slice;
 mod supervise;
 
 use std::fmt::Write as _;
@@ -36,12 +38,15 @@ pub(crate) struct Args {
 }
 
 /// What else can be shown.
-#[derive(Clone, Copy, Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 enum Level {
     /// Balance at the packet level, between network namespaces; needs root, iproute2 and curl
     Packet,
     /// Five nodes with DNS and dispatchers, between network namespaces; needs root, iproute2 and unbound
     Cluster,
+    /// Images over DDS, and workers that turn them to greyscale, joining one by one
+    #[cfg(feature = "slice")]
+    Slice(slice::Args),
 }
 
 const SAMPLES: [Spec; 3] = [
@@ -54,6 +59,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.level {
         Some(Level::Packet) => return packet::run(),
         Some(Level::Cluster) => return cluster::run(),
+        #[cfg(feature = "slice")]
+        Some(Level::Slice(args)) => return slice::run(args).await,
         None => {}
     }
     let mut samples = Vec::new();

@@ -1,7 +1,5 @@
 //! Keeps the sample backends alive: child processes of this same program.
 
-use std::io;
-use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,6 +8,8 @@ use anyhow::{Context, bail};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
+
+use crate::child::die_with_parent;
 
 /// A sample backend to be run.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,8 @@ async fn spawn(spec: Spec, ports: Ports) -> anyhow::Result<(Child, u32, Ports)> 
         .kill_on_drop(true)
         // Ctrl-C reaches the terminal's whole process group; the backends must outlive the drain.
         .process_group(0);
-    die_with_parent(&mut command);
+    // Started by the main thread, which ends with the process.
+    die_with_parent(command.as_std_mut());
     let mut child = command.spawn().context("cannot start a sample backend")?;
     let pid = child.id().context("a sample backend ended at once")?;
     let stdout = child.stdout.take().context("a sample backend has no standard output")?;
@@ -124,21 +125,6 @@ async fn spawn(spec: Spec, ports: Ports) -> anyhow::Result<(Child, u32, Ports)> 
     let ports = parse_ready(&line)
         .with_context(|| format!("sample backend `{}` could not listen", spec.name))?;
     Ok((child, pid, ports))
-}
-
-/// The kernel kills the child when the thread that started it ends, which here is the main thread.
-fn die_with_parent(command: &mut Command) {
-    let parent = std::process::id();
-    let before_exec = move || {
-        // SAFETY: prctl with this option takes a signal number and touches no memory.
-        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // The parent may have died before the line above took effect.
-        if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
-    };
-    // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
-    unsafe { command.pre_exec(before_exec) };
 }
 
 fn parse_ready(line: &str) -> Option<Ports> {

@@ -5,7 +5,7 @@ mod cluster;
 mod dns;
 mod entrance;
 mod limits;
-mod logs;
+pub(crate) mod logs;
 mod notify;
 mod operator;
 mod packet;
@@ -15,6 +15,11 @@ mod plane;
 mod planning;
 mod rates;
 mod reading;
+#[cfg(feature = "slice")]
+pub(crate) mod slice;
+#[cfg(not(feature = "slice"))]
+#[path = "slice_absent.rs"]
+pub(crate) mod slice;
 mod sources;
 
 pub(crate) use agent::agent;
@@ -44,6 +49,7 @@ use crate::run::operator::{Control, Levels};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::{PlannedShares, Planner};
+use crate::run::slice::SlicePlane;
 
 /// Runs as `file` says until it is told to stop.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
@@ -90,8 +96,11 @@ impl Running {
         dns.follow(config.dns.clone(), &seen, &PlannedShares::new()).await?;
         let planner = Planner::start(&config, plane.registry.clone()).await;
         let planner = planner.context("cannot start planning")?;
-        let levels =
-            Levels { registry: plane.registry, packet, dns, planner, threads: plane.threads };
+        let slices = SlicePlane::new(&config);
+        slices.follow(&config.slices).await?;
+        tokio::spawn(Arc::clone(&slices).try_again());
+        let registry = plane.registry;
+        let levels = Levels { registry, packet, dns, planner, slices, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
@@ -116,6 +125,7 @@ impl Running {
         self.control.set_stopping();
         notify(Notice::Stopping);
         self.control.planner().stop().await;
+        self.control.stop_slices().await;
         self.control.stop_packet().await;
         self.control.stop_dns().await;
         let grace = self.control.grace().await;

@@ -9,6 +9,7 @@ use equipoise_api::metrics::{Reading, ReloadReading};
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
+use equipoise_api::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
 use equipoise_api::wire::{Admin, Changed, LastReload, Phase, Reloaded, Status};
 use equipoise_api::{OperateError, Operator};
 use equipoise_core::Weight;
@@ -26,6 +27,7 @@ use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::rates::{PERIOD, RateWindow};
+use crate::run::slice::SlicePlane;
 use crate::run::sources::{LEARN_PERIOD, Seen};
 use crate::run::{packet_reading, reading};
 
@@ -52,6 +54,7 @@ pub(crate) struct Levels {
     pub(crate) packet: PacketPlane,
     pub(crate) dns: DnsPlane,
     pub(crate) planner: Arc<Planner>,
+    pub(crate) slices: Arc<SlicePlane>,
     /// Data-plane threads.
     pub(crate) threads: usize,
 }
@@ -110,6 +113,11 @@ impl Control {
     /// Ends the packet level, or leaves it running, as the command line says.
     pub(crate) async fn stop_packet(&self) {
         self.levels.packet.stop().await;
+    }
+
+    /// Steps down as the slice level's controller.
+    pub(crate) async fn stop_slices(&self) {
+        self.levels.slices.stop().await;
     }
 
     /// Ends the DNS level.
@@ -229,7 +237,7 @@ impl Control {
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }
-        self.apply(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
+        self.follow_all(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();
         self.entrance.follow(&config.operations);
@@ -243,6 +251,18 @@ impl Control {
         };
         *running = config;
         Ok(reloaded)
+    }
+
+    /// The slice level first: it goes back as it came.
+    async fn follow_all(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
+        self.levels.slices.follow(&after.slices).await?;
+        let applied = self.apply(before, after).await;
+        if applied.is_err()
+            && let Err(error) = self.levels.slices.follow(&before.slices).await
+        {
+            tracing::error!("the slice level could not go back: {error:#}");
+        }
+        applied
     }
 
     /// The packet level goes first: it can go back without losing a flow, and a front door that was closed cannot.
@@ -396,6 +416,7 @@ impl Operator for Control {
             packet,
             planning: self.levels.planner.reading(),
             dns,
+            streams: self.levels.slices.reading(),
         })
     }
 
@@ -511,6 +532,39 @@ impl Operator for Control {
     async fn remove_pin(&self, pin: PinKey) -> Result<Pins, OperateError> {
         self.accepts_changes()?;
         self.drop_pin(&pin).await
+    }
+
+    async fn streams(&self) -> Result<Streams, OperateError> {
+        self.levels.slices.status().await
+    }
+
+    async fn slice_plan(&self, stream: &str) -> Result<SlicePlan, OperateError> {
+        self.levels.slices.plan(stream).await
+    }
+
+    async fn move_slices(&self, stream: &str, wish: SliceMove) -> Result<SliceMoves, OperateError> {
+        self.accepts_changes()?;
+        self.levels.slices.move_slices(stream, &wish).await
+    }
+
+    async fn drain_worker(
+        &self,
+        stream: &str,
+        worker: &str,
+        drained: bool,
+    ) -> Result<StreamStatus, OperateError> {
+        self.accepts_changes()?;
+        self.levels.slices.drain(stream, worker, drained).await
+    }
+
+    async fn pin_slice(
+        &self,
+        stream: &str,
+        slice: u32,
+        worker: Option<String>,
+    ) -> Result<StreamStatus, OperateError> {
+        self.accepts_changes()?;
+        self.levels.slices.pin(stream, slice, worker).await
     }
 }
 

@@ -1,18 +1,25 @@
 //! What the leader knows and decides. No I/O: mail, questions and `now` go in, outputs of the protocol come out.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod show;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_slice::balance::{Balancer, Move, Round, SliceInput, WorkerInput};
-use equipoise_slice::controller::{Controller, HandoverState, Output, Row, Stored};
-use equipoise_slice::{HandoverId, Life, SliceId, Term, WorkerId};
+use equipoise_slice::controller::{Controller, HandoverState, Output};
+use equipoise_slice::{HandoverId, SliceId, Term, WorkerId};
+use tokio::sync::oneshot;
 
-use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
-use crate::controller::{Ask, AskError, Options};
-use crate::mail::{Mail, Report, SliceReport};
+use crate::controller::kept::{Kept, Wishes};
+use crate::controller::status::{HandoverSteps, HandoverTotals};
+use crate::controller::{Ask, AskError, Options, Planned, PlannedMove};
+use crate::mail::{Mail, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::stream::worker_id;
+
+/// Slices that are pinned elsewhere are looked for so often, where nothing is balanced.
+const PINS: Duration = Duration::from_millis(500);
 
 /// Handovers whose times are remembered.
 const TIMES_MAX: usize = 4096;
@@ -26,32 +33,43 @@ pub(super) struct Desk {
     reports: BTreeMap<WorkerId, Report>,
     /// What was reported since the last round: busy time of slices, and the time it is of.
     busy: BTreeMap<SliceId, Duration>,
-    /// Whom operators want left.
-    leaving: BTreeSet<WorkerId>,
-    pins: BTreeMap<SliceId, WorkerId>,
+    /// What operators want.
+    wishes: Wishes,
+    /// Wishes that are to be answered when they are in the store.
+    unanswered: Vec<oneshot::Sender<Result<(), AskError>>>,
     last_round: Option<Duration>,
     round: Round,
-    begun: BTreeMap<HandoverId, Duration>,
-    times: Vec<Duration>,
+    begun: BTreeMap<HandoverId, Begun>,
+    times: Vec<HandoverSteps>,
     done: u64,
+    totals: HandoverTotals,
+}
+
+/// A handover that is under way: since when, and how far it was seen to be.
+#[derive(Debug)]
+struct Begun {
+    at: Duration,
+    steps: HandoverSteps,
 }
 
 impl Desk {
-    pub(super) fn new(now: Duration, term: Term, options: Options, stored: &Stored) -> Self {
-        let protocol = Controller::new(now, term, options.protocol.clone(), options.slices, stored);
+    pub(super) fn new(now: Duration, term: Term, options: Options, kept: &Kept) -> Self {
+        let (protocol, slices) = (options.protocol.clone(), options.slices);
+        let protocol = Controller::new(now, term, protocol, slices, &kept.stored);
         Self {
             protocol,
             balancer: Balancer::new(options.policy.clone()),
             options,
             reports: BTreeMap::new(),
             busy: BTreeMap::new(),
-            leaving: BTreeSet::new(),
-            pins: BTreeMap::new(),
+            wishes: kept.wishes.clone(),
+            unanswered: Vec::new(),
             last_round: None,
             round: Round::default(),
             begun: BTreeMap::new(),
             times: Vec::new(),
             done: 0,
+            totals: HandoverTotals::default(),
         }
     }
 
@@ -72,27 +90,50 @@ impl Desk {
         for slice in &report.slices {
             *self.busy.entry(slice.slice).or_default() += slice.busy;
         }
-        let leaving = report.leaving || self.leaving.contains(&worker);
+        if let Some(problem) = self.problem(&report)
+            && self.reports.get(&worker).is_none_or(|before| before.life != report.life)
+        {
+            tracing::warn!(stream = self.options.name, worker = report.name, "{problem}");
+        }
+        let leaving = self.is_to_leave(&report);
         self.protocol.set_leaving(worker, leaving);
         self.reports.insert(worker, report);
+    }
+
+    /// By its own wish or an operator's, or because it was started as it should not be.
+    fn is_to_leave(&self, report: &Report) -> bool {
+        let is_drained = self.wishes.leaving.contains(&report.name);
+        report.leaving || is_drained || self.problem(report).is_some()
+    }
+
+    fn problem(&self, report: &Report) -> Option<String> {
+        let Options { slices, protocol, .. } = &self.options;
+        report.terms.problem(&Terms {
+            slices: *slices,
+            order: protocol.order,
+            lease: protocol.lease,
+        })
     }
 
     /// Time has passed.
     pub(super) fn tick(&mut self, now: Duration) {
         self.protocol.tick(now);
         self.watch_handovers(now);
-        if self.options.round.is_zero() {
-            return;
-        }
-        let due = self.last_round.is_none_or(|last| now.saturating_sub(last) >= self.options.round);
-        if due {
+        // Pins are followed in any case.
+        let balances = !self.options.round.is_zero();
+        let period = if balances { self.options.round } else { PINS };
+        if self.last_round.is_none_or(|last| now.saturating_sub(last) >= period) {
             self.last_round = Some(now);
-            self.do_round(now);
+            self.do_round(now, balances);
         }
     }
 
-    fn do_round(&mut self, now: Duration) {
-        self.round = self.balance(now);
+    fn do_round(&mut self, now: Duration, balances: bool) {
+        let (workers, slices) = self.inputs();
+        self.busy.clear();
+        if balances {
+            self.round = self.balancer.round(now, &workers, &slices);
+        }
         let pinned = self.pinned_elsewhere();
         for step in pinned.into_iter().chain(self.round.moves.clone()) {
             // What cannot be moved now is found again in the next round.
@@ -109,7 +150,7 @@ impl Desk {
         taker: WorkerId,
     ) -> Result<HandoverId, AskError> {
         let id = self.protocol.move_slices(now, slices, taker)?;
-        self.begun.insert(id, now);
+        self.begun.insert(id, Begun { at: now, steps: HandoverSteps::default() });
         Ok(id)
     }
 
@@ -118,15 +159,43 @@ impl Desk {
         let here = |worker: WorkerId| {
             self.protocol.members().any(|m| m.life.worker == worker && m.is_here && !m.lost)
         };
-        let elsewhere = |(slice, to): (&SliceId, &WorkerId)| {
-            let owner = self.protocol.table().get(slice)?.owner?.worker;
-            let step = Move { giver: owner, taker: *to, slices: vec![*slice] };
-            (owner != *to && here(*to)).then_some(step)
+        let elsewhere = |(slice, to): (&SliceId, &String)| {
+            let (owner, to) = (self.protocol.table().get(slice)?.owner?.worker, worker_id(to));
+            let step = Move { giver: owner, taker: to, slices: vec![*slice] };
+            (owner != to && here(to)).then_some(step)
         };
-        self.pins.iter().filter_map(elsewhere).collect()
+        self.wishes.pins.iter().filter_map(elsewhere).collect()
     }
 
-    fn balance(&mut self, now: Duration) -> Round {
+    /// What a round would move now.
+    fn preview(&self, now: Duration) -> Planned {
+        let (workers, slices) = self.inputs();
+        let round = match self.options.round.is_zero() {
+            true => Round::default(),
+            false => self.balancer.clone().round(now, &workers, &slices),
+        };
+        let pinned = self.pinned_elsewhere();
+        let name = |worker: WorkerId| {
+            let report = self.reports.get(&worker);
+            report.map_or_else(|| format!("{:016x}", worker.0), |report| report.name.clone())
+        };
+        let of = |step: Move, pinned: bool| PlannedMove {
+            giver: name(step.giver),
+            taker: name(step.taker),
+            load: step.slices.iter().map(|slice| self.balancer.load(*slice)).sum(),
+            slices: step.slices,
+            pinned,
+        };
+        let pinned = pinned.into_iter().map(|step| of(step, true));
+        Planned {
+            moves: pinned.chain(round.moves.into_iter().map(|step| of(step, false))).collect(),
+            hot: round.hot,
+            imbalance: round.imbalance,
+        }
+    }
+
+    /// Workers, and what was measured of their slices since the last round.
+    fn inputs(&self) -> (Vec<WorkerInput>, Vec<SliceInput>) {
         let members = self.protocol.members().filter(|m| m.is_here && !m.lost);
         let workers: Vec<_> = members
             .map(|member| {
@@ -139,7 +208,6 @@ impl Desk {
                 }
             })
             .collect();
-        let busy = std::mem::take(&mut self.busy);
         let waiting = self.reported();
         let inputs: Vec<_> = self
             .protocol
@@ -150,13 +218,13 @@ impl Desk {
                 Some(SliceInput {
                     id: *slice,
                     owner,
-                    blocked: row.busy.is_some() || self.pins.contains_key(slice),
-                    busy: busy.get(slice).copied().unwrap_or_default(),
+                    blocked: row.busy.is_some() || self.wishes.pins.contains_key(slice),
+                    busy: self.busy.get(slice).copied().unwrap_or_default(),
                     queue_age: waiting.get(slice).map_or(Duration::ZERO, |of| of.queue_age),
                 })
             })
             .collect();
-        self.balancer.round(now, &workers, &inputs)
+        (workers, inputs)
     }
 
     /// What owners say of their slices.
@@ -178,13 +246,17 @@ impl Desk {
                 let _ = answer.send(begun);
             }
             Ask::Leave(worker, leaving, answer) => {
-                let _ = answer.send(self.known(&worker).map(|id| self.leave(id, leaving)));
+                let left = self.leave(worker, leaving);
+                self.answer_later(left, answer);
             }
             Ask::Pin(slice, worker, answer) => {
-                let _ = answer.send(self.pin(slice, worker));
+                let pinned = self.pin(slice, worker);
+                self.answer_later(pinned, answer);
             }
+            // The office's.
+            Ask::Stop => {}
             Ask::Plan(answer) => {
-                let _ = answer.send(Ok(self.round.moves.clone()));
+                let _ = answer.send(Ok(self.preview(now)));
             }
         }
     }
@@ -195,13 +267,19 @@ impl Desk {
         known.then_some(id).ok_or_else(|| AskError::UnknownWorker(worker.to_string()))
     }
 
-    fn leave(&mut self, worker: WorkerId, leaving: bool) {
-        match leaving {
-            true => self.leaving.insert(worker),
-            false => self.leaving.remove(&worker),
+    fn leave(&mut self, worker: String, leaving: bool) -> Result<(), AskError> {
+        // Of one that is gone a wish may be left to take back.
+        let id = match self.known(&worker) {
+            Err(_) if !leaving && self.wishes.leaving.contains(&worker) => worker_id(&worker),
+            known => known?,
         };
-        let wants = self.reports.get(&worker).is_some_and(|report| report.leaving);
-        self.protocol.set_leaving(worker, leaving || wants);
+        match leaving {
+            true => self.wishes.leaving.insert(worker),
+            false => self.wishes.leaving.remove(&worker),
+        };
+        let wants = self.reports.get(&id).is_some_and(|report| self.is_to_leave(report));
+        self.protocol.set_leaving(id, leaving || wants);
+        Ok(())
     }
 
     fn pin(&mut self, slice: SliceId, worker: Option<String>) -> Result<(), AskError> {
@@ -209,25 +287,76 @@ impl Desk {
             let unknown = equipoise_slice::controller::MoveRefused::UnknownSlice(slice);
             return Err(unknown.into());
         }
-        match worker {
-            Some(worker) => self.pins.insert(slice, self.known(&worker)?),
-            None => self.pins.remove(&slice),
-        };
+        if let Some(worker) = worker {
+            self.known(&worker)?;
+            self.wishes.pins.insert(slice, worker);
+        } else {
+            self.wishes.pins.remove(&slice);
+        }
         Ok(())
+    }
+
+    fn answer_later(
+        &mut self,
+        wish: Result<(), AskError>,
+        answer: oneshot::Sender<Result<(), AskError>>,
+    ) {
+        match wish {
+            Ok(()) => self.unanswered.push(answer),
+            Err(_) => drop(answer.send(wish)),
+        }
+    }
+
+    /// Whether the store has other wishes than there are: then it is told these.
+    pub(super) fn wishes_changed(&self, stored: &mut Wishes) -> bool {
+        let changed = *stored != self.wishes;
+        if changed {
+            stored.clone_from(&self.wishes);
+        }
+        changed
+    }
+
+    /// What was wished is in the store.
+    pub(super) fn answer(&mut self) {
+        for answer in self.unanswered.drain(..) {
+            // Who asked may have gone.
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// What was wished may not be in the store.
+    pub(super) fn refuse(&mut self) {
+        for answer in self.unanswered.drain(..) {
+            let _ = answer.send(Err(AskError::NotLeading));
+        }
     }
 
     /// Notes how long handovers take.
     fn watch_handovers(&mut self, now: Duration) {
         let (open, table) = (self.protocol.handovers(), self.protocol.table());
         let mut times = Vec::new();
-        self.begun.retain(|id, begun| {
+        self.begun.retain(|id, Begun { at, steps }| {
+            let passed = now.saturating_sub(*at);
             let state = open.get(id).map(|handover| handover.state);
-            if state.is_some_and(|state| !matches!(state, HandoverState::Settling { .. })) {
+            if let Some(state) = state
+                && !matches!(state, HandoverState::Settling { .. })
+            {
+                let is_ready = !matches!(state, HandoverState::Preparing);
+                let is_cut = matches!(state, HandoverState::Activating { .. });
+                for (step, has_come) in [(&mut steps.ready, is_ready), (&mut steps.cut, is_cut)] {
+                    if has_come && step.is_zero() {
+                        *step = passed;
+                    }
+                }
                 return true;
             }
             // One that is gone and owns nothing was called off.
             if state.is_some() || table.values().any(|row| row.epoch == *id) {
-                times.push(now.saturating_sub(*begun));
+                let cut = if steps.cut.is_zero() { passed } else { steps.cut };
+                times.push(HandoverSteps { cut, active: passed, ..*steps });
+                self.totals.moved(passed);
+            } else {
+                self.totals.called_off += 1;
             }
             false
         });
@@ -235,103 +364,5 @@ impl Desk {
         self.times.extend(times);
         let excess = self.times.len().saturating_sub(TIMES_MAX);
         self.times.drain(..excess);
-    }
-
-    fn name(&self, life: Life) -> String {
-        let report = self.reports.get(&life.worker);
-        report.map_or_else(|| format!("{:016x}", life.worker.0), |report| report.name.clone())
-    }
-
-    /// How it stands.
-    pub(super) fn status(&self, now: Duration) -> Status {
-        let reported = self.reported();
-        Status {
-            leading: true,
-            workers: self.workers(),
-            slices: self
-                .protocol
-                .table()
-                .iter()
-                .map(|(slice, row)| self.slice(*slice, row, &reported))
-                .collect(),
-            handovers: self
-                .protocol
-                .handovers()
-                .iter()
-                .map(|(id, of)| HandoverStatus {
-                    id: *id,
-                    giver: of.giver.map(|giver| self.name(giver)),
-                    taker: self.name(of.taker),
-                    slices: of.slices.len(),
-                    state: of.state.name(),
-                    since: now.saturating_sub(of.since),
-                })
-                .collect(),
-            hot: self.round.hot.clone(),
-            imbalance: self.round.imbalance,
-            handovers_done: self.done,
-            handover_times: self.times.clone(),
-        }
-    }
-
-    fn workers(&self) -> Vec<WorkerStatus> {
-        let mut workers: Vec<_> = self
-            .protocol
-            .members()
-            .map(|member| {
-                let owned = self.protocol.table().iter();
-                let owned = owned.filter(|(_, row)| row.owner == Some(member.life));
-                let (slices, load) = owned.fold((0, 0.0), |(count, load), (slice, _)| {
-                    (count + 1, load + self.balancer.load(*slice))
-                });
-                let report = self.reports.get(&member.life.worker);
-                let rate = report.map_or(0.0, |report| {
-                    let done: u64 = report.slices.iter().map(|slice| slice.done).sum();
-                    done as f64 / report.period.as_secs_f64().max(1e-3)
-                });
-                WorkerStatus {
-                    name: self.name(member.life),
-                    lost: member.lost,
-                    leaving: member.leaving,
-                    slices,
-                    load,
-                    items_per_second: rate,
-                    queued: report.map_or(0, |report| report.queued),
-                    done: report.map_or(0, |report| report.done),
-                    drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
-                }
-            })
-            .collect();
-        workers.sort_by(|a, b| a.name.cmp(&b.name));
-        workers
-    }
-
-    fn slice(
-        &self,
-        slice: SliceId,
-        row: &Row,
-        reported: &BTreeMap<SliceId, SliceReport>,
-    ) -> SliceStatus {
-        let pinned = self.pins.get(&slice).map(|worker| {
-            self.reports
-                .get(worker)
-                .map_or_else(|| format!("{:016x}", worker.0), |r| r.name.clone())
-        });
-        let busy = row.busy.and_then(|id| Some((id, self.protocol.handovers().get(&id)?)));
-        let blocked = match (row.owner, busy, &pinned) {
-            (_, Some((id, of)), _) => Some(format!("in handover {}, {}", id.0, of.state.name())),
-            (None, _, _) => Some("no worker owns it".to_string()),
-            (_, _, Some(worker)) => Some(format!("pinned to {worker}")),
-            _ => None,
-        };
-        SliceStatus {
-            slice,
-            owner: row.owner.map(|life| self.name(life)),
-            epoch: row.epoch,
-            load: self.balancer.load(slice),
-            queued: reported.get(&slice).map_or(0, |of| of.queued),
-            pinned,
-            blocked,
-        }
     }
 }

@@ -1,20 +1,23 @@
 //! The controller's task: stands for election, and while it leads, carries out what its desk decides.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::{Error as DdsError, Waker, Writer as DdsWriter};
-use equipoise_slice::controller::{Output, Record, Stored};
+use equipoise_slice::controller::Output;
 use equipoise_slice::{Group, Term};
 use equipoise_store::{Committed, Election, Key, Leadership, Store, Transaction};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::controller::desk::Desk;
+use crate::controller::kept::{Kept, KeptError};
 use crate::controller::status::Status;
 use crate::controller::{Ask, AskError, Options};
-use crate::mail::{CONTROLLERS, Mail};
-use crate::stream::{Stream, Topics, item_qos};
+use crate::drops::{DropCounts, DropReason};
+use crate::mail::{CONTROLLERS, Mail, Passing};
+use crate::stream::{Stream, Topics, is_late, item_qos, mail_qos};
 
 /// Mail that waits to be read. Beyond it DDS keeps what comes.
 const MAIL_MAX: usize = 4096;
@@ -36,10 +39,11 @@ pub(super) struct Office {
 #[derive(Debug)]
 pub(super) struct Wires {
     mail: mpsc::Receiver<Mail>,
+    drops: Arc<DropCounts>,
     down: DdsWriter,
     waker: Waker,
-    /// Ends the thread that reads, when it is dropped.
-    _alive: Arc<()>,
+    /// The thread that reads, and what ends it when it is dropped.
+    reading: Option<(Arc<()>, JoinHandle<()>)>,
     _topics: Topics,
 }
 
@@ -52,8 +56,10 @@ enum Deposed {
     Store(#[from] equipoise_store::StoreError),
     #[error(transparent)]
     Dds(#[from] DdsError),
-    #[error("the record in the store cannot be read: {0}")]
-    Record(#[from] postcard::Error),
+    #[error(transparent)]
+    Record(#[from] KeptError),
+    #[error("a message cannot be encoded: {0}")]
+    Message(#[from] postcard::Error),
     #[error("the lease of the office may have run out")]
     Lease,
 }
@@ -62,13 +68,15 @@ impl Wires {
     pub(super) fn connect(stream: &Stream) -> Result<Self, DdsError> {
         let topics = stream.join()?;
         let up = topics.up.reader(&item_qos(Group::BASE, Vec::new()))?;
-        let down = topics.down.writer(&item_qos(Group::BASE, Vec::new()))?;
+        let down = topics.down.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&up, 0)?;
         let waker = waitset.waker();
         let (sender, mail) = mpsc::channel(MAIL_MAX);
         let alive = Arc::new(());
         let watched = Arc::downgrade(&alive);
+        let drops = Arc::new(DropCounts::default());
+        let counting = drops.clone();
         let reading = move || -> Result<(), DdsError> {
             let (mut ready, mut samples) = (Vec::new(), Vec::new());
             while watched.strong_count() > 0 {
@@ -83,7 +91,10 @@ impl Wires {
                             }
                         }
                         Ok(None) => {}
-                        Err(error) => tracing::debug!(%error, "slice controller"),
+                        Err(error) => {
+                            tracing::debug!(%error, "slice controller");
+                            counting.count(DropReason::MailUnreadable);
+                        }
                     }
                 }
             }
@@ -95,14 +106,20 @@ impl Wires {
                 tracing::error!(%error, "the slice controller hears no more of its workers");
             }
         });
-        thread.map_err(|_| DdsError::Thread)?;
-        Ok(Self { mail, down, waker, _alive: alive, _topics: topics })
+        let reading = Some((alive, thread.map_err(|_| DdsError::Thread)?));
+        Ok(Self { mail, drops, down, waker, reading, _topics: topics })
     }
 }
 
 impl Drop for Wires {
     fn drop(&mut self) {
+        let Some((alive, thread)) = self.reading.take() else { return };
+        // It may wait for room.
+        self.mail.close();
+        drop(alive);
         self.waker.wake();
+        // It has the participant: once it has ended, the domain can be opened with other settings.
+        let _ = thread.join();
     }
 }
 
@@ -119,16 +136,20 @@ impl Office {
                     // Mail is for the leader; workers say everything again.
                     Some(_) = self.wires.mail.recv() => {}
                     ask = self.asked.recv() => match ask {
+                        Some(Ask::Stop) | None => return,
                         Some(ask) => refuse(ask),
-                        None => return,
                     },
                 }
             };
             match won {
-                Ok(leadership) => {
-                    let deposed = self.lead(leadership, begun).await;
+                Ok(mut leadership) => {
+                    let deposed = self.lead(&mut leadership, begun).await;
                     self.told.send_replace(Status::default());
-                    let Err(why) = deposed else { return };
+                    let Err(why) = deposed else {
+                        // If the store cannot be told, the lease runs out.
+                        let _ = leadership.resign().await;
+                        return;
+                    };
                     tracing::warn!(stream = self.options.name, %why, "no longer leads the slice level");
                 }
                 Err(error) => tracing::warn!(%error, "no campaign for the slice level"),
@@ -138,13 +159,13 @@ impl Office {
     }
 
     /// Leads until it is deposed, or nobody is left who could ask.
-    async fn lead(&mut self, mut leadership: Leadership, begun: Instant) -> Result<(), Deposed> {
-        let mut stored = match self.store.get(&self.key).await? {
-            Some(entry) => postcard::from_bytes(&entry.value)?,
-            None => Stored::default(),
+    async fn lead(&mut self, leadership: &mut Leadership, begun: Instant) -> Result<(), Deposed> {
+        let mut kept = match self.store.get(&self.key).await? {
+            Some(entry) => Kept::decode(&entry.value)?,
+            None => Kept::default(),
         };
         let term = Term(leadership.term().0.0);
-        let mut desk = Desk::new(begun.elapsed(), term, self.options.clone(), &stored);
+        let mut desk = Desk::new(begun.elapsed(), term, self.options.clone(), &kept);
         tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
         let mut ticks = interval(self.options.protocol.resend / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -157,8 +178,8 @@ impl Office {
                     None => return Ok(()),
                 },
                 ask = self.asked.recv() => match ask {
+                    Some(Ask::Stop) | None => return Ok(()),
                     Some(ask) => desk.ask(begun.elapsed(), ask),
-                    None => return Ok(()),
                 },
                 _ = ticks.tick() => desk.tick(begun.elapsed()),
             }
@@ -166,46 +187,59 @@ impl Office {
             while let Ok(letter) = self.wires.mail.try_recv() {
                 desk.mail(begun.elapsed(), letter);
             }
-            self.carry_out(&mut desk, &leadership, &mut stored).await?;
+            let carried_out = self.carry_out(&mut desk, leadership, &mut kept).await;
+            if let Err(why) = carried_out {
+                desk.refuse();
+                return Err(why);
+            }
             if told.is_none_or(|told| told.elapsed() >= STATUS) {
                 told = Some(Instant::now());
-                self.told.send_replace(desk.status(begun.elapsed()));
+                let mail_unreadable = self.wires.drops.of(DropReason::MailUnreadable);
+                let status = desk.status(begun.elapsed());
+                self.told.send_replace(Status { mail_unreadable, ..status });
             }
         }
     }
 
-    /// Does outputs in their order: a message goes out when the records before it are in the store.
+    /// Does outputs in their order: a message goes out when the records before it are in the store. Who waits for it does
+    /// so meanwhile.
     async fn carry_out(
         &self,
         desk: &mut Desk,
         leadership: &Leadership,
-        stored: &mut Stored,
+        kept: &mut Kept,
     ) -> Result<(), Deposed> {
-        let mut unwritten: Vec<Record> = Vec::new();
-        let mut letters = Vec::new();
-        while let Some(output) = desk.poll() {
-            match output {
-                Output::Record(record) => unwritten.push(record),
-                Output::Send(envelope) => letters.push(Mail::Envelope(envelope)),
-            }
-        }
-        // Messages that were due before a record may as well wait for it.
-        if !unwritten.is_empty() {
-            unwritten.iter().for_each(|record| stored.apply(record));
-            self.write(leadership, stored).await?;
-        }
-        let mut cdr = Vec::new();
-        for letter in letters {
-            post(&self.wires.down, &letter, &mut cdr)?;
-        }
-        Ok(())
-    }
-
-    async fn write(&self, leadership: &Leadership, stored: &Stored) -> Result<(), Deposed> {
+        // It may have stood still, with mail that is long out of date.
         if !leadership.is_held() {
             return Err(Deposed::Lease);
         }
-        let value = postcard::to_stdvec(stored)?;
+        let mut unwritten = desk.wishes_changed(&mut kept.wishes);
+        let (mut letters, mut cdr) = (Vec::new(), Vec::new());
+        while let Some(output) = desk.poll() {
+            match output {
+                Output::Record(record) => {
+                    kept.stored.apply(&record);
+                    unwritten = true;
+                }
+                Output::Send(envelope) if unwritten => letters.push(Mail::Envelope(envelope)),
+                Output::Send(envelope) => {
+                    post(&self.wires.down, &Mail::Envelope(envelope), &mut cdr)?;
+                }
+            }
+        }
+        // All records at once: the messages between them may as well wait for the last.
+        if unwritten {
+            self.write(leadership, kept).await?;
+        }
+        for letter in letters {
+            post(&self.wires.down, &letter, &mut cdr)?;
+        }
+        desk.answer();
+        Ok(())
+    }
+
+    async fn write(&self, leadership: &Leadership, kept: &Kept) -> Result<(), Deposed> {
+        let value = kept.encode()?;
         let put = leadership.fence(Transaction::new().put(self.key.clone(), value));
         match self.store.commit(put).await? {
             Committed::Done(_) => Ok(()),
@@ -216,7 +250,13 @@ impl Office {
 
 fn post(down: &DdsWriter, letter: &Mail, cdr: &mut Vec<u8>) -> Result<(), Deposed> {
     letter.encode(cdr)?;
-    down.write(cdr)?;
+    letter.passes(Passing::Sends);
+    match down.write(cdr) {
+        // The protocol says it again.
+        Err(error) if is_late(&error) => tracing::debug!("mail to workers was not taken in time"),
+        written => written?,
+    }
+    letter.passes(Passing::Sent);
     Ok(())
 }
 
@@ -227,5 +267,6 @@ fn refuse(ask: Ask) {
         Ask::Leave(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Pin(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Plan(answer) => drop(answer.send(Err(AskError::NotLeading))),
+        Ask::Stop => {}
     }
 }

@@ -21,10 +21,62 @@ pub struct Status {
     pub hot: Vec<Hot>,
     /// What the most loaded worker has over the mean, as a share of the mean.
     pub imbalance: f64,
+    /// Messages that could not be read: of another version, or nobody's of ours.
+    pub mail_unreadable: u64,
     /// Handovers that this leader has seen the end of.
     pub handovers_done: u64,
+    /// How those ended that somebody asked for or balancing began.
+    pub totals: HandoverTotals,
     /// How long the last ones took, from their begin until the taker was active.
     pub handover_times: Vec<Duration>,
+    /// The same ones, step by step.
+    pub handover_steps: Vec<HandoverSteps>,
+}
+
+/// How long a handover took until each of its steps was known to the controller, from its begin on. Items of the slices are
+/// held up between the cut and the taker's activity, and not before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HandoverSteps {
+    /// The taker shadows.
+    pub ready: Duration,
+    /// The giver has cut. As `active`, if the taker was heard first.
+    pub cut: Duration,
+    /// The taker is active.
+    pub active: Duration,
+}
+
+/// How handovers ended, and how long those took that moved slices.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HandoverTotals {
+    /// The slices are the taker's.
+    pub moved: u64,
+    /// They stayed where they were.
+    pub called_off: u64,
+    /// By upper bound of [`HandoverTotals::BUCKETS`]; the last are longer than all.
+    pub times: [u64; HandoverTotals::BUCKETS.len() + 1],
+    /// Of all times.
+    pub time_sum: Duration,
+}
+
+impl HandoverTotals {
+    /// Upper bounds of times.
+    pub const BUCKETS: [Duration; 9] = [
+        Duration::from_micros(500),
+        Duration::from_millis(1),
+        Duration::from_millis(2),
+        Duration::from_millis(5),
+        Duration::from_millis(20),
+        Duration::from_millis(50),
+        Duration::from_millis(200),
+        Duration::from_secs(1),
+        Duration::from_secs(5),
+    ];
+
+    pub(super) fn moved(&mut self, time: Duration) {
+        self.moved += 1;
+        self.time_sum += time;
+        self.times[Self::BUCKETS.partition_point(|bound| *bound < time)] += 1;
+    }
 }
 
 /// A worker.
@@ -36,6 +88,10 @@ pub struct WorkerStatus {
     pub lost: bool,
     /// It is to be left without slices.
     pub leaving: bool,
+    /// An operator drained it.
+    pub drained: bool,
+    /// Why it gets no slices, if it was started as it should not be.
+    pub problem: Option<String>,
     /// Slices that it owns.
     pub slices: u32,
     /// Its load: cores that its slices keep busy, or would.

@@ -12,7 +12,7 @@ use equipoise_slice::transport::{Driver, Task};
 use equipoise_slice::worker::Reason;
 
 use crate::drops::DropReason;
-use crate::mail::{Report, SliceReport};
+use crate::mail::{Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
@@ -26,6 +26,7 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
+    pub(super) jobs_max: usize,
     pub(super) options: Options,
 }
 
@@ -72,7 +73,7 @@ impl Engine {
     }
 
     fn hand_out(&mut self, begun: Instant) {
-        while self.under_way < self.options.jobs_max {
+        while self.under_way < self.jobs_max {
             let Some(started) = self.driver.start(begun.elapsed()) else { return };
             self.under_way += 1;
             self.application.start(Job::new(started, self.exits.clone()));
@@ -86,6 +87,7 @@ impl Engine {
         self.shared.owned.store(worker.slices().count() as u64, Relaxed);
         self.shared.queued.store((queued + self.under_way) as u64, Relaxed);
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
+        self.shared.handovers.store(worker.handovers() as u64, Relaxed);
         let period = now.saturating_sub(self.tally.since);
         if period < self.options.report {
             return Ok(());
@@ -120,6 +122,11 @@ impl Engine {
             life: worker.life(),
             name: self.options.name.clone(),
             weight: self.options.weight,
+            terms: Terms {
+                slices: self.options.slices,
+                order: self.options.protocol.order,
+                lease: self.options.protocol.lease,
+            },
             leaving: self.shared.leaving.load(Relaxed),
             period,
             queued,

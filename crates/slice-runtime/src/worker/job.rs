@@ -1,5 +1,6 @@
 //! What an application is to do, and how it says that it has.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub(super) struct Done {
 pub struct Job {
     started: Started<Payload>,
     exits: Exits,
-    begun: Instant,
+    begun: Cell<Instant>,
 }
 
 /// What there is to do.
@@ -56,7 +57,7 @@ pub enum Work<'a> {
 
 impl Job {
     pub(super) fn new(started: Started<Payload>, exits: Exits) -> Self {
-        Self { started, exits, begun: Instant::now() }
+        Self { started, exits, begun: Cell::new(Instant::now()) }
     }
 
     /// The slice.
@@ -65,6 +66,11 @@ impl Job {
             Task::Execute(item) => item.slice,
             Task::Import { slice, .. } | Task::Export { slice, .. } => *slice,
         }
+    }
+
+    /// It was not worked on before `at`: its slice was not busy with it until then. Without this, since it was given out.
+    pub fn begun(&self, at: Instant) {
+        self.begun.set(at.max(self.begun.get()));
     }
 
     /// What is to be done. `None` for an item that is malformed behind its slice: there is nothing to do but
@@ -80,7 +86,7 @@ impl Job {
     /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item
     /// without a reply is published again by clients that wait for one.
     pub fn done(self, answer: Option<Vec<u8>>) {
-        let busy = self.begun.elapsed();
+        let busy = self.begun.get().elapsed();
         if let (Task::Execute(item), Some(message)) = (&self.started.task, &answer)
             && let Ok(item) = item.payload.item()
         {

@@ -1,4 +1,5 @@
-//! An application that is a program: it gets items over its standard input, and acknowledges them over its standard output.
+//! An application that is a program: it gets items over its standard input, and acknowledges them over its standard output;
+//! or both over a unix socket ([`Program::listen`]).
 //!
 //! Numbers are little-endian. Both ways go *batches*: the number of bytes that follow (4), then entries, one after the other.
 //!
@@ -12,17 +13,39 @@
 //! | length of the message | 4 | | |
 //! | message | | | |
 //!
+//! The two highest bits of a job say what it is; the program repeats them. All but items come only where state moves with slices
+//! ([`equipoise_slice::Order::Stateful`]), and have 0 for id, sender and timestamp:
+//!
+//! | bits | what | message | the reply |
+//! |---|---|---|---|
+//! | 0 | an item | the item's | to the client |
+//! | 1 | take over the state of the slice | as another worker's program exported it; none if that had none | none |
+//! | 2 | the state of the slice is lost with its worker: begin anew | none | none |
+//! | 3 | export the state of the slice, which goes to another worker | none | the state |
+//!
+//! A program that is started again has to have kept its state itself.
+//!
 //! An acknowledgement means: the item is done and need not come again; it is the reply to the client, too. Jobs may be
 //! acknowledged in any order. A program that ends is started again, and gets what it had not acknowledged once more.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use equipoise_dds::items::DataItem;
+
+mod socket;
+
+pub use self::socket::ListenError;
+use self::socket::Listening;
 use crate::worker::{Application, Job, Work};
+
+/// What a job is stands above its number.
+const KIND_SHIFT: u32 = 62;
+const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 
 /// The largest batch that is taken from a program, bytes.
 const BATCH_MAX: u32 = 256 << 20;
@@ -35,6 +58,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Program {
     shared: Arc<Shared>,
+    /// Where it is listened for, if it is.
+    listening: Option<Listening>,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +95,7 @@ impl Program {
         std::thread::Builder::new()
             .name("slice-program".into())
             .spawn(move || keeper.keep(first, command))?;
-        Ok(Self { shared })
+        Ok(Self { shared, listening: None })
     }
 
     /// How often it had to be started again.
@@ -81,8 +106,8 @@ impl Program {
 
 impl Application for Program {
     fn start(&mut self, job: Job) {
-        if !matches!(job.work(), Some(Work::Item(_))) {
-            // A state to move, which programs have none of, or an item that is none.
+        if job.work().is_none() {
+            // An item that is none.
             return job.done(None);
         }
         let mut desk = self.shared.desk();
@@ -98,10 +123,19 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.shared.desk().closed = true;
         self.shared.changed.notify_all();
+        self.listening = None;
     }
 }
 
 impl Shared {
+    /// What the program had is given once more, in the old order, to the next one. `false`: there is to be none.
+    fn again(&self) -> bool {
+        let mut desk = self.desk();
+        desk.running += 1;
+        desk.waiting = desk.jobs.keys().copied().collect();
+        !desk.closed
+    }
+
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,13 +165,10 @@ impl Keeper {
             let desk = self.shared.desk();
             let closed = |desk: &mut Desk| !desk.closed;
             let waited = self.shared.changed.wait_timeout_while(desk, PAUSE, closed);
-            let (mut desk, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if desk.closed {
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            if !self.shared.again() {
                 return;
             }
-            // What it had is given once more, in the old order.
-            desk.running += 1;
-            desk.waiting = desk.jobs.keys().copied().collect();
         }
     }
 
@@ -150,25 +181,31 @@ impl Keeper {
 
     fn serve(&self, child: &mut Child) {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return };
-        let (shared, serving) = (self.shared.clone(), self.shared.desk().running);
-        let giving = move || {
-            if let Err(error) = give(&shared, input, serving) {
-                tracing::debug!(%error, "the slice worker's program takes nothing");
-            }
-        };
-        let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
-        if let Err(error) = take(&self.shared, output) {
-            tracing::debug!(%error, "the slice worker's program says nothing more");
-        }
-        self.shared.desk().running += 1;
-        self.shared.changed.notify_all();
-        // It ends as soon as it sees that another start is served, or the program's input is gone.
-        drop(giving);
+        serve(&self.shared, input, output);
     }
 }
 
+/// Gives and takes until the program says nothing more.
+fn serve(shared: &Arc<Shared>, input: impl Write + Send + 'static, output: impl Read) {
+    let serving = shared.desk().running;
+    let giver = shared.clone();
+    let giving = move || {
+        if let Err(error) = give(&giver, input, serving) {
+            tracing::debug!(%error, "the slice worker's program takes nothing");
+        }
+    };
+    let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
+    if let Err(error) = take(shared, output) {
+        tracing::debug!(%error, "the slice worker's program says nothing more");
+    }
+    shared.desk().running += 1;
+    shared.changed.notify_all();
+    // It ends as soon as it sees that another start is served, or the program's input is gone.
+    drop(giving);
+}
+
 /// Gives the program what waits, until it ends or nothing more is to come.
-fn give(shared: &Shared, mut input: ChildStdin, serving: u64) -> io::Result<()> {
+fn give(shared: &Shared, mut input: impl Write, serving: u64) -> io::Result<()> {
     let mut batch = Vec::new();
     loop {
         let desk = shared.desk();
@@ -183,14 +220,8 @@ fn give(shared: &Shared, mut input: ChildStdin, serving: u64) -> io::Result<()> 
         batch.extend_from_slice(&[0; 4]);
         while batch.len() < BATCH_BYTES {
             let Some(number) = desk.waiting.pop_front() else { break };
-            if let Some(Some(Work::Item(item))) = desk.jobs.get(&number).map(Job::work) {
-                batch.extend_from_slice(&number.to_le_bytes());
-                batch.extend_from_slice(&item.slice_id.to_le_bytes());
-                batch.extend_from_slice(&item.id.to_le_bytes());
-                batch.extend_from_slice(&item.sender_id.to_le_bytes());
-                batch.extend_from_slice(&item.timestamp.to_le_bytes());
-                batch.extend_from_slice(&(item.message.len() as u32).to_le_bytes());
-                batch.extend_from_slice(item.message);
+            if let Some(job) = desk.jobs.get(&number) {
+                entry(number, job, &mut batch);
             }
         }
         drop(desk);
@@ -201,10 +232,36 @@ fn give(shared: &Shared, mut input: ChildStdin, serving: u64) -> io::Result<()> 
     }
 }
 
+/// Adds what is to be done to `batch`.
+fn entry(number: u64, job: &Job, batch: &mut Vec<u8>) {
+    let state = |message| DataItem {
+        slice_id: job.slice().0 as i32,
+        id: 0,
+        sender_id: 0,
+        timestamp: 0,
+        message,
+    };
+    let (kind, item) = match job.work() {
+        None => return,
+        Some(Work::Item(item)) => (0, item),
+        Some(Work::Import(Some(bytes))) => (1, state(bytes)),
+        Some(Work::Import(None)) => (2, state(&[])),
+        Some(Work::Export) => (3, state(&[])),
+    };
+    batch.extend_from_slice(&(number | kind << KIND_SHIFT).to_le_bytes());
+    batch.extend_from_slice(&item.slice_id.to_le_bytes());
+    batch.extend_from_slice(&item.id.to_le_bytes());
+    batch.extend_from_slice(&item.sender_id.to_le_bytes());
+    batch.extend_from_slice(&item.timestamp.to_le_bytes());
+    batch.extend_from_slice(&(item.message.len() as u32).to_le_bytes());
+    batch.extend_from_slice(item.message);
+}
+
 /// Takes acknowledgements until the program ends.
-fn take(shared: &Shared, output: ChildStdout) -> io::Result<()> {
+fn take(shared: &Shared, output: impl Read) -> io::Result<()> {
     let mut output = BufReader::new(output);
     let mut batch = Vec::new();
+    let mut last = Instant::now();
     loop {
         let mut length = [0; 4];
         output.read_exact(&mut length)?;
@@ -216,9 +273,12 @@ fn take(shared: &Shared, output: ChildStdout) -> io::Result<()> {
         output.read_exact(&mut batch)?;
         for acknowledged in acknowledgements(&batch) {
             let (number, reply) = acknowledged?;
-            let job = shared.desk().jobs.remove(&number);
+            let job = shared.desk().jobs.remove(&(number & NUMBER));
             // One that it has acknowledged before is done.
             if let Some(job) = job {
+                // It does them one after the other, as far as anybody can tell.
+                job.begun(last);
+                last = Instant::now();
                 job.done(Some(reply.to_vec()));
             }
         }

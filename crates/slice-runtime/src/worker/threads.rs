@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Instant;
 
 use equipoise_dds::items::DataItem;
 use equipoise_slice::SliceId;
@@ -29,7 +30,10 @@ impl<F: Fn(&DataItem<'_>) -> Vec<u8> + Send + Sync + 'static> Process for F {
 }
 
 /// Threads that do jobs by a [`Process`]. They end when this is dropped.
-pub struct Threads(mpsc::Sender<Job>);
+pub struct Threads {
+    jobs: mpsc::Sender<Job>,
+    count: usize,
+}
 
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,7 +49,8 @@ impl Threads {
     pub fn start(count: usize, process: impl Process) -> std::io::Result<Self> {
         let (sender, jobs) = mpsc::channel::<Job>();
         let (jobs, process) = (Arc::new(Mutex::new(jobs)), Arc::new(process));
-        for number in 0..count.max(1) {
+        let count = count.max(1);
+        for number in 0..count {
             let (jobs, process) = (jobs.clone(), process.clone());
             let name = format!("slice-{number}");
             std::thread::Builder::new().name(name).spawn(move || {
@@ -56,11 +61,12 @@ impl Threads {
                 }
             })?;
         }
-        Ok(Self(sender))
+        Ok(Self { jobs: sender, count })
     }
 }
 
 fn do_job(job: Job, process: &impl Process) {
+    job.begun(Instant::now());
     let answer = match job.work() {
         None => None,
         Some(Work::Item(item)) => Some(process.process(&item)),
@@ -74,8 +80,13 @@ fn do_job(job: Job, process: &impl Process) {
 }
 
 impl Application for Threads {
+    /// One in hand and one in reserve for each thread.
+    fn jobs(&self) -> usize {
+        2 * self.count
+    }
+
     fn start(&mut self, job: Job) {
         // All threads have panicked: the job is dropped, and its item stays undone.
-        let _ = self.0.send(job);
+        let _ = self.jobs.send(job);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::controller::standby::standby_of;
 use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record, Row};
 use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::Message;
@@ -191,10 +192,15 @@ impl<T: Clone> Controller<T> {
         }
         let mut spread: BTreeMap<Life, Vec<SliceId>> = BTreeMap::new();
         for slice in slices {
-            let emptiest = counts.iter_mut().min_by_key(|(life, count)| (**count, **life));
-            let Some((life, count)) = emptiest else { return Vec::new() };
-            *count += 1;
-            spread.entry(*life).or_default().push(*slice);
+            let emptiest = counts.iter().min_by_key(|(life, count)| (**count, **life));
+            let Some((emptiest, _)) = emptiest else { return Vec::new() };
+            // Who stood by has what the lost owner had in hand.
+            let owner = self.table.get(slice).and_then(|row| row.owner);
+            let standby = owner.filter(|_| self.config.standby);
+            let standby = standby.and_then(|_| standby_of(*slice, owner, self.members.able()));
+            let life = standby.unwrap_or(*emptiest);
+            *counts.entry(life).or_default() += 1;
+            spread.entry(life).or_default().push(*slice);
         }
         spread.into_iter().collect()
     }

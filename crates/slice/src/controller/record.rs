@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{HandoverId, Life, SliceId, WorkerId};
 use crate::positions::Positions;
 
-/// What is meant to be done, noted before anybody is told.
+/// What is meant to be done, noted before anybody gives or gets anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The slices.
@@ -27,6 +27,8 @@ pub struct Intent {
 /// A change of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
+    /// Handovers of this term may have numbers up to this. Noted before the first of them is told to anybody.
+    Numbers(HandoverId),
     /// A handover begins.
     Opened(HandoverId, Intent),
     /// Its slices are the taker's.
@@ -40,7 +42,7 @@ pub enum Record {
 /// What the store holds: every record, applied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stored {
-    /// The largest number that a handover had.
+    /// The largest number that a handover may have had.
     pub last: HandoverId,
     /// Owner and epoch of each slice that has an owner.
     pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
@@ -54,6 +56,7 @@ impl Stored {
     /// Applies a record. One that was applied before changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
+            Record::Numbers(reserved) => self.last = self.last.max(*reserved),
             Record::Opened(handover, intent) => {
                 self.last = self.last.max(*handover);
                 self.open.insert(*handover, intent.clone());

@@ -62,6 +62,9 @@ impl World {
     }
 
     pub(super) fn publish_again(&mut self, client: usize) {
+        if !self.scenario.again {
+            return;
+        }
         let now = self.clock();
         while let Some(item) = self.clients[client].protocol.again(now) {
             self.publish(client, &item);
@@ -86,7 +89,6 @@ impl World {
             if !self.nodes[node].alive {
                 continue;
             }
-            let process = self.nodes[node].process;
             let Some(reader) = self.nodes[node].readers.get_mut(&item.writer.group) else {
                 continue;
             };
@@ -108,7 +110,7 @@ impl World {
             *arrived = (self.now + delay).max(*arrived + 1);
             let time = *arrived;
             let item = item.clone();
-            self.at(time, Event::Item { node, process, reader: number_of, item });
+            self.at(time, Event::Item { node, reader: number_of, item });
         }
     }
 }

@@ -114,8 +114,12 @@ impl World {
                     if let Record::Lost(life) = &record {
                         self.judge.gives_up(*life);
                     }
-                    let forgets = self.scenario.sabotage == Sabotage::ForgetLost;
-                    if !(forgets && matches!(record, Record::Lost(_))) {
+                    let forgets = match record {
+                        Record::Lost(_) => self.scenario.sabotage == Sabotage::ForgetLost,
+                        Record::Numbers(_) => self.scenario.sabotage == Sabotage::ForgetNumbers,
+                        _ => false,
+                    };
+                    if !forgets {
                         self.stored.apply(&record);
                     }
                 }
@@ -151,6 +155,10 @@ impl World {
     pub(super) fn random_fault(&mut self) {
         if self.now >= self.until {
             return;
+        }
+        if let Faults::Worker { .. } = self.scenario.faults {
+            let node = self.rng.random_range(0..self.nodes.len());
+            return self.crash(Address::Worker(self.nodes[node].worker.life()));
         }
         let wait = self.rng.random_range(10_000..80_000);
         self.after(wait, Event::Fault);

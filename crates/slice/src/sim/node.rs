@@ -48,7 +48,7 @@ pub(super) enum Work {
 }
 
 /// The messages at which somebody may crash.
-pub(super) const STEPS: usize = 16;
+pub(super) const STEPS: usize = 17;
 
 /// The number of a message's kind.
 pub(super) fn step<T>(message: &Message<T>) -> usize {
@@ -69,6 +69,7 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::End { .. } => 13,
         Message::Grant { .. } | Message::Claims(_) => 14,
         Message::Expel => 15,
+        Message::Standby { .. } => 16,
     }
 }
 
@@ -128,12 +129,11 @@ impl World {
             }
             worker::Output::Subscribe(group) => {
                 self.readers += 1;
-                let (number, process) = (self.readers, at.process);
+                let number = self.readers;
                 let reader = Reader { number, opened: self.now, matched: BTreeMap::new() };
                 at.readers.insert(group, reader);
                 let ready = self.rng.random_range(50..3_000);
-                let matched =
-                    |settled| Event::Matched { node, process, reader: number, group, settled };
+                let matched = |settled| Event::Matched { node, reader: number, group, settled };
                 self.after(ready, matched(false));
                 self.after(MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX + 50, matched(true));
             }

@@ -70,6 +70,21 @@ fn a_crash_at_any_step_of_any_party_loses_nothing() {
     println!("{:?}", all(scenarios));
 }
 
+#[test]
+fn a_standby_does_what_a_lost_worker_had_in_hand_though_nobody_publishes_it_again() {
+    let sum = all(seeds(150).map(Scenario::succeeded));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.lost_workers >= 150 && sum.recovered > 150, "{sum:?}");
+    }
+}
+
+#[test]
+fn without_a_standby_what_nobody_publishes_again_is_lost_with_its_worker() {
+    let alone = |seed| Scenario { standby: false, ..Scenario::succeeded(seed) };
+    assert!((0..50).any(|seed| !World::run(alone(seed)).faults.is_empty()));
+}
+
 /// Whether one of some runs is found wrong.
 fn is_caught(sabotage: Sabotage, scenario: impl Fn(u64) -> Scenario) -> bool {
     let run = |seed| World::run(Scenario { sabotage, ..scenario(seed) });
@@ -99,7 +114,17 @@ fn a_protocol_that_does_not_wait_for_the_drain_is_caught() {
 
 #[test]
 fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
-    assert!(is_caught(Sabotage::TrustAgain, Scenario::planned));
+    // Seen where it is the first that a reader gets: readers that close, and replies that come late as there is much to do.
+    let fresh = |seed| Scenario {
+        linger_us: 0,
+        standby: false,
+        joining: 0,
+        item_gap_us: 300,
+        ..Scenario::planned(seed)
+    };
+    // All is well without it, so it is not that there is too much to do.
+    all((0..20).map(fresh));
+    assert!(is_caught(Sabotage::TrustAgain, fresh));
 }
 
 #[test]
@@ -120,6 +145,12 @@ fn a_worker_that_claims_what_has_no_reply_is_caught() {
 #[test]
 fn a_store_that_forgets_who_was_given_up_is_caught() {
     assert!(is_caught(Sabotage::ForgetLost, Scenario::crashing));
+}
+
+#[test]
+fn a_store_that_forgets_which_numbers_were_given_out_is_caught() {
+    let prepare = |seed| Scenario::at(seed, 0, 1 + seed as u32 % 9, Party::SenderAfter);
+    assert!(is_caught(Sabotage::ForgetNumbers, prepare));
 }
 
 /// `make slice-soak`: for SLICE_SOAK_SECONDS on every core.

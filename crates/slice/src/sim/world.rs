@@ -18,11 +18,11 @@ use crate::worker;
 
 #[derive(Debug)]
 pub(super) enum Event {
-    Item { node: usize, process: u64, reader: u64, item: Item<ItemId> },
+    Item { node: usize, reader: u64, item: Item<ItemId> },
     Control(Envelope<ItemId>),
     Done { node: usize, process: u64, item: Item<ItemId> },
     Reply { node: usize, started: u64, item: ItemId },
-    Matched { node: usize, process: u64, reader: u64, group: Group, settled: bool },
+    Matched { node: usize, reader: u64, group: Group, settled: bool },
     Tick { node: usize, process: u64 },
     ControllerTick { term: u64 },
     Publish { client: usize },
@@ -170,6 +170,9 @@ impl World {
             let wait = self.rng.random_range(0..30_000);
             self.after(wait, Event::Fault);
         }
+        if let Faults::Worker { after_us } = self.scenario.faults {
+            self.after(after_us, Event::Fault);
+        }
     }
 
     pub(super) fn after(&mut self, wait: u64, event: Event) {
@@ -204,10 +207,10 @@ impl World {
         }
         let now = self.clock();
         match event {
-            Event::Item { node, process, reader, item } => {
+            Event::Item { node, reader, item } => {
                 let at = &mut self.nodes[node];
                 let open = at.readers.get(&item.writer.group).is_some_and(|r| r.number == reader);
-                if at.alive && at.process == process && open {
+                if at.alive && open {
                     at.worker.item(now, item);
                     self.work(node);
                 }
@@ -222,10 +225,10 @@ impl World {
                 }
                 self.replied(item);
             }
-            Event::Matched { node, process, reader, group, settled } => {
+            Event::Matched { node, reader, group, settled } => {
                 let at = &mut self.nodes[node];
                 let open = at.readers.get(&group).is_some_and(|r| r.number == reader);
-                if at.alive && at.process == process && open {
+                if at.alive && open {
                     match settled {
                         true => at.worker.settled(now, group),
                         false => at.worker.subscribed(now, group),

@@ -84,6 +84,7 @@ impl<T: Clone> Worker<T> {
         self.taking.clear();
         self.watching.clear();
         self.unfinished.clear();
+        self.standby.clear();
         self.out.push_back(Output::Reset);
         if !self.claims.fenced {
             self.out.push_back(Output::Fence);

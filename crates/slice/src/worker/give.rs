@@ -296,9 +296,7 @@ impl<T: Clone> Worker<T> {
     }
 
     fn forget_given(&mut self) {
-        let over = |giving: &Giving<T>| {
-            matches!(giving.state, GiverState::Closed | GiverState::Aborted | GiverState::Unknown)
-        };
+        let over = |giving: &Giving<T>| giving.state.is_over();
         while self.giving.values().filter(|giving| over(giving)).count() > REMEMBERED {
             let oldest = self.giving.iter().find(|(_, giving)| over(giving));
             let Some(oldest) = oldest.map(|(handover, _)| *handover) else { return };

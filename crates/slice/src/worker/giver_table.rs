@@ -58,6 +58,11 @@ pub enum GiverAction {
 }
 
 impl GiverState {
+    /// Whether nothing is left to be done of it.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Closed | Self::Aborted | Self::Unknown)
+    }
+
     /// What `event` makes of it, and what is to be done, in order.
     pub fn on(self, event: GiverEvent) -> (Self, &'static [GiverAction]) {
         use GiverAction as Do;

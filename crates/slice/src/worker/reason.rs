@@ -15,17 +15,20 @@ pub enum Reason {
     ReleasedFull,
     /// The tail was full: the taker does not get it.
     TailFull,
+    /// Kept as a standby, and there were too many: the oldest go.
+    StandbyFull,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NotOwned,
         Self::Late,
         Self::Duplicate,
         Self::ShadowFull,
         Self::ReleasedFull,
         Self::TailFull,
+        Self::StandbyFull,
     ];
 
     /// Its name in metrics.
@@ -37,6 +40,7 @@ impl Reason {
             Self::ShadowFull => "shadow_full",
             Self::ReleasedFull => "released_full",
             Self::TailFull => "tail_full",
+            Self::StandbyFull => "standby_full",
         }
     }
 }

@@ -24,15 +24,30 @@ impl<T: Clone> Worker<T> {
         if self.giving.contains_key(&handover) {
             return self.giver_event(now, handover, GiverEvent::Abort);
         }
+        self.supersede(now, handover, &slices);
         let free = slices.iter().all(|slice| {
             !self.owned.contains_key(slice)
                 && !self.released.contains_key(slice)
                 && self.shadowed.get(slice).is_none_or(|by| *by == handover)
         });
-        self.taking.entry(handover).or_insert_with(|| Taking::new(slices, Some(giver)));
+        let new = || Taking::new(slices, Some(giver));
+        let taking = self.taking.entry(handover).or_insert_with(new);
+        if taking.state == TakerState::Unknown {
+            taking.since = now;
+        }
         let event = if free { TakerEvent::Prepare } else { TakerEvent::PrepareForeign };
         self.taker_event(now, handover, event);
         self.subscriptions_ready(now);
+    }
+
+    /// Drops shadows of earlier handovers of the same slices: the controller knows of them no longer, or has called them off.
+    fn supersede(&mut self, now: Duration, handover: HandoverId, slices: &[SliceId]) {
+        let earlier = self.taking.range(..handover).filter(|(_, taking)| {
+            taking.is_before_cut() && taking.slices.iter().any(|slice| slices.contains(slice))
+        });
+        for earlier in earlier.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.taker_event(now, earlier, TakerEvent::Abort);
+        }
     }
 
     pub(super) fn on_cut(&mut self, now: Duration, handover: HandoverId, cut: Positions) {
@@ -88,6 +103,7 @@ impl<T: Clone> Worker<T> {
             self.take(now, handover, *action);
         }
         if next != before && matches!(next, TakerState::Ended | TakerState::Aborted) {
+            self.stand_down(handover);
             self.unsubscribe_idle();
             self.forget_taken();
         }
@@ -225,6 +241,7 @@ impl<T: Clone> Worker<T> {
         for item in back {
             self.admit(item, true);
         }
+        self.step_in(&slices);
         // A slice comes back by assignment only when its taker is lost.
         let given: Vec<_> = self
             .giving
@@ -341,6 +358,7 @@ impl<T: Clone> Worker<T> {
         for item in waited {
             self.admit(item, true);
         }
+        self.step_in(&slices);
         self.say_claims(now);
     }
 
@@ -394,6 +412,14 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn tick_taking(&mut self, now: Duration) {
+        // Its controller has long called it off, or was lost before it noted that it began.
+        let patience = 2 * self.config.patience;
+        let forgotten = self.taking.iter().filter(|(_, taking)| {
+            taking.is_before_cut() && now.saturating_sub(taking.since) >= patience
+        });
+        for handover in forgotten.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.taker_event(now, handover, TakerEvent::Abort);
+        }
         let resend = self.config.resend;
         let open = self
             .taking
@@ -423,8 +449,7 @@ impl<T: Clone> Worker<T> {
     }
 
     fn forget_taken(&mut self) {
-        let over =
-            |taking: &Taking<T>| matches!(taking.state, TakerState::Ended | TakerState::Aborted);
+        let over = |taking: &Taking<T>| taking.state.is_over();
         while self.taking.values().filter(|taking| over(taking)).count() > REMEMBERED {
             let oldest = self.taking.iter().find(|(_, taking)| over(taking));
             let Some(oldest) = oldest.map(|(handover, _)| *handover) else { return };

@@ -64,6 +64,11 @@ pub enum TakerAction {
 }
 
 impl TakerState {
+    /// Whether nothing is left to be done of it.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Ended | Self::Aborted)
+    }
+
     /// What `event` makes of it, and what is to be done, in order.
     pub fn on(self, event: TakerEvent) -> (Self, &'static [TakerAction]) {
         use TakerAction as Do;

@@ -39,6 +39,8 @@ pub(super) struct Taking<T> {
     pub owner_lost: bool,
     /// The giver was lost, and the claims of this number are the first that say so.
     pub recovered: Option<u64>,
+    /// When it was first heard of.
+    pub since: Duration,
     /// When something was last said.
     pub said: Duration,
 }
@@ -75,6 +77,7 @@ impl<T> Taking<T> {
             tail_next: 0,
             owner_lost: false,
             recovered: None,
+            since: Duration::ZERO,
             said: Duration::ZERO,
         }
     }
@@ -87,6 +90,11 @@ impl<T> Taking<T> {
     /// Its groups are needed: it is under way, or its slices are owned.
     pub(super) fn is_coming(&self) -> bool {
         matches!(self.state, TakerState::Subscribing | TakerState::Shadowing | TakerState::Active)
+    }
+
+    /// It waits for the cut.
+    pub(super) fn is_before_cut(&self) -> bool {
+        matches!(self.state, TakerState::Subscribing | TakerState::Shadowing)
     }
 
     /// The groups of its slices, and the base topic.

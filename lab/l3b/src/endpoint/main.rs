@@ -4,8 +4,6 @@
 //! further requests unless the client says otherwise: a client that opens one for each request so costs a thread for
 //! each request, and a balancer that keeps its sessions open does not.
 
-mod share;
-
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -13,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use equipoise_lab_runner::share;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use socket2::{Domain, Socket, Type};
@@ -48,7 +47,7 @@ const BACKLOG: i32 = 4096;
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if arguments.share < 1.0 {
-        share::hold(&arguments.name, arguments.share)
+        share::hold("l3b", &arguments.name, arguments.share, share::PERIOD)
             .context("cannot make a control group: run it as root, on cgroup v1 or v2")?;
     }
     let socket = Socket::new(Domain::for_address(arguments.listen), Type::STREAM, None)?;

@@ -14,7 +14,7 @@ mod meter;
 mod monitor;
 mod operator;
 mod peers;
-mod place;
+pub(in crate::run) mod place;
 mod premises;
 mod rosters;
 mod scaling;

@@ -5,7 +5,7 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 
 /// The file of an instance, in the folder that the configuration names or in this user's.
-pub(super) fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
+pub(in crate::run) fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
     let folder = stated.map_or_else(state_folder, Path::to_path_buf);
     folder.join(plain(instance)).join("controller.store")
 }
@@ -33,7 +33,7 @@ fn state_folder() -> PathBuf {
 }
 
 /// A host's name may have what neither a file's nor a key's can.
-pub(super) fn plain(name: &str) -> String {
+pub(in crate::run) fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let plain: String = name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect();
     match plain.trim_start_matches('.') {
@@ -43,7 +43,7 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// Opens the file, or makes it.
-pub(super) async fn open(file: &Path) -> anyhow::Result<OpenStore> {
+pub(in crate::run) async fn open(file: &Path) -> anyhow::Result<OpenStore> {
     if let Some(folder) = file.parent() {
         use std::os::unix::fs::DirBuilderExt;
         let mut make = std::fs::DirBuilder::new();

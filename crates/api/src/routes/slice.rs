@@ -1,0 +1,257 @@
+//! The slice level: streams, workers, slices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Routes;
+use crate::answer::{Answer, Tagged};
+use crate::auth::Access;
+use crate::change::{ETag, Turn};
+use crate::extract::{Body, Named};
+use crate::wire::slice::{
+    SliceMove, SliceMoves, SlicePin, SlicePlan, SliceWorker, StreamStatus, Streams,
+};
+use crate::{OperateError, Operator, Problem};
+
+/// Where a stream is.
+#[derive(Deserialize, JsonSchema)]
+struct StreamPath {
+    /// The stream's name.
+    stream: String,
+}
+
+/// Where a worker is.
+#[derive(Deserialize, JsonSchema)]
+struct WorkerPath {
+    /// The stream's name.
+    stream: String,
+    /// The worker's name.
+    worker: String,
+}
+
+/// Where a slice is.
+#[derive(Deserialize, JsonSchema)]
+struct SlicePath {
+    /// The stream's name.
+    stream: String,
+    /// The slice's number.
+    slice: u32,
+}
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .get(
+            Access::READ,
+            "/v1/slices",
+            streams::<O>,
+            "The streams of the slice level, with workers and slices",
+        )
+        .get(
+            Access::READ,
+            "/v1/slices/{stream}",
+            stream::<O>,
+            "A stream; its ETag stands for drained workers and pinned slices",
+        )
+        .get(
+            Access::READ,
+            "/v1/slices/{stream}/plan",
+            plan::<O>,
+            "What a balancing round would move now",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/slices/{stream}/moves",
+            move_slices::<O>,
+            "Move slices to a worker now",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/slices/{stream}/workers/{worker}/drain",
+            drain::<O>,
+            "Leave a worker without slices",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/slices/{stream}/workers/{worker}/undrain",
+            undrain::<O>,
+            "Give a drained worker slices again",
+        )
+        .put(
+            Access::OPERATE,
+            "/v1/slices/{stream}/pins/{slice}",
+            pin::<O>,
+            "Keep a slice on a worker while that is there",
+        )
+        .delete(
+            Access::OPERATE,
+            "/v1/slices/{stream}/pins/{slice}",
+            unpin::<O>,
+            "Let balancing move a pinned slice again",
+        )
+}
+
+/// What can be written of a stream.
+#[derive(Serialize)]
+struct Written {
+    drained: Vec<String>,
+    pins: BTreeMap<u32, String>,
+}
+
+impl From<&StreamStatus> for Written {
+    fn from(stream: &StreamStatus) -> Self {
+        let drained = stream.workers.iter().filter(|worker| worker.drained);
+        let pins = stream.slices.iter();
+        Written {
+            drained: drained.map(|worker| worker.name.clone()).collect(),
+            pins: pins.filter_map(|it| Some((it.slice, it.pinned.clone()?))).collect(),
+        }
+    }
+}
+
+fn tag(stream: &StreamStatus) -> ETag {
+    ETag::of(&Written::from(stream))
+}
+
+/// What can be written of a worker.
+#[derive(Serialize)]
+struct Wanted<'w> {
+    worker: &'w str,
+    drained: bool,
+}
+
+/// What can be written of a slice.
+#[derive(Serialize)]
+struct Kept {
+    slice: u32,
+    pinned: Option<String>,
+}
+
+impl Kept {
+    fn of(stream: &StreamStatus, slice: u32) -> Kept {
+        let state = stream.slices.iter().find(|it| it.slice == slice);
+        Kept { slice, pinned: state.and_then(|it| it.pinned.clone()) }
+    }
+}
+
+async fn streams<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Streams>, Problem> {
+    Ok(Answer::new(operator.streams().await?))
+}
+
+async fn one<O: Operator>(operator: &O, name: &str) -> Result<StreamStatus, OperateError> {
+    let streams = operator.streams().await?.streams;
+    let known: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
+    let found = streams.into_iter().find(|stream| stream.name == name);
+    found.ok_or_else(|| {
+        let known = known.join("`, `");
+        OperateError::NotFound(format!("there is no stream `{name}`; there are `{known}`"))
+    })
+}
+
+async fn stream<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(StreamPath { stream }): Named<StreamPath>,
+    headers: HeaderMap,
+) -> Result<Tagged<StreamStatus>, Problem> {
+    let found = one(&*operator, &stream).await?;
+    let tag = tag(&found);
+    Ok(Tagged::new(found, tag).unless_seen(&headers))
+}
+
+async fn plan<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(StreamPath { stream }): Named<StreamPath>,
+) -> Result<Answer<SlicePlan>, Problem> {
+    Ok(Answer::new(operator.slice_plan(&stream).await?))
+}
+
+/// Who owns what is no part of what the tag stands for: balancing changes it at any time.
+async fn move_slices<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(StreamPath { stream }): Named<StreamPath>,
+    turn: Turn,
+    Body(wish): Body<SliceMove>,
+) -> Result<Tagged<SliceMoves>, Problem> {
+    let change = turn.wait().await;
+    let before = one(&*operator, &stream).await?;
+    change.of(&tag(&before))?;
+    let owners = before.slices.iter().filter(|it| wish.slices.contains(&it.slice));
+    let owners: BTreeMap<u32, Option<String>> =
+        owners.map(|it| (it.slice, it.owner.clone())).collect();
+    change.before(&owners);
+    let moves = operator.move_slices(&stream, wish).await?;
+    change.after(&moves);
+    Ok(Tagged::new(moves, tag(&one(&*operator, &stream).await?)))
+}
+
+async fn drain<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<WorkerPath>,
+    turn: Turn,
+) -> Result<Tagged<SliceWorker>, Problem> {
+    set(operator, named, turn, true).await
+}
+
+async fn undrain<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<WorkerPath>,
+    turn: Turn,
+) -> Result<Tagged<SliceWorker>, Problem> {
+    set(operator, named, turn, false).await
+}
+
+async fn set<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(WorkerPath { stream, worker }): Named<WorkerPath>,
+    turn: Turn,
+    drained: bool,
+) -> Result<Tagged<SliceWorker>, Problem> {
+    let change = turn.wait().await;
+    let before = one(&*operator, &stream).await?;
+    change.of(&tag(&before))?;
+    let was = before.workers.iter().any(|it| it.name == worker && it.drained);
+    change.before(&Wanted { worker: &worker, drained: was });
+    let after = operator.drain_worker(&stream, &worker, drained).await?;
+    change.after(&Wanted { worker: &worker, drained });
+    let tag = tag(&after);
+    let found = after.workers.into_iter().find(|it| it.name == worker);
+    let found = found.ok_or_else(|| OperateError::NotFound(format!("{worker} is gone")))?;
+    Ok(Tagged::new(found, tag))
+}
+
+async fn pin<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<SlicePath>,
+    turn: Turn,
+    Body(SlicePin { worker }): Body<SlicePin>,
+) -> Result<Tagged<StreamStatus>, Problem> {
+    keep(operator, named, turn, Some(worker)).await
+}
+
+async fn unpin<O: Operator>(
+    operator: State<Arc<O>>,
+    named: Named<SlicePath>,
+    turn: Turn,
+) -> Result<Tagged<StreamStatus>, Problem> {
+    keep(operator, named, turn, None).await
+}
+
+async fn keep<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(SlicePath { stream, slice }): Named<SlicePath>,
+    turn: Turn,
+    worker: Option<String>,
+) -> Result<Tagged<StreamStatus>, Problem> {
+    let change = turn.wait().await;
+    let before = one(&*operator, &stream).await?;
+    change.of(&tag(&before))?;
+    change.before(&Kept::of(&before, slice));
+    let after = operator.pin_slice(&stream, slice, worker).await?;
+    change.after(&Kept::of(&after, slice));
+    let tag = tag(&after);
+    Ok(Tagged::new(after, tag))
+}

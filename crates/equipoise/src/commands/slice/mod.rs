@@ -1,0 +1,89 @@
+//! `equipoise slice ...`: workers, and what is asked of the slice level of a running equipoise.
+
+mod numbers;
+mod operate;
+mod plan;
+mod status;
+#[cfg(feature = "slice")]
+mod worker;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Subcommand;
+use equipoise_api::client::Client;
+
+use crate::cli::ApiArgs;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Do items of a stream, by a program of yours
+    ///
+    /// Items go to COMMAND over its standard input, in batches, and count as done when it acknowledges them over its
+    /// standard output, with the reply to the client; docs/slice.md has the format. COMMAND is started again whenever it
+    /// ends, and gets what it had not acknowledged once more. SIGTERM and Ctrl-C hand the worker's slices to others
+    /// first; a second one ends it at once.
+    #[cfg(feature = "slice")]
+    Worker(Box<worker::Args>),
+    /// Show workers, slices, handovers and why a slice is blocked
+    Status(status::Args),
+    /// Leave a worker without slices; it may be ended when it has none
+    Drain(operate::WorkerArgs),
+    /// Give a drained worker slices again
+    Undrain(operate::WorkerArgs),
+    /// Keep a slice on a worker while that is there
+    Pin(operate::PinArgs),
+    /// Let balancing move a pinned slice again
+    Unpin(operate::UnpinArgs),
+    /// Move slices to a worker now
+    Move(operate::MoveArgs),
+    /// Show what a balancing round would move now; nothing follows from it
+    Plan(plan::Args),
+}
+
+/// Which stream, of which equipoise.
+#[derive(Debug, clap::Args)]
+struct StreamArgs {
+    /// The stream, where there are several
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl StreamArgs {
+    /// The client, and the stream that is meant.
+    async fn find(self) -> anyhow::Result<(Client, String)> {
+        let client = self.api.client()?;
+        if let Some(stream) = self.stream {
+            return Ok((client, stream));
+        }
+        let streams = client.streams().await?.streams;
+        let names: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
+        match names.as_slice() {
+            [one] => Ok((client, one.clone())),
+            _ => bail!("there are several streams ({}): say which with --stream", names.join(", ")),
+        }
+    }
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        #[cfg(feature = "slice")]
+        Action::Worker(args) => worker::run(*args).await,
+        Action::Status(args) => status::run(args).await,
+        Action::Drain(args) => operate::drain(args, "drain").await,
+        Action::Undrain(args) => operate::drain(args, "undrain").await,
+        Action::Pin(args) => operate::pin(args).await,
+        Action::Unpin(args) => operate::unpin(args).await,
+        Action::Move(args) => operate::move_slices(args).await,
+        Action::Plan(args) => plan::run(args).await,
+    }
+}

@@ -1,0 +1,121 @@
+//! `equipoise slice drain | undrain | pin | unpin | move`.
+
+use std::process::ExitCode;
+
+use equipoise_api::wire::slice::{SliceMove, SliceMoves};
+
+use super::StreamArgs;
+use super::numbers::{Numbers, show};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct WorkerArgs {
+    /// The worker, as `equipoise slice status` names it
+    #[arg(value_name = "WORKER")]
+    worker: String,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct PinArgs {
+    /// The slice's number
+    #[arg(value_name = "SLICE")]
+    slice: u32,
+    /// The worker, as `equipoise slice status` names it
+    #[arg(value_name = "WORKER")]
+    worker: String,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct UnpinArgs {
+    /// The slice's number
+    #[arg(value_name = "SLICE")]
+    slice: u32,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct MoveArgs {
+    /// Numbers and ranges: 7 or 0-9,12
+    #[arg(value_name = "SLICES")]
+    slices: Numbers,
+    /// The worker, as `equipoise slice status` names it
+    #[arg(value_name = "WORKER")]
+    worker: String,
+    /// Print what the API answers, as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+pub(super) async fn drain(args: WorkerArgs, action: &str) -> anyhow::Result<ExitCode> {
+    let (client, stream) = args.stream.find().await?;
+    let worker = client.change_worker(&stream, &args.worker, action).await?;
+    println!("{}: {}, {} slices", worker.name, worker.state.word(), worker.slices);
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn pin(args: PinArgs) -> anyhow::Result<ExitCode> {
+    let (client, stream) = args.stream.find().await?;
+    client.pin_slice(&stream, args.slice, Some(&args.worker)).await?;
+    println!("slice {}: pinned to {}", args.slice, args.worker);
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn unpin(args: UnpinArgs) -> anyhow::Result<ExitCode> {
+    let (client, stream) = args.stream.find().await?;
+    client.pin_slice(&stream, args.slice, None).await?;
+    println!("slice {}: no longer pinned", args.slice);
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn move_slices(args: MoveArgs) -> anyhow::Result<ExitCode> {
+    let (client, stream) = args.stream.find().await?;
+    let wish = SliceMove { slices: args.slices.0, worker: args.worker };
+    let moves = client.move_slices(&stream, &wish).await?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&moves)?),
+        false => print!("{}", page(&moves, &wish.worker)),
+    }
+    Ok(if moves.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn page(moves: &SliceMoves, worker: &str) -> String {
+    let mut out = String::new();
+    for (what, slices) in [("on their way to", &moves.moving), ("there already:", &moves.there)] {
+        if !slices.is_empty() {
+            out.push_str(&format!("slices {}: {what} {worker}\n", show(slices)));
+        }
+    }
+    for why in &moves.refused {
+        out.push_str(&format!("not moved: {why}\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_of_a_move_is_said_of_every_slice() {
+        let moves = SliceMoves {
+            handovers: vec![4],
+            moving: vec![1, 2, 3],
+            there: vec![9],
+            refused: vec!["slice 5 has no owner yet".into()],
+        };
+        assert_eq!(
+            page(&moves, "w1"),
+            "slices 1-3: on their way to w1\nslices 9: there already: w1\nnot moved: slice 5 has no owner yet\n"
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! `equipoise slice worker`: any program as a worker of a stream.
+
+mod stream;
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use equipoise_slice_runtime::worker::{Options, Program, Worker};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use self::stream::StreamOptions;
+use crate::child::die_with_parent;
+use crate::config::{LogFormat, LogLevel, SliceStream};
+use crate::run::logs::Logs;
+use crate::run::slice::dds_stream;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// What the worker is called: unique in the stream, and the same when it is started again [default: HOST-PID]
+    #[arg(long, value_name = "NAME", value_parser = stream::name)]
+    name: Option<String>,
+    #[command(flatten)]
+    stream: StreamOptions,
+    /// Its share of the load beside the others'; 0: it gets nothing new
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    weight: u16,
+    /// Items that the program does at a time, each of another slice
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    parallel: u16,
+    /// Items that wait here, at most. Beyond it, items of publishers that do not publish again are dropped
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    queue_max: usize,
+    /// When it is to end: how long its slices may take to go to others
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = stream::duration)]
+    drain_timeout: Duration,
+    /// Listen on this unix socket for a program that is started by others, in the place of COMMAND
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
+    socket: Option<PathBuf>,
+    /// The program and its arguments, behind `--`
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "socket")]
+    command: Vec<String>,
+}
+
+/// Between two looks at how it stands.
+const LOOK: Duration = Duration::from_millis(20);
+/// Between two lines about slices that nobody takes.
+const REMIND: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let stream = args.stream.read()?;
+    let _logs = Logs::start(LogLevel::Info, LogFormat::Text);
+    // From here on a signal is noted.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
+    let name = args.name.clone().unwrap_or_else(default_name);
+    let worker = start(&args, &stream, &name)?;
+    tracing::info!(
+        worker = name,
+        stream = stream.name,
+        domain = stream.domain,
+        slices = stream.slices,
+        "worker started"
+    );
+    let mut told = Told::default();
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leaving: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            _ = terminate.recv() => leaving = Some(leave(&worker, leaving)?),
+            _ = interrupt.recv() => leaving = Some(leave(&worker, leaving)?),
+        }
+        if !worker.is_running() {
+            worker.stop()?;
+            bail!("the worker has ended: DDS left it no way to go on");
+        }
+        told.look(&worker, leaving);
+        let Some(since) = leaving else { continue };
+        if worker.slices() == 0 && worker.handovers() == 0 && worker.queued() == 0 {
+            let done = worker.done();
+            worker.stop()?;
+            tracing::info!(done, "stopped: others have its slices");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if since.elapsed() >= args.drain_timeout {
+            let (slices, queued) = (worker.slices(), worker.queued());
+            bail!(
+                "stopped after {:?} with {slices} slices and {queued} items that no other worker took; what clients of ours \
+                 publish again is done by the next",
+                args.drain_timeout
+            );
+        }
+    }
+}
+
+/// The first signal drains, the second ends.
+fn leave(worker: &Worker, leaving: Option<Instant>) -> anyhow::Result<Instant> {
+    if leaving.is_some() {
+        bail!("stopped at once by a second signal, with {} slices", worker.slices());
+    }
+    tracing::info!(slices = worker.slices(), "leaving: slices go to other workers");
+    worker.leave();
+    Ok(Instant::now())
+}
+
+fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker> {
+    let usual = Options::new(name, stream.slices);
+    let options = Options {
+        weight: args.weight,
+        jobs_max: args.parallel.into(),
+        queue_max: args.queue_max,
+        protocol: stream.protocol.clone(),
+        ..usual
+    };
+    let program = match &args.socket {
+        Some(path) => Program::listen(path)?,
+        None => spawned(&args.command)?,
+    };
+    Worker::start(&dds_stream(stream), options, program)
+        .with_context(|| format!("cannot join DDS domain {}", stream.domain))
+}
+
+fn spawned(words: &[String]) -> anyhow::Result<Program> {
+    let [program, arguments @ ..] = words else { bail!("there is no COMMAND behind `--`") };
+    let (path, arguments) = (program.clone(), arguments.to_vec());
+    let make = move || {
+        let mut command = Command::new(&path);
+        // Ctrl-C reaches the terminal's whole process group; the program has to outlive the drain.
+        command.args(&arguments).process_group(0);
+        die_with_parent(&mut command);
+        command
+    };
+    Program::start(make).with_context(|| {
+        format!("cannot start `{program}`: is it installed, in PATH, and may it be executed?")
+    })
+}
+
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "worker",
+        host => host,
+    };
+    format!("{host}-{}", std::process::id())
+}
+
+/// What has been said of the worker.
+#[derive(Default)]
+struct Told {
+    slices: u64,
+    fenced: Option<bool>,
+    reminded: Option<Instant>,
+}
+
+impl Told {
+    fn look(&mut self, worker: &Worker, leaving: Option<Instant>) {
+        let (slices, fenced) = (worker.slices(), worker.is_fenced());
+        match (self.fenced, fenced) {
+            (None, true) => {}
+            (None | Some(true), false) => tracing::info!("a controller has heard it"),
+            (Some(false), true) => {
+                tracing::warn!(
+                    "no controller has heard it lately: nothing more is done until one does"
+                );
+            }
+            _ => {}
+        }
+        self.fenced = if self.fenced.is_none() && fenced { None } else { Some(fenced) };
+        if slices != self.slices {
+            self.slices = slices;
+            tracing::info!(slices, "slices");
+        }
+        let Some(since) = leaving else { return };
+        if self.reminded.unwrap_or(since).elapsed() >= REMIND {
+            self.reminded = Some(Instant::now());
+            tracing::warn!(
+                slices,
+                queued = worker.queued(),
+                "still waiting for other workers to take its slices; a second signal ends it at once"
+            );
+        }
+    }
+}

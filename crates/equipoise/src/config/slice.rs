@@ -1,0 +1,190 @@
+//! Makes the slice level's configuration: `[[slice]]`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_slice::Config as Protocol;
+use equipoise_slice::balance::Policy;
+
+use super::build::chosen;
+use super::problem::Findings;
+use super::tables;
+use super::text::show_duration;
+use super::values::Values;
+
+/// A stream whose slices are balanced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SliceStream {
+    /// What operators, metrics and the store call it.
+    pub name: String,
+    /// How many slices it has.
+    pub slices: u32,
+    /// The DDS domain.
+    pub domain: u32,
+    /// The topic of items.
+    pub items: String,
+    /// The topic of replies.
+    pub replies: String,
+    /// What the topics between workers and controllers begin with.
+    pub control: String,
+    /// How DDS works in the domain.
+    pub network: SliceNetwork,
+    /// Times and bounds; as the workers'.
+    pub protocol: Protocol,
+    /// How eagerly is balanced.
+    pub policy: Policy,
+    /// From one balancing round to the next.
+    pub round: Duration,
+    /// A leading controller that is lost is replaced after this.
+    pub controller_lease: Duration,
+}
+
+/// How DDS works in a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceNetwork {
+    /// Names or addresses of interfaces; none: Cyclone DDS chooses.
+    pub interfaces: Vec<String>,
+    /// Hosts that are asked for participants.
+    pub peers: Vec<String>,
+    /// What multicast is used for.
+    pub multicast: Multicast,
+    /// A participant that is not heard of for this long is taken for dead.
+    pub lease: Duration,
+    /// More configuration: XML, or `file://PATH`.
+    pub more: Option<String>,
+}
+
+/// What multicast is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multicast {
+    /// Discovery and data.
+    #[default]
+    Full,
+    /// Discovery only.
+    Discovery,
+    /// Nothing.
+    Off,
+}
+
+/// Every stream.
+pub(super) fn config(file: &Values) -> Vec<SliceStream> {
+    file.tables("slice").iter().filter_map(stream).collect()
+}
+
+fn stream(slice: &Values) -> Option<SliceStream> {
+    let balancing = slice.table("balancing").expect("has a default: a test reads every one");
+    let workers = slice.table("workers").expect("has a default: a test reads every one");
+    let texts = |name: &str| slice.texts(name).unwrap_or_default().to_vec();
+    let topic = |name: &str| slice.text(name).map(str::to_string);
+    Some(SliceStream {
+        name: slice.text("name")?.to_string(),
+        slices: slice.number("slices")?.try_into().ok()?,
+        domain: slice.amount("domain"),
+        items: topic("items")?,
+        replies: topic("replies")?,
+        control: topic("control")?,
+        network: SliceNetwork {
+            interfaces: texts("interfaces"),
+            peers: texts("peers"),
+            multicast: chosen(slice, "multicast", &tables::MULTICAST),
+            lease: slice.duration("lease"),
+            more: slice.text("more").map(str::to_string),
+        },
+        protocol: Protocol {
+            order: chosen(slice, "order", &tables::SLICE_ORDER),
+            lease: workers.duration("lease"),
+            margin: workers.duration("margin"),
+            recovery: workers.duration("recovery"),
+            patience: workers.duration("patience"),
+            ..Protocol::default()
+        },
+        policy: Policy {
+            smoothing: balancing.duration("smoothing"),
+            queue_horizon: balancing.duration("queue-horizon"),
+            begin: balancing.share("begin"),
+            stop: balancing.share("stop"),
+            share_max: balancing.share("share-max"),
+            batch_max: balancing.amount("batch-max"),
+            first_batch_max: balancing.amount("first-batch-max"),
+            cool_down: balancing.duration("cool-down"),
+            hot: balancing.share("hot"),
+        },
+        round: balancing.duration("every"),
+        controller_lease: workers.duration("controller-lease"),
+    })
+}
+
+/// What slice tables mean to each other, and to the rest.
+pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    let mut topics: BTreeMap<(u64, &str, &str), usize> = BTreeMap::new();
+    let mut domains: BTreeMap<u64, &Values> = BTreeMap::new();
+    for slice in file.tables("slice") {
+        let domain = slice.number("domain").unwrap_or_default();
+        for option in ["items", "control"] {
+            let Some(topic) = slice.text(option) else { continue };
+            let first = *topics.entry((domain, option, topic)).or_insert(slice.at);
+            if first != slice.at {
+                let line = findings.line(first);
+                let text = format!(
+                    "\"{topic}\" is that of the stream on line {line}, in the same domain; accepted: another topic, or another domain"
+                );
+                findings.error(slice.at(option), &slice.path_of(option), text);
+            }
+        }
+        one_network(slice, domains.entry(domain).or_insert(slice), findings);
+        balancing(slice, findings);
+        leases(slice, findings);
+    }
+    let Some(first) = file.tables("slice").first() else { return };
+    let node = file.table("cluster").filter(|cluster| cluster.given("controllers"));
+    if node.is_some() {
+        let text = "has no effect on a node of a cluster: slices are moved by its controllers, so the table belongs into their files";
+        findings.warning(first.at, &first.path, text.to_string());
+    }
+}
+
+/// DDS has one set of settings for each domain of a process.
+fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
+    let same = |option: &str| match option {
+        "lease" => slice.duration(option) == first.duration(option),
+        "multicast" | "more" => slice.text(option) == first.text(option),
+        _ => slice.texts(option) == first.texts(option),
+    };
+    for option in ["interfaces", "peers", "multicast", "lease", "more"] {
+        if !same(option) {
+            let line = findings.line(first.at);
+            let text = format!(
+                "differs from that of the stream on line {line}, in the same domain, and a process has one set of DDS \
+                 settings for each domain; accepted: the same, or another domain"
+            );
+            findings.error(slice.at(option), &slice.path_of(option), text);
+        }
+    }
+}
+
+/// DDS holds a writer up for one of its readers that has died, so mail may be as late as that.
+fn leases(slice: &Values, findings: &mut Findings<'_>) {
+    let Some(workers) = slice.table("workers") else { return };
+    let (lease, silence) =
+        (slice.duration("lease"), workers.duration("lease") + workers.duration("margin"));
+    if lease > silence {
+        let text = format!(
+            "`lease` ({}) is longer than `workers.lease` and `workers.margin` ({}): when a worker or controller dies, the others may \
+             not be heard in time, and count as lost",
+            show_duration(lease),
+            show_duration(silence)
+        );
+        findings.warning(slice.at("lease"), &slice.path_of("lease"), text);
+    }
+}
+
+fn balancing(slice: &Values, findings: &mut Findings<'_>) {
+    let Some(balancing) = slice.table("balancing") else { return };
+    let (begin, stop) = (balancing.share("begin"), balancing.share("stop"));
+    if stop > begin {
+        let option = if balancing.given("stop") { "stop" } else { "begin" };
+        let text =
+            format!("`stop` ({stop}) is above `begin` ({begin}); accepted: as large or smaller");
+        findings.error(balancing.at(option), &balancing.path_of(option), text);
+    }
+}

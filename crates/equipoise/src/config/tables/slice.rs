@@ -1,0 +1,232 @@
+//! The slice level's options.
+
+use equipoise_slice::Order;
+
+use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::super::slice::Multicast;
+use super::{HOUR, NAME, ms, secs};
+
+/// The record of a stream is one entry of the store.
+const SLICES_MAX: u64 = 10_000;
+
+pub(super) static SLICE: Table = Table {
+    title: "[[slice]]",
+    help: "The slice level: a stream of items over DDS, whose slices are spread over workers (`equipoise slice worker`). One table for each stream, on the controllers of a cluster or on a machine of its own; the elected one moves slices. docs/slice.md has the topics' types.",
+    options: &[
+        Opt::required(
+            "name",
+            Kind::Text(&NAME),
+            "What operators, metrics and the store call the stream. Unique.",
+        ),
+        Opt::required(
+            "slices",
+            Kind::Count(1, SLICES_MAX),
+            "Slices of the stream: items are of slice 0 to one less than this. Some tens for each worker; workers have to have the same.",
+        ),
+        Opt::default("domain", Kind::Count(0, 232), "0", "The DDS domain."),
+        Opt::default("items", Kind::Text(&TOPIC), "\"items\"", "The topic of items."),
+        Opt::default("replies", Kind::Text(&TOPIC), "\"replies\"", "The topic of replies."),
+        Opt::default(
+            "control",
+            Kind::Text(&TOPIC),
+            "\"equipoise/slice\"",
+            "Of the topics between workers and controllers, what comes before `/up` and `/down`. Streams of one domain have different ones.",
+        ),
+        Opt::default(
+            "order",
+            Kind::Choice(&ORDER),
+            "\"free\"",
+            "In which order items of one writer in one slice are done while the slice moves; workers have to have the same.",
+        ),
+        Opt::default(
+            "interfaces",
+            Kind::Texts(&INTERFACE),
+            "[]",
+            "Network interfaces that DDS uses, by name or address. None: Cyclone DDS chooses one.",
+        ),
+        Opt::default(
+            "peers",
+            Kind::Texts(&PEER),
+            "[]",
+            "Hosts that are asked for participants, where multicast does not reach them.",
+        ),
+        Opt::default(
+            "multicast",
+            Kind::Choice(&MULTICAST),
+            "\"full\"",
+            "What multicast is used for.",
+        ),
+        Opt::default(
+            "lease",
+            Kind::Duration(ms(100), HOUR),
+            "\"300ms\"",
+            "A participant of DDS that is not heard of for this long is taken for dead; until then it may hold up writers.",
+        ),
+        Opt::optional(
+            "more",
+            Kind::Text(&MORE),
+            "none",
+            "More configuration of Cyclone DDS. It comes last and wins; DDS Security is configured by it.",
+        ),
+        Opt::default("balancing", Kind::Table(&BALANCING), "{}", BALANCING.help),
+        Opt::default("workers", Kind::Table(&WORKERS), "{}", WORKERS.help),
+    ],
+};
+
+static BALANCING: Table = Table {
+    title: "[slice.balancing]",
+    help: "How eagerly slices are moved. `equipoise slice plan` shows what would be moved now.",
+    options: &[
+        Opt::default(
+            "every",
+            Kind::Duration(ms(100), HOUR),
+            "\"500ms\"",
+            "From one balancing round to the next.",
+        ),
+        Opt::default(
+            "smoothing",
+            Kind::Duration(ms(100), HOUR),
+            "\"1s\"",
+            "What was measured this long ago counts by 1/e.",
+        ),
+        Opt::default(
+            "queue-horizon",
+            Kind::Duration(ms(10), HOUR),
+            "\"1s\"",
+            "When items of the most loaded worker wait this long, it is relieved however little it has over the mean.",
+        ),
+        Opt::default(
+            "begin",
+            Kind::Number(0.0, 100.0),
+            "0.08",
+            "Balancing begins when the most loaded worker has this much over the mean, as a share of the mean.",
+        ),
+        Opt::default(
+            "stop",
+            Kind::Number(0.0, 100.0),
+            "0.02",
+            "And goes on until it has no more than this; not above `begin`.",
+        ),
+        Opt::default(
+            "share-max",
+            Kind::Share,
+            "0.25",
+            "Of the whole load, what one round moves at most. 0: slices are moved only where operators say so, and off workers that leave.",
+        ),
+        Opt::default("batch-max", Kind::Count(1, SLICES_MAX), "64", "Slices in one handover."),
+        Opt::default(
+            "first-batch-max",
+            Kind::Count(1, SLICES_MAX),
+            "8",
+            "Slices in the first handover to a worker that has none.",
+        ),
+        Opt::default(
+            "cool-down",
+            Kind::Duration(secs(0), HOUR),
+            "\"10s\"",
+            "A slice that was moved stays this long.",
+        ),
+        Opt::default(
+            "hot",
+            Kind::Number(0.01, 100.0),
+            "0.8",
+            "A slice is reported as hot with this share of what one worker should have.",
+        ),
+    ],
+};
+
+static WORKERS: Table = Table {
+    title: "[slice.workers]",
+    help: "When a worker counts as lost, and what follows. Workers have to have the same `lease`.",
+    options: &[
+        Opt::default(
+            "lease",
+            Kind::Duration(ms(150), HOUR),
+            "\"300ms\"",
+            "A worker that no controller has heard for this long does nothing more.",
+        ),
+        Opt::default(
+            "margin",
+            Kind::Duration(ms(10), HOUR),
+            "\"100ms\"",
+            "This much later, at the earliest, its slices go to others.",
+        ),
+        Opt::default(
+            "recovery",
+            Kind::Duration(ms(500), HOUR),
+            "\"2s\"",
+            "For this long the successor takes what clients publish again. Clients publish again several times within it.",
+        ),
+        Opt::default(
+            "patience",
+            Kind::Duration(ms(100), HOUR),
+            "\"5s\"",
+            "A handover is called off when the slices have not changed their owner after this.",
+        ),
+        Opt::default(
+            "controller-lease",
+            Kind::Duration(secs(1), HOUR),
+            "\"3s\"",
+            "A leading controller that is lost is replaced after this. Until then workers stop, and what they have waits.",
+        ),
+    ],
+};
+
+/// `[[slice]] order`.
+pub(in super::super) static ORDER: Choices<Order> = Choices(&[
+    (
+        "free",
+        Order::Free,
+        "the new owner starts at once, while the old one may still be at earlier items",
+    ),
+    (
+        "strict",
+        Order::Strict,
+        "the new owner starts a slice when the old one has nothing left of it",
+    ),
+    (
+        "stateful",
+        Order::Stateful,
+        "strict, and the state of a slice moves with it: for workers that use the library",
+    ),
+]);
+
+/// `[[slice]] multicast`.
+pub(in super::super) static MULTICAST: Choices<Multicast> = Choices(&[
+    ("full", Multicast::Full, "discovery and data"),
+    ("discovery", Multicast::Discovery, "discovery only"),
+    ("off", Multicast::Off, "nothing: `peers` say who there is"),
+]);
+
+pub(in super::super) static TOPIC: Form = Form {
+    noun: "a topic's name",
+    accepted: "1 to 120 letters, digits, `_` and `/`, the first a letter, such as \"rt/items\"",
+    fits: |text| {
+        (1..=120).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/".contains(&b))
+    },
+};
+
+pub(in super::super) static INTERFACE: Form = Form {
+    noun: "an interface",
+    accepted: "a name or address, such as \"eth0\" or \"10.0.0.7\"",
+    fits: word,
+};
+
+pub(in super::super) static PEER: Form = Form {
+    noun: "a peer",
+    accepted: "HOST or HOST:PORT, such as \"10.0.0.8\" or \"w2.internal\"",
+    fits: word,
+};
+
+pub(in super::super) static MORE: Form = Form {
+    noun: "a configuration of Cyclone DDS",
+    accepted: "XML that begins with `<`, or \"file://\" and a path",
+    fits: |text| !text.contains('\0') && (text.starts_with('<') || text.starts_with("file:///")),
+};
+
+fn word(text: &str) -> bool {
+    (1..=255).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:[]%".contains(&b))
+}

@@ -1,0 +1,152 @@
+//! The client, on a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use equipoise_slice::{GROUPS, SliceId};
+use equipoise_slice_runtime::Stream;
+use equipoise_slice_runtime::client::{Client, Options, PublishError};
+
+use super::{PATIENCE, SIZE, SLICES, image};
+
+/// Different images.
+const IMAGES: u64 = 8;
+/// An image without a reply is published again after this. Nobody dies in the demo, and images wait long while there are few
+/// workers.
+const RESEND: Duration = Duration::from_secs(20);
+
+/// What is published.
+pub(super) struct Offer {
+    per_second: u32,
+    pub(super) images: Vec<Vec<u8>>,
+}
+
+impl Offer {
+    pub(super) fn new(per_second: u32) -> Self {
+        let images = (0..IMAGES).map(|seed| image::colour(SIZE.0, SIZE.1, seed * 31));
+        Self { per_second, images: images.collect() }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) published: i64,
+    pub(super) replied: i64,
+}
+
+#[derive(Default)]
+struct Shared {
+    open: AtomicBool,
+    publish: AtomicBool,
+    finish: AtomicBool,
+    answered: AtomicU64,
+    published: AtomicI64,
+    idle_ms: AtomicU64,
+}
+
+/// The client that runs.
+pub(super) struct Load {
+    thread: JoinHandle<anyhow::Result<Outcome>>,
+    shared: Arc<Shared>,
+}
+
+impl Load {
+    pub(super) fn start(stream: &Stream, offer: Offer) -> anyhow::Result<Self> {
+        let options = Options { resend: RESEND, window: 100_000, ..Options::new(1) };
+        let mut client = Client::join(stream, options)?;
+        let shared = Arc::new(Shared::default());
+        shared.publish.store(true, Relaxed);
+        let told = shared.clone();
+        let thread = std::thread::Builder::new().name("demo-client".into());
+        let thread = thread.spawn(move || {
+            for slice in 0..SLICES.min(u32::from(GROUPS)) {
+                client.open(SliceId(slice), PATIENCE)?;
+            }
+            told.open.store(true, Relaxed);
+            work(&mut client, &offer, &told)
+        })?;
+        Ok(Self { thread, shared })
+    }
+
+    /// Until it has met the workers.
+    pub(super) async fn wait_open(&self) -> anyhow::Result<()> {
+        while !self.shared.open.load(Relaxed) {
+            self.check()?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// An error if the client has ended by itself: [`Load::finish`] would say why.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        if self.thread.is_finished() {
+            bail!("the client has ended: no worker reads, or DDS refused");
+        }
+        Ok(())
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.shared.answered.load(Relaxed)
+    }
+
+    /// Images without a reply.
+    pub(super) fn waiting(&self) -> u64 {
+        let published = u64::try_from(self.shared.published.load(Relaxed)).unwrap_or_default();
+        published.saturating_sub(self.answered())
+    }
+
+    /// Since the last reply.
+    pub(super) fn idle(&self) -> Duration {
+        Duration::from_millis(self.shared.idle_ms.load(Relaxed))
+    }
+
+    pub(super) fn stop_publishing(&self) {
+        self.shared.publish.store(false, Relaxed);
+    }
+
+    /// What came of it.
+    pub(super) fn finish(self) -> anyhow::Result<Outcome> {
+        self.shared.finish.store(true, Relaxed);
+        match self.thread.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+fn work(client: &mut Client, offer: &Offer, shared: &Shared) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (mut answers, mut due, mut last) = (Vec::new(), 0.0, Instant::now());
+    let mut heard = Instant::now();
+    while !shared.finish.load(Relaxed) {
+        let now = Instant::now();
+        // What was missed while DDS held us up is not made good at once.
+        due = f64::min(due + (now - last).as_secs_f64() * f64::from(offer.per_second), 1000.0);
+        last = now;
+        while due >= 1.0 && shared.publish.load(Relaxed) {
+            let id = outcome.published;
+            let slice = SliceId((id % i64::from(SLICES)) as u32);
+            let image = &offer.images[id as usize % offer.images.len()];
+            match client.publish(slice, id, image) {
+                Ok(()) => outcome.published += 1,
+                Err(PublishError::WindowFull(_)) => break,
+                Err(error) => return Err(error.into()),
+            }
+            due -= 1.0;
+        }
+        shared.published.store(outcome.published, Relaxed);
+        client.replies(Duration::from_millis(2), &mut answers)?;
+        if !answers.is_empty() {
+            heard = Instant::now();
+        }
+        shared.idle_ms.store(heard.elapsed().as_millis() as u64, Relaxed);
+        outcome.replied += answers.len() as i64;
+        shared.answered.fetch_add(answers.len() as u64, Relaxed);
+        answers.clear();
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,180 @@
+//! The demo's processes: a controller, and workers with their programs.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use equipoise_api::client::{Client, Endpoint};
+use equipoise_api::wire::slice::StreamStatus;
+use equipoise_dds::Settings;
+use equipoise_slice_runtime::Stream;
+
+use super::{PATIENCE, SLICES, STREAM};
+use crate::child::die_with_parent;
+use crate::demo::files::Folder;
+use crate::demo::program;
+
+/// Lost only where a process stands still for so long: the machine has all of them to run.
+const DDS_LEASE: Duration = Duration::from_secs(1);
+
+pub(super) struct Stage {
+    folder: Folder,
+    domain: u32,
+    image_ms: u64,
+    controller: Child,
+    workers: BTreeMap<String, Child>,
+    client: Client,
+}
+
+impl Stage {
+    /// With a controller that runs.
+    pub(super) fn build(domain: u32, image_ms: u64) -> anyhow::Result<Self> {
+        let folder = Folder::create().context("cannot make a folder for the demo's files")?;
+        let (socket, state) = (folder.socket(), folder.path("state"));
+        folder.write_config(&format!(
+            "[instance]\nname = \"demo\"\nthreads = 1\n\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n\n\
+             [log]\nlevel = \"warn\"\n\n[controller]\nstate = {state:?}\n\n\
+             [[slice]]\nname = \"{STREAM}\"\nslices = {SLICES}\ndomain = {domain}\ninterfaces = \"lo\"\nlease = \"{}s\"\n\n\
+             [slice.workers]\nlease = \"1s\"\nmargin = \"300ms\"\n",
+            DDS_LEASE.as_secs(),
+        ))?;
+        let config = folder.config();
+        let controller = spawn(equipoise().arg("run").arg(&config)).context("no controller")?;
+        let client = Client::new(Endpoint::Unix(socket));
+        let workers = BTreeMap::new();
+        Ok(Self { folder, domain, image_ms, controller, workers, client })
+    }
+
+    /// What there is to try beside it.
+    pub(super) fn described(&self) -> String {
+        let (config, socket) = (self.folder.config(), self.folder.socket());
+        format!(
+            "equipoise run {}\n           equipoise slice worker --config {0} -- ... (five of them)\n\
+             Try, meanwhile:\n  {program} slice status --watch --api {socket}\n  \
+             {program} slice drain worker-1 --api {socket}",
+            config.display(),
+            program = program(),
+            socket = socket.display(),
+        )
+    }
+
+    pub(super) fn start_worker(&mut self, name: &str) -> anyhow::Result<()> {
+        let (config, log) = (self.folder.config(), self.folder.path(&format!("{name}.done")));
+        let mut command = equipoise();
+        command.args(["slice", "worker", "--name", name, "--config"]).arg(config);
+        command.args(["--", "/proc/self/exe", "sample-worker", "--image-ms"]);
+        command.arg(self.image_ms.to_string()).arg("--log").arg(log);
+        // Its log says every slice that comes and goes.
+        command.stderr(Stdio::null());
+        let child = spawn(&mut command).with_context(|| format!("no worker {name}"))?;
+        self.workers.insert(name.to_string(), child);
+        Ok(())
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        let dds =
+            Settings { interfaces: vec!["lo".into()], lease: DDS_LEASE, ..Settings::default() };
+        Stream { domain: self.domain, dds, ..Stream::default() }
+    }
+
+    pub(super) async fn status(&self) -> anyhow::Result<StreamStatus> {
+        let streams = self.client.streams().await?.streams;
+        streams.into_iter().next().context("the controller has no stream")
+    }
+
+    /// Waits until every slice has an owner.
+    pub(super) async fn until_owned(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + patience;
+        loop {
+            // The controller may be starting.
+            let status = self.status().await.ok();
+            let owned = |it: &StreamStatus| {
+                it.leading && it.slices.iter().all(|slice| slice.owner.is_some())
+            };
+            if status.as_ref().is_some_and(owned) {
+                return Ok(());
+            }
+            if let Some(ended) = self.controller.try_wait()? {
+                bail!("the controller ended: {ended}");
+            }
+            if Instant::now() > end {
+                bail!(
+                    "slices have no owners after {patience:?}; is DDS domain {} in use?",
+                    self.domain
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How often each image was done, by id.
+    pub(super) fn done(&self) -> anyhow::Result<BTreeMap<i64, u32>> {
+        let mut done = BTreeMap::new();
+        for name in self.workers.keys() {
+            let ids = std::fs::read(self.folder.path(&format!("{name}.done"))).unwrap_or_default();
+            for id in ids.chunks_exact(8) {
+                *done.entry(i64::from_le_bytes(id.try_into()?)).or_default() += 1;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Ends workers, the last of which keeps the slices, and then the controller, in order.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        let mut workers = std::mem::take(&mut self.workers);
+        // There is nobody left who could take the last one's.
+        if let Some((_, mut last)) = workers.pop_last() {
+            workers.values().try_for_each(terminate)?;
+            for (name, child) in &mut workers {
+                ended(child).with_context(|| format!("{name} did not hand its slices over"))?;
+            }
+            last.kill()?;
+            last.wait()?;
+        }
+        terminate(&self.controller)?;
+        ended(&mut self.controller).context("the controller")
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for child in self.workers.values_mut().chain([&mut self.controller]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// This program.
+fn equipoise() -> Command {
+    // Not `current_exe`: that names a file, which may have been replaced by another build meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    // Ctrl-C reaches the terminal's whole process group; they end with this process.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    die_with_parent(command);
+    command.spawn()
+}
+
+fn terminate(child: &Child) -> anyhow::Result<()> {
+    let pid = rustix::process::Pid::from_child(child);
+    Ok(rustix::process::kill_process(pid, rustix::process::Signal::TERM)?)
+}
+
+/// Waits for its success.
+fn ended(child: &mut Child) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        match child.try_wait()? {
+            Some(ended) if ended.success() => return Ok(()),
+            Some(ended) => bail!("ended with {ended}"),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    bail!("does not end within {PATIENCE:?}")
+}

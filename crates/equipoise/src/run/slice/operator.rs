@@ -1,0 +1,209 @@
+//! What the API asks of the slice level.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_api::OperateError;
+use equipoise_api::metrics::StreamReading;
+use equipoise_api::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
+use equipoise_slice::SliceId;
+use equipoise_slice::controller::MoveRefused;
+use equipoise_slice_runtime::controller::{AskError, Handle, Status};
+
+use super::{SlicePlane, Told, views};
+use crate::run::lock;
+
+/// The store says who leads within this, or nothing is said of it.
+const LEADER_PATIENCE: Duration = Duration::from_secs(1);
+/// What was asked for is seen within this; status is told ten times a second.
+const SEEN_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Told {
+    async fn leader(&self) -> Option<String> {
+        let asked = self.election.as_ref()?.leader();
+        let leader = tokio::time::timeout(LEADER_PATIENCE, asked).await.ok()?;
+        leader.ok().flatten().map(|leader| leader.name)
+    }
+
+    async fn status(&self) -> StreamStatus {
+        let leader = self.leader().await;
+        let (status, problem) = match &self.handle {
+            Ok(handle) => (handle.status(), None),
+            Err(why) => (Status::default(), Some(why.clone())),
+        };
+        views::stream(&self.config, &status, leader, problem)
+    }
+
+    fn handle(&self) -> Result<&Handle, OperateError> {
+        self.handle.as_ref().map_err(|why| OperateError::NotLeading(why.clone()))
+    }
+
+    /// An answer's error, in words for who asked.
+    async fn refused(&self, error: AskError) -> OperateError {
+        let stream = &self.config.name;
+        match error {
+            AskError::NotLeading => OperateError::NotLeading(match self.leader().await {
+                Some(leader) => format!("{leader} leads the stream {stream}: ask there"),
+                None => format!(
+                    "no controller leads the stream {stream} now: try again in some seconds"
+                ),
+            }),
+            AskError::UnknownWorker(worker) => {
+                let workers = self.handle.as_ref().map(Handle::status).unwrap_or_default().workers;
+                let known: Vec<_> = workers.iter().map(|worker| &*worker.name).collect();
+                let known = known.join("`, `");
+                OperateError::NotFound(format!(
+                    "no worker of the stream {stream} is called `{worker}`; there are `{known}`"
+                ))
+            }
+            AskError::Refused(unknown @ MoveRefused::UnknownSlice(_)) => {
+                OperateError::NotFound(unknown.to_string())
+            }
+            AskError::Refused(refused) => OperateError::Refused(refused.to_string()),
+            AskError::Ended => OperateError::Stopping,
+        }
+    }
+
+    /// Once status shows what was asked for, or soon after.
+    async fn once_seen(&self, holds: impl FnMut(&Status) -> bool) -> StreamStatus {
+        if let Ok(handle) = &self.handle {
+            let mut status = handle.watch();
+            // It has been done, whether it shows or not.
+            let _ = tokio::time::timeout(SEEN_PATIENCE, status.wait_for(holds)).await;
+        }
+        self.status().await
+    }
+
+    async fn move_slices(&self, wish: &SliceMove) -> Result<SliceMoves, OperateError> {
+        let handle = self.handle()?;
+        let status = handle.status();
+        if !status.leading {
+            return Err(self.refused(AskError::NotLeading).await);
+        }
+        let mut moves = SliceMoves {
+            handovers: Vec::new(),
+            moving: Vec::new(),
+            there: Vec::new(),
+            refused: Vec::new(),
+        };
+        let mut by_owner: BTreeMap<&str, Vec<SliceId>> = BTreeMap::new();
+        for number in &wish.slices {
+            let slice = status.slices.iter().find(|it| it.slice.0 == *number);
+            let slice = slice.ok_or_else(|| {
+                OperateError::NotFound(MoveRefused::UnknownSlice(SliceId(*number)).to_string())
+            })?;
+            match &slice.owner {
+                None => moves.refused.push(MoveRefused::Unowned(slice.slice).to_string()),
+                Some(owner) if *owner == wish.worker => moves.there.push(*number),
+                Some(owner) => by_owner.entry(owner).or_default().push(slice.slice),
+            }
+        }
+        if wish.slices.is_empty() {
+            return Err(OperateError::Refused(MoveRefused::Nothing.to_string()));
+        }
+        for (owner, slices) in by_owner {
+            match handle.move_slices(slices.clone(), &wish.worker).await {
+                Ok(handover) => {
+                    moves.handovers.push(handover.0);
+                    moves.moving.extend(slices.iter().map(|slice| slice.0));
+                }
+                Err(AskError::Refused(MoveRefused::Taker(_, why))) => moves
+                    .refused
+                    .push(format!("worker {} cannot take slices of {owner}: {why}", wish.worker)),
+                Err(AskError::Refused(why)) => moves.refused.push(why.to_string()),
+                Err(error) => return Err(self.refused(error).await),
+            }
+        }
+        if moves.moving.is_empty() && moves.there.is_empty() {
+            return Err(OperateError::Refused(moves.refused.join("; ")));
+        }
+        Ok(moves)
+    }
+}
+
+impl SlicePlane {
+    fn told(&self) -> Vec<Told> {
+        lock(&self.told).clone()
+    }
+
+    fn one(&self, name: &str) -> Result<Told, OperateError> {
+        let told = self.told();
+        let known: Vec<_> = told.iter().map(|it| it.config.name.clone()).collect();
+        if known.is_empty() {
+            return Err(OperateError::NoSliceLevel);
+        }
+        let found = told.into_iter().find(|it| it.config.name == name);
+        found.ok_or_else(|| {
+            let known = known.join("`, `");
+            OperateError::NotFound(format!("there is no stream `{name}`; there are `{known}`"))
+        })
+    }
+
+    /// Every stream.
+    pub(crate) async fn status(&self) -> Result<Streams, OperateError> {
+        let told = self.told();
+        if told.is_empty() {
+            return Err(OperateError::NoSliceLevel);
+        }
+        let mut streams = Vec::new();
+        for told in &told {
+            streams.push(told.status().await);
+        }
+        Ok(Streams { streams })
+    }
+
+    /// For metrics.
+    pub(crate) fn reading(&self) -> Vec<StreamReading> {
+        let status = |it: &Told| it.handle.as_ref().map(Handle::status).unwrap_or_default();
+        self.told().iter().map(|it| views::reading(&it.config, &status(it))).collect()
+    }
+
+    /// What a balancing round would move now.
+    pub(crate) async fn plan(&self, stream: &str) -> Result<SlicePlan, OperateError> {
+        let told = self.one(stream)?;
+        match told.handle()?.plan().await {
+            Ok(planned) => Ok(views::plan(stream, &planned)),
+            Err(error) => Err(told.refused(error).await),
+        }
+    }
+
+    /// Moves slices, of each owner together.
+    pub(crate) async fn move_slices(
+        &self,
+        stream: &str,
+        wish: &SliceMove,
+    ) -> Result<SliceMoves, OperateError> {
+        self.one(stream)?.move_slices(wish).await
+    }
+
+    /// Has a worker left without slices, or gives it slices again.
+    pub(crate) async fn drain(
+        &self,
+        stream: &str,
+        worker: &str,
+        drained: bool,
+    ) -> Result<StreamStatus, OperateError> {
+        let told = self.one(stream)?;
+        if let Err(error) = told.handle()?.set_leaving(worker, drained).await {
+            return Err(told.refused(error).await);
+        }
+        let seen =
+            |it: &Status| it.workers.iter().any(|w| w.name == worker && w.drained == drained);
+        Ok(told.once_seen(seen).await)
+    }
+
+    /// Keeps a slice on a worker, or lets it be moved again.
+    pub(crate) async fn pin(
+        &self,
+        stream: &str,
+        slice: u32,
+        worker: Option<String>,
+    ) -> Result<StreamStatus, OperateError> {
+        let told = self.one(stream)?;
+        if let Err(error) = told.handle()?.pin(SliceId(slice), worker.as_deref()).await {
+            return Err(told.refused(error).await);
+        }
+        let seen = |it: &Status| it.slices.iter().any(|s| s.slice.0 == slice && s.pinned == worker);
+        Ok(told.once_seen(seen).await)
+    }
+}

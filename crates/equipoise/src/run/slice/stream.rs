@@ -1,0 +1,43 @@
+//! A `[[slice]]` table in the words of the slice level.
+
+use equipoise_dds::{Multicast as DdsMulticast, Settings};
+use equipoise_slice_runtime::Stream;
+use equipoise_slice_runtime::controller::Options;
+
+use crate::config::{Multicast, SliceStream};
+
+/// Where the stream is.
+pub(crate) fn dds_stream(config: &SliceStream) -> Stream {
+    let network = &config.network;
+    let dds = Settings {
+        interfaces: network.interfaces.clone(),
+        peers: network.peers.clone(),
+        multicast: match network.multicast {
+            Multicast::Full => DdsMulticast::Full,
+            Multicast::Discovery => DdsMulticast::Discovery,
+            Multicast::Off => DdsMulticast::Off,
+        },
+        lease: network.lease,
+        more: network.more.clone(),
+        ..Settings::default()
+    };
+    Stream {
+        domain: config.domain,
+        dds,
+        items: config.items.clone(),
+        replies: config.replies.clone(),
+        control: config.control.clone(),
+    }
+}
+
+/// What its controller is like.
+pub(super) fn options(config: &SliceStream, candidate: &str) -> Options {
+    Options {
+        candidate: candidate.to_string(),
+        protocol: config.protocol.clone(),
+        policy: config.policy.clone(),
+        round: config.round,
+        leadership: config.controller_lease,
+        ..Options::new(&config.name, config.slices)
+    }
+}

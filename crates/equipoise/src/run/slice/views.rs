@@ -1,0 +1,130 @@
+//! How a stream stands, in the API's words.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_api::metrics::{StreamReading, TimeReading};
+use equipoise_api::wire::slice::{
+    HotSlice, PlannedSliceMove, SliceHandover, SlicePlan, SliceState, SliceWorker, StreamStatus,
+    WorkerState,
+};
+use equipoise_slice::balance::Hot;
+use equipoise_slice::worker::Reason;
+use equipoise_slice_runtime::DropReason;
+use equipoise_slice_runtime::controller::{
+    HandoverStatus, HandoverTotals, Planned, PlannedMove, SliceStatus, Status, WorkerStatus,
+};
+
+use crate::config::SliceStream;
+
+/// A stream; `leader`: who leads, as far as is known.
+pub(super) fn stream(
+    config: &SliceStream,
+    status: &Status,
+    leader: Option<String>,
+    problem: Option<String>,
+) -> StreamStatus {
+    let mut times = status.handover_times.clone();
+    times.sort_unstable();
+    let seconds = |time: Option<&Duration>| time.map(Duration::as_secs_f64);
+    StreamStatus {
+        name: config.name.clone(),
+        slices_total: config.slices,
+        domain: config.domain,
+        leading: status.leading,
+        leader,
+        problem,
+        imbalance: status.imbalance,
+        workers: status.workers.iter().map(worker).collect(),
+        slices: status.slices.iter().map(slice).collect(),
+        handovers: status.handovers.iter().map(handover).collect(),
+        hot: hot(&status.hot),
+        handovers_moved_total: status.totals.moved,
+        handovers_called_off_total: status.totals.called_off,
+        handover_seconds_p50: seconds(times.get(times.len() / 2)),
+        handover_seconds_max: seconds(times.last()),
+    }
+}
+
+fn worker(worker: &WorkerStatus) -> SliceWorker {
+    SliceWorker {
+        name: worker.name.clone(),
+        state: match (worker.lost, worker.leaving) {
+            (true, _) => WorkerState::Lost,
+            (_, true) => WorkerState::Leaving,
+            _ => WorkerState::Up,
+        },
+        drained: worker.drained,
+        problem: worker.problem.clone(),
+        slices: worker.slices,
+        load: worker.load,
+        items_per_second: worker.items_per_second,
+        queued: worker.queued,
+        items_total: worker.done,
+        drops: worker.drops.iter().cloned().collect(),
+    }
+}
+
+fn slice(slice: &SliceStatus) -> SliceState {
+    SliceState {
+        slice: slice.slice.0,
+        owner: slice.owner.clone(),
+        epoch: slice.epoch.0,
+        load: slice.load,
+        queued: slice.queued,
+        pinned: slice.pinned.clone(),
+        blocked: slice.blocked.clone(),
+    }
+}
+
+fn handover(handover: &HandoverStatus) -> SliceHandover {
+    SliceHandover {
+        id: handover.id.0,
+        giver: handover.giver.clone(),
+        taker: handover.taker.clone(),
+        slices: handover.slices,
+        state: handover.state.to_string(),
+        seconds: handover.since.as_secs_f64(),
+    }
+}
+
+fn hot(hot: &[Hot]) -> Vec<HotSlice> {
+    hot.iter().map(|it| HotSlice { slice: it.slice.0, share: it.share }).collect()
+}
+
+/// What a round would do.
+pub(super) fn plan(stream: &str, planned: &Planned) -> SlicePlan {
+    let step = |step: &PlannedMove| PlannedSliceMove {
+        slices: step.slices.iter().map(|slice| slice.0).collect(),
+        giver: step.giver.clone(),
+        taker: step.taker.clone(),
+        load: step.load,
+        pinned: step.pinned,
+    };
+    SlicePlan {
+        stream: stream.to_string(),
+        moves: planned.moves.iter().map(step).collect(),
+        hot: hot(&planned.hot),
+        imbalance: planned.imbalance,
+    }
+}
+
+/// For metrics: reasons that never happened too, so that a rate sees their first.
+pub(super) fn reading(config: &SliceStream, status: &Status) -> StreamReading {
+    let mut stream = stream(config, status, None, None);
+    let reasons = Reason::ALL.map(Reason::name).into_iter();
+    let reasons = reasons.chain(DropReason::ALL.map(DropReason::name));
+    let none: BTreeMap<String, u64> = reasons.map(|reason| (reason.to_string(), 0)).collect();
+    for worker in &mut stream.workers {
+        let mut drops = none.clone();
+        drops.append(&mut worker.drops);
+        worker.drops = drops;
+    }
+    StreamReading { status: stream, handover_time: time(&status.totals) }
+}
+
+fn time(totals: &HandoverTotals) -> TimeReading {
+    let bounds = HandoverTotals::BUCKETS.iter().map(Duration::as_secs_f64);
+    let buckets = bounds.chain([f64::INFINITY]).zip(totals.times).collect();
+    TimeReading { buckets, sum_seconds: totals.time_sum.as_secs_f64() }
+}

@@ -1,0 +1,17 @@
+//! The slice level through the real binary: `equipoise run` with a `[[slice]]` table, workers as `equipoise slice worker`, and a
+//! client. Each test has a DDS domain of its own, on loopback.
+#![cfg(feature = "slice")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "slice/bed.rs"]
+mod bed;
+mod common;
+#[path = "slice/operate.rs"]
+mod operate;
+#[path = "cluster/bed.rs"]
+#[allow(dead_code, reason = "the cluster's tests use the rest")]
+mod site;
+#[path = "slice/succession.rs"]
+mod succession;
+#[path = "slice/workers.rs"]
+mod workers;

@@ -1,0 +1,135 @@
+//! What operators ask: status, pins, moves, the plan, reloads.
+
+use serde_json::Value;
+
+use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of};
+use crate::common::{equipoise, stderr, stdout, text};
+
+/// Nothing moves but what operators ask for.
+const STILL: &str = "[slice.balancing]\nevery = \"100ms\"\nshare-max = 0";
+
+fn owner(status: &Value, slice: usize) -> &str {
+    status["slices"][slice]["owner"].as_str().unwrap_or("nobody")
+}
+
+#[test]
+fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-moves", 161, STILL);
+    bed.two_workers(0);
+    let load = Load::start(&bed, 200.0);
+    load.wait_for(20);
+    let said = bed.said(&["move", "0-11", "two"]);
+    assert!(said.contains("on their way to two") && said.contains("there already"), "{said}");
+    bed.until("all are there", |status| slices_of(status, "two") == u64::from(SLICES));
+    bed.until_owned_by(&["two"]);
+    let moves: Value = serde_json::from_str(&bed.said(&["move", "3,5", "one", "--json"])).unwrap();
+    assert_eq!(moves["moving"], serde_json::json!([3, 5]), "{moves}");
+    bed.until("they are there", |status| owner(status, 3) == "one" && owner(status, 5) == "one");
+    assert_eq!(bed.said(&["pin", "7", "one"]), "slice 7: pinned to one\n");
+    let status = bed.until("the pinned one goes there", |status| owner(status, 7) == "one");
+    assert_eq!(status["slices"][7]["pinned"], "one");
+    bed.until("it says why it stays", |status| status["slices"][7]["blocked"] == "pinned to one");
+    let shown = bed.said(&["status"]);
+    assert!(shown.contains("pinned to one") && shown.contains("stream items"), "{shown}");
+    assert_eq!(bed.said(&["unpin", "7"]), "slice 7: no longer pinned\n");
+    assert_eq!(bed.status()["slices"][7]["pinned"], Value::Null);
+    let plan: Value = serde_json::from_str(&bed.said(&["plan", "--json"])).unwrap();
+    assert_eq!((&plan["stream"], &plan["moves"]), (&"items".into(), &serde_json::json!([])));
+    assert!(bed.said(&["plan"]).contains("nothing would be moved now"));
+    let rows: [(&[&str], &str); 7] = [
+        (&["move", "99", "one"], "there is no slice 99"),
+        (
+            &["move", "0", "nobody"],
+            "no worker of the stream items is called `nobody`; there are `one`, `two`",
+        ),
+        (
+            &["pin", "0", "nobody"],
+            "no worker of the stream items is called `nobody`; there are `one`, `two`",
+        ),
+        (&["pin", "99", "one"], "there is no slice 99"),
+        (&["drain", "nobody"], "is called `nobody`"),
+        (&["drain", "one", "--stream", "none"], "there is no stream `none`; there are `items`"),
+        (&["move", "x", "one"], "names no slices"),
+    ];
+    for (args, expected) in rows {
+        let (worked, said) = bed.command(args);
+        assert!(!worked && said.contains(expected), "{args:?}: {said}\nlacks: {expected}");
+    }
+    let outcome = load.finish();
+    each_done_once(&bed, &outcome);
+    let status = bed.status();
+    assert!(status["handovers_moved_total"].as_u64().unwrap() >= 3, "{status:#}");
+    assert!(status["handover_seconds_p50"].is_f64(), "{status:#}");
+}
+
+#[test]
+fn a_plan_names_what_balancing_would_move() {
+    if !python() {
+        return;
+    }
+    // Rounds are rare, so that what would be done is seen before it is.
+    let mut bed = Bed::new("slice-plan", 162, "[slice.balancing]\nevery = \"1h\"");
+    bed.worker("one", 3);
+    bed.until_owned_by(&["one"]);
+    bed.worker("two", 3);
+    let load = Load::start(&bed, 150.0);
+    load.wait_for(100);
+    let plan = bed.said(&["plan", "--json"]);
+    load.finish();
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let step = &plan["moves"][0];
+    assert_eq!((&step["giver"], &step["taker"]), (&"one".into(), &"two".into()), "{plan:#}");
+    assert!(!step["slices"].as_array().unwrap().is_empty(), "{plan:#}");
+    assert_eq!(slices_of(&bed.status(), "two"), 0, "nothing follows from a plan");
+}
+
+#[test]
+fn a_reload_changes_the_streams_that_changed_and_no_other() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::unstarted("slice-reload", 163);
+    let first = bed.table("items", STILL);
+    bed.write_tables(&first);
+    bed.start();
+    bed.worker("one", 0);
+    let before = bed.until_owned_by(&["one"]);
+    let load = Load::start(&bed, 200.0);
+    let reload = || {
+        let socket = bed.folder.path("api.sock");
+        let output = equipoise(&["reload", "--api", text(&socket)]);
+        (output.status.success(), stdout(&output) + &stderr(&output))
+    };
+    // Another stream beside it: the first goes on.
+    bed.write_tables(&format!("{first}{}", bed.table("more", STILL)));
+    assert!(reload().0, "{}", reload().1);
+    let streams: Value = serde_json::from_str(&bed.said(&["status", "--json"])).unwrap();
+    assert_eq!(streams["streams"][1]["name"], "more");
+    assert_eq!(streams["streams"][0]["slices"][0]["epoch"], before["slices"][0]["epoch"]);
+    let (worked, said) = bed.command(&["plan"]);
+    assert!(!worked && said.contains("several streams (items, more)"), "{said}");
+    // An interface that is not there: nothing changes.
+    let bad = first.replace("interfaces = \"lo\"", "interfaces = \"nosuch0\"");
+    bed.write_tables(&bad);
+    let (worked, said) = reload();
+    assert!(!worked && said.contains("cannot join DDS domain 163"), "{said}");
+    let status = bed.until("the first goes on", |status| status["leading"] == true);
+    assert_eq!(status["name"], "items");
+    load.wait_for(50);
+    // Other settings of DDS, and one stream less.
+    bed.write_tables(&first.replace("lease = \"1s\"", "lease = \"900ms\""));
+    assert!(reload().0, "{}", reload().1);
+    let status = bed.until_owned_by(&["one"]);
+    assert_eq!(status["name"], "items");
+    let outcome = load.finish();
+    each_done_once(&bed, &outcome);
+    // None at all.
+    bed.write_tables("");
+    assert!(reload().0);
+    let (worked, said) = bed.command(&["status"]);
+    assert!(!worked && said.contains("no [[slice]] table is configured"), "{said}");
+    assert!(bed.controller.as_ref().unwrap().printed().contains("slice level: candidate"));
+}

@@ -1,0 +1,254 @@
+//! Workers join, leave and die; the controller dies. Items flow all the while.
+
+use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of, worker};
+use crate::common::{EQUIPOISE, equipoise, stderr, text};
+
+#[test]
+fn a_worker_joins_and_one_leaves_by_sigterm_and_every_item_is_done_once() {
+    if !python() {
+        return;
+    }
+    let mut bed =
+        Bed::new("slice-join", 151, "[slice.balancing]\nevery = \"200ms\"\ncool-down = \"1s\"");
+    bed.worker("one", 2);
+    bed.until_owned_by(&["one"]);
+    let load = Load::start(&bed, 300.0);
+    load.wait_for(50);
+    bed.worker("two", 2);
+    bed.until("who joins gets slices", |status| slices_of(status, "two") >= 3);
+    load.wait_for(50);
+    let mut one = bed.workers.remove("one").unwrap();
+    one.signal(libc::SIGTERM);
+    assert_eq!(one.ended().code(), Some(0), "{}", one.printed());
+    one.wait_for_text("others have its slices");
+    load.wait_for(50);
+    bed.until_owned_by(&["two"]);
+    let outcome = load.finish();
+    each_done_once(&bed, &outcome);
+}
+
+#[test]
+fn a_drained_worker_keeps_nothing_and_an_undrained_one_gets_slices_again() {
+    if !python() {
+        return;
+    }
+    let mut bed =
+        Bed::new("slice-drain", 152, "[slice.balancing]\nevery = \"200ms\"\ncool-down = \"0s\"");
+    bed.two_workers(2);
+    let load = Load::start(&bed, 300.0);
+    load.wait_for(50);
+    assert!(bed.said(&["drain", "one"]).starts_with("one: leaving"));
+    let status = bed.until_owned_by(&["two"]);
+    assert_eq!(worker(&status, "one")["drained"], true, "{status:#}");
+    assert!(bed.said(&["status"]).contains("drained"));
+    load.wait_for(50);
+    assert!(bed.said(&["undrain", "one"]).starts_with("one: up"));
+    bed.until("it gets slices again", |status| slices_of(status, "one") > 0);
+    let outcome = load.finish();
+    each_done_once(&bed, &outcome);
+}
+
+#[test]
+fn what_a_killed_worker_had_is_done_by_another() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-kill", 153, "[slice.balancing]\nevery = \"200ms\"");
+    bed.two_workers(1);
+    let load = Load::start(&bed, 300.0);
+    load.wait_for(100);
+    bed.kill_worker("one");
+    bed.until_owned_by(&["two"]);
+    load.wait_for(100);
+    let status = bed.status();
+    assert_eq!(worker(&status, "one")["state"], "lost", "{status:#}");
+    // What it had done and nobody had heard of may be done twice: each item has one reply all the same.
+    let outcome = load.finish();
+    let done = bed.done();
+    assert!((0..outcome.published).all(|id| done.contains_key(&id)));
+}
+
+#[test]
+fn a_controller_that_is_killed_and_started_again_loses_and_doubles_nothing() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-controller", 154, "[slice.balancing]\nevery = \"200ms\"");
+    bed.two_workers(1);
+    let before = bed.status();
+    let load = Load::start(&bed, 300.0);
+    for _ in 0..2 {
+        load.wait_for(100);
+        bed.kill_controller();
+        bed.start();
+        bed.until("the workers are back", |status| {
+            status["leading"] == true
+                && ["one", "two"].iter().all(|name| worker(status, name)["state"] == "up")
+        });
+    }
+    load.wait_for(100);
+    let after = bed.until_owned_by(&["one", "two"]);
+    let count = |status| slices_of(status, "one") + slices_of(status, "two");
+    assert_eq!((count(&before), count(&after)), (u64::from(SLICES), u64::from(SLICES)));
+    let outcome = load.finish();
+    each_done_once(&bed, &outcome);
+}
+
+#[test]
+fn a_worker_that_was_started_with_other_slices_is_named_and_left_without_any() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-mismatch", 155, "[slice.balancing]\nevery = \"200ms\"");
+    bed.worker("one", 0);
+    bed.until_owned_by(&["one"]);
+    let (domain, file) = (bed.domain.to_string(), bed.folder.path("equipoise.toml"));
+    let more = ["--config", text(&file), "--domain", &domain, "--slices", "7", "--name", "odd"];
+    let odd = crate::common::Process::start(
+        &[
+            &["slice", "worker"],
+            &more[..],
+            &["--", "python3", "-c", "import sys; sys.stdin.read()"],
+        ]
+        .concat(),
+    );
+    odd.wait_for_text("worker started");
+    let status = bed.until("the odd one is named", |status| {
+        worker(status, "odd")["problem"].is_string() && slices_of(status, "odd") == 0
+    });
+    let problem = worker(&status, "odd")["problem"].as_str().unwrap().to_string();
+    assert!(problem.contains("slices 7, the controller has 12"), "{problem}");
+    assert!(bed.said(&["status"]).contains(&problem));
+}
+
+#[test]
+fn a_program_over_a_unix_socket_is_a_worker_too() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-socket", 156, "");
+    let (socket, file) = (bed.folder.path("items.sock"), bed.folder.path("equipoise.toml"));
+    let args =
+        ["slice", "worker", "--config", text(&file), "--name", "one", "--socket", text(&socket)];
+    let worker = crate::common::Process::start(&args);
+    worker.wait_for_text("worker started");
+    bed.workers.insert("one".into(), worker);
+    bed.until_owned_by(&["one"]);
+    // Its standard input and output are the socket; after some items it goes, and another comes.
+    let log = bed.folder.path("one.done");
+    let bridge = "import os, socket, sys\n\
+                  s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
+                  os.dup2(s.fileno(), 0); os.dup2(s.fileno(), 1)\n\
+                  os.execvp('python3', ['python3', *sys.argv[2:]])";
+    let program = crate::bed::worker_program();
+    let connect = || {
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", bridge, text(&socket), text(&program), text(&log)]);
+        crate::common::Process::of(command)
+    };
+    let first = connect();
+    let load = Load::start(&bed, 200.0);
+    load.wait_for(50);
+    drop(first);
+    let _second = connect();
+    load.wait_for(50);
+    let outcome = load.finish();
+    let done = bed.done();
+    assert!((0..outcome.published).all(|id| done.contains_key(&id)));
+}
+
+#[test]
+fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
+    let mut bed = Bed::new("slice-alone", 157, "");
+    bed.worker_of("one", &["cat"]);
+    bed.until_owned_by(&["one"]);
+    let mut one = bed.workers.remove("one").unwrap();
+    one.signal(libc::SIGTERM);
+    one.wait_for_text("leaving: slices go to other workers");
+    bed.until("it is leaving", |status| worker(status, "one")["state"] == "leaving");
+    one.signal(libc::SIGTERM);
+    assert_eq!(one.ended().code(), Some(1));
+    one.wait_for_text("stopped at once by a second signal, with 12 slices");
+
+    let file = bed.folder.path("equipoise.toml");
+    let args = ["slice", "worker", "--config", text(&file), "--name", "two"];
+    let timeout = ["--drain-timeout", "200ms", "--", "cat"];
+    let mut two = crate::common::Process::start(&[&args[..], &timeout].concat());
+    two.wait_for_text("worker started");
+    bed.until_owned_by(&["two"]);
+    two.signal(libc::SIGTERM);
+    assert_eq!(two.ended().code(), Some(1));
+    two.wait_for_text("stopped after 200ms with 12 slices");
+}
+
+#[test]
+fn a_client_in_python_has_a_reply_to_each_item_and_a_joining_worker_doubles_none() {
+    let Some(python) = crate::bed::cyclonedds() else { return };
+    let mut bed = Bed::new("slice-python", 158, "[slice.balancing]\nevery = \"200ms\"");
+    bed.worker("one", 1);
+    bed.until_owned_by(&["one"]);
+    let client = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let client = client.join("../slice-runtime/examples/client.py");
+    let mut command = std::process::Command::new(python);
+    command.args([text(&client), "158", &SLICES.to_string(), "1000", "lo"]);
+    let mut client = crate::common::Process::of(command);
+    client.wait_for_text("item ");
+    bed.worker("two", 1);
+    assert!(client.ended().success(), "{}", client.printed());
+    let printed = client.printed();
+    let mut replies: Vec<_> = printed.lines().collect();
+    replies.sort_by_key(|line| line.split(' ').next().and_then(|id| id.parse::<i64>().ok()));
+    let expected: Vec<_> = (0..1000).map(|id| format!("{id} item {id}")).collect();
+    assert_eq!(replies, expected);
+    each_done_once(&bed, &crate::bed::Outcome { published: 1000, resent: 0 });
+}
+
+#[test]
+fn what_is_wrong_on_the_command_line_is_said() {
+    let folder = crate::common::Folder::new("slice-command-line");
+    let (none, two) = (folder.write("none.toml", ""), "[[slice]]\nname = \"a\"\nslices = 3\n");
+    let stateful = folder.write("s.toml", &format!("{two}order = \"stateful\"\n"));
+    let two = format!("{two}[[slice]]\nname = \"b\"\nslices = 3\ndomain = 1\n");
+    let two = folder.write("two.toml", &two);
+    let rows: [(&[&str], i32, &str); 9] = [
+        (&["--", "cat"], 2, "--slices <N>"),
+        (&["--slices", "5"], 2, "COMMAND"),
+        (&["--slices", "0", "--", "cat"], 2, "1..=10000"),
+        (&["--slices", "5", "--items", "a b", "--", "cat"], 2, "not a topic's name"),
+        (&["--slices", "5", "--lease", "300", "--", "cat"], 2, "a number and a unit"),
+        (
+            &["--slices", "5", "--domain", "150", "--", "/no/such/program"],
+            1,
+            "cannot start `/no/such/program`",
+        ),
+        (&["--config", text(&none), "--", "cat"], 1, "has no [[slice]] table"),
+        (
+            &["--config", text(&two), "--", "cat"],
+            1,
+            "several streams (a, b): say which with --stream",
+        ),
+        (&["--config", text(&stateful), "--", "cat"], 1, "needs workers that use the library"),
+    ];
+    for (args, code, expected) in rows {
+        let output = equipoise(&[&["slice", "worker"], args].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?} {said}");
+        assert!(said.contains(expected), "{args:?}\n{said}\nlacks: {expected}");
+    }
+    let used = std::os::unix::net::UnixListener::bind(folder.path("used")).unwrap();
+    let used_path = folder.path("used");
+    for (path, expected) in
+        [(&none, "is there and no unix socket"), (&used_path, "another process listens")]
+    {
+        let args = ["slice", "worker", "--slices", "5", "--domain", "150", "--socket", text(path)];
+        let output = equipoise(&args);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    drop(used);
+    let help = std::process::Command::new(EQUIPOISE).args(["slice", "worker", "--help"]).output();
+    let help = crate::common::stdout(&help.unwrap());
+    for word in ["--parallel", "--socket", "--drain-timeout", "SIGTERM", "acknowledges"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}

@@ -1,0 +1,112 @@
+//! How it stands, for people.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_slice::controller::Row;
+use equipoise_slice::{Life, SliceId};
+
+use crate::controller::desk::Desk;
+use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
+use crate::mail::SliceReport;
+
+impl Desk {
+    fn name(&self, life: Life) -> String {
+        let report = self.reports.get(&life.worker);
+        report.map_or_else(|| format!("{:016x}", life.worker.0), |report| report.name.clone())
+    }
+
+    /// How it stands.
+    pub(in crate::controller) fn status(&self, now: Duration) -> Status {
+        let reported = self.reported();
+        Status {
+            leading: true,
+            workers: self.workers(),
+            slices: self
+                .protocol
+                .table()
+                .iter()
+                .map(|(slice, row)| self.slice(*slice, row, &reported))
+                .collect(),
+            handovers: self
+                .protocol
+                .handovers()
+                .iter()
+                .map(|(id, of)| HandoverStatus {
+                    id: *id,
+                    giver: of.giver.map(|giver| self.name(giver)),
+                    taker: self.name(of.taker),
+                    slices: of.slices.len(),
+                    state: of.state.name(),
+                    since: now.saturating_sub(of.since),
+                })
+                .collect(),
+            hot: self.round.hot.clone(),
+            imbalance: self.round.imbalance,
+            mail_unreadable: 0,
+            handovers_done: self.done,
+            totals: self.totals.clone(),
+            handover_times: self.times.iter().map(|steps| steps.active).collect(),
+            handover_steps: self.times.clone(),
+        }
+    }
+
+    fn workers(&self) -> Vec<WorkerStatus> {
+        let mut workers: Vec<_> = self
+            .protocol
+            .members()
+            .map(|member| {
+                let owned = self.protocol.table().iter();
+                let owned = owned.filter(|(_, row)| row.owner == Some(member.life));
+                let (slices, load) = owned.fold((0, 0.0), |(count, load), (slice, _)| {
+                    (count + 1, load + self.balancer.load(*slice))
+                });
+                let report = self.reports.get(&member.life.worker);
+                let rate = report.map_or(0.0, |report| {
+                    let done: u64 = report.slices.iter().map(|slice| slice.done).sum();
+                    done as f64 / report.period.as_secs_f64().max(1e-3)
+                });
+                WorkerStatus {
+                    name: self.name(member.life),
+                    lost: member.lost,
+                    leaving: member.leaving,
+                    drained: report.is_some_and(|it| self.wishes.leaving.contains(&it.name)),
+                    problem: report.and_then(|report| self.problem(report)),
+                    slices,
+                    load,
+                    items_per_second: rate,
+                    queued: report.map_or(0, |report| report.queued),
+                    done: report.map_or(0, |report| report.done),
+                    drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
+                }
+            })
+            .collect();
+        workers.sort_by(|a, b| a.name.cmp(&b.name));
+        workers
+    }
+
+    fn slice(
+        &self,
+        slice: SliceId,
+        row: &Row,
+        reported: &BTreeMap<SliceId, SliceReport>,
+    ) -> SliceStatus {
+        let pinned = self.wishes.pins.get(&slice).cloned();
+        let busy = row.busy.and_then(|id| Some((id, self.protocol.handovers().get(&id)?)));
+        let blocked = match (row.owner, busy, &pinned) {
+            (_, Some((id, of)), _) => Some(format!("in handover {}, {}", id.0, of.state.name())),
+            (None, _, _) => Some("no worker owns it".to_string()),
+            (_, _, Some(worker)) => Some(format!("pinned to {worker}")),
+            _ => None,
+        };
+        SliceStatus {
+            slice,
+            owner: row.owner.map(|life| self.name(life)),
+            epoch: row.epoch,
+            load: self.balancer.load(slice),
+            queued: reported.get(&slice).map_or(0, |of| of.queued),
+            pinned,
+            blocked,
+        }
+    }
+}

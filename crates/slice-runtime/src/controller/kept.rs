@@ -1,0 +1,73 @@
+//! What a stream's controller keeps in the store, and the next one goes on from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use equipoise_slice::SliceId;
+use equipoise_slice::controller::Stored;
+use serde::{Deserialize, Serialize};
+
+/// Of the encoding; the first byte of what is stored.
+const VERSION: u8 = 1;
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The protocol's.
+    pub(super) stored: Stored,
+    pub(super) wishes: Wishes,
+}
+
+/// What operators want, until they want something else: it outlives controllers and workers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Wishes {
+    /// Slices that stay on a worker, by its name, while that lives.
+    pub(super) pins: BTreeMap<SliceId, String>,
+    /// Workers that are to be left without slices.
+    pub(super) leaving: BTreeSet<String>,
+}
+
+/// Why what the store holds is not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeptError {
+    #[error(
+        "the stream's record in the store is of version {0}, and this equipoise knows {VERSION}: start the one that wrote it"
+    )]
+    Version(u8),
+    #[error("the stream's record in the store is empty")]
+    Empty,
+    #[error("the stream's record in the store cannot be read")]
+    Encoding(#[from] postcard::Error),
+}
+
+impl Kept {
+    pub(super) fn encode(&self) -> Result<Vec<u8>, KeptError> {
+        Ok(postcard::to_extend(self, vec![VERSION])?)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, KeptError> {
+        match bytes.split_first() {
+            None => Err(KeptError::Empty),
+            Some((&VERSION, body)) => Ok(postcard::from_bytes(body)?),
+            Some((version, _)) => Err(KeptError::Version(*version)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_and_what_is_strange_is_refused() {
+        let mut kept = Kept::default();
+        kept.wishes.pins.insert(SliceId(7), "one".into());
+        kept.wishes.leaving.insert("two".into());
+        let bytes = kept.encode().unwrap();
+        assert_eq!(Kept::decode(&bytes).unwrap(), kept);
+        assert!(matches!(Kept::decode(&[]), Err(KeptError::Empty)));
+        assert!(matches!(Kept::decode(&[9, 1, 2]), Err(KeptError::Version(9))));
+        for length in 1..bytes.len() {
+            assert!(Kept::decode(&bytes[..length]).is_err(), "{length} bytes of it");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A program that connects to a unix socket of the worker's, instead of having items on its standard input.
+
+use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Program, Shared, serve};
+
+/// The socket, which goes with this.
+#[derive(Debug)]
+pub(super) struct Listening {
+    path: PathBuf,
+}
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Something else is there.
+    #[error("{} is there and no unix socket: name another path", .0.display())]
+    NoSocket(PathBuf),
+    /// Another process answers.
+    #[error("another process listens on {}: name another path, or stop it", .0.display())]
+    InUse(PathBuf),
+    /// The system refused.
+    #[error("cannot listen on {}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Program {
+    /// Listens on a unix socket for a program that somebody else starts. One connection is served at a time; when it ends, the
+    /// next gets what it had not acknowledged once more. The format is the same.
+    ///
+    /// # Errors
+    /// [`ListenError`]
+    pub fn listen(path: &Path) -> Result<Self, ListenError> {
+        let refused = |source| ListenError::Io { path: path.to_path_buf(), source };
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(refused)?;
+        let shared = Arc::new(Shared::default());
+        let accepting = shared.clone();
+        std::thread::Builder::new()
+            .name("slice-program".into())
+            .spawn(move || accept(&accepting, &listener))
+            .map_err(refused)?;
+        Ok(Self { shared, listening: Some(Listening { path: path.to_path_buf() }) })
+    }
+}
+
+/// What a process that was killed has left.
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        return Err(ListenError::NoSocket(path.to_path_buf()));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(ListenError::InUse(path.to_path_buf()));
+    }
+    std::fs::remove_file(path)
+        .map_err(|source| ListenError::Io { path: path.to_path_buf(), source })
+}
+
+fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
+    for stream in listener.incoming() {
+        if shared.desk().closed {
+            return;
+        }
+        let both = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
+        match both {
+            Ok((input, output)) => serve(shared, Input(input), output),
+            Err(error) => tracing::warn!(%error, "a slice worker's program cannot connect"),
+        }
+        if !shared.again() {
+            return;
+        }
+    }
+}
+
+/// The way to the program: its end is shown, though the other half of the socket is still open.
+struct Input(UnixStream);
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.0.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Ends the thread that accepts; the file may have been removed by others.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,192 @@
+//! A controller, workers and a client.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use equipoise_dds::Settings;
+use equipoise_dds::items::DataItem;
+use equipoise_slice::{Config, Order, SliceId};
+use equipoise_slice_runtime::client::{Answer, Client};
+use equipoise_slice_runtime::controller::{Controller, Options};
+use equipoise_slice_runtime::worker::{Application, Threads, Worker};
+use equipoise_slice_runtime::{Stream, client, worker};
+use equipoise_store::{Embedded, EmbeddedOptions};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const SLICES: u32 = 20;
+
+/// Who did which item, in the order in which they were done.
+pub(crate) type Log = Arc<Mutex<Vec<(i64, i32, String)>>>;
+
+pub(crate) fn protocol() -> Config {
+    let (lease, margin) = (Duration::from_secs(2), Duration::from_millis(500));
+    Config { lease, margin, recovery: Duration::from_millis(2500), ..Config::default() }
+}
+
+pub(crate) struct Cluster {
+    pub(crate) stream: Stream,
+    protocol: Config,
+    folder: PathBuf,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) controller: Controller,
+    pub(crate) log: Log,
+}
+
+impl Cluster {
+    pub(crate) fn new(domain: u32, round: Duration) -> Self {
+        Self::with_order(domain, round, Order::Free)
+    }
+
+    pub(crate) fn with_order(domain: u32, round: Duration, order: Order) -> Self {
+        // Nobody is to be taken for dead because the machine is slow.
+        let lease = Duration::from_secs(30);
+        let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
+        let stream = Stream { domain, dds, ..Stream::default() };
+        let folder =
+            std::env::temp_dir().join(format!("equipoise-slice-{domain}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = EmbeddedOptions::new(folder.join("store"));
+        let store = runtime.block_on(Embedded::open(store)).unwrap();
+        let protocol = Config { order, ..protocol() };
+        let options = Options { round, protocol: protocol.clone(), ..Options::new("test", SLICES) };
+        let controller = runtime
+            .block_on(async { Controller::start(&stream, Arc::new(store), options).unwrap() });
+        Self { stream, protocol, folder, runtime, controller, log: Log::default() }
+    }
+
+    pub(crate) fn worker(&self, name: &str, work: Duration) -> Worker {
+        let (log, me) = (self.log.clone(), name.to_string());
+        let process = move |item: &DataItem<'_>| {
+            std::thread::sleep(work);
+            log.lock().unwrap().push((item.id, item.slice_id, me.clone()));
+            item.message.to_vec()
+        };
+        self.worker_of(name, Threads::start(1, process).unwrap())
+    }
+
+    pub(crate) fn worker_of(&self, name: &str, application: impl Application + 'static) -> Worker {
+        // A handover is over when readers are settled; on loopback they soon are.
+        let settle = Duration::from_millis(300);
+        let usual = worker::Options::new(name, SLICES);
+        let options = worker::Options { protocol: self.protocol.clone(), settle, ..usual };
+        Worker::start(&self.stream, options, application).unwrap()
+    }
+
+    /// Has half of the slices on each of two workers.
+    pub(crate) fn share(&self, one: &str, other: &str) {
+        let wanted = |slice: u32| if slice.is_multiple_of(2) { one } else { other };
+        self.eventually("each has half of the slices", || {
+            let away =
+                (0..SLICES).filter(|slice| self.owner(*slice).as_deref() != Some(wanted(*slice)));
+            for slice in away.collect::<Vec<_>>() {
+                // Refused while the worker is not there, or the slice is in a handover.
+                let moved = self.controller.move_slices(vec![SliceId(slice)], wanted(slice));
+                let _ = self.runtime.block_on(moved);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            (0..SLICES).all(|slice| self.owner(slice).as_deref() == Some(wanted(slice)))
+                && self.all_owned()
+        });
+    }
+
+    /// Has all slices on `taker`, in as many handovers as there are owners, while items are published.
+    pub(crate) fn gather(&self, taker: &str, load: &mut Load) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status = self.controller.status();
+            let mut away: std::collections::BTreeMap<String, Vec<SliceId>> = Default::default();
+            for slice in status.slices.iter().filter(|slice| slice.blocked.is_none()) {
+                if let Some(owner) = slice.owner.clone().filter(|owner| owner != taker) {
+                    away.entry(owner).or_default().push(slice.slice);
+                }
+            }
+            if away.is_empty() && self.all_owned() && self.owner(0).as_deref() == Some(taker) {
+                return;
+            }
+            assert!(Instant::now() < end, "{:#?}", self.controller.status().handovers);
+            for slices in away.into_values() {
+                // Status is of a moment ago.
+                let _ = self.runtime.block_on(self.controller.move_slices(slices, taker));
+            }
+            load.publish(5);
+            load.read(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn eventually(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < end, "{what}: {:#?}", self.controller.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn all_owned(&self) -> bool {
+        let status = self.controller.status();
+        let owned = status.slices.iter().filter(|slice| slice.owner.is_some()).count();
+        owned == SLICES as usize && status.handovers.is_empty()
+    }
+
+    pub(crate) fn owner(&self, slice: u32) -> Option<String> {
+        let status = self.controller.status();
+        status.slices.get(slice as usize).and_then(|slice| slice.owner.clone())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A client that publishes and reads replies.
+pub(crate) struct Load {
+    pub(crate) client: Client,
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) next: i64,
+}
+
+impl Load {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        let client = Client::join(&cluster.stream, client::Options::new(7)).unwrap();
+        Self { client, answers: Vec::new(), next: 0 }
+    }
+
+    pub(crate) fn open_all(&mut self) {
+        for slice in 0..SLICES {
+            self.client.open(SliceId(slice), PATIENCE).unwrap();
+        }
+    }
+
+    pub(crate) fn publish(&mut self, count: usize) {
+        for _ in 0..count {
+            let slice = SliceId(self.next as u32 % SLICES);
+            self.client.publish(slice, self.next, &self.next.to_le_bytes()).unwrap();
+            self.next += 1;
+        }
+    }
+
+    pub(crate) fn read(&mut self, patience: Duration) {
+        self.client.replies(patience, &mut self.answers).unwrap();
+    }
+
+    pub(crate) fn read_all(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while self.client.pending() > 0 {
+            assert!(Instant::now() < end, "{} items have no reply", self.client.pending());
+            self.read(Duration::from_millis(50));
+        }
+    }
+
+    /// Every item has exactly one reply, and it is its own.
+    pub(crate) fn check(&self) {
+        let mut ids: Vec<_> = self.answers.iter().map(|answer| answer.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..self.next).collect::<Vec<_>>());
+        for answer in &self.answers {
+            assert_eq!(answer.message, answer.id.to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Publishers, workers and networks that do not behave.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use equipoise_dds::items::DataItem;
+use equipoise_dds::{Domain, Kind, Member, Participant, Qos, StructType};
+use equipoise_slice::SliceId;
+use equipoise_slice_runtime::worker::Program;
+use equipoise_slice_runtime::{DropReason, worker_id};
+
+use crate::cluster::{Cluster, Load, PATIENCE, SLICES};
+
+/// As between workers and controllers.
+const CONTROL: StructType = StructType {
+    name: "equipoise::Control",
+    members: &[
+        Member { name: "to", kind: Kind::U64, key: true },
+        Member { name: "body", kind: Kind::Octets, key: false },
+    ],
+};
+
+/// Not what items are.
+const STRANGE: StructType = StructType {
+    name: "strange::Item",
+    members: &[Member { name: "text", kind: Kind::Octets, key: false }],
+};
+
+#[test]
+fn what_makes_no_sense_is_counted_and_harms_nobody() {
+    let cluster = Cluster::new(148, Duration::ZERO);
+    let one = cluster.worker("one", Duration::ZERO);
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let domain = Domain::open(cluster.stream.domain, &cluster.stream.dds).unwrap();
+    let participant = Participant::new(domain, &[]).unwrap();
+    // A topic of the same name with another type meets nobody.
+    let strange = participant.topic(&cluster.stream.items, &STRANGE).unwrap();
+    let strange = strange.writer(&Qos::default()).unwrap();
+    let domain = Domain::open(cluster.stream.domain, &cluster.stream.dds).unwrap();
+    let other = Participant::new(domain, &[]).unwrap();
+    let items = other.topic(&cluster.stream.items, &equipoise_dds::items::DATA_ITEM).unwrap();
+    let items = items.writer(&Qos::default()).unwrap();
+    let mail = ["up", "down"].map(|way| {
+        let topic = format!("{}/{way}", cluster.stream.control);
+        other.topic(&topic, &CONTROL).unwrap().writer(&Qos::default()).unwrap()
+    });
+    cluster.eventually("they have met", || {
+        [&items, &mail[0], &mail[1]].iter().all(|writer| writer.matched().unwrap() > 0)
+    });
+    assert_eq!(strange.matched().unwrap(), 0);
+    let mut cdr = Vec::new();
+    for slice_id in [-1, SLICES as i32, i32::MAX, i32::MIN] {
+        let message = b"nowhere";
+        DataItem { slice_id, id: 1, sender_id: 1, timestamp: 1, message }.encode(&mut cdr);
+        items.write(&cdr).unwrap();
+    }
+    // Too short to be of its type: our own side of DDS refuses to send it.
+    assert!(items.write(&cdr[..9]).is_err());
+    for (writer, to) in mail.iter().zip([0, worker_id("one").0]) {
+        for body in [&[][..], &[9, 9, 9], &[1, 255, 255, 255], &[1]] {
+            let mut encoder = equipoise_dds::cdr::Encoder::new(&mut cdr);
+            encoder.u64(to);
+            encoder.octets(body);
+            encoder.finish();
+            writer.write(&cdr).unwrap();
+        }
+    }
+    cluster.eventually("items of no slice are counted", || one.drops(DropReason::NoSuchSlice) == 4);
+    cluster.eventually("strange mail is counted", || {
+        one.drops(DropReason::MailUnreadable) == 4
+            && cluster.controller.status().mail_unreadable == 4
+    });
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(200);
+    load.read_all();
+    load.check();
+    one.stop().unwrap();
+}
+
+#[test]
+fn a_slow_worker_holds_up_nobody_else() {
+    let cluster = Cluster::new(149, Duration::ZERO);
+    let slow = cluster.worker("slow", Duration::from_millis(20));
+    let _quick = cluster.worker("quick", Duration::ZERO);
+    cluster.share("slow", "quick");
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    // More than the slow one does in seconds.
+    load.publish(600);
+    let published = load.next;
+    let of_quick: Vec<_> = (0..published)
+        .filter(|id| cluster.owner((*id % i64::from(SLICES)) as u32).as_deref() == Some("quick"))
+        .collect();
+    let end = Instant::now() + PATIENCE;
+    let answered = |load: &Load, id: &i64| load.answers.iter().any(|answer| answer.id == *id);
+    while !of_quick.iter().all(|id| answered(&load, id)) {
+        assert!(Instant::now() < end, "the quick one waits");
+        load.read(Duration::from_millis(5));
+    }
+    assert!(slow.queued() > 50, "the slow one has {} left", slow.queued());
+    load.read_all();
+    load.check();
+}
+
+#[test]
+fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_move() {
+    let cluster = Cluster::new(150, Duration::ZERO);
+    // It reads, and says nothing.
+    let mute = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat > /dev/null"]);
+        command
+    };
+    let mute = cluster.worker_of("mute", Program::start(mute).unwrap());
+    let _good = cluster.worker("good", Duration::ZERO);
+    cluster.share("mute", "good");
+    let owners: Vec<_> = (0..SLICES).map(|slice| cluster.owner(slice).unwrap()).collect();
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(100);
+    let expected = (0..100).filter(|id| owners[*id as usize % SLICES as usize] == "good").count();
+    let end = Instant::now() + PATIENCE;
+    while load.answers.len() < expected {
+        assert!(Instant::now() < end, "{} of {expected}", load.answers.len());
+        load.read(Duration::from_millis(5));
+    }
+    assert_eq!(mute.done(), 0);
+    // Its slices go to the other, and what comes then is done; what it has in hand is so until it ends.
+    let slices: Vec<_> =
+        (0..SLICES).filter(|s| owners[*s as usize] == "mute").map(SliceId).collect();
+    let moved = || {
+        // New slices stay for a while.
+        let asked = cluster.controller.move_slices(slices.clone(), "good");
+        let _ = cluster.runtime.block_on(asked);
+        slices.iter().all(|slice| cluster.owner(slice.0).as_deref() == Some("good"))
+    };
+    cluster.eventually("the slices have moved", moved);
+    let before = load.answers.len();
+    load.publish(100);
+    while load.answers.len() < before + 100 {
+        assert!(Instant::now() < end, "{} of {}", load.answers.len() - before, 100);
+        load.read(Duration::from_millis(5));
+    }
+    // Now it is killed, and what it never did is done.
+    drop(mute);
+    load.read_all();
+    load.check();
+}

@@ -1,0 +1,90 @@
+//! Lossy networks, and hosts of their own.
+
+use std::process::Command;
+use std::time::Instant;
+
+use equipoise_testkit::netns::{Host, Switch, unavailable};
+
+use crate::load::Load;
+use crate::role::stream;
+use crate::stage::{Here, PATIENCE, Place, Stage};
+
+/// All slices go to and fro, while items flow.
+fn to_and_fro<P: Place>(stage: &mut Stage<P>, load: &Load, times: usize) {
+    for round in 0..times {
+        let (from, to) = if round % 2 == 0 { ("one", "two") } else { ("two", "one") };
+        let seen = stage.settled("controller", &["one", "two"]);
+        let slices: Vec<_> = (0..seen.owners.len())
+            .filter(|slice| seen.owners[*slice] == from)
+            .map(|slice| slice.to_string())
+            .collect();
+        if !slices.is_empty() {
+            let asked = format!("move {} {to}", slices.join(","));
+            assert_eq!(stage.of("controller").ask(&asked).as_deref(), Some("done"));
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = stage.settled("controller", &["one", "two"]);
+            if seen.owners.iter().all(|owner| owner == to) {
+                break;
+            }
+            // It was called off: new slices stay for a while.
+            let left: Vec<_> = (0..seen.owners.len())
+                .filter(|slice| seen.owners[*slice] != to)
+                .map(|slice| slice.to_string())
+                .collect();
+            assert!(Instant::now() < end, "{seen:?}");
+            stage.of("controller").ask(&format!("move {} {to}", left.join(",")));
+        }
+        load.published_more(30);
+    }
+}
+
+fn each_was_done_once<P: Place>(stage: &Stage<P>, load: Load) {
+    let outcome = load.finish();
+    let done = stage.done();
+    assert_eq!(done.len() as i64, outcome.published);
+    let twice: Vec<_> = done.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+#[test]
+fn where_one_packet_in_a_hundred_is_lost_every_item_is_done_once() {
+    let mut stage = Stage::new(155, Here { loss_permille: 10, etcd: None }, &["one", "two"]);
+    let load = Load::start(stream(155, "lo", 10), |work| std::thread::spawn(work));
+    to_and_fro(&mut stage, &load, 6);
+    each_was_done_once(&stage, load);
+}
+
+/// Each process on a host of its own.
+struct Hosts<'a>(&'a [Host]);
+
+impl Place for Hosts<'_> {
+    fn command(&self, process: &str) -> Command {
+        let host = self.0.iter().find(|host| host.name() == process).unwrap();
+        host.command(std::env::current_exe().unwrap().to_str().unwrap())
+    }
+
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        vec![("INTERFACE", "eth0".into())]
+    }
+}
+
+#[test]
+fn workers_controller_and_client_may_be_on_hosts_of_their_own() {
+    if let Some(reason) = unavailable() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let hosts = ["controller", "one", "two", "client"].map(|name| Host::new(name).unwrap());
+    let switch_host = Host::new("switch").unwrap();
+    let switch = Switch::new(&switch_host, "lan").unwrap();
+    for (number, host) in (1..).zip(&hosts) {
+        switch.plug(host, "eth0").unwrap();
+        host.address("eth0", [10, 0, 0, number].into(), 24).unwrap();
+    }
+    let mut stage = Stage::new(0, Hosts(&hosts[..3]), &["one", "two"]);
+    let load = Load::start(stream(0, "eth0", 0), |work| hosts[3].spawn_thread(work));
+    to_and_fro(&mut stage, &load, 4);
+    each_was_done_once(&stage, load);
+}

@@ -1,0 +1,159 @@
+//! What a process does: a worker, or a controller. Told by its environment, and then by lines on its standard input, each of
+//! which it answers by a line that begins with `> `.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use equipoise_dds::Settings;
+use equipoise_dds::items::DataItem;
+use equipoise_slice::{Config, SliceId};
+use equipoise_slice_runtime::controller::{self, Controller};
+use equipoise_slice_runtime::worker::{self, Threads, Worker};
+use equipoise_slice_runtime::{Passing, Stream, watch_messages};
+use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
+
+pub(crate) const SLICES: u32 = 12;
+
+/// Short times for those who are lost, long ones for those who only seem to be.
+pub(crate) fn protocol() -> Config {
+    Config {
+        lease: Duration::from_millis(1500),
+        margin: Duration::from_millis(300),
+        recovery: Duration::from_millis(600),
+        ..Config::default()
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("SLICE_ROLE_{name}")).ok()
+}
+
+pub(crate) fn stream(domain: u32, interface: &str, loss_permille: u16) -> Stream {
+    let lease = Duration::from_secs(1);
+    let dds = Settings {
+        interfaces: vec![interface.into()],
+        loss_permille,
+        lease,
+        ..Settings::default()
+    };
+    Stream { domain, dds, ..Stream::default() }
+}
+
+fn stream_of_role() -> Stream {
+    let domain = variable("DOMAIN").unwrap().parse().unwrap();
+    let loss = variable("LOSS_PERMILLE").map_or(0, |permille| permille.parse().unwrap());
+    stream(domain, &variable("INTERFACE").unwrap_or("lo".into()), loss)
+}
+
+/// At which message this process ends itself, as by `kill -9`.
+static ARMED: Mutex<Option<(String, String)>> = Mutex::new(None);
+
+fn arm(at: &str) -> String {
+    let (passing, message) = at.split_once(' ').unwrap();
+    *ARMED.lock().unwrap() = Some((passing.into(), message.into()));
+    "armed".into()
+}
+
+fn passes(passing: Passing, message: &'static str) {
+    let armed = ARMED.lock().unwrap();
+    let here = |(at, of): &(String, String)| *at == format!("{passing:?}") && of == message;
+    if armed.as_ref().is_some_and(here) {
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+}
+
+pub(crate) fn run() {
+    watch_messages(passes);
+    match variable("IS").as_deref() {
+        Some("worker") => run_worker(),
+        Some("controller") => run_controller(),
+        other => panic!("no role: {other:?}"),
+    }
+}
+
+/// Answers each line until there are no more.
+fn answer_lines(mut answer: impl FnMut(&str, &str) -> String) {
+    println!("\n> ready");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let said = if word == "arm" { arm(rest) } else { answer(word, rest) };
+        println!("> {said}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+fn run_worker() {
+    let (name, folder) = (variable("NAME").unwrap(), PathBuf::from(variable("FOLDER").unwrap()));
+    let log = folder.join(format!("{name}.done"));
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+    let log = Mutex::new(log);
+    let process = move |item: &DataItem<'_>| {
+        // One write of few bytes: whole or not at all.
+        log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();
+        item.message.to_vec()
+    };
+    let settle = Duration::from_millis(200);
+    let options =
+        worker::Options { protocol: protocol(), settle, ..worker::Options::new(&name, SLICES) };
+    let threads = Threads::start(1, process).unwrap();
+    let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
+    answer_lines(|_, _| worker.slices().to_string());
+}
+
+async fn store() -> Arc<dyn Store> {
+    match variable("ETCD") {
+        Some(endpoint) => {
+            let options = EtcdOptions::new([endpoint]);
+            Arc::new(Etcd::connect(options).await.unwrap())
+        }
+        None => {
+            let path = PathBuf::from(variable("FOLDER").unwrap()).join("store");
+            Arc::new(Embedded::open(EmbeddedOptions::new(path)).await.unwrap())
+        }
+    }
+}
+
+fn run_controller() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let options = controller::Options {
+        candidate: variable("NAME").unwrap(),
+        protocol: protocol(),
+        round: Duration::ZERO,
+        leadership: Duration::from_secs(1),
+        ..controller::Options::new("processes", SLICES)
+    };
+    let stream = stream_of_role();
+    let controller =
+        runtime.block_on(async { Controller::start(&stream, store().await, options) }).unwrap();
+    answer_lines(|word, rest| {
+        let mut words = rest.split(' ');
+        let mut next = || words.next().unwrap_or_default().to_string();
+        let done = match word {
+            "move" => {
+                let slices = next().split(',').map(|s| SliceId(s.parse().unwrap())).collect();
+                runtime.block_on(controller.move_slices(slices, &next())).map(|_| ())
+            }
+            "pin" => {
+                let slice = SliceId(next().parse().unwrap());
+                runtime.block_on(controller.pin(slice, Some(&next())))
+            }
+            _ => return status(&controller.status()),
+        };
+        done.map_or_else(|error| error.to_string(), |()| "done".to_string())
+    });
+}
+
+/// Whether it leads, open handovers, and each slice's owner and pin.
+fn status(status: &controller::Status) -> String {
+    let slices = status.slices.iter().map(|slice| {
+        let owner = slice.owner.as_deref().unwrap_or("-");
+        format!("{owner}/{}", slice.pinned.as_deref().unwrap_or("-"))
+    });
+    let slices: Vec<_> = slices.collect();
+    let states: Vec<_> = status.handovers.iter().map(|open| open.state).collect();
+    format!("{}|{}|{}", status.leading, states.join(";"), slices.join(" "))
+}

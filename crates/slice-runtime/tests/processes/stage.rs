@@ -1,0 +1,204 @@
+//! Processes, started, asked and killed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::{Folder, spawn_bound};
+
+use crate::role::SLICES;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that plays a role.
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Process {
+    /// Starts it, by `command` for this program; ready.
+    fn start(mut command: Command, role: &[(&str, String)]) -> Self {
+        command
+            .args(["--exact", "role", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        for (name, value) in role {
+            command.env(format!("SLICE_ROLE_{name}"), value);
+        }
+        let mut child = spawn_bound(command).unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Some(said) = line.strip_prefix("> ")
+                    && sender.send(said.to_string()).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let process = Self { child, input, lines };
+        assert_eq!(process.lines.recv_timeout(PATIENCE).as_deref(), Ok("ready"), "{role:?}");
+        process
+    }
+
+    /// Says a line; what it answers, or nothing if it ends.
+    pub(crate) fn ask(&mut self, line: &str) -> Option<String> {
+        writeln!(self.input, "{line}").ok()?;
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(said) => Some(said),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer to {line:?}"),
+        }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a controller sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) leading: bool,
+    pub(crate) open: String,
+    pub(crate) owners: Vec<String>,
+    pub(crate) pins: Vec<String>,
+}
+
+impl Seen {
+    fn of(line: &str) -> Self {
+        let mut parts = line.split('|');
+        let leading = parts.next() == Some("true");
+        let open = parts.next().unwrap().to_string();
+        let slices = parts.next().unwrap().split_whitespace();
+        let (owners, pins) = slices
+            .map(|slice| slice.split_once('/').unwrap())
+            .map(|(owner, pin)| (owner.to_string(), pin.to_string()))
+            .unzip();
+        Self { leading, open, owners, pins }
+    }
+}
+
+/// How processes are started: where, and with what settings.
+pub(crate) trait Place {
+    /// This program, to be run there.
+    fn command(&self, process: &str) -> Command;
+
+    /// More of their environment.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// On this machine's loopback.
+pub(crate) struct Here {
+    pub(crate) loss_permille: u16,
+    pub(crate) etcd: Option<String>,
+}
+
+impl Place for Here {
+    fn command(&self, _: &str) -> Command {
+        Command::new(std::env::current_exe().unwrap())
+    }
+
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let loss = ("LOSS_PERMILLE", self.loss_permille.to_string());
+        [loss].into_iter().chain(self.etcd.clone().map(|endpoint| ("ETCD", endpoint))).collect()
+    }
+}
+
+/// Workers and controllers.
+pub(crate) struct Stage<P> {
+    pub(crate) domain: u32,
+    place: P,
+    folder: Folder,
+    processes: BTreeMap<String, Process>,
+}
+
+impl<P: Place> Stage<P> {
+    /// With a controller, `controller`, and these workers, among whom the slices are.
+    pub(crate) fn new(domain: u32, place: P, workers: &[&str]) -> Self {
+        let folder = Folder::new(&format!("slice-{domain}"));
+        let mut stage = Self { domain, place, folder, processes: BTreeMap::new() };
+        stage.start("controller", "controller");
+        for worker in workers {
+            stage.start("worker", worker);
+        }
+        stage.settled("controller", workers);
+        stage
+    }
+
+    pub(crate) fn start(&mut self, role: &str, name: &str) {
+        let role = [
+            ("IS", role.to_string()),
+            ("NAME", name.to_string()),
+            ("DOMAIN", self.domain.to_string()),
+            ("FOLDER", self.folder.root().to_string_lossy().into_owned()),
+        ];
+        let all: Vec<_> = role.into_iter().chain(self.place.settings()).collect();
+        let process = Process::start(self.place.command(name), &all);
+        self.processes.insert(name.to_string(), process);
+    }
+
+    pub(crate) fn of(&mut self, name: &str) -> &mut Process {
+        self.processes.get_mut(name).unwrap()
+    }
+
+    pub(crate) fn seen_by(&mut self, controller: &str) -> Seen {
+        self.of(controller).ask("status").map(|line| Seen::of(&line)).unwrap_or_default()
+    }
+
+    pub(crate) fn until(&mut self, by: &str, what: &str, holds: impl Fn(&Seen) -> bool) -> Seen {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.seen_by(by);
+            if holds(&seen) {
+                return seen;
+            }
+            assert!(Instant::now() < end, "{what}: {seen:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Each slice is with one of these workers, and nothing moves.
+    pub(crate) fn settled(&mut self, by: &str, workers: &[&str]) -> Seen {
+        self.until(by, "slices have owners", |seen| {
+            seen.leading
+                && seen.open.is_empty()
+                && seen.owners.len() == SLICES as usize
+                && seen.owners.iter().all(|owner| workers.contains(&owner.as_str()))
+        })
+    }
+
+    /// How often each item was done, by id.
+    pub(crate) fn done(&self) -> BTreeMap<i64, u32> {
+        let mut done = BTreeMap::new();
+        for entry in std::fs::read_dir(self.folder.root()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "done") {
+                for id in std::fs::read(path).unwrap().chunks_exact(8) {
+                    *done.entry(i64::from_le_bytes(id.try_into().unwrap())).or_default() += 1;
+                }
+            }
+        }
+        done
+    }
+}

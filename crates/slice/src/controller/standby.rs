@@ -1,0 +1,85 @@
+//! Who stands by for which slice.
+//!
+//! # Source
+//! Thaler, Ravishankar, "A name-based mapping scheme for rendezvous", 1998: of all workers but the owner the one with the
+//! largest hash of slice and worker. So whoever asks gets the same answer, before the owner's loss and after it, and a
+//! worker that comes or goes changes only what is its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::controller::{Controller, Row};
+use crate::ids::{Life, SliceId};
+use crate::message::{Message, StandbyPart};
+
+/// SplitMix64's finalizer: neighbours in, strangers out.
+fn mixed(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Of `workers`, who stands by for `slice`.
+pub(super) fn standby_of(
+    slice: SliceId,
+    owner: Option<Life>,
+    workers: impl Iterator<Item = Life>,
+) -> Option<Life> {
+    let others = workers.filter(|life| owner.is_none_or(|owner| owner.worker != life.worker));
+    others.max_by_key(|life| (mixed(life.worker.0 ^ mixed(u64::from(slice.0) + 1)), *life))
+}
+
+impl<T: Clone> Controller<T> {
+    /// Tells every worker for which slices it stands by, and what of them need not be kept.
+    pub(super) fn tick_standby(&mut self, now: Duration) {
+        if !self.config.standby || now.saturating_sub(self.standby_said) < self.config.claims {
+            return;
+        }
+        self.standby_said = now;
+        let able: Vec<_> = self.members.able().collect();
+        let mut duties: BTreeMap<Life, BTreeMap<Life, Vec<SliceId>>> =
+            able.iter().map(|life| (*life, BTreeMap::new())).collect();
+        for (slice, row) in &self.table {
+            let Some(owner) = row.owner else { continue };
+            if let Some(standby) = standby_of(*slice, Some(owner), able.iter().copied()) {
+                duties.entry(standby).or_default().entry(owner).or_default().push(*slice);
+            }
+        }
+        for (standby, by_owner) in duties {
+            let parts = by_owner.into_iter().map(|(owner, slices)| self.part(owner, slices));
+            let parts = parts.collect();
+            self.send(standby, Message::Standby { parts });
+        }
+    }
+
+    fn part(&self, owner: Life, slices: Vec<SliceId>) -> StandbyPart {
+        // Of slices that it does not claim yet nothing more is known than what was known when it got them.
+        let committed = self.members.committed_of_all(owner, &slices).unwrap_or_else(|| {
+            let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
+            floors.reduce(|a, b| a.least(&b)).unwrap_or_default()
+        });
+        StandbyPart { slices: slices.into(), committed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::WorkerId;
+
+    #[test]
+    fn the_standby_stays_the_same_when_the_owner_is_lost_and_duties_are_spread() {
+        let lives: Vec<_> = (1..=5).map(|w| Life { worker: WorkerId(w), number: 1 }).collect();
+        let mut duties: BTreeMap<Life, usize> = BTreeMap::new();
+        for slice in (0..1000).map(SliceId) {
+            let owner = lives[slice.0 as usize % lives.len()];
+            let before = standby_of(slice, Some(owner), lives.iter().copied());
+            let left = lives.iter().copied().filter(|life| *life != owner);
+            assert_eq!(before, standby_of(slice, Some(owner), left));
+            assert_ne!(before, Some(owner));
+            *duties.entry(before.expect("there are others")).or_default() += 1;
+        }
+        assert!(duties.values().all(|count| (140..=260).contains(count)), "{duties:?}");
+        assert_eq!(standby_of(SliceId(0), Some(lives[0]), lives[..1].iter().copied()), None);
+    }
+}

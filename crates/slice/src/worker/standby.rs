@@ -1,0 +1,116 @@
+//! What a worker keeps of slices that are another's, in case that one is lost.
+//!
+//! It costs the standby's network and memory, and saves what publishers do not keep themselves: items that the lost
+//! owner had in hand are executed by the standby, which is the one that the slices are assigned to. It is best effort: a
+//! standby that has just begun has not heard of what came before, and one that is lost with the owner saves nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::ids::{Group, HandoverId, SliceId};
+use crate::message::{Item, StandbyPart};
+use crate::worker::{Reason, TakerState, Worker};
+
+/// By slice: what has come for it and is not known to be committed, in order.
+#[derive(Debug)]
+pub(super) struct Standby<T> {
+    slices: BTreeMap<SliceId, VecDeque<Item<T>>>,
+    count: usize,
+}
+
+impl<T> Default for Standby<T> {
+    fn default() -> Self {
+        Self { slices: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl<T> Standby<T> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = Group> + '_ {
+        self.slices.keys().map(|slice| Group::of(*slice))
+    }
+
+    /// Whether there is anything to stand by for.
+    pub(super) fn is_on(&self) -> bool {
+        !self.slices.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// All of a slice.
+    fn take(&mut self, slice: SliceId) -> VecDeque<Item<T>> {
+        let items = self.slices.remove(&slice).unwrap_or_default();
+        self.count -= items.len();
+        items
+    }
+
+    fn trim(&mut self, part: &StandbyPart) {
+        for slice in part.slices.iter() {
+            if let Some(items) = self.slices.get_mut(slice) {
+                self.count -= items.len();
+                items.retain(|item| item.position > part.committed.of(item.writer));
+                self.count += items.len();
+            }
+        }
+    }
+}
+
+impl<T: Clone> Worker<T> {
+    /// Which slices it stands by for, whole, and what of them is committed.
+    pub(super) fn on_standby(&mut self, parts: &[StandbyPart]) {
+        let wanted: std::collections::BTreeSet<_> =
+            parts.iter().flat_map(|part| part.slices.iter().copied()).collect();
+        let taken = self.taking.values().filter(|taking| taking.state == TakerState::Active);
+        // Their giver may still be lost before it has drained them.
+        let taken: std::collections::BTreeSet<_> =
+            taken.flat_map(|taking| taking.slices.iter().copied()).collect();
+        let known: Vec<_> = self.standby.slices.keys().copied().collect();
+        for slice in known.iter().filter(|slice| !wanted.contains(slice)) {
+            if !taken.contains(slice) {
+                self.standby.take(*slice);
+            }
+        }
+        for slice in &wanted {
+            if !self.owned.contains_key(slice) {
+                self.standby.slices.entry(*slice).or_default();
+                self.subscribe(Group::of(*slice));
+            }
+        }
+        parts.iter().for_each(|part| self.standby.trim(part));
+        self.unsubscribe_idle();
+    }
+
+    /// An item of a slice that is another's.
+    pub(super) fn stand_by(&mut self, item: &Item<T>) {
+        let max = self.config.standby_max;
+        let standby = &mut self.standby;
+        let Some(items) = standby.slices.get_mut(&item.slice) else { return };
+        items.push_back(item.clone());
+        standby.count += 1;
+        if standby.count > max {
+            items.pop_front();
+            standby.count -= 1;
+            self.drops.count(Reason::StandbyFull);
+        }
+    }
+
+    /// The owner of these slices is lost, and they are this worker's: what was kept of them is done, as far as it is
+    /// being recovered.
+    pub(super) fn step_in(&mut self, slices: &[SliceId]) {
+        for slice in slices {
+            for item in self.standby.take(*slice) {
+                self.admit(item, false);
+            }
+        }
+    }
+
+    /// The handover that gave them is over: their giver leaves nothing undone.
+    pub(super) fn stand_down(&mut self, handover: HandoverId) {
+        let Some(taking) = self.taking.get(&handover) else { return };
+        for slice in taking.slices.clone().iter() {
+            if self.owned.contains_key(slice) {
+                self.standby.take(*slice);
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! How even the load is after a worker has joined.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use equipoise_lab_runner::{Case, Row};
+
+use crate::cluster::{Cluster, Shape};
+use crate::image;
+use crate::load::{Load, Offer};
+
+/// From the join on until the load should be even, and for how long is then looked.
+const EVEN_AFTER: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Workers join one by one, while there is no more to do than one of them can.
+pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
+    let slices = case.count("slices")? as u32;
+    let sleep = Duration::from_micros(case.count("item_us")? as u64);
+    let round = Duration::from_millis(500);
+    let shape = Shape { round, sleep, logs: false, ..Shape::new(slices) };
+    let mut cluster = Cluster::with_workers(shape, &["worker-1"])?;
+    let message = image::of_bytes(case.count("item_bytes")?);
+    let items_per_second = case.number("load")? / sleep.as_secs_f64();
+    let load =
+        Load::start(&cluster.stream, Offer { items_per_second, message, slices, window: 20_000 })?;
+    std::thread::sleep(EVEN_AFTER);
+    let workers = case.count("workers")?;
+    let mut worst = 0.0_f64;
+    for joined in 2..=workers {
+        cluster.start_worker(&format!("worker-{joined}"))?;
+        cluster.until("it has joined", Duration::from_secs(30), |status| {
+            status.workers.len() == joined
+        })?;
+        std::thread::sleep(EVEN_AFTER);
+        let before = done(&cluster);
+        std::thread::sleep(LOOK);
+        let imbalance = imbalance(&before, &done(&cluster));
+        worst = worst.max(imbalance);
+        row.figure(&format!("imbalance_percent_{joined}"), imbalance);
+    }
+    let outcome = load.finish()?;
+    row.figure("imbalance_percent_max", worst)
+        .figure("sessions", cluster.status().handovers_done as f64)
+        .figure("items", outcome.published as f64)
+        .figure("unanswered", outcome.unanswered as f64);
+    Ok(())
+}
+
+/// Items that each worker has done, as it last reported.
+fn done(cluster: &Cluster) -> BTreeMap<String, u64> {
+    cluster.status().workers.into_iter().map(|worker| (worker.name, worker.done)).collect()
+}
+
+/// What the busiest has done over the mean, in per cent of the mean.
+fn imbalance(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> f64 {
+    let done = after.iter().map(|(name, done)| (done - before.get(name).unwrap_or(&0)) as f64);
+    let mean = done.clone().sum::<f64>() / after.len().max(1) as f64;
+    100.0 * (done.fold(0.0, f64::max) / mean - 1.0)
+}

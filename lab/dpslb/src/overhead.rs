@@ -1,0 +1,134 @@
+//! What the slice level costs beside plain Cyclone DDS that does the same work: the paper's Figures 29 and 30.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use equipoise_dds::items::{DATA_ITEM, DataItem, REPLY, Reply};
+use equipoise_dds::{Domain, Participant, Qos};
+use equipoise_lab_runner::measure::median;
+use equipoise_lab_runner::{Case, Row};
+
+use crate::cluster::{Cluster, Shape, next_domain, stream};
+use crate::image;
+use crate::load::{Answered, Load, Offer, Outcome};
+use crate::times::{at_ms, mean_ms};
+
+/// Both in turn, several times; each time on fresh processes.
+pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
+    let [mut rates, mut delays, mut medians] = [const { [Vec::new(), Vec::new()] }; 3];
+    for _ in 0..case.count("repetitions")? {
+        for (kind, outcome) in [with_slices(case)?, plain(case)?].into_iter().enumerate() {
+            // The first are slower: caches, and frequencies of the CPU.
+            let warm = outcome.answers.len() / 10;
+            let answers = &outcome.answers[warm..];
+            let (first, last) = (answers[0].at, answers[answers.len() - 1].at);
+            rates[kind].push(answers.len() as f64 / (last - first).as_secs_f64());
+            let mut all: Vec<_> = answers.iter().map(|answer| answer.delay).collect();
+            delays[kind].push(mean_ms(&all));
+            medians[kind].push(at_ms(&mut all, 500));
+        }
+    }
+    let ratio = |[slices, plain]: &[Vec<f64>; 2]| median(slices) / median(plain);
+    row.figure("plain_items_per_second", median(&rates[1]))
+        .figure("slices_items_per_second", median(&rates[0]))
+        .figure("plain_delay_ms", median(&delays[1]))
+        .figure("slices_delay_ms", median(&delays[0]))
+        .figure("plain_delay_ms_median", median(&medians[1]))
+        .figure("slices_delay_ms_median", median(&medians[0]))
+        .figure("throughput_overhead_percent", 100.0 * (1.0 - ratio(&rates)))
+        .figure("delay_overhead_percent", 100.0 * (ratio(&delays) - 1.0))
+        .figure("delay_added_us", 1e3 * (median(&delays[0]) - median(&delays[1])));
+    Ok(())
+}
+
+/// Items for each second; infinite: as many under way as the window allows.
+fn rate(case: &Case) -> Result<f64> {
+    let rate = case.number("items_per_second")?;
+    Ok(if rate > 0.0 { rate } else { f64::INFINITY })
+}
+
+fn offer(case: &Case) -> Result<Offer> {
+    let message = image::of_bytes(case.count("item_bytes")?);
+    let (slices, window) = (case.count("slices")? as u32, case.count("window")?);
+    Ok(Offer { items_per_second: rate(case)?, message, slices, window })
+}
+
+fn with_slices(case: &Case) -> Result<Outcome> {
+    let offer = offer(case)?;
+    let cost = Duration::from_micros(case.count("item_us")? as u64);
+    let shape =
+        Shape { cost, share: case.number("share")?, logs: false, ..Shape::new(offer.slices) };
+    let cluster = Cluster::with_workers(shape, &["one"])?;
+    let load = Load::start(&cluster.stream, offer)?;
+    let items = case.count("items")? as u64;
+    while load.answered() < items {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    load.finish()
+}
+
+/// Ends with this.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn plain(case: &Case) -> Result<Outcome> {
+    let domain = next_domain();
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["plain", "--name", "plain"])
+        .args(["--domain", &domain.to_string()])
+        .args(["--cost-us", &case.count("item_us")?.to_string()])
+        .args(["--share", &case.number("share")?.to_string()])
+        .stdin(Stdio::piped());
+    let _worker = Process(command.spawn().context("a worker does not start")?);
+    publish(domain, &offer(case)?, case.count("items")? as i64)
+}
+
+/// As [`Load`] does it, but what was published is not kept, and goes into no group.
+fn publish(domain: u32, offer: &Offer, items: i64) -> Result<Outcome> {
+    let stream = stream(domain, 0, true);
+    let participant = Participant::new(Domain::open(domain, &stream.dds)?, &[])?;
+    let writer = participant.topic(&stream.items, &DATA_ITEM)?.writer(&Qos::default())?;
+    let replies = participant.topic(&stream.replies, &REPLY)?.reader(&Qos::default())?;
+    let waitset = participant.waitset()?;
+    waitset.attach(&replies, 0)?;
+    while writer.matched()? == 0 || replies.writers()?.is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let mut outcome = Outcome::default();
+    let (mut samples, mut cdr, mut published) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut due, mut last) = (0.0, Instant::now());
+    while (outcome.answers.len() as i64) < items {
+        let now = Instant::now();
+        due = (due + now.duration_since(last).as_secs_f64() * offer.items_per_second).min(2000.0);
+        last = now;
+        while due >= 1.0 && published.len() - outcome.answers.len() < offer.window {
+            let id = outcome.published;
+            let slice_id = (id % i64::from(offer.slices)) as i32;
+            let item =
+                DataItem { slice_id, id, sender_id: 1, timestamp: id, message: &offer.message };
+            item.encode(&mut cdr);
+            published.push(Instant::now());
+            writer.write(&cdr)?;
+            outcome.published += 1;
+            due -= 1.0;
+        }
+        waitset.wait(Duration::from_micros(500), &mut Vec::new())?;
+        replies.take(&mut samples)?;
+        let at = Instant::now();
+        for sample in samples.drain(..) {
+            let id = Reply::decode(sample.cdr())?.id;
+            let since = published.get(id as usize).context("a reply to nothing")?;
+            outcome.answers.push(Answered { id, at, delay: at - *since });
+        }
+    }
+    Ok(outcome)
+}
