@@ -96,6 +96,7 @@ fn stream(slice: &Values) -> Option<SliceStream> {
             margin: workers.duration("margin"),
             recovery: workers.duration("recovery"),
             patience: workers.duration("patience"),
+            standby: slice.flag("standby"),
             ..Protocol::default()
         },
         policy: Policy {

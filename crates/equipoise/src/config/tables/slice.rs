@@ -39,6 +39,12 @@ pub(super) static SLICE: Table = Table {
             "In which order items of one writer in one slice are done while the slice moves; workers have to have the same.",
         ),
         Opt::default(
+            "standby",
+            Kind::Flag,
+            "false",
+            "Workers stand by for each other's slices: what a lost one had in hand is done though its publisher does not publish it again. Each item then goes to two workers.",
+        ),
+        Opt::default(
             "interfaces",
             Kind::Texts(&INTERFACE),
             "[]",
