@@ -204,6 +204,15 @@ fn a_client_in_python_has_a_reply_to_each_item_and_a_joining_worker_doubles_none
 }
 
 #[test]
+fn the_demo_accounts_for_every_image() {
+    let few = ["--workers", "2", "--join-seconds", "2", "--rate", "50", "--image-ms", "5"];
+    let output = equipoise(&[&["demo", "slice", "--domain", "165"], &few[..]].concat());
+    let said = crate::common::stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    assert!(said.contains("never done: 0; done twice: 0"), "{said}");
+}
+
+#[test]
 fn what_is_wrong_on_the_command_line_is_said() {
     let folder = crate::common::Folder::new("slice-command-line");
     let (none, two) = (folder.write("none.toml", ""), "[[slice]]\nname = \"a\"\nslices = 3\n");

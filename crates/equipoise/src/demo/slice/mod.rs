@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         args.rate,
         images.first().map_or(0, Vec::len),
         1000 / args.image_ms.max(1),
-        stage.described(),
+        stage.described(args.workers),
     ));
     stage.start_worker("worker-1")?;
     stage.until_owned(PATIENCE).await?;

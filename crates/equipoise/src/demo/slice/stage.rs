@@ -48,10 +48,10 @@ impl Stage {
     }
 
     /// What there is to try beside it.
-    pub(super) fn described(&self) -> String {
+    pub(super) fn described(&self, workers: u16) -> String {
         let (config, socket) = (self.folder.config(), self.folder.socket());
         format!(
-            "equipoise run {}\n           equipoise slice worker --config {0} -- ... (five of them)\n\
+            "equipoise run {}\n           equipoise slice worker --config {0} -- ... ({workers} of them)\n\
              Try, meanwhile:\n  {program} slice status --watch --api {socket}\n  \
              {program} slice drain worker-1 --api {socket}",
             config.display(),
