@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer, Outcome};
+use crate::load::{Load, Offer, Outcome, USUAL};
 use crate::times::at_ms;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,7 +74,7 @@ fn offer(case: &Case, slices: u32) -> Result<Offer> {
     let bytes = case.count("item_bytes")?;
     let message = image::of_bytes(bytes);
     let items_per_second = case.number("mb_per_s")? * 1e6 / bytes as f64;
-    Ok(Offer { items_per_second, message, slices, window: 20_000 })
+    Ok(Offer { items_per_second, message, slices, window: 20_000, resend: USUAL })
 }
 
 /// Has all slices on one worker, in one session.
