@@ -128,7 +128,7 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
     loop {
         if control.stop.load(Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
-            if client.pending() == 0 || since.elapsed() > Duration::from_secs(20) {
+            if client.pending() == 0 || since.elapsed() > Duration::from_secs(60) {
                 break;
             }
         } else {
