@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use equipoise_core::Weight;
@@ -43,7 +43,7 @@ pub struct Policy {
     pub batch_max: usize,
     /// Slices in the first handover to a worker that has none.
     pub first_batch_max: usize,
-    /// A slice that moved stays this long.
+    /// A slice that moved stays this long, unless it goes to a worker that has not been here for longer.
     pub cool_down: Duration,
     /// A slice is hot with this share of what one worker should have.
     pub hot: f64,
@@ -128,6 +128,8 @@ pub struct Balancer {
     policy: Policy,
     loads: BTreeMap<SliceId, f64>,
     known: BTreeMap<SliceId, Known>,
+    /// Since when each worker is here; those of the first round have always been.
+    joined: BTreeMap<WorkerId, Option<Duration>>,
     last: Option<Duration>,
     moving: bool,
 }
@@ -165,7 +167,14 @@ impl Side {
 impl Balancer {
     /// A balancer that knows nothing yet.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, loads: BTreeMap::new(), known: BTreeMap::new(), last: None, moving: false }
+        Self {
+            policy,
+            loads: BTreeMap::new(),
+            known: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            last: None,
+            moving: false,
+        }
     }
 
     /// The smoothed load of `slice`, in cores.
@@ -180,6 +189,11 @@ impl Balancer {
         workers: &[WorkerInput],
         slices: &[SliceInput],
     ) -> Round {
+        let since = self.last.map(|_| now);
+        self.joined.retain(|worker, _| workers.iter().any(|here| here.id == *worker));
+        for worker in workers {
+            self.joined.entry(worker.id).or_insert(since);
+        }
         self.learn(now, slices);
         let mut sides = self.sides(workers, slices);
         let takers = sides.values().filter(|side| side.takes());
@@ -198,13 +212,16 @@ impl Balancer {
         let bound = if self.moving || is_behind { policy.stop } else { policy.begin };
         self.moving = imbalance > bound;
         let mut budget = self.policy.share_max * (load + leaving);
-        let blocked = self.blocked(now, slices);
+        let (blocked, cooling) = self.staying(now, slices);
         let mut moved = Vec::new();
         self.leave(&mut sides, slices, &mut moved);
         while self.moving && budget > 0.0 {
-            let Some((slice, giver, taker)) = self.best(&sides, &blocked, budget, mean) else {
+            let stays = |slice, taker| {
+                blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, taker)
+            };
+            let Some((slice, giver, taker)) = self.best(&sides, stays, budget, mean) else {
                 // As even as it gets, unless something only has to wait.
-                self.moving = !(moved.is_empty() && blocked.is_empty());
+                self.moving = !(moved.is_empty() && blocked.is_empty() && cooling.is_empty());
                 break;
             };
             budget -= self.load(slice);
@@ -242,7 +259,7 @@ impl Balancer {
             let old = (-passed / self.policy.smoothing.as_secs_f64()).exp();
             *known = *known * old + load * (1.0 - old);
         }
-        let present: std::collections::BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
+        let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
         self.loads.retain(|slice, _| present.contains(slice));
         self.known.retain(|slice, _| present.contains(slice));
     }
@@ -269,15 +286,26 @@ impl Balancer {
         sides
     }
 
-    /// Slices that stay where they are in this round.
-    fn blocked(&self, now: Duration, slices: &[SliceInput]) -> std::collections::BTreeSet<SliceId> {
-        let cooling = |slice: &SliceInput| {
+    /// Slices that cannot move now, and those that moved lately.
+    fn staying(
+        &self,
+        now: Duration,
+        slices: &[SliceInput],
+    ) -> (BTreeSet<SliceId>, BTreeSet<SliceId>) {
+        let cooling = |slice: &&SliceInput| {
             self.known
                 .get(&slice.id)
                 .and_then(|known| known.moved)
                 .is_some_and(|since| now.saturating_sub(since) < self.policy.cool_down)
         };
-        slices.iter().filter(|slice| slice.blocked || cooling(slice)).map(|s| s.id).collect()
+        let blocked = slices.iter().filter(|slice| slice.blocked).map(|slice| slice.id);
+        (blocked.collect(), slices.iter().filter(cooling).map(|slice| slice.id).collect())
+    }
+
+    /// Whether `worker` came lately: what goes there does not swing back.
+    fn is_new(&self, now: Duration, worker: WorkerId) -> bool {
+        let joined = self.joined.get(&worker).copied().flatten();
+        joined.is_some_and(|since| now.saturating_sub(since) < self.policy.cool_down)
     }
 
     /// Who leaves is left, whatever it costs: the largest slice first, to the emptiest.
@@ -312,7 +340,7 @@ impl Balancer {
     fn best(
         &self,
         sides: &BTreeMap<WorkerId, Side>,
-        blocked: &std::collections::BTreeSet<SliceId>,
+        stays: impl Fn(SliceId, WorkerId) -> bool,
         budget: f64,
         mean: f64,
     ) -> Option<(SliceId, WorkerId, WorkerId)> {
@@ -339,7 +367,7 @@ impl Balancer {
             let best = from
                 .slices
                 .iter()
-                .filter(|slice| !blocked.contains(slice) && self.load(**slice) <= budget)
+                .filter(|slice| !stays(**slice, *taker) && self.load(**slice) <= budget)
                 .max_by(|a, b| worth(**a).total_cmp(&worth(**b)).then(b.cmp(a)));
             if let Some(best) = best
                 && gain(*best) > 1e-3 * mean

@@ -8,7 +8,7 @@ use equipoise_lab_runner::{Case, Row};
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer};
+use crate::load::{Load, NEVER, Offer};
 
 /// From the join on until the load should be even, and for how long is then looked.
 const EVEN_AFTER: Duration = Duration::from_secs(3);
@@ -19,12 +19,14 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let slices = case.count("slices")? as u32;
     let sleep = Duration::from_micros(case.count("item_us")? as u64);
     let round = Duration::from_millis(500);
-    let shape = Shape { round, sleep, logs: false, ..Shape::new(slices) };
+    let shape = Shape { round, sleep, ..Shape::new(slices) };
     let mut cluster = Cluster::with_workers(shape, &["worker-1"])?;
     let message = image::of_bytes(case.count("item_bytes")?);
     let items_per_second = case.number("load")? / sleep.as_secs_f64();
-    let load =
-        Load::start(&cluster.stream, Offer { items_per_second, message, slices, window: 20_000 })?;
+    let load = Load::start(
+        &cluster.stream,
+        Offer { items_per_second, message, slices, window: 20_000, resend: NEVER },
+    )?;
     std::thread::sleep(EVEN_AFTER);
     let workers = case.count("workers")?;
     let mut worst = 0.0_f64;
@@ -34,9 +36,9 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
             status.workers.len() == joined
         })?;
         std::thread::sleep(EVEN_AFTER);
-        let before = done(&cluster);
+        let before = cluster.done_by_each()?;
         std::thread::sleep(LOOK);
-        let imbalance = imbalance(&before, &done(&cluster));
+        let imbalance = imbalance(&before, &cluster.done_by_each()?);
         worst = worst.max(imbalance);
         row.figure(&format!("imbalance_percent_{joined}"), imbalance);
     }
@@ -46,11 +48,6 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
         .figure("items", outcome.published as f64)
         .figure("unanswered", outcome.unanswered as f64);
     Ok(())
-}
-
-/// Items that each worker has done, as it last reported.
-fn done(cluster: &Cluster) -> BTreeMap<String, u64> {
-    cluster.status().workers.into_iter().map(|worker| (worker.name, worker.done)).collect()
 }
 
 /// What the busiest has done over the mean, in per cent of the mean.

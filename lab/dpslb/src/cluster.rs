@@ -202,6 +202,15 @@ impl Cluster {
         steps[steps.len().saturating_sub(new)..].to_vec()
     }
 
+    /// How many items each worker has noted as done.
+    pub(crate) fn done_by_each(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+        let noted = |name: &String| -> anyhow::Result<(String, u64)> {
+            let log = std::fs::metadata(self.folder.join(format!("{name}.done")))?;
+            Ok((name.clone(), log.len() / 8))
+        };
+        self.workers.keys().map(noted).collect()
+    }
+
     /// How often each item was done, by id.
     pub(crate) fn done(&self) -> anyhow::Result<BTreeMap<i64, u32>> {
         let mut done = BTreeMap::new();

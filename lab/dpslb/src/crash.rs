@@ -9,7 +9,7 @@ use equipoise_slice::SliceId;
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer, Outcome};
+use crate::load::{Load, Offer, Outcome, USUAL};
 use crate::times::at_ms;
 
 /// A worker that was killed.
@@ -25,8 +25,10 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let mut cluster = Cluster::with_workers(shape, &names)?;
     let message = image::of_bytes(case.count("item_bytes")?);
     let items_per_second = case.number("items_per_second")?;
-    let load =
-        Load::start(&cluster.stream, Offer { items_per_second, message, slices, window: 20_000 })?;
+    let load = Load::start(
+        &cluster.stream,
+        Offer { items_per_second, message, slices, window: 20_000, resend: USUAL },
+    )?;
     let (mut kills, mut owned) = (Vec::new(), Vec::new());
     for kill in 0..case.count("kills")? {
         std::thread::sleep(Duration::from_secs(2));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer};
+use crate::load::{Load, Offer, USUAL};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,7 +36,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     );
     cluster.start_worker("worker-1")?;
     cluster.settled()?;
-    let offer = Offer { items_per_second: args.rate, message: image, slices, window: 10_000 };
+    let offer = Offer {
+        items_per_second: args.rate,
+        message: image,
+        slices,
+        window: 10_000,
+        resend: USUAL,
+    };
     let load = Load::start(&cluster.stream, offer)?;
     let (begun, mut last, mut seen) = (Instant::now(), Instant::now(), 0);
     println!("{:>5}  {:>7}  {:>8}  slices of each worker", "s", "workers", "images/s");

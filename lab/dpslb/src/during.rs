@@ -8,7 +8,7 @@ use equipoise_lab_runner::{Case, Row};
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer};
+use crate::load::{Load, NEVER, Offer};
 use crate::times::mean_ms;
 
 /// Workers have all that they can do. In every second window each gives slices to the next, twice a second, so that the
@@ -24,7 +24,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let cluster = Cluster::with_workers(shape, &names)?;
     let message = image::of_bytes(case.count("item_bytes")?);
     let window = workers * case.count("window")?;
-    let offer = Offer { items_per_second: f64::INFINITY, message, slices, window };
+    let offer = Offer { items_per_second: f64::INFINITY, message, slices, window, resend: NEVER };
     let load = Load::start(&cluster.stream, offer)?;
     std::thread::sleep(Duration::from_secs(2));
     let length = Duration::from_secs_f64(case.number("seconds")?);

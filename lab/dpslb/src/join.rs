@@ -8,7 +8,7 @@ use equipoise_lab_runner::{Case, Row};
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer};
+use crate::load::{Load, NEVER, Offer};
 use crate::times::mean_ms;
 use crate::usage;
 
@@ -32,8 +32,10 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<Vec<Row>> {
     let offered = |mb: f64| mb * 1e6 / bytes as f64;
     let (first, then) = (offered(case.number("mb_per_s")?), offered(case.number("mb_per_s_then")?));
     let window = case.count("window")?;
-    let load =
-        Load::start(&cluster.stream, Offer { items_per_second: first, message, slices, window })?;
+    let load = Load::start(
+        &cluster.stream,
+        Offer { items_per_second: first, message, slices, window, resend: NEVER },
+    )?;
     let pace = case.number("pace")?;
     let joins = [0.0, 18.0, 25.0, 35.0, 45.0].map(|at| at / pace);
     let (more_at, end_at) = (59.0 / pace, 80.0 / pace);

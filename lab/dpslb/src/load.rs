@@ -18,7 +18,14 @@ pub(crate) struct Offer {
     pub(crate) slices: u32,
     /// Items without a reply, at most.
     pub(crate) window: usize,
+    /// What has no reply after this is published again.
+    pub(crate) resend: Duration,
 }
+
+/// Where no worker is lost nothing need come again, however long it waits.
+pub(crate) const NEVER: Duration = Duration::from_secs(3600);
+/// The client's own default.
+pub(crate) const USUAL: Duration = Duration::from_secs(1);
 
 /// A reply that came.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +85,7 @@ impl Load {
     pub(crate) fn start(stream: &Stream, offer: Offer) -> anyhow::Result<Self> {
         let control = Arc::new(Control::default());
         control.rate.store(offer.items_per_second.to_bits(), Relaxed);
-        let options = Options { window: offer.window, ..Options::new(1) };
+        let options = Options { window: offer.window, resend: offer.resend, ..Options::new(1) };
         let mut client = Client::join(stream, options)?;
         let of_thread = control.clone();
         let publishing = move || {
@@ -121,7 +128,7 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
     loop {
         if control.stop.load(Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
-            if client.pending() == 0 || since.elapsed() > Duration::from_secs(20) {
+            if client.pending() == 0 || since.elapsed() > Duration::from_secs(60) {
                 break;
             }
         } else {

@@ -11,7 +11,7 @@ use equipoise_lab_runner::{Case, Row};
 
 use crate::cluster::{Cluster, Shape, next_domain, stream};
 use crate::image;
-use crate::load::{Answered, Load, Offer, Outcome};
+use crate::load::{Answered, Load, NEVER, Offer, Outcome};
 use crate::times::{at_ms, mean_ms};
 
 /// Both in turn, several times; each time on fresh processes.
@@ -51,7 +51,7 @@ fn rate(case: &Case) -> Result<f64> {
 fn offer(case: &Case) -> Result<Offer> {
     let message = image::of_bytes(case.count("item_bytes")?);
     let (slices, window) = (case.count("slices")? as u32, case.count("window")?);
-    Ok(Offer { items_per_second: rate(case)?, message, slices, window })
+    Ok(Offer { items_per_second: rate(case)?, message, slices, window, resend: NEVER })
 }
 
 fn with_slices(case: &Case) -> Result<Outcome> {

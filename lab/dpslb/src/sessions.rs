@@ -14,8 +14,8 @@ use rand::{RngExt, SeedableRng};
 
 use crate::cluster::{Cluster, Shape};
 use crate::image;
-use crate::load::{Load, Offer, Outcome};
-use crate::times::at_ms;
+use crate::load::{Load, Offer, Outcome, USUAL};
+use crate::times::{at_ms, ms};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -27,6 +27,12 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let cluster = Cluster::with_workers(shape, &["one", "two"])?;
     gather(&cluster, "one")?;
     let load = Load::start(&cluster.stream, offer(case, slices)?)?;
+    // The first has to make readers: while the client met every group, those that nobody needed were closed.
+    let before = cluster.status().handovers_done;
+    gather(&cluster, "two")?;
+    let cold = cluster.steps_after(before).iter().map(|steps| steps.active).max();
+    row.figure("first_ms", cold.map_or(0.0, ms));
+    gather(&cluster, "one")?;
     let before = cluster.status().handovers_done;
     let mut random = StdRng::seed_from_u64(3);
     for session in 0..case.count("sessions")? {
@@ -74,7 +80,7 @@ fn offer(case: &Case, slices: u32) -> Result<Offer> {
     let bytes = case.count("item_bytes")?;
     let message = image::of_bytes(bytes);
     let items_per_second = case.number("mb_per_s")? * 1e6 / bytes as f64;
-    Ok(Offer { items_per_second, message, slices, window: 20_000 })
+    Ok(Offer { items_per_second, message, slices, window: 20_000, resend: USUAL })
 }
 
 /// Has all slices on one worker, in one session.

@@ -86,8 +86,8 @@ fn a_slow_worker_holds_up_nobody_else() {
     cluster.share("slow", "quick");
     let mut load = Load::new(&cluster);
     load.open_all();
-    // More than the slow one does in seconds.
-    load.publish(600);
+    // More than the slow one does in a second.
+    load.publish(300);
     let published = load.next;
     let of_quick: Vec<_> = (0..published)
         .filter(|id| cluster.owner((*id % i64::from(SLICES)) as u32).as_deref() == Some("quick"))

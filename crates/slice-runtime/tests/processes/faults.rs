@@ -23,7 +23,7 @@ fn here() -> Here {
 }
 
 fn load(domain: u32) -> Load {
-    Load::start(stream(domain, "lo", 0), |work| std::thread::spawn(work))
+    Load::start(stream(domain, "lo", 0), std::thread::spawn)
 }
 
 /// Kills `party` at each of these steps, one handover after the other. Returns how often something was executed more than

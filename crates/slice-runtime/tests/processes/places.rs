@@ -51,7 +51,7 @@ fn each_was_done_once<P: Place>(stage: &Stage<P>, load: Load) {
 #[test]
 fn where_one_packet_in_a_hundred_is_lost_every_item_is_done_once() {
     let mut stage = Stage::new(155, Here { loss_permille: 10, etcd: None }, &["one", "two"]);
-    let load = Load::start(stream(155, "lo", 10), |work| std::thread::spawn(work));
+    let load = Load::start(stream(155, "lo", 10), std::thread::spawn);
     to_and_fro(&mut stage, &load, 6);
     each_was_done_once(&stage, load);
 }

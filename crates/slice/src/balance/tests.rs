@@ -293,3 +293,39 @@ fn with_nobody_to_take_nothing_moves() {
     let mut balancer = Balancer::new(Policy::default());
     assert_eq!(balancer.round(PERIOD, &[], &[]), Round::default());
 }
+
+#[test]
+fn who_joins_soon_after_another_gets_of_what_has_just_moved() {
+    let mut balancer = Balancer::new(Policy::default());
+    let mut owners: Vec<u64> = vec![1; 100];
+    let mut workers = vec![1];
+    // A round each half second; each slice keeps a hundredth of a core busy.
+    for round in 0..24_u64 {
+        match round {
+            4 => workers.push(2),
+            14 => workers.push(3),
+            _ => {}
+        }
+        let now = Duration::from_millis(500 * round);
+        let here: Vec<_> = workers
+            .iter()
+            .map(|id| WorkerInput { id: WorkerId(*id), weight: Weight::DEFAULT, leaving: false })
+            .collect();
+        let slices: Vec<_> = (0..100)
+            .map(|slice| SliceInput {
+                id: SliceId(slice),
+                owner: WorkerId(owners[slice as usize]),
+                blocked: false,
+                busy: Duration::from_millis(5),
+                queue_age: Duration::ZERO,
+            })
+            .collect();
+        for step in balancer.round(now, &here, &slices).moves {
+            for slice in step.slices {
+                owners[slice.0 as usize] = step.taker.0;
+            }
+        }
+    }
+    let most = (1..=3).map(|worker| owners.iter().filter(|owner| **owner == worker).count()).max();
+    assert!(most <= Some(35), "{owners:?}");
+}
