@@ -161,6 +161,33 @@ fn weights_by_load_move_traffic_from_a_slow_backend_and_outlive_a_kill() {
     assert!(eventually(|| weight_in_force(&instance) > 100), "and in force");
 }
 
+#[test]
+fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
+    let backend = HttpBackend::named("a");
+    let pool = format!("backends = [\"{}\"]", backend.address());
+    let mut instance = Instance::new("links");
+    instance.start(&pool);
+    let metrics = || get(instance.api.address(), "/metrics").text();
+    let has = |what: &str| eventually(|| metrics().contains(what));
+    assert!(has("equipoise_used_percent{resource=\"cpu\"}"), "{}", metrics());
+    if std::path::Path::new("/proc/pressure/io").exists() {
+        assert!(has("equipoise_pressure_percent{resource=\"io\"}"), "{}", metrics());
+    }
+    let of_lo = "equipoise_interface_used_percent{interface=\"lo\"}";
+    assert!(!metrics().contains(of_lo), "it has no device");
+    // Slow enough to be full with any traffic.
+    let links = "[{ interface = \"lo\", speed = \"1Kbit/s\" }, { interface = \"eth-none\", speed = \"1Gbit/s\" }]";
+    let file = std::fs::read_to_string(instance.write(&pool)).expect("it was just written");
+    let file = file.replace("[load]\n", &format!("[load]\nlinks = {links}\n"));
+    instance.folder.write("equipoise.toml", &file);
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert!(has(&format!("{of_lo} 100.0")), "{}", metrics());
+    assert!(metrics().contains("equipoise_interface_bits_per_second{interface=\"lo\",direction="));
+    let node = || instance.json("/v1/nodes")["nodes"][0].clone();
+    assert!(eventually(|| node()["net_percent"] == 100.0), "{:#}", node());
+    assert!(instance.printed().contains("interface that is not there"), "{}", instance.printed());
+}
+
 fn weight_in_force(instance: &Instance) -> u64 {
     let status = instance.json("/v1/status");
     status["pools"][0]["backends"][1]["weight"].as_u64().unwrap_or(0)
@@ -212,6 +239,10 @@ fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
     let kept = eventually(|| history()["points"].as_array().is_some_and(|it| !it.is_empty()));
     assert!(kept, "{:#}", history());
     assert_eq!(instance.json("/v1/nodes")["nodes"][0]["name"], "under-test");
+    if std::path::Path::new("/proc/pressure/cpu").exists() {
+        let waited = eventually(|| history()["points"][0]["cpu_pressure"].is_object());
+        assert!(waited, "{:#}", history());
+    }
     assert_eq!(get(instance.api.address(), "/v1/nodes/nobody/history").status(), 404);
 
     // A reload asks for it, and another one does no longer.

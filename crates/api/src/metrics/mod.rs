@@ -6,6 +6,7 @@
 mod collector;
 mod dispatch;
 mod dns;
+mod machine;
 mod packet;
 mod plain;
 mod planning;
@@ -15,6 +16,7 @@ mod reading;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
+pub use machine::{LinkReading, MachineReading};
 pub(crate) use plain::to_plain_text;
 pub use planning::{NodeReading, PlanningReading};
 pub use reading::{

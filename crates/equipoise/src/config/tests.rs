@@ -23,6 +23,9 @@ hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 [log]
 [shutdown]
 [load]
+[[load.links]]
+interface = "eth0"
+speed = "1Gbit/s"
 [controller]
 [cluster]
 [cluster.store]
@@ -213,6 +216,7 @@ fn sample(option: &Opt) -> String {
         ("cookie-secrets", _) => quoted("00112233445566778899aabbccddeeff"),
         ("vip", _) => quoted("192.0.2.9:80/tcp"),
         ("interface" | "reply-interface", _) => quoted("eth9"),
+        ("speed", _) => quoted("7Mbit/s"),
         ("seed", _) => quoted("another secret of the fleet"),
         ("seed-file", _) => quoted("/x"),
         ("tunnel-source", _) => quoted("10.1.0.0/16"),

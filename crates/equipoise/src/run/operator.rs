@@ -384,6 +384,7 @@ impl Operator for Control {
                 .collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
             packet,
+            machine: self.levels.planner.machine(),
             planning: self.levels.planner.reading(),
             dns,
         })

@@ -11,7 +11,7 @@
 
 mod follow;
 mod meter;
-mod monitor;
+pub(crate) mod monitor;
 mod operator;
 mod peers;
 mod place;
@@ -30,7 +30,7 @@ use anyhow::Context;
 use equipoise_cluster::ClusterServer;
 use equipoise_controller::{
     Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
-    Recorder,
+    Pressure, Recorder,
 };
 use equipoise_core::load::{PerClass, Smoothing};
 use equipoise_core::{AdminState, eligibility};
@@ -123,7 +123,7 @@ pub(crate) struct Planner {
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
-    _sampling: monitor::Sampling,
+    sampling: monitor::Sampling,
 }
 
 /// The controller that runs, if one does, or why none does.
@@ -160,8 +160,8 @@ impl Planner {
         registry: RegistryHandle,
     ) -> anyhow::Result<Arc<Planner>> {
         let period = config.planning.policy.period();
-        let sampling = monitor::start(period).context("cannot start the monitor's thread");
-        let (sampling, utilisation) = sampling?;
+        let sampling = monitor::start(period, config.planning.link_speeds.clone());
+        let (sampling, utilisation) = sampling.context("cannot start the monitor's thread")?;
         let instance: Arc<str> = place::plain(&config.instance.name).into();
         let file = place::store_file(config.planning.state.as_deref(), &instance);
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
@@ -183,7 +183,7 @@ impl Planner {
             leaving: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
-            _sampling: sampling,
+            sampling,
         });
         if let Some(client) = planner.seat.client() {
             tokio::spawn(planner.follower().follow(client.instructions()));
@@ -210,6 +210,9 @@ impl Planner {
         };
         if let Some(client) = self.seat.client() {
             client.want_names(!wish.planning.names.is_empty());
+        }
+        if self.wish.borrow().planning.link_speeds != wish.planning.link_speeds {
+            self.sampling.set_link_speeds(wish.planning.link_speeds.clone());
         }
         self.wish.send_replace(Arc::clone(&wish));
         self.scalers.follow(&wish).await;
@@ -433,6 +436,7 @@ impl Planner {
                 version: env!("CARGO_PKG_VERSION").into(),
                 capacity: cores(),
                 load: NodeReport::load_of(&used),
+                pressure: Pressure::of(&used),
                 pools: self.scalers.sized(meter.settle(Instant::now(), &self.counted())),
                 applied: *self.applied.borrow(),
                 making: self.scalers.making(),
