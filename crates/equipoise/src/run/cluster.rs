@@ -10,7 +10,7 @@ use anyhow::Context;
 use equipoise_api::metrics::PlanningReading;
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_cluster::{
-    ClusterServer, ControllerAddress, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
+    ClusterServer, ControllerAddress, Journal, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
     ServerOptions, TokenSource,
 };
 use equipoise_controller::{Instructions, Intake, NodeReport};
@@ -91,6 +91,7 @@ pub(super) struct ControllerSeat {
     etcd: Option<EtcdPlace>,
     front_door: Option<SocketAddr>,
     addresses: OnceLock<Vec<IpAddr>>,
+    journal: Arc<dyn Journal>,
 }
 
 pub(super) struct NodeSeat {
@@ -102,7 +103,11 @@ pub(super) struct NodeSeat {
 
 impl Seat {
     /// Takes the seat that the configuration names: a node begins to join.
-    pub(super) fn take(config: &Config, instance: &Arc<str>) -> anyhow::Result<Seat> {
+    pub(super) fn take(
+        config: &Config,
+        instance: &Arc<str>,
+        journal: Arc<dyn Journal>,
+    ) -> anyhow::Result<Seat> {
         let Some(cluster) = config.cluster.clone() else { return Ok(Seat::Alone) };
         let doors = config.session.front_doors.iter();
         let doors = doors.filter(|door| door.protocol != Protocol::Udp);
@@ -110,9 +115,14 @@ impl Seat {
         let front_door = doors.min_by_key(|door| door.dispatch.is_none()).map(|door| door.listen);
         let addresses = OnceLock::new();
         Ok(match cluster.role.clone() {
-            ClusterRole::Controller { listen, etcd, .. } => {
-                Seat::Controller(ControllerSeat { cluster, listen, etcd, front_door, addresses })
-            }
+            ClusterRole::Controller { listen, etcd, .. } => Seat::Controller(ControllerSeat {
+                cluster,
+                listen,
+                etcd,
+                front_door,
+                addresses,
+                journal,
+            }),
             ClusterRole::Node { controllers, token } => {
                 let client = join(&cluster, &controllers, token.as_ref(), instance)?;
                 Seat::Node(NodeSeat { cluster, client, front_door, addresses })
@@ -150,12 +160,13 @@ impl Seat {
         store: Arc<dyn Store>,
         intake: Arc<dyn Intake>,
     ) -> anyhow::Result<Option<ClusterServer>> {
-        let Seat::Controller(ControllerSeat { cluster, listen, etcd, .. }) = self else {
+        let Seat::Controller(ControllerSeat { cluster, listen, etcd, journal, .. }) = self else {
             return Ok(None);
         };
         let authority = authority(&cluster.folder())?;
         let name: Name = instance.parse()?;
         let mut options = ServerOptions::new(*listen, name, cluster.hosts(*listen, instance));
+        options.journal = Arc::clone(journal);
         if etcd.is_some() {
             options.advertise = Some(cluster.first_host(*listen, instance));
         }

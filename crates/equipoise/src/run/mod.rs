@@ -87,7 +87,7 @@ impl Running {
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads);
         dns.follow(config.dns.clone(), &seen, &PlannedShares::new()).await?;
-        let planner = Planner::start(&config, plane.registry.clone()).await;
+        let planner = Planner::start(&config, plane.registry.clone(), entrance.journal()).await;
         let planner = planner.context("cannot start planning")?;
         let levels =
             Levels { registry: plane.registry, packet, dns, planner, threads: plane.threads };

@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::cluster::{
+    ClusterMembers, ClusterTokens, JoinedNodes, TokenMade, TokenWanted,
+};
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
@@ -479,6 +482,33 @@ impl Operator for Control {
         question: HistoryQuestion,
     ) -> Result<NodeHistory, OperateError> {
         self.levels.planner.history(node, question)
+    }
+
+    async fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
+        self.levels.planner.cluster_members()
+    }
+
+    async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
+        self.levels.planner.cluster_tokens().await
+    }
+
+    async fn create_token(&self, wanted: TokenWanted) -> Result<TokenMade, OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.create_token(wanted).await
+    }
+
+    async fn revoke_token(&self, id: &str) -> Result<(), OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.revoke_token(id).await
+    }
+
+    async fn joined_nodes(&self) -> Result<JoinedNodes, OperateError> {
+        self.levels.planner.joined_nodes().await
+    }
+
+    async fn evict_node(&self, node: &str) -> Result<(), OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.evict_node(node).await
     }
 
     async fn explain_flow(&self, question: FlowQuestion) -> Result<FlowAnswer, OperateError> {

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod api;
 mod bed;
 mod clock;
 mod cut;

@@ -12,6 +12,7 @@
 mod follow;
 mod meter;
 pub(crate) mod monitor;
+mod office;
 mod operator;
 mod peers;
 mod place;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use equipoise_cluster::ClusterServer;
+use equipoise_cluster::{ClusterServer, Journal};
 use equipoise_controller::{
     Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
     Pressure, Recorder,
@@ -158,6 +159,7 @@ impl Planner {
     pub(crate) async fn start(
         config: &Config,
         registry: RegistryHandle,
+        journal: Arc<dyn Journal>,
     ) -> anyhow::Result<Arc<Planner>> {
         let period = config.planning.policy.period();
         let sampling = monitor::start(period, config.planning.link_speeds.clone());
@@ -165,7 +167,7 @@ impl Planner {
         let instance: Arc<str> = place::plain(&config.instance.name).into();
         let file = place::store_file(config.planning.state.as_deref(), &instance);
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
-        let seat = Seat::take(config, &instance)?;
+        let seat = Seat::take(config, &instance, journal)?;
         let member = seat.cluster().map(|_| Arc::clone(&instance));
         let planner = Arc::new(Planner {
             seat,
