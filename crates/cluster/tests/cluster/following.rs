@@ -1,3 +1,4 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use equipoise_controller::{Edition, NodeReport};
@@ -101,6 +102,46 @@ async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
     assert!(took < Duration::from_secs(3), "{took:?}");
     desk.plan(2, 1);
     until(&client, |status| status.edition == edition(2, 1)).await;
+}
+
+/// A cut between controllers that the node does not see: its stream lives, and nothing new comes of it.
+#[tokio::test]
+async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_never_win() {
+    let bed = Bed::new().await;
+    let (one, desk_one) = bed.controller().await;
+    let (other, desk_other) = bed.controller().await;
+    let client = bed.joined("a", &[&one, &other]).await;
+    desk_one.plan(1, 1);
+    desk_other.plan(1, 1);
+    let status = until(&client, |s| s.edition == edition(1, 1) && s.following.is_some()).await;
+    let mut instructions = client.instructions();
+    instructions.mark_unchanged();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while instructions.changed().await.is_ok() {
+            note.lock().unwrap().push(instructions.borrow_and_update().edition());
+        }
+    });
+    let is_one = status.following == Some(one.address().to_string());
+    let (cut_off, desk_cut_off, rest, desk) = if is_one {
+        (one, desk_one, other, desk_other)
+    } else {
+        (other, desk_other, one, desk_one)
+    };
+    desk.plan(2, 1);
+    let second = rest.address().to_string();
+    until(&client, |s| s.edition == edition(2, 1) && s.following.as_ref() == Some(&second)).await;
+    // A leader that has been replaced and does not know it yet; and it is the only one left.
+    desk_cut_off.plan(1, 900);
+    drop(rest);
+    let first = cut_off.address().to_string();
+    until(&client, |status| status.following.as_ref() == Some(&first)).await;
+    desk_cut_off.plan(1, 901);
+    desk_cut_off.plan(2, 2);
+    until(&client, |status| status.edition == edition(2, 2)).await;
+    let wanted = [(2, 1), (2, 2)].map(|(term, generation)| Edition { term, generation });
+    eventually("all that it went by", || *seen.lock().unwrap() == wanted).await;
 }
 
 #[tokio::test]

@@ -12,3 +12,4 @@ mod faults;
 mod members;
 mod names;
 mod pools;
+mod watching;
