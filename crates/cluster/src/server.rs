@@ -30,6 +30,7 @@ use evictions::Evictions;
 use gate::Gate;
 pub use office::{Office, OfficeError};
 use stream::Encoded;
+pub(crate) use stream::edition;
 
 /// How a controller serves the cluster.
 #[derive(Clone, Debug)]

@@ -18,6 +18,9 @@ pub struct ClusterStanding {
     pub generation: Option<u64>,
     /// How long the node has gone by them without newer ones.
     pub age_seconds: Option<f64>,
+    /// Whether an earlier process kept them, and no newer ones have come since this one started.
+    #[serde(default)]
+    pub kept: bool,
     /// How long its certificate holds; `null` before it joined.
     pub certificate_seconds: Option<f64>,
     /// What does not work, one sentence each; empty if all is well.

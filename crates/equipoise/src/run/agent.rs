@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use equipoise_cluster::{NodeClient, NodeOptions};
 use equipoise_controller::{NodeKind, NodeReport, Pressure};
 use equipoise_monitor::{Monitor, MonitorOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -31,7 +32,9 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     };
     let _logs = Logs::start(config.operations.log_level, config.operations.log_format);
     let mut signals = Signals::install().context("cannot handle signals")?;
-    let client = cluster::join(place, controllers, token.as_ref(), &config.instance.name)?;
+    let node = cluster::node(place, controllers, token.as_ref(), &config.instance.name)?;
+    // It does nothing by instructions.
+    let client = NodeClient::start(NodeOptions { keeps: false, ..node });
     let mut instructions = client.instructions();
     let seen = cluster::look_out(
         &config.instance.name,

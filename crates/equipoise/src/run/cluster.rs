@@ -124,7 +124,8 @@ impl Seat {
                 journal,
             }),
             ClusterRole::Node { controllers, token } => {
-                let client = join(&cluster, &controllers, token.as_ref(), instance)?;
+                let options = node(&cluster, &controllers, token.as_ref(), instance)?;
+                let client = NodeClient::start(options);
                 Seat::Node(NodeSeat { cluster, client, front_door, addresses })
             }
         })
@@ -210,20 +211,19 @@ impl Seat {
     }
 }
 
-/// Joins the cluster as a node, in the background.
-pub(super) fn join(
+/// What a node needs to join the cluster.
+pub(super) fn node(
     cluster: &Cluster,
     controllers: &[ControllerAddress],
     token: Option<&TokenPlace>,
     instance: &Arc<str>,
-) -> anyhow::Result<NodeClient> {
+) -> anyhow::Result<NodeOptions> {
     let token = token.map(|place| match place {
         TokenPlace::Given(token) => TokenSource::Given(token.clone()),
         TokenPlace::File(path) => TokenSource::File(path.clone()),
     });
     let name: Name = instance.parse()?;
-    let options = NodeOptions::new(name, controllers.to_vec(), token, cluster.folder());
-    Ok(NodeClient::start(options))
+    Ok(NodeOptions::new(name, controllers.to_vec(), token, cluster.folder()))
 }
 
 /// This machine's addresses, as others know it: those stated, or else the one from which it reaches a controller.
@@ -282,7 +282,8 @@ pub(super) fn look_out(
 /// A node's standing, as the API shows it.
 pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
     let reports = status.reports.values().filter_map(|one| one.problem.as_ref());
-    let problems = [&status.certificate_problem, &status.follow_problem].into_iter().flatten();
+    let problems = [&status.certificate_problem, &status.follow_problem, &status.keep_problem];
+    let problems = problems.into_iter().flatten();
     let mut problems: Vec<String> = problems.chain(reports).cloned().collect();
     problems.sort();
     problems.dedup();
@@ -292,6 +293,7 @@ pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
         term: status.edition.map(|edition| edition.term),
         generation: status.edition.map(|edition| edition.generation),
         age_seconds: status.instructions_age.map(|age| age.as_secs_f64()),
+        kept: status.is_kept,
         certificate_seconds: status.certificate_until.map(|until| left(until).as_secs_f64()),
         problems,
         stale: status.stale,

@@ -92,6 +92,7 @@ impl Running {
         let levels =
             Levels { registry: plane.registry, packet, dns, planner, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
+        control.join_known().await;
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
         tokio::spawn(Arc::clone(&control).follow_made());

@@ -154,10 +154,20 @@ impl Control {
     /// Tells the DNS level what is planned of its names, until the end.
     pub(crate) async fn follow_plan(self: Arc<Self>) {
         let mut newest = self.levels.planner.newest();
+        // What an earlier process kept is there already.
+        newest.mark_changed();
         while newest.changed().await.is_ok() {
             newest.mark_unchanged();
             let pools = self.levels.registry.pools().borrow().clone();
             self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
+        }
+    }
+
+    /// Has what is known already join its pools, before there is any traffic.
+    pub(crate) async fn join_known(&self) {
+        let config = self.config.lock().await;
+        if let Err(error) = self.join_made(&config).await {
+            tracing::error!("what was made or kept does not join its pool: {error:#}");
         }
     }
 

@@ -12,4 +12,5 @@ mod faults;
 mod members;
 mod names;
 mod pools;
+mod restart;
 mod watching;

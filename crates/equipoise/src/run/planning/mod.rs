@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use equipoise_cluster::{ClusterServer, Journal};
+use equipoise_cluster::{ClusterServer, Journal, NodeClient};
 use equipoise_controller::{
     Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
     Pressure, Recorder,
@@ -169,6 +169,8 @@ impl Planner {
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
         let seat = Seat::take(config, &instance, journal)?;
         let member = seat.cluster().map(|_| Arc::clone(&instance));
+        let kept = seat.client().map(NodeClient::status).filter(|status| status.is_kept);
+        let kept = kept.and_then(|status| status.edition);
         let planner = Arc::new(Planner {
             seat,
             instance,
@@ -177,7 +179,7 @@ impl Planner {
             period,
             state: config.planning.state.clone(),
             wish: watch::channel(Arc::default()).0,
-            scalers: Arc::new(Scalers::new(folder, member)),
+            scalers: Arc::new(Scalers::new(folder, member, kept)),
             utilisation,
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
@@ -194,6 +196,11 @@ impl Planner {
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;
+        if let Some(client) = planner.seat.client() {
+            // What an earlier process kept holds from the first request on.
+            let now = client.instructions().borrow().clone();
+            planner.scalers.obey(now).await;
+        }
         tokio::spawn(Arc::clone(&planner).try_again());
         Ok(planner)
     }
