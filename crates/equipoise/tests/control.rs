@@ -391,6 +391,47 @@ fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_
 }
 
 #[test]
+fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
+    let mut instance = Instance::new("driver");
+    let fleet = Fleet::new(&instance.folder);
+    let elastic = "[pool.elastic]\nmin = 2\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"200ms\"\n";
+    instance.start(&format!("{elastic}{}", fleet.table()));
+    assert!(eventually(|| serving(&instance).len() == 2), "{:#}", instance.plan());
+    let by_scripts = serving(&instance);
+    let load = Load::start(instance.door.address(), 2);
+    load.wait_for(20);
+
+    // One that cannot make any takes nothing away.
+    let process = |command: &str| format!("{elastic}[pool.elastic.process]\ncommand = {command}\n");
+    instance.write(&process("[\"/no/such/program\", \"{port}\"]"));
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    let said = || instance.printed().contains("not added");
+    assert!(eventually(said), "{}", instance.printed());
+    load.wait_for(50);
+    assert_eq!(serving(&instance), by_scripts);
+
+    let sample = format!(
+        "[\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]",
+        common::EQUIPOISE
+    );
+    instance.write(&process(&sample));
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    let all_new = || {
+        let now = serving(&instance);
+        now.len() == 2 && now.iter().all(|address| !by_scripts.contains(address))
+    };
+    assert!(eventually(all_new), "{:?} {}", serving(&instance), instance.printed());
+    assert!(eventually(|| fleet.there().is_empty()), "the scripts took away theirs");
+    let of = |word: &str| fleet.log().iter().filter(|line| line.starts_with(word)).count();
+    assert!(eventually(|| of("removed") == 2) && of("made") == 2, "{:?}", fleet.log());
+    load.wait_for(50);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty(), "{} of {good} failed: {:?}", failed.len(), failed.first());
+    let plan = instance.plan();
+    assert_eq!(plan["pools"][0]["scaling"]["backends"], 2, "{plan:#}");
+}
+
+#[test]
 fn a_service_that_fails_now_and_then_makes_each_backend_once() {
     // By idempotency key; every other question fails before it is answered.
     let made: Arc<Mutex<BTreeMap<String, HttpBackend>>> = Arc::default();

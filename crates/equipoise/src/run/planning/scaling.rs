@@ -108,15 +108,12 @@ impl Scalers {
             let room = (maker.limits.max as usize)
                 .saturating_sub(wish.listed.get(pool).map_or(0, BTreeSet::len));
             let limits = Limits { max: room as u32, ..maker.limits };
-            match running.get(pool) {
+            match running.get_mut(pool) {
                 Some(one) => {
-                    if one.driver != maker.driver {
-                        tracing::warn!(
-                            pool,
-                            "what makes its backends changed: that takes a restart"
-                        );
-                    }
                     let _ = one.scaler.set_limits(limits).await;
+                    if one.driver != maker.driver {
+                        self.change(pool, one, maker).await;
+                    }
                 }
                 None => match self.start(pool, maker, limits).await {
                     Ok(one) => drop(running.insert(pool.clone(), one)),
@@ -133,6 +130,28 @@ impl Scalers {
             let newest = lock(&cluster.newest).clone();
             self.obey(newest).await;
         }
+    }
+
+    /// Goes over to another driver. In a cluster the leader says who leaves, and nobody is replaced before.
+    async fn change(&self, pool: &str, one: &mut Running, maker: &Maker) {
+        let replace = self.cluster.is_none();
+        if let Err(error) = one.scaler.set_driver(maker.driver.clone(), replace).await {
+            let error = anyhow::Error::from(error);
+            tracing::error!(
+                pool,
+                "its backends go on being made as before: {error:#}; mend it and reload"
+            );
+            return;
+        }
+        one.driver = maker.driver.clone();
+        if let Some(view) = lock(&self.views).get_mut(pool) {
+            view.outlives = one.scaler.outlives_us();
+        }
+        let those_there = match replace {
+            true => "those that there are are replaced one by one",
+            false => "those that there are stay until they leave",
+        };
+        tracing::info!(pool, "its backends are made in another way from now on; {those_there}");
     }
 
     async fn start(&self, pool: &str, maker: &Maker, limits: Limits) -> anyhow::Result<Running> {
