@@ -1,4 +1,4 @@
-//! Tests of the option tables themselves; what messages say is in tests/config_errors.rs.
+//! Tests of the option tables themselves; what messages say is in tests/config_errors/.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
