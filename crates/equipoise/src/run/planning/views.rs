@@ -134,7 +134,7 @@ pub(super) fn alone(name: &str, recorder: &Recorder) -> Nodes {
         name: name.to_string(),
         kind: "node".to_string(),
         version: env!("CARGO_PKG_VERSION").to_string(),
-        capacity: super::cores(),
+        capacity: super::report::cores(),
         admin: Admin::Up,
         standing: None,
         shares: BTreeMap::new(),
