@@ -31,6 +31,12 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         );
     };
     let _logs = Logs::start(config.operations.log_level, config.operations.log_format);
+    for pool in config.planning.makers.keys() {
+        tracing::warn!(
+            pool,
+            "an agent only reports: it makes no backends of the pool; `equipoise run` does"
+        );
+    }
     let mut signals = Signals::install().context("cannot handle signals")?;
     let node = cluster::node(place, controllers, token.as_ref(), &config.instance.name)?;
     // It does nothing by instructions.
