@@ -88,7 +88,7 @@ pub(super) enum Seat {
 pub(super) struct ControllerSeat {
     cluster: Cluster,
     listen: SocketAddr,
-    etcd: Option<EtcdPlace>,
+    etcd: Option<Box<EtcdPlace>>,
     front_door: Option<SocketAddr>,
     addresses: OnceLock<Vec<IpAddr>>,
     journal: Arc<dyn Journal>,
@@ -118,7 +118,7 @@ impl Seat {
             ClusterRole::Controller { listen, etcd, .. } => Seat::Controller(ControllerSeat {
                 cluster,
                 listen,
-                etcd,
+                etcd: etcd.map(Box::new),
                 front_door,
                 addresses,
                 journal,
@@ -149,7 +149,7 @@ impl Seat {
 
     pub(super) fn etcd(&self) -> Option<&EtcdPlace> {
         match self {
-            Seat::Controller(controller) => controller.etcd.as_ref(),
+            Seat::Controller(controller) => controller.etcd.as_deref(),
             Seat::Alone | Seat::Node(_) => None,
         }
     }
