@@ -107,7 +107,7 @@ fn failures(declared: &Declared, operation: &Operation) -> Vec<(u16, &'static st
         failures.push((403, "Not with this role, nor from a web page"));
         failures.push((429, "Too many requests with tokens that are not known"));
     }
-    if declared.path.contains('{') {
+    if declared.path.contains('{') || declared.path.starts_with("/v1/cluster/") {
         failures.push((404, "There is no such thing"));
     }
     if operation.request_body.is_some() {

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 
 use crate::Problem;
 use crate::metrics::Reading;
+use crate::wire::cluster::{ClusterMembers, ClusterTokens, JoinedNodes, TokenMade, TokenWanted};
 use crate::wire::config::{Checked, ConfigState};
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use crate::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
@@ -118,6 +119,39 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::not_planning()) }
     }
 
+    /// The cluster, as this controller sees it.
+    fn cluster_members(&self) -> impl Future<Output = Result<ClusterMembers, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// The cluster's join tokens.
+    fn cluster_tokens(&self) -> impl Future<Output = Result<ClusterTokens, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// Makes a join token.
+    fn create_token(
+        &self,
+        _wanted: TokenWanted,
+    ) -> impl Future<Output = Result<TokenMade, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// Makes a join token worthless.
+    fn revoke_token(&self, _id: &str) -> impl Future<Output = Result<(), OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// The nodes that ever joined.
+    fn joined_nodes(&self) -> impl Future<Output = Result<JoinedNodes, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// Shuts a node out of the cluster.
+    fn evict_node(&self, _node: &str) -> impl Future<Output = Result<(), OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
     /// Where the next packet of a flow goes, and why.
     fn explain_flow(
         &self,
@@ -222,6 +256,12 @@ pub enum OperateError {
     /// There is no plan; the text says why.
     #[error("{0}")]
     NotPlanning(String),
+    /// This is no controller of a cluster; the text says what to do.
+    #[error("{0}")]
+    NoCluster(String),
+    /// It may be done later, or elsewhere.
+    #[error("{0}")]
+    Unavailable(String),
     /// What was asked cannot be done; the text says what can.
     #[error("{0}")]
     Refused(String),
@@ -237,6 +277,10 @@ impl OperateError {
     fn not_planning() -> OperateError {
         OperateError::NotPlanning("nothing is planned here".into())
     }
+
+    fn alone() -> OperateError {
+        OperateError::NoCluster("this machine is no controller of a cluster".into())
+    }
 }
 
 impl From<OperateError> for Problem {
@@ -250,6 +294,8 @@ impl From<OperateError> for Problem {
                 (StatusCode::UNPROCESSABLE_ENTITY, "configuration not loaded")
             }
             OperateError::NotPlanning(_) => (StatusCode::NOT_FOUND, "nothing is planned"),
+            OperateError::NoCluster(_) => (StatusCode::NOT_FOUND, "no cluster"),
+            OperateError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "not now"),
             OperateError::NoPacketLevel => (StatusCode::NOT_FOUND, "no packet level"),
             OperateError::NoSliceLevel => (StatusCode::NOT_FOUND, "no slice level"),
             OperateError::NotLeading(_) => (StatusCode::CONFLICT, "this controller does not lead"),

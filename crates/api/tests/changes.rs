@@ -6,7 +6,10 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{Answered, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, policy};
+use common::{
+    Answered, Recorder, SECRET_OF_A_TOKEN, TOKENS, ask, audited, bearer, guarded_api, on_loopback,
+    policy,
+};
 use equipoise_testkit::Folder;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -63,6 +66,9 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
         (pins, "POST /v1/pins", PIN),
         (pins, "PUT /v1/pins", OTHER_PIN),
         (pins, "DELETE /v1/pins?vip=v&flow=f", ""),
+        ("/v1/cluster/tokens", "POST /v1/cluster/tokens", r#"{"single_use":true}"#),
+        ("/v1/cluster/tokens", "DELETE /v1/cluster/tokens/t0", ""),
+        ("/v1/cluster/nodes/n", "POST /v1/cluster/nodes/n/evict", ""),
         (stream, "POST /v1/slices/images/workers/w/drain", ""),
         (stream, "PUT /v1/slices/images/pins/3", r#"{"worker":"w"}"#),
         (stream, "DELETE /v1/slices/images/pins/3", ""),
@@ -101,7 +107,14 @@ async fn a_change_without_a_condition_is_made_whatever_the_state_is() {
 #[tokio::test]
 async fn a_resource_that_has_not_changed_is_not_sent_again() {
     let bed = Bed::new("not-modified").await;
-    for path in [BACKEND, "/v1/config", "/v1/pins", "/v1/plan/pools/web", "/v1/slices/images"] {
+    for path in [
+        BACKEND,
+        "/v1/config",
+        "/v1/pins",
+        "/v1/plan/pools/web",
+        "/v1/cluster/tokens",
+        "/v1/slices/images",
+    ] {
         let tag = bed.tag(path).await;
         let answered =
             bed.ask(&format!("GET {path}"), &[&format!("If-None-Match: {tag}")], "").await;
@@ -138,6 +151,18 @@ async fn a_line_says_who_changed_what_to_what() {
     bed.ask("DELETE /v1/pins?vip=v&flow=f", &[], "").await;
     assert_eq!(bed.last_line()["before"]["backend"], "c");
 
+    let made = bed.ask("POST /v1/cluster/tokens", &[], r#"{"node":"n7"}"#).await;
+    assert_eq!(made.json()["token"], SECRET_OF_A_TOKEN, "who asked has it");
+    assert_eq!(bed.last_line()["after"]["node"], "n7");
+    bed.ask("DELETE /v1/cluster/tokens/t0", &[], "").await;
+    assert_eq!(bed.last_line()["before"]["node"], "n7");
+    bed.ask("POST /v1/cluster/nodes/n/evict", &[], "").await;
+    let line = bed.last_line();
+    let evicted = |what: &str| line[what]["evicted"].clone();
+    assert_eq!((evicted("before"), evicted("after")), (json!(false), json!(true)), "{line}");
+    let text = std::fs::read_to_string(bed.folder.path("audit")).unwrap();
+    assert!(!text.contains(SECRET_OF_A_TOKEN), "and nobody else: {text}");
+
     let lines = audited(&bed.folder.path("audit")).len();
     bed.ask("GET /v1/status", &[], "").await;
     assert_eq!(audited(&bed.folder.path("audit")).len(), lines, "a look leaves no line");
@@ -155,6 +180,9 @@ async fn what_was_refused_is_noted_with_the_reason() {
         ("PUT /v1/pools/missing/backends/b/weight", vec![], r#"{"weight":1}"#, 404),
         ("POST /v1/pools/missing/backends/b/drain", vec![], "", 404),
         ("DELETE /v1/pins?vip=v", vec![], "", 400),
+        ("DELETE /v1/cluster/tokens/none", vec![], "", 404),
+        ("POST /v1/cluster/tokens", vec![], r#"{"ttl":1}"#, 422),
+        ("POST /v1/cluster/nodes/none/evict", vec![], "", 404),
         ("POST /v1/status", vec![], "", 405),
         ("POST /v1/reload", vec!["Origin: http://evil.example"], "", 403),
     ] {

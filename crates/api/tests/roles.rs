@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use common::{
     Answered, Recorder, TOKENS, ask, audited, bearer, guarded_api, on_loopback, open_api, policy,
+    token,
 };
 use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Access, Declared, Policy, Role, declared, serve_unix};
@@ -18,7 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 /// A path that stands for the route, and a body that it takes.
 fn example(route: &Declared) -> (String, &'static str) {
     let path = route.path.replace("{pool}", "web").replace("{backend}", "b");
-    let path = path.replace("{node}", "n").replace("{stream}", "images");
+    let path = path.replace("{node}", "n").replace("{token}", "t").replace("{stream}", "images");
     let path = path.replace("{worker}", "w").replace("{slice}", "3");
     match (route.method.as_str(), route.path) {
         (_, "/v1/flow") => (format!("{path}?source=192.0.2.1:1&vip=192.0.2.2:80/tcp"), ""),
@@ -28,7 +29,7 @@ fn example(route: &Declared) -> (String, &'static str) {
         ("PUT", "/v1/slices/{stream}/pins/{slice}") => (path, r#"{"worker":"w"}"#),
         (_, "/v1/slices/{stream}/moves") => (path, r#"{"slices":[3],"worker":"w"}"#),
         ("PUT", "/v1/plan/pools/{pool}") => (path, r#"{"mode":"paused"}"#),
-        (_, "/v1/config/check") => (path, "{}"),
+        (_, "/v1/config/check") | ("POST", "/v1/cluster/tokens") => (path, "{}"),
         _ => (path, ""),
     }
 }
@@ -39,8 +40,10 @@ async fn tcp(address: SocketAddr, route: &Declared, headers: &[String]) -> Answe
     ask(stream, &format!("{} {path}", route.method), headers, body).await
 }
 
-/// Moving a pin needs one.
+/// Moving a pin needs one, and so does revoking a token.
 async fn prepare(operator: &Recorder) {
+    let wanted = serde_json::from_str("{}").unwrap();
+    *operator.tokens.lock().unwrap() = vec![token("t", wanted)];
     let pin = r#"{"vip":"v","flow":"f","backend":"a"}"#;
     operator.pins.lock().unwrap().push(serde_json::from_str(pin).unwrap());
 }
@@ -90,6 +93,11 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
     for Declared { method, path, access } in declared::<Recorder>() {
         match (method, path) {
             (_, "/v1/health") => assert_eq!(access, Access::Anyone),
+            // Whom to let into a cluster, and whom not.
+            (_, "/v1/cluster/tokens" | "/v1/cluster/tokens/{token}")
+            | (_, "/v1/cluster/nodes/{node}/evict") => {
+                assert_eq!(access, Access::Needs(Role::Admin), "{path}");
+            }
             (Method::GET, path) => assert_eq!(access, Access::Needs(Role::Read), "{path}"),
             (_, "/v1/reload" | "/v1/config/check") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");

@@ -5,7 +5,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A machine's folder: `ca.pem` everywhere, `ca.key` on controllers, `node.pem` and `node.key` on nodes.
+use crate::wire::ANSWER_BYTES_MAX;
+
+/// A machine's folder: `ca.pem` everywhere, `ca.key` on controllers, `node.pem` and `node.key` on nodes, with the
+/// instructions that they went by last.
 ///
 /// Keys are only for their owner (mode 0600), and are not read if others may read them too. Files are replaced whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,10 @@ pub enum StateFile {
     NodeCertificate,
     /// This node's key.
     NodeKey,
+    /// The instructions that this node went by last; secret for what nodes sign with.
+    Instructions,
+    /// The edition of the newest that it went by.
+    Edition,
 }
 
 /// The folder does not do.
@@ -52,10 +59,12 @@ pub enum FolderError {
         mode: u32,
     },
     /// Too large to be one of ours.
-    #[error("{path} has more than {FILE_BYTES_MAX} bytes, which no certificate or key has")]
+    #[error("{path} has more than {bytes_max} bytes, which no such file of ours has")]
     TooLarge {
         /// Which file.
         path: PathBuf,
+        /// The most.
+        bytes_max: u64,
     },
     /// The kernel says no.
     #[error("cannot {step} {path}")]
@@ -80,11 +89,21 @@ impl StateFile {
             StateFile::AuthorityKey => "ca.key",
             StateFile::NodeCertificate => "node.pem",
             StateFile::NodeKey => "node.key",
+            StateFile::Instructions => "instructions.json",
+            StateFile::Edition => "instructions.edition",
+        }
+    }
+
+    fn bytes_max(self) -> u64 {
+        match self {
+            // One event's, and what stands before it.
+            StateFile::Instructions => ANSWER_BYTES_MAX as u64 + FILE_BYTES_MAX,
+            _ => FILE_BYTES_MAX,
         }
     }
 
     fn is_secret(self) -> bool {
-        matches!(self, StateFile::AuthorityKey | StateFile::NodeKey)
+        matches!(self, StateFile::AuthorityKey | StateFile::NodeKey | StateFile::Instructions)
     }
 }
 
@@ -120,11 +139,27 @@ impl StateFolder {
             return Err(FolderError::NotPrivate { path, mode });
         }
         let mut text = String::new();
-        open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(FolderError::TooLarge { path });
+        let bytes_max = file.bytes_max();
+        open.take(bytes_max + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > bytes_max {
+            return Err(FolderError::TooLarge { path, bytes_max });
         }
         Ok(text)
+    }
+
+    /// Puts a file that is of no use beside its place, as `NAME.bad`, over the one before it; where it is then.
+    ///
+    /// # Errors
+    /// [`FolderError::File`].
+    pub fn set_aside(&self, file: StateFile) -> Result<PathBuf, FolderError> {
+        let path = self.path_of(file);
+        let aside = self.path.join(format!("{}.bad", file.name()));
+        std::fs::rename(&path, &aside).map_err(|source| FolderError::File {
+            step: "set aside",
+            path,
+            source,
+        })?;
+        Ok(aside)
     }
 
     /// Puts a file that is not there yet.

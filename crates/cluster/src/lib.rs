@@ -23,6 +23,7 @@ mod client;
 mod fingerprint;
 mod folder;
 mod identity;
+mod journal;
 mod lookout;
 mod name;
 mod node;
@@ -40,10 +41,11 @@ pub use client::{ClientError, Patience};
 pub use fingerprint::{Fingerprint, NotAFingerprint};
 pub use folder::{FolderError, StateFile, StateFolder};
 pub use identity::{Certified, Identity, NotCertified, Role};
+pub use journal::{Deed, Journal, NoJournal};
 pub use lookout::Lookout;
 pub use name::{Name, NotAName};
 pub use node::{NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus, TokenSource};
-pub use server::{ClusterServer, ServeError, ServerLimits, ServerOptions};
+pub use server::{ClusterServer, Office, OfficeError, ServeError, ServerLimits, ServerOptions};
 pub use tls::TlsError;
 pub use token::{
     JoinRefused, JoinToken, NodeRecord, NotAToken, TokenError, TokenId, TokenRecord, TokenWish,

@@ -2,6 +2,7 @@
 
 pub(crate) mod credentials;
 mod follow;
+mod kept;
 pub(crate) mod report;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,8 @@ pub struct NodeOptions {
     pub silence: Duration,
     /// The first pause after all controllers failed, and the longest.
     pub pauses: (Duration, Duration),
+    /// Whether instructions are kept in the folder for the next process. Who does nothing by them need not.
+    pub keeps: bool,
 }
 
 impl NodeOptions {
@@ -57,6 +60,7 @@ impl NodeOptions {
             patience: Patience::default(),
             silence: Duration::from_secs(3),
             pauses: (Duration::from_millis(100), Duration::from_secs(5)),
+            keeps: true,
         }
     }
 }
@@ -113,6 +117,10 @@ pub struct NodeStatus {
     pub edition: Option<Edition>,
     /// How long it has gone by them without newer ones.
     pub instructions_age: Option<Duration>,
+    /// Whether they are those that an earlier process kept: there have been no newer ones since this one started.
+    pub is_kept: bool,
+    /// Why they are not kept for the next process.
+    pub keep_problem: Option<String>,
     /// Instructions that were older than its own, and were ignored.
     pub stale: u64,
     /// Instructions that it did not understand.
@@ -141,24 +149,49 @@ pub(crate) struct Inner {
     pub(crate) wants_names: watch::Sender<bool>,
     /// The newest report that is not there yet for a controller is all that waits for it.
     pub(crate) newest_report: watch::Sender<Option<Bytes>>,
+    /// Older ones are stale, whatever there is.
+    floor: Edition,
     noted: Mutex<Noted>,
 }
 
 #[derive(Default)]
 struct Noted {
     status: NodeStatus,
-    received_at: Option<Instant>,
+    received: Option<Received>,
+}
+
+/// How old instructions were, and when.
+#[derive(Clone, Copy)]
+struct Received {
+    age: Duration,
+    at: Instant,
+}
+
+impl Received {
+    fn age(self) -> Duration {
+        self.age + self.at.elapsed()
+    }
 }
 
 impl Inner {
+    /// With the instructions that an earlier process kept.
     pub(crate) fn new(options: NodeOptions) -> Inner {
+        let kept = options.keeps.then(|| kept::load(&options.folder, &options.name)).flatten();
+        let mut noted = Noted::default();
+        if let Some(kept) = &kept {
+            noted.status.edition = Some(kept.instructions.edition());
+            noted.status.is_kept = true;
+            noted.received = Some(Received { age: kept.age, at: Instant::now() });
+        }
+        let kept = kept.unwrap_or_default();
         Inner {
             options,
             credentials: watch::Sender::new(None),
-            instructions: watch::Sender::new(Arc::default()),
+            instructions: watch::Sender::new(kept.instructions),
             wants_names: watch::Sender::new(false),
             newest_report: watch::Sender::new(None),
-            noted: Mutex::default(),
+            floor: kept.floor,
+            noted: Mutex::new(noted),
         }
     }
 
@@ -176,7 +209,7 @@ impl Inner {
         let mut before = Edition::default();
         let is_newer = self.instructions.send_if_modified(|current| {
             before = current.edition();
-            let is_newer = offered.is_newer_than(current);
+            let is_newer = offered.is_newer_than(current) && edition >= self.floor;
             if is_newer {
                 *current = Arc::new(offered);
             }
@@ -184,18 +217,26 @@ impl Inner {
         });
         let mut noted = self.noted();
         if is_newer {
-            noted.received_at = Some(Instant::now());
+            noted.received = Some(Received { age: Duration::ZERO, at: Instant::now() });
             noted.status.edition = Some(edition);
-        } else if edition < before {
+            noted.status.is_kept = false;
+        } else if edition < before.max(self.floor) {
             noted.status.stale += 1;
-            tracing::debug!(%edition, newer = %before, "stale instructions were ignored");
+            let newer = before.max(self.floor);
+            tracing::debug!(%edition, %newer, "stale instructions were ignored");
         }
         is_newer
     }
 
     /// How old the instructions are.
     pub(crate) fn age(&self) -> Option<Duration> {
-        self.noted().received_at.map(|at| at.elapsed())
+        self.noted().received.map(Received::age)
+    }
+
+    /// The file that the instructions are of, if an earlier process kept them and none newer have come.
+    pub(crate) fn kept_in(&self) -> Option<PathBuf> {
+        let is_kept = self.noted().status.is_kept;
+        is_kept.then(|| self.options.folder.path_of(crate::StateFile::Instructions))
     }
 }
 
@@ -214,7 +255,7 @@ impl Drop for NodeClient {
 }
 
 impl NodeClient {
-    /// Begins to join, to report and to follow, in the background.
+    /// Begins to join, to report and to follow, in the background; until then it goes by what an earlier process kept.
     pub fn start(options: NodeOptions) -> NodeClient {
         let inner = Arc::new(Inner::new(options));
         let received = inner.instructions.subscribe();
@@ -240,7 +281,7 @@ impl NodeClient {
     /// How it stands.
     pub fn status(&self) -> NodeStatus {
         let noted = self.inner.noted();
-        let instructions_age = noted.received_at.map(|at| at.elapsed());
+        let instructions_age = noted.received.map(Received::age);
         NodeStatus { instructions_age, ..noted.status.clone() }
     }
 }
@@ -251,6 +292,9 @@ async fn run(inner: Arc<Inner>) {
         tasks.spawn(report::keep_reporting(Arc::clone(&inner), address));
     }
     tasks.spawn(follow::keep_following(Arc::clone(&inner)));
+    if inner.options.keeps {
+        tasks.spawn(kept::keep(Arc::clone(&inner)));
+    }
     tasks.spawn(credentials::keep_certified(inner));
     while tasks.join_next().await.is_some() {}
 }

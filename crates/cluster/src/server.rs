@@ -4,6 +4,8 @@ mod connections;
 mod evictions;
 mod gate;
 mod join;
+mod noting;
+mod office;
 mod operator;
 mod peers;
 mod routes;
@@ -23,10 +25,12 @@ use tokio::time::Instant;
 
 use crate::attempts::{AttemptLimits, Attempts};
 use crate::tls::{Renewable, TlsError, server};
-use crate::{Authority, AuthorityError, Name, Tokens};
+use crate::{Authority, AuthorityError, Journal, Name, NoJournal, Tokens};
 use evictions::Evictions;
 use gate::Gate;
+pub use office::{Office, OfficeError};
 use stream::Encoded;
+pub(crate) use stream::edition;
 
 /// How a controller serves the cluster.
 #[derive(Clone, Debug)]
@@ -48,10 +52,12 @@ pub struct ServerOptions {
     pub keep_alive: Duration,
     /// How much at once.
     pub limits: ServerLimits,
+    /// Where changes are noted.
+    pub journal: Arc<dyn Journal>,
 }
 
 impl ServerOptions {
-    /// With certificates of a day, a comment each second.
+    /// With certificates of a day, a comment each second, and no journal.
     pub fn new(listen: SocketAddr, name: Name, hosts: Vec<String>) -> ServerOptions {
         ServerOptions {
             listen,
@@ -62,6 +68,7 @@ impl ServerOptions {
             own_lifetime: Duration::from_secs(86_400),
             keep_alive: Duration::from_secs(1),
             limits: ServerLimits::default(),
+            journal: Arc::new(NoJournal),
         }
     }
 }
@@ -139,6 +146,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) gate: Gate,
     attempts: Mutex<Attempts>,
+    /// Lines of the journal about who was turned away.
+    lines: Mutex<Attempts>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     started: Instant,
 }
@@ -157,6 +166,16 @@ impl Shared {
     pub(crate) fn may_attempt(&self, from: std::net::IpAddr) -> bool {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.take(from, self.started.elapsed())
+    }
+
+    /// Whether who was turned away gets a line in the journal: as many as they may try to join, so that nobody fills it.
+    pub(crate) fn may_be_noted(&self, from: std::net::IpAddr) -> bool {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.take(from, self.started.elapsed())
+    }
+
+    pub(crate) fn journal(&self) -> &dyn Journal {
+        &*self.options.journal
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
@@ -201,6 +220,7 @@ impl ClusterServer {
         let shared = Arc::new(Shared {
             gate: Gate::new(options.limits),
             attempts: Mutex::new(Attempts::new(options.limits.attempts)),
+            lines: Mutex::new(Attempts::new(options.limits.attempts)),
             options,
             authority,
             tokens,

@@ -209,11 +209,11 @@ impl Intake for ControllerHandle {
         if shared.known().is_stopping {
             return Err(IntakeError::Stopping);
         }
-        let load = report.load;
+        let (load, pressure) = (report.load, report.pressure);
         let now = shared.now();
         shared.roll().take(now, node, report)?;
         if let Some(load) = load {
-            shared.recorder.record_load(node, &load);
+            shared.recorder.record_load(node, &load, pressure);
         }
         Ok(())
     }

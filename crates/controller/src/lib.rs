@@ -24,6 +24,7 @@
 //! | `sources.rs` | what clients of each prefix bring to all nodes; pure |
 //! | `wishes.rs` | what operators said |
 //! | `mirror.rs` | a folder of the store, kept in memory |
+//! | `pressure.rs` | how long a node's work waits |
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
 mod controller;
@@ -35,6 +36,7 @@ mod leader;
 mod making;
 mod mirror;
 mod options;
+mod pressure;
 mod recorder;
 mod report;
 mod roll;
@@ -49,6 +51,7 @@ pub use instructions::{Edition, Enrolled, Instructions, Secret};
 pub use intake::{ClusterView, Intake, IntakeError, MemberView, StoreView};
 pub use making::{Made, MadeState, Making};
 pub use options::{ControllerOptions, MadePool, Premises, Source};
+pub use pressure::Pressure;
 pub use recorder::Recorder;
 pub use report::{Fault, NodeKind, NodeReport, ReportRefused};
 pub use roster::{Entry, Roster, Wanted};

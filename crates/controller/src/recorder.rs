@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use equipoise_core::load::Reported;
 use equipoise_monitor::{Point, QueryError, Repository, RepositoryOptions, Sample};
 
+use crate::Pressure;
+
 /// The resource utilisation repository, on this machine's clock.
 ///
 /// Samples are filed under the time at which they came here, not under what their sender's clock says. A clock that is
@@ -38,11 +40,12 @@ impl Recorder {
     }
 
     /// The same of a report's signals.
-    pub fn record_load(&self, node: &str, load: &Reported) {
+    pub fn record_load(&self, node: &str, load: &Reported, pressure: Pressure) {
         let percent = |value: f64| Some(value.clamp(0.0, 100.0));
         let net_percent = load.net.and_then(percent);
         let (cpu_percent, memory_percent) = (percent(load.cpu), percent(load.memory));
-        self.record(node, Sample { cpu_percent, memory_percent, net_percent });
+        let sample = Sample { cpu_percent, memory_percent, net_percent, ..Sample::default() };
+        self.record(node, pressure.beside(sample));
     }
 
     fn record_at(&self, node: &str, sample: Sample, now: Duration) {
@@ -117,11 +120,14 @@ mod tests {
     #[test]
     fn what_was_reported_can_be_asked_for() {
         let recorder = Recorder::default();
-        recorder.record_load("a", &Reported { cpu: 105.0, memory: 20.0, net: None });
+        let pressure = Pressure { io: Some(7.0), ..Pressure::default() };
+        recorder.record_load("a", &Reported { cpu: 105.0, memory: 20.0, net: None }, pressure);
         let minute = Duration::from_secs(60);
         let points = recorder.recent("a", minute, Duration::from_secs(1)).unwrap();
         assert_eq!(points.len(), 1);
         assert_eq!(points[0].cpu.unwrap().mean_percent, 100.0);
+        assert_eq!(points[0].io_pressure.unwrap().mean_percent, 7.0);
+        assert_eq!(points[0].cpu_pressure, None);
         assert!(recorder.recent("b", minute, Duration::from_secs(1)).is_err());
     }
 

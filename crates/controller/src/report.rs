@@ -8,7 +8,7 @@ use equipoise_planner::elastic::PoolSample;
 use serde::{Deserialize, Serialize};
 
 use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
-use crate::{Edition, Making};
+use crate::{Edition, Making, Pressure};
 
 /// What a node says of itself and of what it sees, once a period. Also its heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct NodeReport {
     /// Its resources; absent while its monitor has nothing to say (the first period, a kernel that does not tell).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Reported>,
+    /// How long its work waits for them; shown, and nothing is planned by it.
+    #[serde(default, skip_serializing_if = "Pressure::is_unknown")]
+    pub pressure: Pressure,
     /// Its requests by class in the period; zeros if it does not dispatch.
     #[serde(default)]
     pub classes: ClassRates,
@@ -162,6 +165,7 @@ impl NodeReport {
         if let Some(load) = &self.load {
             Measurement::checked(load)?;
         }
+        self.pressure.check()?;
         let capacity = self.capacity;
         if !(capacity.is_finite() && capacity > 0.0) {
             let accepted = "accepted: a number of cores above 0";
@@ -292,7 +296,9 @@ mod tests {
         };
         let backends = [("10.0.0.1:80".to_string(), backend)].into();
         let pools = [("web".to_string(), PoolSample { backends, queued: 0.0 })].into();
-        NodeReport { version: "0.1.0".into(), capacity: 2.0, load, pools, ..NodeReport::default() }
+        let pressure = Pressure { cpu: Some(5.0), ..Pressure::default() };
+        let version = "0.1.0".into();
+        NodeReport { version, capacity: 2.0, load, pressure, pools, ..NodeReport::default() }
     }
 
     #[test]
@@ -328,6 +334,8 @@ mod tests {
             (with(|r| cpu(r, f64::NAN)), Fault::Load, "cpu is NaN"),
             (with(|r| cpu(r, -1.0)), Fault::Load, "cpu is -1"),
             (with(|r| cpu(r, 1e9)), Fault::Load, "cpu is 1000000000"),
+            (with(|r| r.pressure.io = Some(f64::NAN)), Fault::Load, "io pressure is NaN"),
+            (with(|r| r.pressure.cpu = Some(100.5)), Fault::Load, "cpu pressure is 100.5"),
             (with(|r| r.capacity = 0.0), Fault::Number, "capacity is 0"),
             (with(|r| r.classes.light.arrived = -1.0), Fault::Number, "class light is -1"),
             (with(|r| backend(r).in_flight = f64::INFINITY), Fault::Number, "in flight is inf"),

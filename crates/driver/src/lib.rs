@@ -28,5 +28,5 @@ pub use process::{LogOptions, Ports, ProcessDriver, ProcessError, ProcessOptions
 pub use scaler::desire::{Desired, Wish};
 pub use scaler::record::{Record, RecordError, RecordFile, RecordKeeper, Recorded, RecordedState};
 pub use scaler::view::{BackendState, ElasticBackend, PoolView};
-pub use scaler::{Limits, Scaler, ScalerOptions, StartError, Stopped};
+pub use scaler::{ChangeError, Limits, Scaler, ScalerOptions, StartError, Stopped};
 pub use webhook::{Token, WebhookDriver, WebhookError, WebhookOptions};

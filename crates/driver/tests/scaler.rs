@@ -251,3 +251,33 @@ async fn removing_all_leaves_nothing() {
     assert!(driver.there.lock().unwrap().is_empty());
     assert!(keeper.kept.lock().unwrap().last().unwrap().backends.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
+    let stage = stage(Scripted::default(), None).await;
+    stage.out(2).await;
+    sleep(2 * SECOND).await;
+    assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e2 1"]);
+    let next = Arc::new(Scripted { is_local: true, ..Scripted::default() });
+    next.failures.lock().unwrap().push_back("not yet".to_string());
+    stage.scaler.change_driver(next.clone(), true).await.unwrap();
+    sleep(Duration::from_millis(1500)).await;
+    // One failed: both old ones serve on.
+    assert_eq!(stage.states()[..2], [BackendState::Ready; 2]);
+    sleep(20 * SECOND).await;
+    let states = stage.states();
+    assert_eq!(states, [[BackendState::Draining; 2], [BackendState::Ready; 2]].concat());
+    assert_eq!(stage.driver.asked(), [""; 0], "it is asked for nothing new");
+    stage.scaler.drained("web-e1").await.unwrap();
+    stage.scaler.drained("web-e2").await.unwrap();
+    sleep(SECOND).await;
+    assert_eq!(stage.driver.asked(), ["-web-e1", "-web-e2"]);
+    assert_eq!(stage.states(), [BackendState::Ready; 2]);
+    assert!(!stage.scaler.outlives_us());
+    stage.out(1).await;
+    sleep(2 * SECOND).await;
+    stage.scaler.stop().await;
+    let asked = next.asked();
+    assert_eq!(asked.iter().filter(|it| it.starts_with('-')).count(), 3, "{asked:?}");
+    assert!(next.there.lock().unwrap().is_empty(), "they end with us");
+}

@@ -161,6 +161,33 @@ fn weights_by_load_move_traffic_from_a_slow_backend_and_outlive_a_kill() {
     assert!(eventually(|| weight_in_force(&instance) > 100), "and in force");
 }
 
+#[test]
+fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
+    let backend = HttpBackend::named("a");
+    let pool = format!("backends = [\"{}\"]", backend.address());
+    let mut instance = Instance::new("links");
+    instance.start(&pool);
+    let metrics = || get(instance.api.address(), "/metrics").text();
+    let has = |what: &str| eventually(|| metrics().contains(what));
+    assert!(has("equipoise_used_percent{resource=\"cpu\"}"), "{}", metrics());
+    if std::path::Path::new("/proc/pressure/io").exists() {
+        assert!(has("equipoise_pressure_percent{resource=\"io\"}"), "{}", metrics());
+    }
+    let of_lo = "equipoise_interface_used_percent{interface=\"lo\"}";
+    assert!(!metrics().contains(of_lo), "it has no device");
+    // Slow enough to be full with any traffic.
+    let links = "[{ interface = \"lo\", speed = \"1Kbit/s\" }, { interface = \"eth-none\", speed = \"1Gbit/s\" }]";
+    let file = std::fs::read_to_string(instance.write(&pool)).expect("it was just written");
+    let file = file.replace("[load]\n", &format!("[load]\nlinks = {links}\n"));
+    instance.folder.write("equipoise.toml", &file);
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert!(has(&format!("{of_lo} 100.0")), "{}", metrics());
+    assert!(metrics().contains("equipoise_interface_bits_per_second{interface=\"lo\",direction="));
+    let node = || instance.json("/v1/nodes")["nodes"][0].clone();
+    assert!(eventually(|| node()["net_percent"] == 100.0), "{:#}", node());
+    assert!(instance.printed().contains("interface that is not there"), "{}", instance.printed());
+}
+
 fn weight_in_force(instance: &Instance) -> u64 {
     let status = instance.json("/v1/status");
     status["pools"][0]["backends"][1]["weight"].as_u64().unwrap_or(0)
@@ -212,6 +239,10 @@ fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
     let kept = eventually(|| history()["points"].as_array().is_some_and(|it| !it.is_empty()));
     assert!(kept, "{:#}", history());
     assert_eq!(instance.json("/v1/nodes")["nodes"][0]["name"], "under-test");
+    if std::path::Path::new("/proc/pressure/cpu").exists() {
+        let waited = eventually(|| history()["points"][0]["cpu_pressure"].is_object());
+        assert!(waited, "{:#}", history());
+    }
     assert_eq!(get(instance.api.address(), "/v1/nodes/nobody/history").status(), 404);
 
     // A reload asks for it, and another one does no longer.
@@ -330,6 +361,74 @@ fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
     let kinds = |word: &str| fleet.log().iter().filter(|line| line.starts_with(word)).count();
     assert!(eventually(|| kinds("removed") == 2), "{:?}", fleet.log());
     assert_eq!((kinds("made"), kinds("removed"), kinds("doubled")), (3, 2, 0), "{:?}", fleet.log());
+}
+
+/// Vertical and diagonal scaling: by what a size does for its price, up and down again.
+#[test]
+fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_cheapest_one() {
+    let mut instance = Instance::new("sizes");
+    let fleet = Fleet::sized(&instance.folder);
+    let elastic = "scheduler = \"least-connection\"\n[pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
+                   out-cool-down = \"500ms\"\nin-cool-down = \"700ms\"\ngrowth-max = 10.0\n\
+                   sizes = [{ name = \"small\", speed = 1.0, price = 1.0 }, { name = \"large\", speed = 4.0, price = 2.0 }]\n";
+    instance.start(&format!("{elastic}{}", fleet.table()));
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert_eq!(fleet.sizes(), ["small"], "the cheapest is enough before anything is measured");
+    let calm = Load::start(instance.door.address(), 1);
+    calm.wait_for(20);
+    let (_, failed) = calm.finish();
+    assert!(failed.is_empty(), "{failed:?}");
+    // Sixteen at once are far more than it does.
+    let load = Load::start(instance.door.address(), 16);
+    let has_large = || fleet.sizes().iter().any(|size| size == "large");
+    assert!(eventually(has_large), "{:?} {:#}", fleet.log(), instance.plan());
+    load.wait_for(100);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty() && good > 100, "{good} were answered, and failed: {failed:?}");
+    assert!(eventually(|| fleet.sizes() == ["small"]), "{:?} {:#}", fleet.log(), instance.plan());
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert_eq!(get(instance.door.address(), "/").status(), 200);
+}
+
+#[test]
+fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
+    let mut instance = Instance::new("driver");
+    let fleet = Fleet::new(&instance.folder);
+    let elastic = "[pool.elastic]\nmin = 2\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"200ms\"\n";
+    instance.start(&format!("{elastic}{}", fleet.table()));
+    assert!(eventually(|| serving(&instance).len() == 2), "{:#}", instance.plan());
+    let by_scripts = serving(&instance);
+    let load = Load::start(instance.door.address(), 2);
+    load.wait_for(20);
+
+    // One that cannot make any takes nothing away.
+    let process = |command: &str| format!("{elastic}[pool.elastic.process]\ncommand = {command}\n");
+    instance.write(&process("[\"/no/such/program\", \"{port}\"]"));
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    let said = || instance.printed().contains("not added");
+    assert!(eventually(said), "{}", instance.printed());
+    load.wait_for(50);
+    assert_eq!(serving(&instance), by_scripts);
+
+    let sample = format!(
+        "[\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]",
+        common::EQUIPOISE
+    );
+    instance.write(&process(&sample));
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    let all_new = || {
+        let now = serving(&instance);
+        now.len() == 2 && now.iter().all(|address| !by_scripts.contains(address))
+    };
+    assert!(eventually(all_new), "{:?} {}", serving(&instance), instance.printed());
+    assert!(eventually(|| fleet.there().is_empty()), "the scripts took away theirs");
+    let of = |word: &str| fleet.log().iter().filter(|line| line.starts_with(word)).count();
+    assert!(eventually(|| of("removed") == 2) && of("made") == 2, "{:?}", fleet.log());
+    load.wait_for(50);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty(), "{} of {good} failed: {:?}", failed.len(), failed.first());
+    let plan = instance.plan();
+    assert_eq!(plan["pools"][0]["scaling"]["backends"], 2, "{plan:#}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Place {
 fn every_answer_is_as_the_description_says_whatever_is_asked() {
     let Some(schemathesis) = schemathesis() else { return };
     let (place, folder) = (Place::find(), Folder::new("schemathesis"));
-    let (api, door) = (free_port(), free_port());
+    let (api, door, cluster) = (free_port(), free_port(), free_port());
     let token = folder.path("token");
     let made = equipoise(&["api-token", text(&token)]);
     assert!(made.status.success(), "{}", stderr(&made));
@@ -82,6 +82,8 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
         &format!(
             "[api]\nsocket = {:?}\nlisten = \"{}\"\naudit-log = {:?}\nauth-failures = 1000000\n\
              [[api.token]]\nname = \"schemathesis\"\nrole = \"admin\"\nfile = {token:?}\n\
+             [cluster]\nname = \"test\"\nstore = {{}}\nlisten = \"{}\"\nstate = {state:?}\n\
+             [controller]\nstate = {state:?}\n[instance]\nname = \"n1\"\n\
              [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
              [[pool]]\nname = \"web\"\nbackends = [{{ name = \"b1\", address = \"10.1.1.11:443\" }}, \
              {{ name = \"b2\", address = \"10.1.1.12:443\" }}]\n\
@@ -90,11 +92,15 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
             folder.path("api.sock"),
             api.address(),
             folder.path("audit"),
+            cluster.address(),
             door.address(),
             folder.path("state"),
             place.vip(),
+            state = folder.path("state"),
         ),
     );
+    let made = equipoise(&["cluster", "init", "--config", text(&file)]);
+    assert!(made.status.success(), "{}", stderr(&made));
     let mut run = place.command(EQUIPOISE);
     run.args(["run", text(&file)]);
     let process = Process::of(run);

@@ -37,7 +37,8 @@ fn main() {
     println!("really one a second: {each_us:.1} us each, {:.4} % of a processor", each_us / 1e4);
 
     let mut repository = Repository::new(RepositoryOptions::default());
-    let sample = Sample { cpu_percent: Some(40.0), memory_percent: Some(50.0), net_percent: None };
+    let (cpu_percent, memory_percent) = (Some(40.0), Some(50.0));
+    let sample = Sample { cpu_percent, memory_percent, ..Sample::default() };
     let nodes: Vec<String> = (0..1000).map(|i| format!("node-{i}")).collect();
     let before = used_us();
     for second in 0..60 {

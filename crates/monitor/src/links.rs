@@ -33,6 +33,18 @@ impl Links {
         Links { folder, stated, known: BTreeMap::new(), readings: 0 }
     }
 
+    /// Other speeds are stated from now on, in bits a second.
+    pub(crate) fn state(&mut self, stated: BTreeMap<String, u64>) {
+        self.stated = stated;
+        self.known.clear();
+    }
+
+    /// Those with a stated speed that are not there.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let is_missing = |name: &&String| !self.folder.join(name).exists();
+        self.stated.keys().filter(is_missing).cloned().collect()
+    }
+
     /// The interfaces that count, of `/proc/net/dev`'s text, into `readings`.
     pub(crate) fn read(&mut self, text: &str, readings: &mut Vec<InterfaceReading>) {
         self.readings = self.readings.wrapping_add(1);
@@ -121,11 +133,18 @@ mod tests {
         }
         std::fs::create_dir_all(folder.join("eth0/device")).unwrap();
         let mut links = Links::new(folder.clone(), BTreeMap::from([("ifb1".to_string(), 7)]));
+        assert_eq!(links.missing(), ["ifb1"]);
         let mut readings = Vec::new();
         links.read(text, &mut readings);
         std::fs::remove_dir_all(&folder).unwrap();
         let found: Vec<_> =
             readings.iter().map(|r| (r.name.as_str(), r.link_bits_per_second)).collect();
         assert_eq!(found, [("ifb1", Some(7)), ("eth0", Some(10_000_000_000))]);
+        // What is stated wins, from the next reading on.
+        links.state(BTreeMap::from([("eth0".to_string(), 9)]));
+        links.read(text, &mut readings);
+        let found: Vec<_> =
+            readings.iter().map(|r| (r.name.as_str(), r.link_bits_per_second)).collect();
+        assert_eq!(found, [("eth0", Some(9))]);
     }
 }

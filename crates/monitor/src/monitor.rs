@@ -70,6 +70,16 @@ impl Monitor {
         files.filter(|file| !file.is_there()).map(|file| file.path().to_path_buf()).collect()
     }
 
+    /// The operator states other speeds of links, in bits a second by interface: see [`MonitorOptions::link_speeds`].
+    pub fn set_link_speeds(&mut self, stated: BTreeMap<String, u64>) {
+        self.links.state(stated);
+    }
+
+    /// Interfaces whose speed is stated, and that are not there.
+    pub fn missing_links(&self) -> Vec<String> {
+        self.links.missing()
+    }
+
     /// What happened since the last call; the first has no rates.
     pub fn sample(&mut self) -> Utilisation {
         let mut now = std::mem::take(&mut self.spare);

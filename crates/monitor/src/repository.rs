@@ -26,7 +26,7 @@ pub struct RepositoryOptions {
 }
 
 impl Default for RepositoryOptions {
-    /// 5 minutes by the second, an hour by 10 seconds, a day by 5 minutes: about 45 KB a node, and 1000 nodes.
+    /// 5 minutes by the second, an hour by 10 seconds, a day by 5 minutes: about 75 KB a node, and 1000 nodes.
     fn default() -> RepositoryOptions {
         let tier = |seconds, slots| Tier { resolution: Duration::from_secs(seconds), slots };
         RepositoryOptions {
@@ -47,6 +47,26 @@ pub struct Sample {
     pub memory_percent: Option<f64>,
     /// The interface nearest to its speed.
     pub net_percent: Option<f64>,
+    /// Time in which something waited for a processor.
+    pub cpu_pressure_percent: Option<f64>,
+    /// The same for memory.
+    pub memory_pressure_percent: Option<f64>,
+    /// The same for disks.
+    pub io_pressure_percent: Option<f64>,
+}
+
+impl Sample {
+    /// In the order of a slot's sums.
+    fn signals(&self) -> [Option<f64>; SIGNALS] {
+        [
+            self.cpu_percent,
+            self.memory_percent,
+            self.net_percent,
+            self.cpu_pressure_percent,
+            self.memory_pressure_percent,
+            self.io_pressure_percent,
+        ]
+    }
 }
 
 impl From<&crate::Utilisation> for Sample {
@@ -55,6 +75,9 @@ impl From<&crate::Utilisation> for Sample {
             cpu_percent: used.cpu_percent,
             memory_percent: used.memory_percent,
             net_percent: used.net_percent,
+            cpu_pressure_percent: used.cpu_pressure_percent,
+            memory_pressure_percent: used.memory_pressure_percent,
+            io_pressure_percent: used.io_pressure_percent,
         }
     }
 }
@@ -81,6 +104,12 @@ pub struct Point {
     pub memory: Option<Spread>,
     /// Network.
     pub net: Option<Spread>,
+    /// Waiting for processors.
+    pub cpu_pressure: Option<Spread>,
+    /// Waiting for memory.
+    pub memory_pressure: Option<Spread>,
+    /// Waiting for disks.
+    pub io_pressure: Option<Spread>,
 }
 
 /// Why a sample was not taken. Each has a counter: [`Repository::refused`].
@@ -121,7 +150,7 @@ pub enum QueryError {
     },
 }
 
-const SIGNALS: usize = 3;
+const SIGNALS: usize = 6;
 /// Of a slot that never had a sample.
 const NEVER: u64 = u64::MAX;
 
@@ -189,7 +218,7 @@ impl Repository {
         sample: Sample,
         now: Duration,
     ) -> Result<(), Refused> {
-        let signals = [sample.cpu_percent, sample.memory_percent, sample.net_percent];
+        let signals = sample.signals();
         if signals.iter().flatten().any(|percent| !(0.0..=100.0).contains(percent)) {
             return Err(Refused::NotAPercent);
         }
@@ -341,14 +370,16 @@ fn point(at: Duration, ring: &[Slot], numbers: std::ops::Range<u64>) -> Option<P
             }
         }
     }
-    let [cpu, memory, net] = sums.map(|sum| {
+    let spreads = sums.map(|sum| {
         (sum.samples > 0).then(|| Spread {
             mean_percent: f64::from(sum.total) / f64::from(sum.samples),
             max_percent: f64::from(sum.max),
             samples: sum.samples,
         })
     });
-    (cpu.is_some() || memory.is_some() || net.is_some()).then_some(Point { at, cpu, memory, net })
+    let [cpu, memory, net, cpu_pressure, memory_pressure, io_pressure] = spreads;
+    let point = Point { at, cpu, memory, net, cpu_pressure, memory_pressure, io_pressure };
+    spreads.iter().any(Option::is_some).then_some(point)
 }
 
 #[cfg(test)]

@@ -240,6 +240,28 @@ fn sizes_are_chosen_by_what_they_cost_for_the_speed_that_is_missing() {
 }
 
 #[test]
+fn when_one_fewer_would_not_do_a_dear_one_is_replaced_by_a_cheap_one_and_stays_so() {
+    let size = |speed, price| Size { speed, price };
+    let sizes: BTreeMap<_, _> =
+        [("small".to_string(), size(1.0, 1.0)), ("large".to_string(), size(4.0, 2.0))].into();
+    let mut world = World::new(Elasticity { max: 1, sizes, ..elastic() }, Some("large"));
+    // Its top is seen.
+    world.run(60, 5.0 * SPEED);
+    let mut replaced = Vec::new();
+    for _ in 0..1000 {
+        let scaling = world.step(0.3 * SPEED);
+        if scaling.action != Scaling::Hold {
+            replaced.push(scaling);
+        }
+    }
+    let [step] = &replaced[..] else { panic!("{replaced:?}") };
+    let small = Some("small".to_string());
+    assert_eq!(step.action, Scaling::Replace { size: small.clone(), backend: "first".into() });
+    assert!(step.reason.contains("a cheaper one would have done for 120s"), "{}", step.reason);
+    assert_eq!(world.up().map(|(_, it)| it.size.clone()).collect::<Vec<_>>(), [small]);
+}
+
+#[test]
 fn with_all_backends_there_the_slowest_is_replaced_by_a_faster_one() {
     let size = |speed, price| Size { speed, price };
     let sizes: BTreeMap<_, _> =

@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -32,6 +32,25 @@ pub(crate) struct Happened {
     pub(crate) after: Option<Value>,
 }
 
+/// Something that was asked of another than the API, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Elsewhere {
+    /// Who asked: what they are and their name, `operator:c1`.
+    pub who: String,
+    /// Address and port.
+    pub from: Option<SocketAddr>,
+    /// The request's.
+    pub method: String,
+    /// The request's.
+    pub path: String,
+    /// Of the answer.
+    pub status: u16,
+    /// Why it was not done.
+    pub detail: Option<String>,
+    /// What was made of it.
+    pub after: Option<Value>,
+}
+
 /// How it ended, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,7 +81,8 @@ impl Outcome {
 pub(crate) struct Line {
     /// RFC 3339, UTC.
     time: String,
-    /// `token:NAME`, `uid:NUMBER`, `signal:NAME` or `anonymous`.
+    /// `token:NAME`, `uid:NUMBER`, `signal:NAME` or `anonymous`; of the cluster API `operator:NAME`, `node:NAME` or
+    /// `join-token:ID`.
     who: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
@@ -93,6 +113,15 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Line {
+    pub(crate) fn of_elsewhere(asked: Elsewhere, now: SystemTime) -> Line {
+        let Elsewhere { who, from, method, path, status, detail, after } = asked;
+        let asked = Asked { peer: None, caller: None, method, path, if_match: None };
+        let happened = Happened { status: Some(status), detail, before: None, after };
+        let line = Line::new(asked, happened, now);
+        let from = from.map(|from| canonical(from.ip(), from.port()));
+        Line { who: cut(who), from: from.unwrap_or(line.from), ..line }
+    }
+
     pub(crate) fn new(asked: Asked, happened: Happened, now: SystemTime) -> Line {
         let Asked { peer, caller, method, path, if_match } = asked;
         let now = OffsetDateTime::from(now);

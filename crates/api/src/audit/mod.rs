@@ -8,7 +8,9 @@ mod target;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
+pub use line::Elsewhere;
 pub(crate) use line::{Asked, Happened, Line};
 use target::Opened;
 pub use target::{AuditError, AuditTarget};
@@ -50,8 +52,13 @@ impl Audit {
         self.lost.load(Relaxed)
     }
 
+    /// Notes something that was asked of another than the API.
+    pub fn note(&self, asked: Elsewhere) {
+        self.write(Line::of_elsewhere(asked, SystemTime::now()));
+    }
+
     /// A caller was turned away of whom there is no line.
-    pub(crate) fn count(&self) {
+    pub fn count(&self) {
         self.uncounted.fetch_add(1, Relaxed);
     }
 

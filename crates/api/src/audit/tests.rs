@@ -45,6 +45,27 @@ fn a_line_says_who_did_what_from_where_and_what_it_changed() {
 }
 
 #[test]
+fn what_another_was_asked_is_noted_in_the_same_form() {
+    let asked = Elsewhere {
+        who: "join-token:0123456789".into(),
+        from: Some("[::ffff:192.0.2.1]:50".parse().unwrap()),
+        method: "POST".into(),
+        path: "/cluster/v1/join".into(),
+        status: 403,
+        detail: Some("n1: it expired".into()),
+        after: None,
+    };
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let line = Line::of_elsewhere(asked, now).to_json();
+    let expected = json!({
+        "time": "2023-11-14T22:13:20Z", "who": "join-token:0123456789", "from": "192.0.2.1:50",
+        "method": "POST", "path": "/cluster/v1/join", "outcome": "denied", "status": 403,
+        "detail": "n1: it expired",
+    });
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), expected);
+}
+
+#[test]
 fn outcomes_are_told_apart_by_status() {
     for (status, outcome) in
         [(200, "done"), (401, "denied"), (403, "denied"), (429, "denied")].into_iter().chain([

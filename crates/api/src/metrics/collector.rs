@@ -6,7 +6,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
-use super::{dispatch, planning, slice};
+use super::{dispatch, machine, planning, slice};
 use super::{dns as dns_level, packet as packet_level};
 use crate::wire::{Admin, BackendState, Health};
 
@@ -31,6 +31,7 @@ impl Collector for Collected {
         self.backend_counters(out)?;
         self.backend_by_label(out)?;
         self.0.packet.as_ref().map_or(Ok(()), |packet| packet_level::encode(packet, out))?;
+        self.0.machine.as_ref().map_or(Ok(()), |it| machine::encode(it, out))?;
         self.0.planning.as_ref().map_or(Ok(()), |it| planning::encode(it, out))?;
         self.0.dns.as_ref().map_or(Ok(()), |dns| dns_level::encode(dns, out))?;
         slice::encode(&self.0.streams, out)

@@ -6,6 +6,7 @@
 mod collector;
 mod dispatch;
 mod dns;
+mod machine;
 mod packet;
 mod plain;
 mod planning;
@@ -16,6 +17,7 @@ mod slice;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
+pub use machine::{LinkReading, MachineReading};
 pub(crate) use plain::to_plain_text;
 pub use planning::{NodeReading, PlanningReading};
 pub use reading::{

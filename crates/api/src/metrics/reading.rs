@@ -1,4 +1,4 @@
-use super::{PlanningReading, StreamReading};
+use super::{MachineReading, PlanningReading, StreamReading};
 use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
 use crate::wire::{Admin, BackendState, Health};
@@ -22,6 +22,8 @@ pub struct Reading {
     pub pools: Vec<PoolReading>,
     /// The packet level, reasons that never happened too.
     pub packet: Option<PacketStatus>,
+    /// What this machine is doing; `None` before it was measured.
+    pub machine: Option<MachineReading>,
     /// The controller, if one runs here.
     pub planning: Option<PlanningReading>,
     /// The DNS level, reasons that never happened too.

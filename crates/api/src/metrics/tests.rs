@@ -122,6 +122,31 @@ fn the_controller_has_its_families() {
 }
 
 #[test]
+fn what_a_machine_does_is_said_and_what_is_not_known_is_left_out() {
+    let link = |name: &str, used_percent| LinkReading {
+        name: name.into(),
+        received_bits_per_second: 2e6,
+        sent_bits_per_second: 1.5e6,
+        used_percent,
+    };
+    let machine = MachineReading {
+        used: vec![("cpu", 40.0)],
+        pressure: vec![("io", 2.5)],
+        interfaces: vec![link("eth0", Some(20.0)), link("eth1", None)],
+    };
+    let text = render(Reading { machine: Some(machine), ..Reading::default() }).unwrap();
+    for line in [
+        r#"equipoise_used_percent{resource="cpu"} 40.0"#,
+        r#"equipoise_pressure_percent{resource="io"} 2.5"#,
+        r#"equipoise_interface_used_percent{interface="eth0"} 20.0"#,
+        r#"equipoise_interface_bits_per_second{interface="eth1",direction="sent"} 1500000.0"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(!text.contains(r#"interface_used_percent{interface="eth1"}"#), "{text}");
+}
+
+#[test]
 fn who_was_turned_away_and_what_the_audit_log_lost_is_counted() {
     let text = render(reading()).unwrap();
     for line in [
@@ -244,6 +269,7 @@ fn reading() -> Reading {
             },
         ],
         packet: Some(packet()),
+        machine: None,
         planning: Some(planning()),
         dns: None,
         pools: vec![PoolReading {

@@ -5,6 +5,7 @@
 //! subject: its file, and its line in [`all`].
 
 mod backends;
+mod cluster;
 mod config;
 mod metrics;
 mod packet;
@@ -35,6 +36,7 @@ fn all<O: Operator>() -> Routes<O> {
         .merge(packet::routes())
         .merge(config::routes())
         .merge(plan::routes())
+        .merge(cluster::routes())
         .merge(slice::routes())
         .merge(metrics::routes())
 }

@@ -1,7 +1,11 @@
-//! How an instance stands to its cluster.
+//! How an instance stands to its cluster, and what a controller's operators ask of it.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::plan::NodeStatus;
 
 /// A node's part in its cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,6 +18,9 @@ pub struct ClusterStanding {
     pub generation: Option<u64>,
     /// How long the node has gone by them without newer ones.
     pub age_seconds: Option<f64>,
+    /// Whether an earlier process kept them, and no newer ones have come since this one started.
+    #[serde(default)]
+    pub kept: bool,
     /// How long its certificate holds; `null` before it joined.
     pub certificate_seconds: Option<f64>,
     /// What does not work, one sentence each; empty if all is well.
@@ -22,4 +29,138 @@ pub struct ClusterStanding {
     pub stale: u64,
     /// Instructions that it did not understand, and did not follow.
     pub not_understood: u64,
+}
+
+/// The cluster, as the controller that answers sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterMembers {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The fingerprint of its certificate authority's key.
+    pub authority: String,
+    /// The controller that answers.
+    pub controller: String,
+    /// The controller that leads; `None` while nobody does.
+    pub leader: Option<String>,
+    /// The leader's term.
+    pub term: Option<u64>,
+    /// Controllers that are there.
+    pub controllers: Vec<String>,
+    /// The newest instructions, `TERM.GENERATION`; `None` before there are any.
+    pub instructions: Option<String>,
+    /// Since they were planned, or came here.
+    pub instructions_age_seconds: Option<f64>,
+    /// From one plan to the next.
+    pub period_seconds: f64,
+    /// For how long nothing has come of the store; `None` if it works.
+    pub store_failing_seconds: Option<f64>,
+    /// By name.
+    pub members: Vec<NodeStatus>,
+    /// Backends that members make for elastic pools.
+    pub elastic: Vec<MadeBackend>,
+    /// What this controller's cluster API took, refused and dropped, by name.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// A backend of an elastic pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MadeBackend {
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub name: String,
+    /// What is wanted of it: `serve`, `drain` or `leave`.
+    pub wanted: String,
+    /// How far it is.
+    pub state: String,
+    /// The member that makes it.
+    pub executor: String,
+    /// Where it listens, once that is known.
+    pub address: Option<String>,
+    /// What does not work.
+    pub problem: Option<String>,
+}
+
+/// A join token that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenWanted {
+    /// How long it is accepted: 1 s to 90 days; an hour if absent.
+    #[serde(default = "hour")]
+    #[schemars(range(min = 1, max = 7_776_000))]
+    pub time_to_live_seconds: u64,
+    /// For one machine only.
+    #[serde(default)]
+    pub single_use: bool,
+    /// For the node of this name only; it also takes the name over from a machine that had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"n1")]
+    pub node: Option<String>,
+}
+
+fn hour() -> u64 {
+    3600
+}
+
+/// A join token that was made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TokenMade {
+    /// What a machine joins with; it cannot be shown again.
+    pub token: String,
+    /// As it is listed.
+    pub listed: ClusterToken,
+}
+
+impl std::fmt::Debug for TokenMade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenMade").field("listed", &self.listed).finish_non_exhaustive()
+    }
+}
+
+/// A join token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterToken {
+    /// By which it is revoked.
+    pub id: String,
+    /// When it was made, seconds since 1970.
+    pub created_at_unix_seconds: u64,
+    /// Until when it is accepted, seconds since 1970.
+    pub expires_at_unix_seconds: u64,
+    /// For one machine only.
+    pub single_use: bool,
+    /// For the node of this name only.
+    pub node: Option<String>,
+    /// Who used it, if it is for one.
+    pub used_by: Option<String>,
+}
+
+/// The join tokens that there are, those that expired in the last week included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterTokens {
+    /// By id.
+    pub tokens: Vec<ClusterToken>,
+}
+
+/// Nodes that ever joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JoinedNodes {
+    /// By name.
+    pub nodes: Vec<JoinedNode>,
+}
+
+/// A node that joined, whether or not it is there now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JoinedNode {
+    /// Its name.
+    pub name: String,
+    /// The fingerprint of its key.
+    pub key: String,
+    /// When it joined with it, seconds since 1970.
+    pub joined_at_unix_seconds: u64,
+    /// The end of its last certificate, seconds since 1970.
+    pub certificate_until_unix_seconds: u64,
+    /// The id of the token with which it joined.
+    pub token: String,
+    /// Whether it was shut out.
+    pub evicted: bool,
 }

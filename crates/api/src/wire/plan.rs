@@ -167,11 +167,13 @@ pub struct NodeStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryQuestion {
-    /// How far back, in seconds; 300 if absent.
+    /// How far back, in seconds, at most a day; 300 if absent.
     #[serde(default)]
+    #[schemars(range(max = 86_400))]
     pub seconds: Option<u64>,
-    /// The length of a step, in seconds; 1 if absent.
+    /// The length of a step, in seconds, at most a day; 1 if absent.
     #[serde(default)]
+    #[schemars(range(max = 86_400))]
     pub step: Option<u64>,
 }
 
@@ -195,6 +197,12 @@ pub struct HistoryPoint {
     pub memory: Option<HistorySpread>,
     /// Network.
     pub net: Option<HistorySpread>,
+    /// Time in which something waited for a processor (PSI, `some`).
+    pub cpu_pressure: Option<HistorySpread>,
+    /// The same for memory.
+    pub memory_pressure: Option<HistorySpread>,
+    /// The same for disks.
+    pub io_pressure: Option<HistorySpread>,
 }
 
 /// A signal over one step.

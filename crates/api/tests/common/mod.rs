@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex};
 use equipoise_api::audit::{Audit, AuditTarget};
 use equipoise_api::listen::ApiTcp;
 use equipoise_api::metrics::Reading;
+use equipoise_api::wire::cluster::{
+    ClusterMembers, ClusterToken, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,
+};
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::plan::{
@@ -34,6 +37,8 @@ pub struct Recorder {
     pub pins: Mutex<Vec<Pin>>,
     pub decided: Mutex<(PlanMode, Option<u32>)>,
     pub node_admin: Mutex<Admin>,
+    pub tokens: Mutex<Vec<ClusterToken>>,
+    pub evicted: Mutex<bool>,
     pub drained: Mutex<bool>,
     pub slice_pin: Mutex<Option<String>>,
     pub reload_errors: Vec<String>,
@@ -48,6 +53,8 @@ impl Default for Recorder {
             pins: Mutex::default(),
             decided: Mutex::new((PlanMode::Auto, None)),
             node_admin: Mutex::new(Admin::Up),
+            tokens: Mutex::default(),
+            evicted: Mutex::default(),
             drained: Mutex::default(),
             slice_pin: Mutex::default(),
             reload_errors: Vec::new(),
@@ -292,6 +299,61 @@ impl Operator for Recorder {
         Ok(NodeHistory { node: node.into(), points: Vec::new() })
     }
 
+    async fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
+        let nodes = self.nodes().await?;
+        Ok(ClusterMembers {
+            cluster: "test".into(),
+            authority: "a".into(),
+            controller: "c".into(),
+            leader: nodes.leader,
+            term: None,
+            controllers: nodes.controllers,
+            instructions: None,
+            instructions_age_seconds: None,
+            period_seconds: 1.0,
+            store_failing_seconds: None,
+            members: nodes.nodes,
+            elastic: Vec::new(),
+            counts: BTreeMap::new(),
+        })
+    }
+
+    async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
+        Ok(ClusterTokens { tokens: self.tokens.lock().unwrap().clone() })
+    }
+
+    async fn create_token(&self, wanted: TokenWanted) -> Result<TokenMade, OperateError> {
+        let mut tokens = self.tokens.lock().unwrap();
+        let listed = token(&format!("t{}", tokens.len()), wanted);
+        tokens.push(listed.clone());
+        Ok(TokenMade { token: SECRET_OF_A_TOKEN.into(), listed })
+    }
+
+    async fn revoke_token(&self, id: &str) -> Result<(), OperateError> {
+        let mut tokens = self.tokens.lock().unwrap();
+        let place = tokens.iter().position(|token| token.id == id);
+        let place = place.ok_or_else(|| OperateError::NotFound("no such token".into()))?;
+        tokens.remove(place);
+        Ok(())
+    }
+
+    async fn joined_nodes(&self) -> Result<JoinedNodes, OperateError> {
+        let node = JoinedNode {
+            name: "n".into(),
+            key: "k".into(),
+            joined_at_unix_seconds: 1,
+            certificate_until_unix_seconds: 2,
+            token: "t".into(),
+            evicted: *self.evicted.lock().unwrap(),
+        };
+        Ok(JoinedNodes { nodes: vec![node] })
+    }
+
+    async fn evict_node(&self, _: &str) -> Result<(), OperateError> {
+        *self.evicted.lock().unwrap() = true;
+        Ok(())
+    }
+
     async fn explain_flow(&self, _: FlowQuestion) -> Result<FlowAnswer, OperateError> {
         Ok(FlowAnswer {
             verdict: "passed".into(),
@@ -365,6 +427,21 @@ impl Operator for Recorder {
         self.note(format!("slice {slice} on {worker:?}"));
         *self.slice_pin.lock().unwrap() = worker;
         Ok(self.stream())
+    }
+}
+
+/// What [`Recorder`] makes for a join token.
+pub const SECRET_OF_A_TOKEN: &str = "eqp1.t.secret.fingerprint";
+
+/// A join token as it is listed.
+pub fn token(id: &str, wanted: TokenWanted) -> ClusterToken {
+    ClusterToken {
+        id: id.into(),
+        created_at_unix_seconds: 1,
+        expires_at_unix_seconds: 1 + wanted.time_to_live_seconds,
+        single_use: wanted.single_use,
+        node: wanted.node,
+        used_by: None,
     }
 }
 

@@ -229,7 +229,16 @@ impl Follower {
             let edition = self.inner.instructions.borrow().edition();
             match self.inner.age() {
                 Some(age) => {
-                    tracing::warn!(%edition, ?age, "no controller has newer instructions; going on with the last: {why}")
+                    tracing::warn!(%edition, ?age, "no controller has newer instructions; going on with the last: {why}");
+                    if let Some(file) =
+                        self.inner.kept_in().filter(|_| matches!(left, Left::Stale(_)))
+                    {
+                        tracing::warn!(
+                            "controllers can be reached, and have none newer than those that this node kept; if their store \
+                             was made anew, remove {} and restart this node",
+                            file.display()
+                        );
+                    }
                 }
                 None => tracing::warn!("no controller has instructions: {why}"),
             }

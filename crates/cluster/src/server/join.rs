@@ -9,8 +9,11 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 
 use super::Shared;
+use super::noting::Noted;
+use super::office::Office;
 use super::routes::{Answer, Caller, Refusal, Server, read, refuse};
 use crate::authority::{SigningRequest, certificate_pem};
 use crate::token::{Applicant, JoinToken, TokenError};
@@ -38,11 +41,14 @@ pub(crate) async fn join(
         return Err(refuse(StatusCode::TOO_MANY_REQUESTS, "too often", detail));
     }
     let asked: JoinRequest = read(&shared, request.into_body(), SMALL_BYTES_MAX).await?;
+    let token = asked.token.parse::<JoinToken>().ok();
+    let who = token.map(|token| format!("join-token:{}", token.id()));
     match admit(&shared, &asked).await {
         Ok(joined) => {
             shared.count("joined");
             tracing::info!(node = %asked.name, %from, "a node joined the cluster");
-            Ok(Json(joined).into_response())
+            let after = Some(json!({ "node": asked.name }));
+            Ok(Noted { who, after, ..Noted::default() }.on(Json(joined)))
         }
         Err(NotJoined::Refused(refused)) => {
             shared.count(refused.word());
@@ -50,9 +56,11 @@ pub(crate) async fn join(
             tracing::warn!(node = %asked.name, %from, reason, "a node may not join: {refused}");
             // The same whatever the reason: who guesses learns nothing.
             let detail = "the cluster does not let this node join; a controller's log says why";
-            Err(refuse(StatusCode::FORBIDDEN, "may not join", detail))
+            let refusal = refuse(StatusCode::FORBIDDEN, "may not join", detail);
+            let why = Some(format!("{}: {refused}", asked.name));
+            Err(refusal.noted(Noted { who, detail: why, after: None }))
         }
-        Err(NotJoined::Store(error)) => Err(store_problem(&shared, &error)),
+        Err(NotJoined::Store(error)) => Err(Office::new(shared).store(error).into()),
         Err(NotJoined::Signing(error)) => Err(signing_problem(&shared, &error)),
     }
 }
@@ -95,7 +103,8 @@ pub(crate) async fn renew(
     let now = SystemTime::now();
     let until = now + shared.options.node_lifetime;
     let renewed = shared.tokens.renew(certified, until).await;
-    if !renewed.map_err(|error| store_problem(&shared, &error))? {
+    let office = Office::new(Arc::clone(&shared));
+    if !renewed.map_err(|error| office.store(error))? {
         shared.count("refused_renewals");
         let node = &certified.identity.name;
         tracing::warn!(%node, "a certificate is not renewed: another key has the node's name");
@@ -124,15 +133,6 @@ fn sign(
         certificate: certificate_pem(&certificate),
         authority: shared.authority.certificate_pem(),
     })
-}
-
-/// What the store does not do now, it may do later.
-pub(crate) fn store_problem(shared: &Shared, error: &TokenError) -> Refusal {
-    shared.count("store_failed");
-    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(%error, cause, "the cluster API cannot use the store");
-    let detail = "the cluster's store cannot be used now: try again, or ask another controller";
-    refuse(StatusCode::SERVICE_UNAVAILABLE, "store unavailable", detail)
 }
 
 fn signing_problem(shared: &Shared, error: &crate::AuthorityError) -> Refusal {

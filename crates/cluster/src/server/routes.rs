@@ -9,26 +9,31 @@ use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use equipoise_controller::{IntakeError, NodeReport};
 use hyper::body::{Body as _, Bytes};
 use serde::de::DeserializeOwned;
 
 use super::connections::Peer;
-use super::{Shared, join, operator, stream};
-use crate::wire::{self, Members, Problem};
+use super::noting::Noted;
+use super::office::Office;
+use super::{Shared, join, noting, operator, stream};
+use crate::wire::{self, Problem};
 use crate::{Certified, Role};
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
+    let noted = Router::new()
         .route(wire::JOIN, post(join::join))
+        .route(wire::TOKENS, get(operator::tokens).post(operator::create_token))
+        .route(&format!("{}/{{id}}", wire::TOKENS), delete(operator::revoke_token))
+        .route(&format!("{}/{{name}}", wire::NODES), delete(operator::evict))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), noting::note));
+    Router::new()
         .route(wire::RENEW, post(join::renew))
         .route(wire::REPORT, post(report))
         .route(wire::INSTRUCTIONS, get(instructions))
         .route(wire::MEMBERS, get(members))
-        .route(wire::TOKENS, get(operator::tokens).post(operator::create_token))
-        .route(&format!("{}/{{id}}", wire::TOKENS), delete(operator::revoke_token))
-        .route(&format!("{}/{{name}}", wire::NODES), delete(operator::evict))
+        .merge(noted)
         .fallback(unknown)
         .layer(DefaultBodyLimit::disable())
         .with_state(shared)
@@ -43,6 +48,8 @@ pub(crate) struct Refusal {
     status: StatusCode,
     title: &'static str,
     detail: Cow<'static, str>,
+    /// For the journal, where it is another than for the peer.
+    noted: Option<Box<Noted>>,
 }
 
 pub(crate) type Answer = Result<Response, Refusal>;
@@ -52,15 +59,24 @@ pub(crate) fn refuse(
     title: &'static str,
     detail: impl Into<Cow<'static, str>>,
 ) -> Refusal {
-    Refusal { status, title, detail: detail.into() }
+    Refusal { status, title, detail: detail.into(), noted: None }
+}
+
+impl Refusal {
+    /// What the journal is told of it.
+    pub(crate) fn noted(self, noted: Noted) -> Refusal {
+        Refusal { noted: Some(Box::new(noted)), ..self }
+    }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Refusal { status, title, detail } = self;
+        let Refusal { status, title, detail, noted } = self;
         let (title, detail) = (title.to_string(), detail.into_owned());
+        let plain = || Noted { detail: Some(detail.clone()), ..Noted::default() };
+        let noted = noted.map_or_else(plain, |noted| *noted);
         let body = Problem { status: status.as_u16(), title, detail };
-        let mut response = (status, Json(body)).into_response();
+        let mut response = noted.on((status, Json(body)));
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
@@ -163,12 +179,7 @@ async fn instructions(
 
 async fn members(State(shared): Server, Extension(peer): Caller) -> Answer {
     peer.role(&shared, &[Role::Node, Role::Controller, Role::Operator])?;
-    let members = Members {
-        cluster: shared.authority.cluster().clone(),
-        authority: shared.authority.fingerprint(),
-        view: shared.intake.cluster(),
-        counts: shared.counts(),
-    };
+    let members = Office::new(shared).members();
     Ok(Json(members).into_response())
 }
 

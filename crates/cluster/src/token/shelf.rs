@@ -216,6 +216,19 @@ impl Tokens {
         Err(TokenError::Contended { key: node_key })
     }
 
+    /// The nodes that ever joined, by name.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn joined(&self) -> Result<Vec<(Name, NodeRecord)>, TokenError> {
+        let mut found = Vec::new();
+        for entry in self.store.list(&self.nodes).await?.entries {
+            let Ok(name) = entry.key.name().parse() else { continue };
+            found.push((name, read(&entry)?));
+        }
+        Ok(found)
+    }
+
     /// Where the nodes' records are: for a watch.
     pub(crate) fn nodes(&self) -> (&Arc<dyn Store>, &Prefix) {
         (&self.store, &self.nodes)

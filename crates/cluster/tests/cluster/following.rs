@@ -1,9 +1,11 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use equipoise_cluster::{NodeClient, NodeOptions, StateFile};
 use equipoise_controller::{Edition, NodeReport};
 use tokio::time::Instant;
 
-use crate::bed::{Bed, count, eventually, report, until};
+use crate::bed::{Bed, address, count, eventually, report, until};
 
 fn edition(term: u64, generation: u64) -> Option<Edition> {
     Some(Edition { term, generation })
@@ -103,6 +105,46 @@ async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
     until(&client, |status| status.edition == edition(2, 1)).await;
 }
 
+/// A cut between controllers that the node does not see: its stream lives, and nothing new comes of it.
+#[tokio::test]
+async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_never_win() {
+    let bed = Bed::new().await;
+    let (one, desk_one) = bed.controller().await;
+    let (other, desk_other) = bed.controller().await;
+    let client = bed.joined("a", &[&one, &other]).await;
+    desk_one.plan(1, 1);
+    desk_other.plan(1, 1);
+    let status = until(&client, |s| s.edition == edition(1, 1) && s.following.is_some()).await;
+    let mut instructions = client.instructions();
+    instructions.mark_unchanged();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while instructions.changed().await.is_ok() {
+            note.lock().unwrap().push(instructions.borrow_and_update().edition());
+        }
+    });
+    let is_one = status.following == Some(one.address().to_string());
+    let (cut_off, desk_cut_off, rest, desk) = if is_one {
+        (one, desk_one, other, desk_other)
+    } else {
+        (other, desk_other, one, desk_one)
+    };
+    desk.plan(2, 1);
+    let second = rest.address().to_string();
+    until(&client, |s| s.edition == edition(2, 1) && s.following.as_ref() == Some(&second)).await;
+    // A leader that has been replaced and does not know it yet; and it is the only one left.
+    desk_cut_off.plan(1, 900);
+    drop(rest);
+    let first = cut_off.address().to_string();
+    until(&client, |status| status.following.as_ref() == Some(&first)).await;
+    desk_cut_off.plan(1, 901);
+    desk_cut_off.plan(2, 2);
+    until(&client, |status| status.edition == edition(2, 2)).await;
+    let wanted = [(2, 1), (2, 2)].map(|(term, generation)| Edition { term, generation });
+    eventually("all that it went by", || *seen.lock().unwrap() == wanted).await;
+}
+
 #[tokio::test]
 async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_are() {
     let bed = Bed::new().await;
@@ -138,4 +180,53 @@ async fn a_controller_that_hangs_is_left() {
         let client = equipoise_cluster::NodeClient::start(options.clone());
         until(&client, |status| status.edition == edition(1, 1)).await;
     }
+}
+
+#[tokio::test]
+async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_refused() {
+    let bed = Bed::new().await;
+    let (server, desk) = bed.controller().await;
+    let client = bed.joined("a", &[&server]).await;
+    desk.plan(5, 7);
+    until(&client, |status| status.edition == edition(5, 7)).await;
+    let file = bed.state("a").path_of(StateFile::Instructions);
+    let has = |what: &str| std::fs::read_to_string(&file).is_ok_and(|text| text.contains(what));
+    eventually("it is kept", || has("\"generation\":7")).await;
+    // What is not written whole at once has its edition noted.
+    desk.plan(5, 8);
+    let noted = bed.state("a").path_of(StateFile::Edition);
+    eventually("it is noted", || {
+        std::fs::read_to_string(&noted).is_ok_and(|text| text.trim() == "5.8")
+    })
+    .await;
+    assert!(has("\"generation\":7"), "and nothing else is written for it");
+    let options = bed.options("a", &[&server], None);
+    drop(client);
+    drop(server);
+
+    // Nobody is there.
+    let client = NodeClient::start(options.clone());
+    assert_eq!(client.instructions().borrow().edition(), Edition { term: 5, generation: 7 });
+    let status = until(&client, |status| status.follow_problem.is_some()).await;
+    assert_eq!((status.edition, status.is_kept), (edition(5, 7), true));
+    assert!(status.instructions_age.unwrap() > Duration::ZERO);
+    drop(client);
+
+    // Somebody who knows only older ones.
+    let (behind, desk) = bed.controller().await;
+    let options = NodeOptions { controllers: vec![address(&behind)], ..options };
+    desk.plan(5, 7);
+    let client = NodeClient::start(options);
+    let mut instructions = client.instructions();
+    until(&client, |status| status.following.is_some()).await;
+    for (term, generation) in [(4, 900), (5, 6), (5, 7)] {
+        desk.plan(term, generation);
+        let status = client.status();
+        assert_eq!((status.edition, status.is_kept), (edition(5, 7), true));
+    }
+    desk.plan(5, 8);
+    let status = until(&client, |status| !status.is_kept).await;
+    assert_eq!(status.edition, edition(5, 8), "what it went by last is not stale");
+    assert!(instructions.has_changed().unwrap());
+    assert_eq!(instructions.borrow_and_update().edition(), Edition { term: 5, generation: 8 });
 }

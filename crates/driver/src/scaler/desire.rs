@@ -81,6 +81,7 @@ impl Roster {
         let is_new = matches!(phase, Phase::Wanted { .. });
         Some(Member {
             may_exist: !is_new,
+            maker: self.maker,
             served: one.added.is_some().then_some((now, Duration::ZERO)),
             added: one.added.clone(),
             ..Member::new(number, one.size.clone(), one.key.clone(), phase)

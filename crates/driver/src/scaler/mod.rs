@@ -1,6 +1,7 @@
 //! The scaler of a pool: a task that keeps what exists, asks the driver, and publishes.
 
 mod adoption;
+mod change;
 pub(crate) mod desire;
 pub(crate) mod record;
 mod roster;
@@ -8,6 +9,7 @@ mod task;
 pub(crate) mod view;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use equipoise_planner::elastic::Scaling;
@@ -121,6 +123,7 @@ enum Command {
     Desire { desired: Vec<Desired>, done: oneshot::Sender<()> },
     Drained(String),
     Limits(Limits),
+    Driver { driver: Arc<dyn Driver>, replace: bool },
     Stop { remove: bool, done: oneshot::Sender<()> },
 }
 
@@ -134,7 +137,21 @@ pub struct Scaler {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<PoolView>>,
     task: Option<JoinHandle<()>>,
-    outlives_us: bool,
+    outlives_us: AtomicBool,
+    has_keeper: bool,
+    /// For what another driver notices.
+    events: Option<mpsc::Sender<Event>>,
+}
+
+/// A driver that cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The other cannot be started; the one that there is goes on.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// There is nothing to change any more.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
 }
 
 impl Scaler {
@@ -145,12 +162,14 @@ impl Scaler {
     pub async fn start(options: ScalerOptions) -> Result<Scaler, StartError> {
         let (events_to, events) = mpsc::channel(EVENTS);
         let kind = options.driver.kind();
-        let driver = options.driver.open(&options.pool, events_to)?;
+        let driver = options.driver.open(&options.pool, events_to.clone())?;
         if driver.outlives_us() && options.keeper.is_none() {
             return Err(StartError::NoKeeper { driver: kind });
         }
         let (pool, limits) = (options.pool, options.limits);
-        Self::with_driver(pool, limits, driver, events, options.record, options.keeper).await
+        let (record, keeper) = (options.record, options.keeper);
+        let scaler = Self::with_driver(pool, limits, driver, events, record, keeper).await?;
+        Ok(Scaler { events: Some(events_to), ..scaler })
     }
 
     /// The same with a driver of one's own, and what it notices.
@@ -169,13 +188,47 @@ impl Scaler {
         if let Some(other) = record.as_ref().filter(|record| record.pool != pool) {
             return Err(StartError::OtherPool { pool, found: other.pool.clone() });
         }
-        let outlives_us = driver.outlives_us();
+        let (outlives_us, has_keeper) = (driver.outlives_us().into(), keeper.is_some());
         let mut work = task::Work::new(&pool, limits, driver, keeper);
         work.adopt(record).await;
         let (commands, commanded) = mpsc::channel(COMMANDS);
         let view = work.subscribe();
         let task = Some(tokio::spawn(work.run(commanded, events)));
-        Ok(Scaler { commands, view, task, outlives_us })
+        Ok(Scaler { commands, view, task, outlives_us, has_keeper, events: None })
+    }
+
+    /// Goes over to a driver with other options, which must be this pool's: what comes is made by it, and what the one
+    /// before made is taken away by that one. With `replace`, each backend is replaced by one of the new driver's, and drains
+    /// when that is warm; without, those that there are stay until they are to leave.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; everything goes on as before.
+    pub async fn set_driver(
+        &self,
+        options: DriverOptions,
+        replace: bool,
+    ) -> Result<(), ChangeError> {
+        let kind = options.kind();
+        let events = self.events.clone().unwrap_or_else(|| mpsc::channel(1).0);
+        let pool = self.view.borrow().pool.clone();
+        let driver = options.open(&pool, events).map_err(StartError::from)?;
+        if driver.outlives_us() && !self.has_keeper {
+            return Err(StartError::NoKeeper { driver: kind }.into());
+        }
+        Ok(self.change_driver(driver, replace).await?)
+    }
+
+    /// The same with a driver of one's own.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn change_driver(
+        &self,
+        driver: Arc<dyn Driver>,
+        replace: bool,
+    ) -> Result<(), Stopped> {
+        self.outlives_us.store(driver.outlives_us(), Relaxed);
+        self.tell(Command::Driver { driver, replace }).await
     }
 
     /// What exists, and every change of it.
@@ -213,7 +266,7 @@ impl Scaler {
 
     /// Whether what it makes outlives this process.
     pub fn outlives_us(&self) -> bool {
-        self.outlives_us
+        self.outlives_us.load(Relaxed)
     }
 
     /// A draining backend has nothing left in flight, and the levels give it nothing new: it may go.

@@ -8,7 +8,7 @@
 //!                                     Broken   (In goes from Wanted, Adding and Broken to Unwanted without a drain)
 //! ```
 //!
-//! In a cluster the leader says what is to exist instead of steps: `desire.rs`.
+//! In a cluster the leader says what is to exist instead of steps: `desire.rs`. Another driver takes over: `change.rs`.
 //!
 //! Adding fails by size: after a failure there is at most one try at a time for that size, with a wait that doubles, so
 //! that a size which cannot be had does not hold up the others, nor is asked for without end.
@@ -28,6 +28,15 @@ use crate::driver::{Added, Ask, Event};
 pub(crate) enum Task {
     Add(Ask),
     Remove(Ask),
+}
+
+impl Task {
+    /// Which backend it is about.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Task::Add(ask) | Task::Remove(ask) => &ask.name,
+        }
+    }
 }
 
 /// What came of a step.
@@ -71,6 +80,8 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(super) number: u64,
+    /// Which of the pool's drivers, by age, has made it or is to make it, and takes it away.
+    pub(super) maker: u32,
     pub(super) size: Option<String>,
     pub(super) key: String,
     pub(super) phase: Phase,
@@ -88,7 +99,7 @@ pub(crate) struct Member {
 
 /// Failures to add a size, one after the other.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gate {
+pub(super) struct Gate {
     failures: u32,
     not_before: Duration,
 }
@@ -101,14 +112,17 @@ pub(crate) struct Roster {
     /// What makes keys of this pool's backends unlike those of an earlier one with the same names.
     pub(super) nonce: String,
     pub(super) members: BTreeMap<String, Member>,
-    gates: BTreeMap<Option<String>, Gate>,
+    /// The driver that adds.
+    pub(super) maker: u32,
+    pub(super) gates: BTreeMap<Option<String>, Gate>,
 }
 
 impl Roster {
     /// Without backends. `nonce` goes into keys, and is unlike any before.
     pub(crate) fn new(pool: &str, limits: Limits, nonce: String) -> Roster {
         let (members, gates) = (BTreeMap::new(), BTreeMap::new());
-        Roster { pool: pool.to_string(), limits, next_number: 1, nonce, members, gates }
+        let (pool, next_number, maker) = (pool.to_string(), 1, 0);
+        Roster { pool, limits, next_number, nonce, members, maker, gates }
     }
 
     pub(crate) fn set_limits(&mut self, limits: Limits) {
@@ -158,19 +172,27 @@ impl Roster {
     /// The draining one of this size that began last: it has most left to do.
     fn revivable(&self, size: Option<&String>) -> Option<String> {
         let draining = |(name, one): (&String, &Member)| match one.phase {
-            Phase::Draining { until } if one.size.as_ref() == size => Some((until, name.clone())),
+            Phase::Draining { until } if one.size.as_ref() == size && one.maker == self.maker => {
+                Some((until, name.clone()))
+            }
             _ => None,
         };
         self.members.iter().filter_map(draining).max().map(|(_, name)| name)
     }
 
-    fn want(&mut self, now: Duration, size: Option<String>, replaces: Option<String>) -> String {
+    pub(super) fn want(
+        &mut self,
+        now: Duration,
+        size: Option<String>,
+        replaces: Option<String>,
+    ) -> String {
         let number = self.next_number;
         self.next_number += 1;
         let name = format!("{}-e{number}", self.pool);
         let key = format!("{name}-{}", self.nonce);
         let phase = Phase::Wanted { not_before: now };
-        let member = Member { replaces, ..Member::new(number, size, key, phase) };
+        let maker = self.maker;
+        let member = Member { replaces, maker, ..Member::new(number, size, key, phase) };
         self.members.insert(name.clone(), member);
         name
     }
@@ -209,10 +231,10 @@ impl Roster {
         }
     }
 
-    /// Everything is to go at once, drained or not.
-    pub(crate) fn remove_all(&mut self, now: Duration) {
-        self.members.retain(|_, one| one.may_exist);
-        for member in self.members.values_mut() {
+    /// All that these drivers made is to go at once, drained or not.
+    pub(crate) fn remove_all(&mut self, now: Duration, of: impl Fn(u32) -> bool) {
+        self.members.retain(|_, one| one.may_exist || !of(one.maker));
+        for member in self.members.values_mut().filter(|one| of(one.maker)) {
             match member.phase {
                 Phase::Adding { .. } => member.phase = Phase::Adding { is_unwanted: true },
                 Phase::Removing => {}
@@ -381,7 +403,7 @@ impl Roster {
         }
     }
 
-    fn member(&mut self, name: &str) -> &mut Member {
+    pub(super) fn member(&mut self, name: &str) -> &mut Member {
         self.members.get_mut(name).expect("names are taken from the members themselves")
     }
 
@@ -402,8 +424,14 @@ impl Roster {
         self.members.values().any(|one| one.replaces.as_deref() == Some(name))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.members.is_empty()
+    /// Whether there is anything that this driver made or is to make.
+    pub(crate) fn has_of(&self, maker: u32) -> bool {
+        self.members.values().any(|one| one.maker == maker)
+    }
+
+    /// The driver that a backend is the business of.
+    pub(crate) fn maker_of(&self, name: &str) -> u32 {
+        self.members.get(name).map_or(self.maker, |one| one.maker)
     }
 
     /// Names with what they are, in the order of their making.
@@ -417,8 +445,20 @@ impl Roster {
 impl Member {
     pub(super) fn new(number: u64, size: Option<String>, key: String, phase: Phase) -> Member {
         let (added, served, replaces, problem) = (None, None, None, None);
-        let (may_exist, failures) = (false, 0);
-        Member { number, size, key, phase, may_exist, failures, added, served, replaces, problem }
+        let (may_exist, failures, maker) = (false, 0, 0);
+        Member {
+            number,
+            maker,
+            size,
+            key,
+            phase,
+            may_exist,
+            failures,
+            added,
+            served,
+            replaces,
+            problem,
+        }
     }
 
     pub(super) fn unwanted(&mut self, now: Duration) {
@@ -428,7 +468,7 @@ impl Member {
     }
 
     /// Whether it is wanted.
-    fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         use Phase::{Adding, Broken, Ready, Wanted};
         matches!(self.phase, Wanted { .. } | Adding { is_unwanted: false } | Ready | Broken)
     }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,8 @@ enum Outcome {
 pub(super) struct Work {
     pool: String,
     roster: Roster,
-    driver: Arc<dyn Driver>,
+    /// By number: the last adds, those before it take away what they made.
+    drivers: BTreeMap<u32, Arc<dyn Driver>>,
     keeper: Option<Arc<dyn RecordKeeper>>,
     kept: Option<Record>,
     keep_problem: Option<String>,
@@ -61,7 +62,7 @@ impl Work {
         Work {
             pool: pool.to_string(),
             roster: Roster::new(pool, limits, format!("{started_unix_ms:x}")),
-            driver,
+            drivers: [(0, driver)].into(),
             keeper,
             kept: None,
             keep_problem: None,
@@ -82,14 +83,39 @@ impl Work {
         self.started.elapsed()
     }
 
+    /// The driver that adds.
+    fn driver(&self) -> &Arc<dyn Driver> {
+        self.driver_of(self.roster.maker)
+    }
+
+    fn driver_of(&self, maker: u32) -> &Arc<dyn Driver> {
+        self.drivers.get(&maker).expect("a driver stays as long as something is its business")
+    }
+
+    /// Goes over to another driver.
+    fn change_driver(&mut self, driver: Arc<dyn Driver>, replace: bool) {
+        self.roster.change_driver(self.now(), replace);
+        self.drivers.insert(self.roster.maker, driver);
+    }
+
+    /// Drivers that have nothing left to do.
+    fn forget_drivers(&mut self) {
+        let (roster, about) = (&self.roster, &self.about);
+        let is_asked =
+            |maker| about.values().any(|(task, _)| roster.maker_of(task.name()) == maker);
+        let current = roster.maker;
+        self.drivers
+            .retain(|maker, _| *maker == current || roster.has_of(*maker) || is_asked(*maker));
+    }
+
     /// Goes on with what an earlier process left.
     pub(super) async fn adopt(&mut self, record: Option<Record>) {
         let mut record = record.unwrap_or_else(|| Record::empty(&self.pool));
-        if !self.driver.outlives_us() {
+        if !self.driver().outlives_us() {
             // They died with that process. Their names stay used.
             record.backends.clear();
         }
-        let listed = match timeout(LIST_TIMEOUT, self.driver.list()).await {
+        let listed = match timeout(LIST_TIMEOUT, self.driver().list()).await {
             Ok(outcome) => outcome.map_err(|error| chain(&error)),
             Err(_) => Err(format!("no answer within {LIST_TIMEOUT:?}")),
         };
@@ -122,7 +148,7 @@ impl Work {
                 () = sleep_until(wake) => {}
             }
         };
-        self.end(remove || !self.driver.outlives_us(), &mut events).await;
+        self.end(remove, &mut events).await;
         if let Some(done) = done {
             let _ = done.send(());
         }
@@ -147,6 +173,7 @@ impl Work {
             for task in tasks {
                 self.ask(task);
             }
+            self.forget_drivers();
         }
         self.publish();
     }
@@ -189,7 +216,8 @@ impl Work {
             self.roster.added(self.started.elapsed(), &ask.name, Err(problem));
             return;
         }
-        let (driver, asked) = (self.driver.clone(), task.clone());
+        let driver = self.driver_of(self.roster.maker_of(task.name())).clone();
+        let asked = task.clone();
         let handle = self.asked.spawn(async move {
             match asked {
                 Task::Add(ask) => {
@@ -220,13 +248,15 @@ impl Work {
                 }
             }
             Command::Desire { desired, done } => {
-                self.roster.desire(now, &desired, self.driver.outlives_us());
+                let outlives_us = self.driver().outlives_us();
+                self.roster.desire(now, &desired, outlives_us);
                 // Who waits looks at the view.
                 self.publish();
                 let _ = done.send(());
             }
             Command::Drained(name) => self.roster.drained(now, &name),
             Command::Limits(limits) => self.roster.set_limits(limits),
+            Command::Driver { driver, replace } => self.change_driver(driver, replace),
             Command::Stop { .. } => {}
         }
     }
@@ -276,15 +306,18 @@ impl Work {
 
     /// Ends what is to end; what outlives us and is being added stays in the record as such.
     async fn end(&mut self, remove: bool, events: &mut mpsc::Receiver<Event>) {
-        if remove {
-            self.roster.remove_all(self.now());
-            if !self.driver.outlives_us() {
-                // Nobody needs to wait until they are ready.
-                let adding = self.about.values().filter(|(task, _)| matches!(task, Task::Add(_)));
-                adding.for_each(|(_, handle)| handle.abort());
-            }
+        let all = self.drivers.iter();
+        let ending: BTreeSet<u32> =
+            all.filter(|(_, it)| remove || !it.outlives_us()).map(|(maker, _)| *maker).collect();
+        if !ending.is_empty() {
+            self.roster.remove_all(self.now(), |maker| ending.contains(&maker));
+            // Nobody needs to wait until they are ready.
+            let adding = self.about.values().filter(|(task, _)| matches!(task, Task::Add(_)));
+            let dies =
+                |task: &Task| !self.driver_of(self.roster.maker_of(task.name())).outlives_us();
+            adding.filter(|(task, _)| dies(task)).for_each(|(_, handle)| handle.abort());
             let until = Instant::now() + END_TIMEOUT;
-            while !self.roster.is_empty() && Instant::now() < until {
+            while ending.iter().any(|maker| self.roster.has_of(*maker)) && Instant::now() < until {
                 self.turn().await;
                 let wake = self.wake().min(until);
                 tokio::select! {

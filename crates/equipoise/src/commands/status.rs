@@ -66,7 +66,8 @@ fn standing(cluster: &ClusterStanding, out: &mut String) {
     let _ = match (cluster.term, cluster.generation, cluster.age_seconds) {
         (Some(term), Some(generation), Some(age)) => {
             let age = duration(age);
-            writeln!(out, "cluster: {whom} · instructions {term}.{generation}, {age} old")
+            let kept = if cluster.kept { ", kept from before the restart" } else { "" };
+            writeln!(out, "cluster: {whom} · instructions {term}.{generation}, {age} old{kept}")
         }
         _ => writeln!(out, "cluster: {whom} · no instructions yet"),
     };

@@ -14,6 +14,7 @@ use super::driver::{Maker, maker};
 use super::names::NamesByLoad;
 use super::problem::Findings;
 use super::tables;
+use super::text::LinkSpeed;
 use super::values::Values;
 
 /// What is planned, and how.
@@ -21,6 +22,8 @@ use super::values::Values;
 pub struct Planning {
     /// `[load]`.
     pub policy: Policy,
+    /// `[[load.links]]`: speeds in bits a second, by interface.
+    pub link_speeds: BTreeMap<String, u64>,
     /// `[controller] state`; `None`: where this user's state is kept.
     pub state: Option<PathBuf>,
     /// `[pool.elastic]`, by pool.
@@ -65,12 +68,28 @@ pub(super) fn config(
     }
     Planning {
         policy: policy(load, findings),
+        link_speeds: link_speeds(load, findings),
         state: controller.text("state").map(PathBuf::from),
         elastic,
         makers,
         machines: machines(file, pools),
         names: NamesByLoad::new(),
     }
+}
+
+fn link_speeds(load: &Values, findings: &mut Findings<'_>) -> BTreeMap<String, u64> {
+    let mut speeds = BTreeMap::new();
+    for link in load.tables("links") {
+        let (Some(name), Some(LinkSpeed(speed))) = (link.text("interface"), link.parsed("speed"))
+        else {
+            continue;
+        };
+        if speeds.insert(name.to_string(), speed).is_some() {
+            let text = format!("\"{name}\" is there twice; accepted: each interface once");
+            findings.error(link.at("interface"), &link.path_of("interface"), text);
+        }
+    }
+    speeds
 }
 
 fn policy(load: &Values, findings: &mut Findings<'_>) -> Policy {

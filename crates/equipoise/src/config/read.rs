@@ -181,6 +181,7 @@ fn label(element: &DeValue<'_>, place: usize) -> String {
             .or(text("vip"))
             .or(text("backend"))
             .or(text("address"))
+            .or(text("interface"))
             .or(element.as_str())
         {
             Some(address) => format!("[{}]", shortened(address)),

@@ -1,4 +1,4 @@
-//! Tests of the option tables themselves; what messages say is in tests/config_errors.rs.
+//! Tests of the option tables themselves; what messages say is in tests/config_errors/.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,6 +23,9 @@ hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 [log]
 [shutdown]
 [load]
+[[load.links]]
+interface = "eth0"
+speed = "1Gbit/s"
 [controller]
 [cluster]
 [cluster.store]
@@ -212,6 +215,7 @@ fn sample(option: &Opt) -> String {
         }
         ("vip", _) => quoted("192.0.2.9:80/tcp"),
         ("interface" | "reply-interface", _) => quoted("eth9"),
+        ("speed", _) => quoted("7Mbit/s"),
         ("seed", _) => quoted("another secret of the fleet"),
         ("seed-file", _) => quoted("/x"),
         ("tunnel-source", _) => quoted("10.1.0.0/16"),

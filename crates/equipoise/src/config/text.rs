@@ -22,6 +22,14 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("B", 1),
 ];
 
+/// Units of a link's speed in bits a second, largest first.
+const SPEED_UNITS: &[(&str, u64)] = &[
+    ("Tbit/s", 1_000_000_000_000),
+    ("Gbit/s", 1_000_000_000),
+    ("Mbit/s", 1_000_000),
+    ("Kbit/s", 1_000),
+];
+
 /// `None` without a known unit; a number beyond `u64` saturates, to be refused by the upper bound.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -137,6 +145,19 @@ impl FromStr for PortRange {
     }
 }
 
+/// What a link carries each way, in bits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinkSpeed(pub u64);
+
+impl FromStr for LinkSpeed {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let speed = quantity(text, SPEED_UNITS).ok_or(())?;
+        if (1_000..=100_000_000_000_000).contains(&speed) { Ok(LinkSpeed(speed)) } else { Err(()) }
+    }
+}
+
 /// Where the access log goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
@@ -224,6 +245,15 @@ mod tests {
             "we b:80",
         ] {
             assert_eq!(text.parse::<BackendAddress>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_links_speed_is_in_bits_a_second() {
+        assert_eq!("2500Mbit/s".parse(), Ok(LinkSpeed(2_500_000_000)));
+        assert_eq!("100Tbit/s".parse(), Ok(LinkSpeed(100_000_000_000_000)));
+        for text in ["", "1", "1G", "1GB/s", "1gbit/s", "2.5Gbit/s", "0Gbit/s", "101Tbit/s"] {
+            assert_eq!(text.parse::<LinkSpeed>(), Err(()), "{text}");
         }
     }
 

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use equipoise_controller::{NodeKind, NodeReport};
+use equipoise_cluster::{NodeClient, NodeOptions};
+use equipoise_controller::{NodeKind, NodeReport, Pressure};
 use equipoise_monitor::{Monitor, MonitorOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::notify::{Notice, notify};
+use super::planning::monitor::begin;
 use super::{Asked, Signals, cluster};
 use crate::config::{self, ClusterRole, Loaded};
 use crate::run::logs::Logs;
@@ -29,21 +31,25 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         );
     };
     let _logs = Logs::start(config.operations.log_level, config.operations.log_format);
+    for pool in config.planning.makers.keys() {
+        tracing::warn!(
+            pool,
+            "an agent only reports: it makes no backends of the pool; `equipoise run` does"
+        );
+    }
     let mut signals = Signals::install().context("cannot handle signals")?;
-    let client = cluster::join(place, controllers, token.as_ref(), &config.instance.name)?;
+    let node = cluster::node(place, controllers, token.as_ref(), &config.instance.name)?;
+    // It does nothing by instructions.
+    let client = NodeClient::start(NodeOptions { keeps: false, ..node });
     let mut instructions = client.instructions();
     let seen = cluster::look_out(
         &config.instance.name,
         instructions.clone(),
         config.planning.policy.period(),
     );
-    let mut monitor = Monitor::new(MonitorOptions::default());
-    let missing = monitor.missing();
-    if !missing.is_empty() {
-        tracing::debug!(?missing, "the kernel does not say everything");
-    }
-    // The first has no rates.
-    monitor.sample();
+    let link_speeds = config.planning.link_speeds.clone();
+    let mut monitor = Monitor::new(MonitorOptions { link_speeds, ..MonitorOptions::default() });
+    begin(&mut monitor);
     let mut addresses = cluster::addresses(place).await;
     let period = config.planning.policy.period();
     let mut turns = interval_at(Instant::now() + period, period);
@@ -65,12 +71,14 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         if addresses.is_empty() {
             addresses = cluster::addresses(place).await;
         }
+        let used = monitor.sample();
         let edition = Arc::clone(&instructions.borrow_and_update()).edition();
         client.report(&NodeReport {
             kind: NodeKind::Agent,
             version: env!("CARGO_PKG_VERSION").into(),
             capacity: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
-            load: NodeReport::load_of(&monitor.sample()),
+            load: NodeReport::load_of(&used),
+            pressure: Pressure::of(&used),
             addresses: addresses.clone(),
             reachable: seen.borrow().clone(),
             applied: Some(edition).filter(|edition| edition.term > 0),

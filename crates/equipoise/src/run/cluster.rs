@@ -10,7 +10,7 @@ use anyhow::Context;
 use equipoise_api::metrics::PlanningReading;
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_cluster::{
-    ClusterServer, ControllerAddress, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
+    ClusterServer, ControllerAddress, Journal, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
     ServerOptions, TokenSource,
 };
 use equipoise_controller::{Instructions, Intake, NodeReport};
@@ -88,9 +88,10 @@ pub(super) enum Seat {
 pub(super) struct ControllerSeat {
     cluster: Cluster,
     listen: SocketAddr,
-    etcd: Option<EtcdPlace>,
+    etcd: Option<Box<EtcdPlace>>,
     front_door: Option<SocketAddr>,
     addresses: OnceLock<Vec<IpAddr>>,
+    journal: Arc<dyn Journal>,
 }
 
 pub(super) struct NodeSeat {
@@ -102,7 +103,11 @@ pub(super) struct NodeSeat {
 
 impl Seat {
     /// Takes the seat that the configuration names: a node begins to join.
-    pub(super) fn take(config: &Config, instance: &Arc<str>) -> anyhow::Result<Seat> {
+    pub(super) fn take(
+        config: &Config,
+        instance: &Arc<str>,
+        journal: Arc<dyn Journal>,
+    ) -> anyhow::Result<Seat> {
         let Some(cluster) = config.cluster.clone() else { return Ok(Seat::Alone) };
         let doors = config.session.front_doors.iter();
         let doors = doors.filter(|door| door.protocol != Protocol::Udp);
@@ -110,11 +115,17 @@ impl Seat {
         let front_door = doors.min_by_key(|door| door.dispatch.is_none()).map(|door| door.listen);
         let addresses = OnceLock::new();
         Ok(match cluster.role.clone() {
-            ClusterRole::Controller { listen, etcd, .. } => {
-                Seat::Controller(ControllerSeat { cluster, listen, etcd, front_door, addresses })
-            }
+            ClusterRole::Controller { listen, etcd, .. } => Seat::Controller(ControllerSeat {
+                cluster,
+                listen,
+                etcd: etcd.map(Box::new),
+                front_door,
+                addresses,
+                journal,
+            }),
             ClusterRole::Node { controllers, token } => {
-                let client = join(&cluster, &controllers, token.as_ref(), instance)?;
+                let options = node(&cluster, &controllers, token.as_ref(), instance)?;
+                let client = NodeClient::start(options);
                 Seat::Node(NodeSeat { cluster, client, front_door, addresses })
             }
         })
@@ -138,7 +149,7 @@ impl Seat {
 
     pub(super) fn etcd(&self) -> Option<&EtcdPlace> {
         match self {
-            Seat::Controller(controller) => controller.etcd.as_ref(),
+            Seat::Controller(controller) => controller.etcd.as_deref(),
             Seat::Alone | Seat::Node(_) => None,
         }
     }
@@ -150,12 +161,13 @@ impl Seat {
         store: Arc<dyn Store>,
         intake: Arc<dyn Intake>,
     ) -> anyhow::Result<Option<ClusterServer>> {
-        let Seat::Controller(ControllerSeat { cluster, listen, etcd, .. }) = self else {
+        let Seat::Controller(ControllerSeat { cluster, listen, etcd, journal, .. }) = self else {
             return Ok(None);
         };
         let authority = authority(&cluster.folder())?;
         let name: Name = instance.parse()?;
         let mut options = ServerOptions::new(*listen, name, cluster.hosts(*listen, instance));
+        options.journal = Arc::clone(journal);
         if etcd.is_some() {
             options.advertise = Some(cluster.first_host(*listen, instance));
         }
@@ -199,20 +211,19 @@ impl Seat {
     }
 }
 
-/// Joins the cluster as a node, in the background.
-pub(super) fn join(
+/// What a node needs to join the cluster.
+pub(super) fn node(
     cluster: &Cluster,
     controllers: &[ControllerAddress],
     token: Option<&TokenPlace>,
     instance: &Arc<str>,
-) -> anyhow::Result<NodeClient> {
+) -> anyhow::Result<NodeOptions> {
     let token = token.map(|place| match place {
         TokenPlace::Given(token) => TokenSource::Given(token.clone()),
         TokenPlace::File(path) => TokenSource::File(path.clone()),
     });
     let name: Name = instance.parse()?;
-    let options = NodeOptions::new(name, controllers.to_vec(), token, cluster.folder());
-    Ok(NodeClient::start(options))
+    Ok(NodeOptions::new(name, controllers.to_vec(), token, cluster.folder()))
 }
 
 /// This machine's addresses, as others know it: those stated, or else the one from which it reaches a controller.
@@ -271,7 +282,8 @@ pub(super) fn look_out(
 /// A node's standing, as the API shows it.
 pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
     let reports = status.reports.values().filter_map(|one| one.problem.as_ref());
-    let problems = [&status.certificate_problem, &status.follow_problem].into_iter().flatten();
+    let problems = [&status.certificate_problem, &status.follow_problem, &status.keep_problem];
+    let problems = problems.into_iter().flatten();
     let mut problems: Vec<String> = problems.chain(reports).cloned().collect();
     problems.sort();
     problems.dedup();
@@ -281,6 +293,7 @@ pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
         term: status.edition.map(|edition| edition.term),
         generation: status.edition.map(|edition| edition.generation),
         age_seconds: status.instructions_age.map(|age| age.as_secs_f64()),
+        kept: status.is_kept,
         certificate_seconds: status.certificate_until.map(|until| left(until).as_secs_f64()),
         problems,
         stale: status.stale,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use equipoise_api::Gate;
-use equipoise_api::audit::{Audit, AuditError};
+use equipoise_api::audit::{Audit, AuditError, Elsewhere};
 use equipoise_api::metrics::AccessReading;
+use equipoise_cluster::{Deed, Journal};
 
 use crate::config::Operations;
 
@@ -27,6 +28,11 @@ impl Entrance {
         })
     }
 
+    /// The audit log, for the cluster API.
+    pub(crate) fn journal(&self) -> Arc<dyn Journal> {
+        Arc::new(AuditJournal(Arc::clone(&self.audit)))
+    }
+
     /// For metrics.
     pub(crate) fn reading(&self) -> AccessReading {
         let (turned_away, audit_lines_lost) = (self.gate.turned_away(), self.audit.lost());
@@ -40,5 +46,21 @@ impl Entrance {
             let error = anyhow::Error::from(error);
             tracing::error!("{error:#}; it goes on where it went");
         }
+    }
+}
+
+/// What is asked of the cluster API is noted where that of the API is.
+#[derive(Debug)]
+struct AuditJournal(Arc<Audit>);
+
+impl Journal for AuditJournal {
+    fn note(&self, deed: Deed) {
+        let Deed { who, from, method, path, status, detail, after } = deed;
+        let from = Some(from);
+        self.0.note(Elsewhere { who, from, method, path, status, detail, after });
+    }
+
+    fn count(&self) {
+        self.0.count();
     }
 }

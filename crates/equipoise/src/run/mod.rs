@@ -94,7 +94,7 @@ impl Running {
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
         dns.follow(config.dns.clone(), &seen, &PlannedShares::new()).await?;
-        let planner = Planner::start(&config, plane.registry.clone()).await;
+        let planner = Planner::start(&config, plane.registry.clone(), entrance.journal()).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);
         slices.follow(&config.slices).await?;
@@ -102,6 +102,7 @@ impl Running {
         let registry = plane.registry;
         let levels = Levels { registry, packet, dns, planner, slices, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
+        control.join_known().await;
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
         tokio::spawn(Arc::clone(&control).follow_made());

@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::cluster::{
+    ClusterMembers, ClusterTokens, JoinedNodes, TokenMade, TokenWanted,
+};
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWish};
@@ -160,10 +163,20 @@ impl Control {
     /// Tells the DNS level what is planned of its names, until the end.
     pub(crate) async fn follow_plan(self: Arc<Self>) {
         let mut newest = self.levels.planner.newest();
+        // What an earlier process kept is there already.
+        newest.mark_changed();
         while newest.changed().await.is_ok() {
             newest.mark_unchanged();
             let pools = self.levels.registry.pools().borrow().clone();
             self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
+        }
+    }
+
+    /// Has what is known already join its pools, before there is any traffic.
+    pub(crate) async fn join_known(&self) {
+        let config = self.config.lock().await;
+        if let Err(error) = self.join_made(&config).await {
+            tracing::error!("what was made or kept does not join its pool: {error:#}");
         }
     }
 
@@ -414,6 +427,7 @@ impl Operator for Control {
                 .collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
             packet,
+            machine: self.levels.planner.machine(),
             planning: self.levels.planner.reading(),
             dns,
             streams: self.levels.slices.reading(),
@@ -509,6 +523,33 @@ impl Operator for Control {
         question: HistoryQuestion,
     ) -> Result<NodeHistory, OperateError> {
         self.levels.planner.history(node, question)
+    }
+
+    async fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
+        self.levels.planner.cluster_members()
+    }
+
+    async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
+        self.levels.planner.cluster_tokens().await
+    }
+
+    async fn create_token(&self, wanted: TokenWanted) -> Result<TokenMade, OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.create_token(wanted).await
+    }
+
+    async fn revoke_token(&self, id: &str) -> Result<(), OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.revoke_token(id).await
+    }
+
+    async fn joined_nodes(&self) -> Result<JoinedNodes, OperateError> {
+        self.levels.planner.joined_nodes().await
+    }
+
+    async fn evict_node(&self, node: &str) -> Result<(), OperateError> {
+        self.accepts_changes()?;
+        self.levels.planner.evict_node(node).await
     }
 
     async fn explain_flow(&self, question: FlowQuestion) -> Result<FlowAnswer, OperateError> {

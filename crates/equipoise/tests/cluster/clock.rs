@@ -4,11 +4,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use equipoise_testkit::HttpBackend;
 
 use crate::bed::{Machine, Site, generation, leader, reporting, term};
 use crate::common::{Load, text};
+use crate::watching::watch;
 
 const DAY: i64 = 86_400;
 
@@ -107,6 +110,8 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_leads_no_more() {
     let name = leader(&status).unwrap().to_string();
     let place = controllers.iter().position(|it| it.name == name).unwrap();
     let other = (place + 1) % controllers.len();
+    let stop = Arc::new(AtomicBool::new(false));
+    let watching = watch(node.file.with_extension("sock"), &stop);
     controllers[place].process().signal(libc::SIGSTOP);
     let after = controllers[other].until("another leader", |now| term(now) > term(&status));
     controllers[other].until("it plans", |now| {
@@ -120,7 +125,15 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_leads_no_more() {
     load.wait_for(50);
     let (good, bad) = load.finish();
     assert!(bad.is_empty(), "{} of {good} failed: {:?}", bad.len(), bad.first());
-    // What it says has no effect: nobody's plan went back to its term.
+    // What it says has no effect: nobody's plan went back to its term, and the node never went by one.
     let now = controllers[other].status().unwrap();
     assert!(generation(&now).unwrap().0 >= term(&after));
+    controllers[place].until("the node goes by the new one", |status| {
+        let members = status["view"]["members"].as_array().unwrap();
+        let applied = |m: &serde_json::Value| m["applied"]["term"].as_u64() >= Some(term(&after));
+        members.iter().any(|m| m["name"] == "n1" && applied(m))
+    });
+    stop.store(true, Relaxed);
+    let (looks, terms) = watching.join().expect("instructions never went back");
+    assert!(looks > 10 && terms >= 2, "{looks} {terms}");
 }

@@ -1,13 +1,16 @@
 //! Networks that are cut: a controller from the others, a node from its controllers. Each machine is a namespace.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_testkit::netns::{Host, Switch, unavailable};
 use equipoise_testkit::{EtcdMembers, HttpBackend};
 
-use crate::bed::{generation, leader, reporting, term};
+use crate::bed::{generation, leader, reporting, soon, term};
 use crate::common::{EQUIPOISE, Folder, Load, Process, text};
+use crate::watching::{status, watch};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const CONTROLLERS: [&str; 3] = ["c1", "c2", "c3"];
@@ -48,6 +51,20 @@ impl Network {
         let port = format!("{}-eth0", self.hosts[host].name());
         let master = if is_cut { "nomaster" } else { "master lan" };
         self.hub.ip(&format!("link set {port} {master}")).unwrap();
+    }
+
+    /// Two hosts no longer reach each other, or do again; others notice nothing. Frames go to an address that nobody has.
+    fn part(&self, one: usize, other: usize, is_apart: bool) {
+        for (from, to) in [(one, other), (other, one)] {
+            let to = address(to);
+            let change = match is_apart {
+                true => {
+                    format!("neigh replace {to} lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
+                }
+                false => format!("neigh del {to} dev eth0"),
+            };
+            self.hosts[from].ip(&change).unwrap();
+        }
     }
 
     fn start_etcd(&mut self) {
@@ -172,6 +189,62 @@ fn standing(status: &serde_json::Value, name: &str) -> String {
     let members = status["view"]["members"].as_array().cloned().unwrap_or_default();
     let member = members.iter().find(|member| member["name"] == name);
     member.and_then(|it| it["standing"].as_str()).unwrap_or_default().to_string()
+}
+
+/// Where the leader is, and the two that are not.
+fn places(status: &serde_json::Value) -> (usize, [usize; 2]) {
+    let place = CONTROLLERS.iter().position(|it| Some(*it) == leader(status)).unwrap();
+    (place, [(place + 1) % 3, (place + 2) % 3])
+}
+
+#[test]
+fn a_leader_that_only_the_others_do_not_reach_is_left_by_its_nodes_and_no_stale_plan_is_applied() {
+    let Some(mut network) = Network::new("cluster-parted") else { return };
+    network.start_etcd();
+    network.start_controllers();
+    let backend = network.hosts[3].enter(|| HttpBackend::named("a"));
+    network.start_node(&backend.address().to_string());
+    for place in 0..3 {
+        network.until(place, "all report", |status| reporting(status).len() == 4);
+    }
+    // The node follows the leader: for a moment it reaches nobody else.
+    let before = network.until(0, "a leader", |status| leader(status).is_some());
+    let (place, others) = places(&before);
+    let (socket, wanted) = (network.folder.path("n1.sock"), format!("{}:9911", address(place)));
+    others.iter().for_each(|other| network.part(3, *other, true));
+    soon("it follows the leader", || {
+        status(&socket).is_some_and(|now| now["cluster"]["following"] == wanted)
+    });
+    others.iter().for_each(|other| network.part(3, *other, false));
+    let now = network.until(place, "it still leads", |status| reporting(status).len() == 4);
+    assert_eq!((leader(&now), term(&now)), (leader(&before), term(&before)), "nobody minded");
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let watching = watch(socket, &stop);
+    let load = network.hosts[3].enter(|| Load::start(([127, 0, 0, 1], 80).into(), 1));
+    others.iter().for_each(|other| network.part(place, *other, true));
+    let after = network.until(others[0], "another leader", |now| term(now) > term(&before));
+    // Its stream of instructions lives, and brings nothing new.
+    network.processes[6].wait_for_text(&format!("{wanted}: nothing new for"));
+    network.until(others[0], "the node goes by the new leader", |status| {
+        let members = status["view"]["members"].as_array().unwrap();
+        let applied = |m: &serde_json::Value| m["applied"]["term"].as_u64() >= Some(term(&after));
+        members.iter().any(|m| m["name"] == "n1" && applied(m))
+    });
+    let alone = network.until(place, "it knows that it leads no more", |status| !leads(status));
+    assert!(generation(&alone).unwrap().0 < term(&after), "it learns nothing new");
+    assert!(reporting(&alone).contains(&"n1"), "the node reaches it all the time");
+    load.wait_for(50);
+    others.iter().for_each(|other| network.part(place, *other, false));
+    network.until(place, "it follows the others again", |status| {
+        generation(status).is_some_and(|(planned, _)| planned >= term(&after))
+            && reporting(status).len() == 4
+    });
+    stop.store(true, Relaxed);
+    let (looks, terms) = watching.join().expect("instructions never went back");
+    assert!(looks > 10 && terms >= 2, "{looks} {terms}");
+    let (good, bad) = load.finish();
+    assert!(bad.is_empty(), "{} of {good} failed: {:?}", bad.len(), bad.first());
 }
 
 #[test]

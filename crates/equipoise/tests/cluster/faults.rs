@@ -1,8 +1,5 @@
 //! Leaders killed again and again, members that lie, tokens that are no good.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,42 +12,11 @@ use rand::{RngExt, SeedableRng};
 
 use crate::bed::{Machine, Site, command, leader, reporting, soon, term};
 use crate::common::{Load, Process, text};
+use crate::watching::watch;
 
 /// A number of the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
-/// What a machine says of itself over its unix socket.
-fn status(socket: &Path) -> Option<serde_json::Value> {
-    let mut stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-    let request = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
-}
-
-/// Instructions that a node goes by, looked at all the time: they never go back.
-fn watch(machine: &Machine, stop: &Arc<AtomicBool>) -> thread::JoinHandle<(usize, u64)> {
-    let (socket, stop) = (machine.file.with_extension("sock"), Arc::clone(stop));
-    thread::spawn(move || {
-        let (mut last, mut looks, mut terms) = ((0, 0), 0, 0);
-        while !stop.load(Relaxed) {
-            if let Some(now) = status(&socket) {
-                let cluster = &now["cluster"];
-                let number = |what: &str| cluster[what].as_u64().unwrap_or(0);
-                let edition = (number("term"), number("generation"));
-                assert!(edition >= last, "from {last:?} back to {edition:?}");
-                terms += u64::from(edition.0 > last.0);
-                last = edition;
-                looks += 1;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        (looks, terms)
-    })
 }
 
 /// Kills whoever leads at moments that a seed decides, and starts it again, for some time under load.
@@ -64,7 +30,7 @@ fn leaders_die(test: &str, seconds: u64, seed: u64) {
     node.process().wait_for_text("following instructions");
     let load = Load::start(node.door.address(), 2);
     let stop = Arc::new(AtomicBool::new(false));
-    let watching = watch(&node, &stop);
+    let watching = watch(node.file.with_extension("sock"), &stop);
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut vacancies = Vec::new();
     while Instant::now() < end || vacancies.len() < 2 {

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod api;
 mod bed;
 mod clock;
 mod cut;
@@ -11,3 +12,5 @@ mod faults;
 mod members;
 mod names;
 mod pools;
+mod restart;
+mod watching;

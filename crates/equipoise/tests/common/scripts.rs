@@ -9,12 +9,38 @@ use super::{EQUIPOISE, Folder, kill, text};
 pub struct Fleet {
     folder: PathBuf,
     script: PathBuf,
+    /// What runs, if it is not a sample backend.
+    server: Option<PathBuf>,
 }
+
+/// A server that does so many requests at once, each in 50 ms; others wait.
+const SERVER: &str = r#"
+import sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+workers = threading.BoundedSemaphore(int(sys.argv[1]))
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        with workers:
+            time.sleep(0.05)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64
+    daemon_threads = True
+server = Server(("127.0.0.1", 0), Handler)
+print("ready http=%d" % server.server_port, flush=True)
+server.serve_forever()
+"#;
 
 /// Asked for one that is there, it says where it is: a first answer may have been lost.
 const SCRIPT: &str = r#"
 import fcntl, json, os, subprocess, sys
-folder, program, verb = sys.argv[1:4]
+folder, program, server, verb = sys.argv[1:5]
+workers = {"small": "1", "large": "4"}
 ask = json.load(sys.stdin) if verb != "list" else {}
 lock = open(os.path.join(folder, "lock"), "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -36,15 +62,18 @@ path = os.path.join(folder, name + ".backend")
 if verb == "add":
     there = known().get(name)
     if there is None:
-        child = subprocess.Popen([program, "sample-backend", "--name", name], stdin=subprocess.DEVNULL,
+        words = [program, "sample-backend", "--name", name]
+        if server:
+            words = ["python3", server, workers[ask["size"]]]
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         ready = child.stdout.readline().decode()
         address = "127.0.0.1:" + [word for word in ready.split() if word.startswith("http=")][0][5:]
-        there = dict(pid=child.pid, address=address, key=ask["key"])
+        there = dict(pid=child.pid, address=address, key=ask["key"], size=ask.get("size"))
         with open(path + ".part", "w") as file:
             json.dump(there, file)
         os.rename(path + ".part", path)
-        note("made " + name)
+        note(" ".join(["made", name] + [size for size in [ask.get("size")] if size]))
     elif there["key"] != ask["key"]:
         note("doubled " + name)
         sys.exit("another key")
@@ -62,13 +91,23 @@ impl Fleet {
     pub fn new(folder: &Folder) -> Fleet {
         let fleet = folder.path("fleet");
         std::fs::create_dir_all(&fleet).expect("the folder is ours");
-        Fleet { folder: fleet, script: folder.write("fleet.py", SCRIPT) }
+        Fleet { folder: fleet, script: folder.write("fleet.py", SCRIPT), server: None }
+    }
+
+    /// Of two sizes: `small` does one request at once, `large` four.
+    pub fn sized(folder: &Folder) -> Fleet {
+        let server = Some(folder.write("server.py", SERVER));
+        let mut fleet = Fleet::new(folder);
+        fleet.server = server;
+        fleet
     }
 
     /// `[pool.elastic.exec]`.
     pub fn table(&self) -> String {
         let command = |verb: &str| {
-            let words = ["python3", text(&self.script), text(&self.folder), EQUIPOISE, verb];
+            let server = self.server.as_deref().map_or("", text);
+            let (script, folder) = (text(&self.script), text(&self.folder));
+            let words = ["python3", script, folder, EQUIPOISE, server, verb];
             format!("{words:?}")
         };
         let (add, remove, list) = (command("add"), command("remove"), command("list"));
@@ -86,6 +125,20 @@ impl Fleet {
             Some((name, said["pid"].as_u64()? as u32))
         };
         files.filter_map(read).collect()
+    }
+
+    /// The sizes of those that are there.
+    pub fn sizes(&self) -> Vec<String> {
+        let log = self.log();
+        let there = self.there();
+        let made = |line: &String| {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["made", name, size] if there.contains_key(name) => Some(size.to_string()),
+                _ => None,
+            }
+        };
+        log.iter().filter_map(made).collect()
     }
 
     /// What was asked for that made a difference, in order.

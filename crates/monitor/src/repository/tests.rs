@@ -118,6 +118,21 @@ fn a_missing_signal_is_not_a_zero() {
 }
 
 #[test]
+fn pressure_has_a_history_of_its_own() {
+    let mut repository = small();
+    for (second, percent) in [(0, 10.0), (1, 30.0)] {
+        let sample = Sample { io_pressure_percent: Some(percent), ..Sample::default() };
+        repository.insert("a", s(T0 + second), sample, s(T0 + second)).unwrap();
+    }
+    let points = repository.range("a", s(T0), s(T0 + 2), s(2), s(T0 + 1)).unwrap();
+    let io = Spread { mean_percent: 20.0, max_percent: 30.0, samples: 2 };
+    assert_eq!((points.len(), points[0].io_pressure), (1, Some(io)));
+    assert_eq!((points[0].cpu, points[0].cpu_pressure), (None, None));
+    let lie = Sample { cpu_pressure_percent: Some(101.0), ..Sample::default() };
+    assert_eq!(repository.insert("a", s(T0), lie, s(T0)), Err(Refused::NotAPercent));
+}
+
+#[test]
 fn what_is_asked_wrongly_is_refused() {
     let mut repository = small();
     let now = s(T0);
@@ -147,7 +162,7 @@ fn a_long_answer_is_refused() {
 #[test]
 fn a_nodes_history_has_a_fixed_size() {
     let repository = Repository::new(RepositoryOptions::default());
-    assert!(repository.bytes_per_node() <= 48 << 10, "{}", repository.bytes_per_node());
+    assert!(repository.bytes_per_node() <= 80 << 10, "{}", repository.bytes_per_node());
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use equipoise_core::{AdminState, Health};
 use serde::{Deserialize, Serialize};
 
 use super::demand::PoolHistory;
-use super::sizes::{Kind, cover, fastest};
+use super::sizes::{Kind, cheaper, cover, fastest};
 use super::{Elasticity, Mode};
 use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
@@ -70,7 +70,7 @@ const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 /// less than the headroom is free, counting those that are warming up as there, so that it does not grow twice for
 /// one reason; at most by [`Elasticity::growth_max`] in a step, with a cool-down. It shrinks by one, that with the
 /// least speed for its price, when without it there would still be headroom and some to spare for the whole of a
-/// cool-down. At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
+/// cool-down; if one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
 pub(crate) fn decide(
     elastic: &Elasticity,
     pool: &PoolSpec,
@@ -91,9 +91,7 @@ pub(crate) fn decide(
         since_in: ago(was.map(|was| was.since_in)),
         low_for: Duration::ZERO,
     };
-    let could_shrink =
-        state.leaver().is_some_and(|leaver| state.is_enough_without(elastic, leaver));
-    if could_shrink {
+    if state.less(elastic).is_some() {
         plan.low_for = was.map_or(Duration::ZERO, |was| was.low_for).saturating_add(passed);
     }
     let (action, reason) = match elastic.mode {
@@ -121,7 +119,17 @@ struct Backend<'a> {
     efficiency: f64,
     /// Expected to be in use, 1 at its best; `None` if nothing is known, or it is warming up.
     in_use: Option<f64>,
+    /// Whether that is more than a guess by response time.
+    is_use_known: bool,
     is_serving: bool,
+}
+
+/// How a pool could cost less.
+enum Less<'s, 'a> {
+    /// One fewer.
+    Without(&'s Backend<'a>),
+    /// A cheaper one in its place.
+    Cheaper(&'s Kind, &'s Backend<'a>),
 }
 
 struct State<'a> {
@@ -159,6 +167,7 @@ impl<'a> State<'a> {
                 speed: kind.map_or(unit, |kind| kind.speed),
                 efficiency: kind.map_or(unit, Kind::efficiency),
                 in_use,
+                is_use_known: past.is_some_and(|it| it.is_use_known(name, spec.size.as_deref())),
                 is_serving,
             }
         };
@@ -209,6 +218,33 @@ impl<'a> State<'a> {
             && self.queued == 0.0
             && !self.is_warming()
             && used <= SHRINK_TO * (1.0 - elastic.headroom) * left
+    }
+
+    /// How the pool could cost less and still have headroom, and some to spare.
+    fn less(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
+        let leaver = self.leaver().filter(|leaver| self.is_enough_without(elastic, leaver));
+        leaver.map(Less::Without).or_else(|| self.cheaper(elastic))
+    }
+
+    /// The dearest backend for which a cheaper one would do, and that one's kind. A guess at what is in use is not enough:
+    /// before its top was seen, a fast backend looks idle.
+    fn cheaper(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
+        let enough = self.used()? / (SHRINK_TO * (1.0 - elastic.headroom));
+        let is_known = self.backends.iter().all(|one| one.is_use_known || !one.is_serving);
+        if self.queued > 0.0 || self.is_warming() || !is_known {
+            return None;
+        }
+        let priced = |one| {
+            let one: &Backend = one;
+            let kind = self.kinds.iter().find(|kind| kind.name == one.spec.size)?;
+            (one.spec.is_elastic && one.is_serving).then_some(kind.price)
+        };
+        let found = self.backends.iter().filter_map(|one| {
+            let (price, rest) = (priced(one)?, self.speed - one.speed);
+            Some((price, cheaper(&self.kinds, price, enough - rest)?, one))
+        });
+        let (_, kind, one) = found.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(Less::Cheaper(kind, one))
     }
 
     /// A step towards a count, whatever the load.
@@ -295,8 +331,12 @@ impl<'a> State<'a> {
 
     fn shrink(&self, elastic: &Elasticity, plan: &ScalingPlan, in_use: f64) -> (Scaling, String) {
         let fine = format!("{in_use:.2} of the speed shown is in use");
-        let Some(leaver) = self.leaver().filter(|it| self.is_enough_without(elastic, it)) else {
+        let Some(less) = self.less(elastic) else {
             return (Scaling::Hold, format!("{fine}, and all of the pool is needed"));
+        };
+        let what = match less {
+            Less::Without(_) => "one fewer",
+            Less::Cheaper(..) => "a cheaper one",
         };
         if let Some(memory) = self.memory.filter(|memory| *memory >= MEMORY_TIGHT) {
             return (Scaling::Hold, format!("{fine}, but memory is at {memory:.0} %"));
@@ -306,15 +346,18 @@ impl<'a> State<'a> {
             let left = elastic.in_cool_down - quiet;
             return (
                 Scaling::Hold,
-                format!("{fine}; one fewer would do, if it lasts {left:.0?} more"),
+                format!("{fine}; {what} would do, if it lasts {left:.0?} more"),
             );
         }
-        let backends = vec![leaver.name.to_string()];
         let for_long = elastic.in_cool_down;
-        (
-            Scaling::In { backends },
-            format!("{fine}, and one fewer would have done for {for_long:.0?}"),
-        )
+        let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
+        let step = match less {
+            Less::Without(leaver) => Scaling::In { backends: vec![leaver.name.to_string()] },
+            Less::Cheaper(kind, dear) => {
+                Scaling::Replace { size: kind.name.clone(), backend: dear.name.to_string() }
+            }
+        };
+        (step, reason)
     }
 }
 

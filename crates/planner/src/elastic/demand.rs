@@ -48,6 +48,8 @@ pub struct PoolHistory {
 const RISE_MAX: f64 = 1.5;
 /// Without a seen top, a backend is never taken for fuller than this by its response time alone.
 const BY_RESPONSE_MAX: f64 = 0.99;
+/// Requests in flight below which a backend is idle.
+const IDLE: f64 = 0.01;
 /// A backend is not taken for fuller than this many times its top, queue and all.
 const IN_USE_MAX: f64 = 100.0;
 
@@ -107,6 +109,13 @@ impl PoolHistory {
     /// The part of a backend's best that is expected to be in use in the coming period; `None` if unknown.
     pub fn in_use(&self, backend: &str) -> Option<f64> {
         self.in_use.get(backend).map(|one| one.coming() * self.rise())
+    }
+
+    /// Whether the use of a backend is more than a guess by its response time: nothing is in flight there, or the top of its
+    /// size was seen.
+    pub(crate) fn is_use_known(&self, backend: &str, size: Option<&str>) -> bool {
+        let is_idle = self.in_flight(backend).is_some_and(|in_flight| in_flight < IDLE);
+        is_idle || self.profile(size).and_then(SpeedProfile::best).is_some_and(|it| it.is_topped)
     }
 
     /// Requests in flight at a backend, smoothed; `None` if nobody saw it.

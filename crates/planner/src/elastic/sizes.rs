@@ -43,6 +43,12 @@ pub(crate) fn fastest(kinds: &[Kind]) -> Option<&Kind> {
     kinds.iter().min_by(|a, b| b.speed.total_cmp(&a.speed).then(a.price.total_cmp(&b.price)))
 }
 
+/// The cheapest kind below `price` with at least this speed; of equally cheap ones the fastest.
+pub(crate) fn cheaper(kinds: &[Kind], price: f64, speed: f64) -> Option<&Kind> {
+    let enough = kinds.iter().filter(|kind| kind.price < price && kind.speed >= speed);
+    enough.min_by(|a, b| a.price.total_cmp(&b.price).then(b.speed.total_cmp(&a.speed)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +80,21 @@ mod tests {
         for (shortfall, room, name, count) in rows {
             let found = covered(shortfall, room);
             assert_eq!(found, (name.to_string(), count), "{shortfall} with room for {room}");
+        }
+    }
+
+    #[test]
+    fn a_cheaper_one_must_be_fast_enough() {
+        let kinds = kinds();
+        for (price, speed, expected) in [
+            (12.0, 0.5, Some("small")),
+            (12.0, 1.5, Some("large")),
+            (12.0, 4.5, None),
+            (3.0, 0.5, Some("small")),
+            (1.0, 0.5, None),
+        ] {
+            let found = cheaper(&kinds, price, speed).and_then(|kind| kind.name.as_deref());
+            assert_eq!(found, expected, "below {price}, from {speed}");
         }
     }
 

@@ -227,7 +227,7 @@ static VIP: Form = Form {
     fits: reads_as::<VipId>,
 };
 
-static INTERFACE: Form = Form {
+pub(super) static INTERFACE: Form = Form {
     noun: "the name of an interface",
     accepted: "1 to 15 characters without white space, `/` or `:`, such as \"eth0\"",
     fits: |text| {

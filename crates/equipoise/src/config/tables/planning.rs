@@ -1,7 +1,9 @@
 //! Options of the load model, the controller and elastic pools.
 
-use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
+use super::super::text::LinkSpeed;
 use super::driver::{EXEC, PROCESS, WEBHOOK};
+use super::packet::INTERFACE;
 use super::{DAY, NAME, ms, secs};
 
 /// The most backends of an elastic pool.
@@ -32,7 +34,32 @@ pub(super) static LOAD: Table = Table {
             "\"1s\"",
             "From one sample and plan to the next. Changing it takes a restart.",
         ),
+        Opt::default(
+            "links",
+            Kind::Tables(&LINK),
+            "[]",
+            "Speeds of links that the kernel does not know, or knows wrongly.",
+        ),
     ],
+};
+
+static LINK: Table = Table {
+    title: "[[load.links]]",
+    help: "What a network interface can carry. Without this table interfaces with a device count, by the speed that the kernel says (`/sys/class/net/NAME/speed`); what it does not say (virtual machines, often) is no signal. One that is listed here counts whatever it is, and by this speed.",
+    options: &[
+        Opt::required("interface", Kind::Text(&INTERFACE), "Its name. Unique."),
+        Opt::required(
+            "speed",
+            Kind::Text(&SPEED),
+            "Each way; where a provider allows less than the link carries, what it allows.",
+        ),
+    ],
+};
+
+static SPEED: Form = Form {
+    noun: "a link's speed",
+    accepted: "a whole number and a unit (Kbit/s, Mbit/s, Gbit/s, Tbit/s), 1Kbit/s to 100Tbit/s, such as \"2500Mbit/s\"",
+    fits: reads_as::<LinkSpeed>,
 };
 
 pub(super) static CONTROLLER: Table = Table {

@@ -11,97 +11,46 @@
 
 mod follow;
 mod meter;
-mod monitor;
+pub(crate) mod monitor;
+mod office;
 mod operator;
 mod peers;
 pub(in crate::run) mod place;
 mod premises;
+mod report;
 mod rosters;
 mod scaling;
 mod shares;
 mod views;
+mod wish;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use equipoise_cluster::ClusterServer;
+use equipoise_cluster::{ClusterServer, Journal, NodeClient};
 use equipoise_controller::{
-    Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, NodeReport,
-    Recorder, SourceRates,
+    Controller, ControllerHandle, ControllerOptions, Edition, Instructions, Intake, Recorder,
+    SourceRates,
 };
-use equipoise_core::load::{PerClass, Smoothing};
-use equipoise_core::{AdminState, eligibility};
-use equipoise_monitor::{Sample, Utilisation};
-use equipoise_session::config::{PoolConfig, SessionConfig};
-use equipoise_session::registry::{BackendState, ClassCounts, RegistryHandle, class_counts};
+use equipoise_core::AdminState;
+use equipoise_core::load::Smoothing;
+use equipoise_monitor::Utilisation;
+use equipoise_session::config::SessionConfig;
+use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use self::meter::{ClassMeter, Counted, Meter};
 use self::peers::Learnt;
 use self::premises::Here;
 use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
-use crate::config::{Config, Planning};
+use self::wish::Wish;
+use crate::config::Config;
 use crate::run::cluster::{OpenStore, Seat};
 use crate::run::lock;
-
-/// What the configuration says of planning.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wish {
-    planning: Planning,
-    /// Pools with `weights = "load"`.
-    weighed: BTreeSet<String>,
-    /// Pools of the packet level.
-    forwarded: BTreeSet<String>,
-    /// Backends that the file lists, by pool.
-    listed: BTreeMap<String, BTreeSet<String>>,
-    /// Whether there is a DNS level.
-    answers: bool,
-    /// The pool of the local application, if there is a front door in node mode.
-    application: Option<Arc<str>>,
-}
-
-impl Wish {
-    fn of(config: &Config) -> Wish {
-        let weighed = config.session.pools.iter().filter(|pool| pool.weights_by_load);
-        let weighed = weighed.map(|pool| pool.name.to_string()).collect();
-        let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string()).collect();
-        let pools = config.session.pools.iter();
-        let listed = |pool: &PoolConfig| {
-            let names = pool.backends.iter().map(|it| it.name.to_string());
-            (pool.name.to_string(), names.collect())
-        };
-        let listed = pools.map(listed).collect();
-        let node = config.session.front_doors.iter().find(|door| door.dispatch.is_some());
-        let application = node.map(|door| Arc::clone(&door.pool));
-        let answers = !config.dns.zones.is_empty();
-        Wish { planning: config.planning.clone(), weighed, forwarded, listed, answers, application }
-    }
-
-    /// Whether a pool's weights are planned.
-    fn weighs(&self, pool: &str) -> bool {
-        self.weighed.contains(pool)
-    }
-
-    /// Whether anything of a pool is planned.
-    fn plans(&self, pool: &str) -> bool {
-        self.weighs(pool) || self.planning.elastic.contains_key(pool)
-    }
-
-    /// Names that are answered here by load, with the members that each may resolve to.
-    fn names(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let names = self.planning.names.iter();
-        names.map(|(zone, nodes)| (zone.clone(), nodes.values().cloned().collect())).collect()
-    }
-
-    fn asks_for_a_controller(&self) -> bool {
-        !self.weighed.is_empty() || !self.planning.elastic.is_empty()
-    }
-}
 
 /// All of it.
 pub(crate) struct Planner {
@@ -128,7 +77,7 @@ pub(crate) struct Planner {
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
-    _sampling: monitor::Sampling,
+    sampling: monitor::Sampling,
 }
 
 /// The controller that runs, if one does, or why none does.
@@ -147,10 +96,6 @@ struct RunningController {
     scaling: JoinHandle<()>,
 }
 
-/// Glances at what is in flight in a period.
-const GLANCES: u32 = 10;
-/// Between two glances, at least.
-const GLANCE_MIN: Duration = Duration::from_millis(10);
 /// Periods between two writes of a plan that says to do the same, with the embedded store: a crash between them forgets
 /// how far weights have moved, and a disk is not written every second for ever.
 const WRITE_PERIODS: u32 = 10;
@@ -163,15 +108,18 @@ impl Planner {
     pub(crate) async fn start(
         config: &Config,
         registry: RegistryHandle,
+        journal: Arc<dyn Journal>,
     ) -> anyhow::Result<Arc<Planner>> {
         let period = config.planning.policy.period();
-        let sampling = monitor::start(period).context("cannot start the monitor's thread");
-        let (sampling, utilisation) = sampling?;
+        let sampling = monitor::start(period, config.planning.link_speeds.clone());
+        let (sampling, utilisation) = sampling.context("cannot start the monitor's thread")?;
         let instance: Arc<str> = place::plain(&config.instance.name).into();
         let file = place::store_file(config.planning.state.as_deref(), &instance);
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
-        let seat = Seat::take(config, &instance)?;
+        let seat = Seat::take(config, &instance, journal)?;
         let member = seat.cluster().map(|_| Arc::clone(&instance));
+        let kept = seat.client().map(NodeClient::status).filter(|status| status.is_kept);
+        let kept = kept.and_then(|status| status.edition);
         let planner = Arc::new(Planner {
             seat,
             instance,
@@ -180,7 +128,7 @@ impl Planner {
             period,
             state: config.planning.state.clone(),
             wish: watch::channel(Arc::default()).0,
-            scalers: Arc::new(Scalers::new(folder, member)),
+            scalers: Arc::new(Scalers::new(folder, member, kept)),
             utilisation,
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
@@ -189,7 +137,7 @@ impl Planner {
             sources: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
-            _sampling: sampling,
+            sampling,
         });
         if let Some(client) = planner.seat.client() {
             tokio::spawn(planner.follower().follow(client.instructions()));
@@ -198,6 +146,11 @@ impl Planner {
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;
+        if let Some(client) = planner.seat.client() {
+            // What an earlier process kept holds from the first request on.
+            let now = client.instructions().borrow().clone();
+            planner.scalers.obey(now).await;
+        }
         tokio::spawn(Arc::clone(&planner).try_again());
         Ok(planner)
     }
@@ -216,6 +169,9 @@ impl Planner {
         };
         if let Some(client) = self.seat.client() {
             client.want_names(wish.answers);
+        }
+        if self.wish.borrow().planning.link_speeds != wish.planning.link_speeds {
+            self.sampling.set_link_speeds(wish.planning.link_speeds.clone());
         }
         self.wish.send_replace(Arc::clone(&wish));
         self.scalers.follow(&wish).await;
@@ -416,84 +372,6 @@ impl Planner {
         }
     }
 
-    /// Each period: what this node does and sees, for the controller or at least for the history.
-    async fn report(self: Arc<Self>) {
-        let mut utilisation = self.utilisation.clone();
-        let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
-        let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
-        glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let newest = self.newest.subscribe();
-        let seen = self.seat.look_out(&self.instance, newest, self.period);
-        loop {
-            let controller = self.controller().ok();
-            let reports = controller.is_some() || self.seat.client().is_some();
-            tokio::select! {
-                changed = utilisation.changed() => if changed.is_err() { return },
-                _ = glances.tick(), if reports => {
-                    meter.glance(&self.counted());
-                    continue;
-                }
-            }
-            let Some(used) = utilisation.borrow_and_update().clone() else { continue };
-            if !reports {
-                self.recorder.record(&self.instance, Sample::from(&used));
-                continue;
-            }
-            let wish = self.wish.borrow().clone();
-            self.scalers.let_go(&self.registry, &wish).await;
-            let place = self.seat.place().await;
-            let requests = self.requests();
-            let report = NodeReport {
-                dispatches: wish.application.as_ref().is_some_and(|pool| self.serves(pool)),
-                classes: classes.settle(Instant::now(), &requests),
-                version: env!("CARGO_PKG_VERSION").into(),
-                capacity: cores(),
-                load: NodeReport::load_of(&used),
-                pools: self.scalers.sized(meter.settle(Instant::now(), &self.counted())),
-                applied: *self.applied.borrow(),
-                making: self.scalers.making(),
-                drained: self.scalers.drained(&self.registry, &wish),
-                names: wish.names(),
-                sources: lock(&self.sources).clone(),
-                reachable: seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default(),
-                ..place
-            };
-            if let Some(client) = self.seat.client() {
-                client.report(&report);
-            }
-            self.tell_peers(&report);
-            let Some(controller) = controller else { continue };
-            if let Err(error) = controller.report(&self.instance, report).await {
-                tracing::debug!(%error, "the controller did not take this node's report");
-            }
-        }
-    }
-
-    /// To the cluster's other controllers.
-    fn tell_peers(&self, report: &NodeReport) {
-        if let Active::Running(running) = &*lock(&self.active)
-            && let Some(server) = &running.server
-        {
-            server.tell_peers(report);
-        }
-    }
-
-    /// Requests by class so far, where this node dispatches.
-    fn requests(&self) -> PerClass<ClassCounts> {
-        let view = self.registry.stats();
-        let doors: Vec<_> = view.front_doors.iter().map(|door| class_counts(&door.stats)).collect();
-        PerClass::from_fn(|class| {
-            let sum = |of: fn(&ClassCounts) -> u64| doors.iter().map(|door| of(&door[class])).sum();
-            ClassCounts {
-                arrived: sum(|it| it.arrived),
-                delegated: sum(|it| it.delegated),
-                refused: sum(|it| it.refused),
-                taken: sum(|it| it.taken),
-                bytes: sum(|it| it.bytes),
-            }
-        })
-    }
-
     /// What the cluster API took, refused and dropped.
     fn served(&self) -> Vec<(String, u64)> {
         match &*lock(&self.active) {
@@ -503,37 +381,4 @@ impl Planner {
             _ => Vec::new(),
         }
     }
-
-    /// Whether requests can be done here: a node without its application would look idle, and be delegated to.
-    fn serves(&self, application: &str) -> bool {
-        let pools = self.registry.pools().borrow().clone();
-        let pool = pools.iter().find(|pool| &*pool.name == application);
-        pool.is_some_and(|pool| {
-            let fit = |it: &BackendState| eligibility(it.admin, it.health, it.weight).is_eligible();
-            pool.backends.iter().any(fit)
-        })
-    }
-
-    /// The counters of the backends of pools that are planned.
-    fn counted(&self) -> Vec<Counted> {
-        let (view, wish) = (self.registry.stats(), self.wish.borrow().clone());
-        let mut counted = Vec::new();
-        for pool in view.pools.iter().filter(|pool| wish.plans(&pool.name)) {
-            for backend in &pool.backends {
-                let time = backend.live.stats.histogram(|shard| &shard.response_time);
-                counted.push(Counted {
-                    pool: pool.name.clone(),
-                    backend: backend.name.clone(),
-                    in_flight: backend.live.in_flight.load(std::sync::atomic::Ordering::Relaxed),
-                    answers: time.counts.iter().sum(),
-                    answer_time: Duration::from_micros(time.sum_us),
-                });
-            }
-        }
-        counted
-    }
-}
-
-fn cores() -> f64 {
-    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
 }

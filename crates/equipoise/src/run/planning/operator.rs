@@ -1,7 +1,7 @@
 //! What the API asks of planning.
 
 use equipoise_api::OperateError;
-use equipoise_api::metrics::PlanningReading;
+use equipoise_api::metrics::{MachineReading, PlanningReading};
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
@@ -12,6 +12,9 @@ use equipoise_planner::elastic::Mode;
 
 use super::{Planner, views};
 use crate::run::cluster;
+
+/// The longest that can be asked for, as the API says it.
+const HISTORY_SECONDS_MAX: u64 = 86_400;
 
 impl Planner {
     /// What is planned, or would be planned now.
@@ -117,6 +120,12 @@ impl Planner {
         node: &str,
         question: HistoryQuestion,
     ) -> Result<NodeHistory, OperateError> {
+        let HistoryQuestion { seconds, step } = question;
+        if let Some(long) = seconds.into_iter().chain(step).find(|it| *it > HISTORY_SECONDS_MAX) {
+            return Err(OperateError::Refused(format!(
+                "{long} s are too long; accepted: at most {HISTORY_SECONDS_MAX} (a day), as long as history is kept"
+            )));
+        }
         views::history(node, question, &self.recorder).map_err(|error| match error {
             equipoise_monitor::QueryError::UnknownNode(_) => {
                 let known = self.recorder.nodes().join(", ");
@@ -124,6 +133,11 @@ impl Planner {
             }
             other => OperateError::Refused(other.to_string()),
         })
+    }
+
+    /// What this machine is doing, for metrics; `None` before it was measured.
+    pub(crate) fn machine(&self) -> Option<MachineReading> {
+        self.utilisation.borrow().as_ref().map(views::machine)
     }
 
     /// For metrics; `None` without a controller.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use equipoise_controller::{Edition, Instructions, Making, Wanted};
+use equipoise_controller::{Edition, Entry, Instructions, Making, Wanted};
 use equipoise_core::{AdminState, Weight};
 use equipoise_driver::{
     BackendState, DriverOptions, ElasticBackend, Limits, PoolView, RecordFile, Scaler,
@@ -42,6 +42,9 @@ struct InCluster {
     /// This member.
     own: Arc<str>,
     newest: Mutex<Arc<Instructions>>,
+    /// Instructions that an earlier process kept: pools go by them, and no driver is told, as nothing is made or taken
+    /// away without a leader.
+    kept: Option<Edition>,
     /// The instructions that each pool's scaler was told last.
     applied: Mutex<BTreeMap<String, Edition>>,
 }
@@ -60,8 +63,10 @@ struct Running {
 
 impl Scalers {
     /// `member`: what the cluster calls this machine, if there is one.
-    pub(super) fn new(folder: PathBuf, member: Option<Arc<str>>) -> Scalers {
-        let cluster = |own| InCluster { own, newest: Mutex::default(), applied: Mutex::default() };
+    /// `kept`: the instructions that an earlier process of its kept.
+    pub(super) fn new(folder: PathBuf, member: Option<Arc<str>>, kept: Option<Edition>) -> Scalers {
+        let (newest, applied) = (Mutex::default(), Mutex::default());
+        let cluster = |own| InCluster { own, newest, kept, applied };
         Scalers {
             cluster: member.map(cluster),
             folder,
@@ -103,15 +108,12 @@ impl Scalers {
             let room = (maker.limits.max as usize)
                 .saturating_sub(wish.listed.get(pool).map_or(0, BTreeSet::len));
             let limits = Limits { max: room as u32, ..maker.limits };
-            match running.get(pool) {
+            match running.get_mut(pool) {
                 Some(one) => {
-                    if one.driver != maker.driver {
-                        tracing::warn!(
-                            pool,
-                            "what makes its backends changed: that takes a restart"
-                        );
-                    }
                     let _ = one.scaler.set_limits(limits).await;
+                    if one.driver != maker.driver {
+                        self.change(pool, one, maker).await;
+                    }
                 }
                 None => match self.start(pool, maker, limits).await {
                     Ok(one) => drop(running.insert(pool.clone(), one)),
@@ -128,6 +130,28 @@ impl Scalers {
             let newest = lock(&cluster.newest).clone();
             self.obey(newest).await;
         }
+    }
+
+    /// Goes over to another driver. In a cluster the leader says who leaves, and nobody is replaced before.
+    async fn change(&self, pool: &str, one: &mut Running, maker: &Maker) {
+        let replace = self.cluster.is_none();
+        if let Err(error) = one.scaler.set_driver(maker.driver.clone(), replace).await {
+            let error = anyhow::Error::from(error);
+            tracing::error!(
+                pool,
+                "its backends go on being made as before: {error:#}; mend it and reload"
+            );
+            return;
+        }
+        one.driver = maker.driver.clone();
+        if let Some(view) = lock(&self.views).get_mut(pool) {
+            view.outlives = one.scaler.outlives_us();
+        }
+        let those_there = match replace {
+            true => "those that there are are replaced one by one",
+            false => "those that there are stay until they leave",
+        };
+        tracing::info!(pool, "its backends are made in another way from now on; {those_there}");
     }
 
     async fn start(&self, pool: &str, maker: &Maker, limits: Limits) -> anyhow::Result<Running> {
@@ -171,6 +195,9 @@ impl Scalers {
         let before = std::mem::replace(&mut *lock(&cluster.newest), Arc::clone(&newest));
         for (pool, one) in &*self.running.lock().await {
             let Some(roster) = newest.rosters.get(pool) else { continue };
+            if cluster.is_kept(&newest) {
+                continue;
+            }
             if one.scaler.desire(rosters::desired(roster, &cluster.own)).await.is_ok() {
                 lock(&cluster.applied).insert(pool.clone(), newest.edition());
             }
@@ -276,8 +303,15 @@ impl Scalers {
     }
 
     fn made(&self, pool: &str) -> Vec<BackendConfig> {
-        if let Some(newest) = self.rosters() {
+        if let Some(cluster) = &self.cluster {
+            let newest = lock(&cluster.newest).clone();
             let backends = newest.rosters.get(pool).into_iter().flat_map(|it| &it.backends);
+            // The processes of an earlier process died with it.
+            let is_kept = cluster.is_kept(&newest);
+            let outlived = || lock(&self.views).get(pool).is_some_and(|view| view.outlives);
+            let may_be_there =
+                |entry: &Entry| !is_kept || entry.executor != *cluster.own || outlived();
+            let backends = backends.filter(|(_, entry)| may_be_there(entry));
             return backends.filter_map(|(name, entry)| rosters::joined(name, entry)).collect();
         }
         let Some(view) = self.view(pool) else { return Vec::new() };
@@ -305,6 +339,12 @@ impl Scalers {
         for one in running.into_values() {
             one.stop().await;
         }
+    }
+}
+
+impl InCluster {
+    fn is_kept(&self, instructions: &Instructions) -> bool {
+        self.kept == Some(instructions.edition())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use equipoise_api::metrics::{NodeReading, PlanningReading};
+use equipoise_api::metrics::{LinkReading, MachineReading, NodeReading, PlanningReading};
 use equipoise_api::wire::Admin;
 use equipoise_api::wire::plan::{
     HistoryPoint, HistoryQuestion, HistorySpread, NodeHistory, NodeStatus, Nodes, PlanMode,
@@ -14,7 +14,7 @@ use equipoise_controller::{
 };
 use equipoise_core::AdminState;
 use equipoise_core::load::{ForecastError, Signal};
-use equipoise_monitor::{Point, QueryError, Spread};
+use equipoise_monitor::{InterfaceRate, Point, QueryError, Spread, Utilisation};
 use equipoise_planner::elastic::{Mode, Scaling, ScalingPlan};
 use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
 
@@ -134,7 +134,7 @@ pub(super) fn alone(name: &str, recorder: &Recorder) -> Nodes {
         name: name.to_string(),
         kind: "node".to_string(),
         version: env!("CARGO_PKG_VERSION").to_string(),
-        capacity: super::cores(),
+        capacity: super::report::cores(),
         admin: Admin::Up,
         standing: None,
         shares: BTreeMap::new(),
@@ -175,6 +175,35 @@ fn point(point: &Point) -> HistoryPoint {
         cpu: point.cpu.map(spread),
         memory: point.memory.map(spread),
         net: point.net.map(spread),
+        cpu_pressure: point.cpu_pressure.map(spread),
+        memory_pressure: point.memory_pressure.map(spread),
+        io_pressure: point.io_pressure.map(spread),
+    }
+}
+
+/// What this machine is doing, for metrics.
+pub(super) fn machine(used: &Utilisation) -> MachineReading {
+    let known = |signals: [(&'static str, Option<f64>); 3]| {
+        signals.into_iter().filter_map(|(name, percent)| Some((name, percent?))).collect()
+    };
+    let link = |rate: &InterfaceRate| LinkReading {
+        name: rate.name.clone(),
+        received_bits_per_second: rate.received_bits_per_second,
+        sent_bits_per_second: rate.sent_bits_per_second,
+        used_percent: rate.used_percent,
+    };
+    MachineReading {
+        used: known([
+            ("cpu", used.cpu_percent),
+            ("memory", used.memory_percent),
+            ("net", used.net_percent),
+        ]),
+        pressure: known([
+            ("cpu", used.cpu_pressure_percent),
+            ("memory", used.memory_pressure_percent),
+            ("io", used.io_pressure_percent),
+        ]),
+        interfaces: used.interfaces.iter().map(link).collect(),
     }
 }
 

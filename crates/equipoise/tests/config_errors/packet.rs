@@ -1,8 +1,6 @@
 //! What is said about wrong `[[packet]]` and `[flows]` tables: the whole text.
 
-mod common;
-
-use common::config::said_among;
+use crate::common::config::said_among;
 
 const FILES: &[(&str, &str)] = &[("/seed", "0123456789abcdef\n"), ("/short", "0123456789\n")];
 

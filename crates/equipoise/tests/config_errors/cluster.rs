@@ -1,5 +1,4 @@
 //! What is said about `[cluster]`.
-#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 use std::io;
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! What is said about wrong `[[dns]]` and `[nameserver]` tables: the whole text.
 
-mod common;
-
-use common::config::said_among;
+use crate::common::config::said_among;
 
 const FILES: &[(&str, &str)] = &[
     ("/good.zone", "text IN TXT \"x\"\nns1 IN A 192.0.2.1\n"),

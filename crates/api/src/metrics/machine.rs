@@ -1,0 +1,66 @@
+//! This machine's families: what its monitor measures, wherever it is planned.
+
+use std::fmt::Error;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::collector::describe;
+
+/// What the monitor measured last; what the kernel does not say is left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachineReading {
+    /// Resource and per cent of what may be used here.
+    pub used: Vec<(&'static str, f64)>,
+    /// Resource and per cent of the last 10 s in which something waited for it.
+    pub pressure: Vec<(&'static str, f64)>,
+    /// Interfaces that count.
+    pub interfaces: Vec<LinkReading>,
+}
+
+/// A network interface's rates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkReading {
+    /// Its name.
+    pub name: String,
+    /// Bits received a second.
+    pub received_bits_per_second: f64,
+    /// Bits sent a second.
+    pub sent_bits_per_second: f64,
+    /// The busier direction against the link's speed; `None` if that is not known.
+    pub used_percent: Option<f64>,
+}
+
+pub(super) fn encode(
+    machine: &MachineReading,
+    out: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let help = "What is used here of a resource in the last period, per cent of what may be used";
+    let mut family = describe(out, "used_percent", help, None, MetricType::Gauge)?;
+    for (resource, percent) in &machine.used {
+        family.encode_family(&[("resource", *resource)])?.encode_gauge(percent)?;
+    }
+    let help = "Time of the last 10 s in which something waited for a resource (PSI), per cent";
+    let mut family = describe(out, "pressure_percent", help, None, MetricType::Gauge)?;
+    for (resource, percent) in &machine.pressure {
+        family.encode_family(&[("resource", *resource)])?.encode_gauge(percent)?;
+    }
+    let help =
+        "The busier direction of an interface in the last period, per cent of its link's speed";
+    let mut family = describe(out, "interface_used_percent", help, None, MetricType::Gauge)?;
+    for link in &machine.interfaces {
+        if let Some(percent) = &link.used_percent {
+            family.encode_family(&[("interface", link.name.as_str())])?.encode_gauge(percent)?;
+        }
+    }
+    let help = "What went through an interface in the last period, bits a second";
+    let mut family = describe(out, "interface_bits_per_second", help, None, MetricType::Gauge)?;
+    for link in &machine.interfaces {
+        let (received, sent) = (link.received_bits_per_second, link.sent_bits_per_second);
+        for (direction, rate) in [("received", received), ("sent", sent)] {
+            let labels = [("interface", link.name.as_str()), ("direction", direction)];
+            family.encode_family(&labels)?.encode_gauge(&rate)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! A cluster's members, join tokens, and nodes that are shut out: on its controllers.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Routes;
+use crate::answer::{Answer, Tagged};
+use crate::auth::Access;
+use crate::change::{ETag, Turn};
+use crate::extract::{Body, Named};
+use crate::wire::cluster::{
+    ClusterMembers, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,
+};
+use crate::{OperateError, Operator, Problem};
+
+/// Which token.
+#[derive(Deserialize, JsonSchema)]
+struct TokenPath {
+    /// The token's id.
+    token: String,
+}
+
+/// Which node.
+#[derive(Deserialize, JsonSchema)]
+struct NodePath {
+    /// The node's name.
+    node: String,
+}
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .get(
+            Access::READ,
+            "/v1/cluster/members",
+            members::<O>,
+            "Members, leader, loads and instructions, as this controller sees them",
+        )
+        .get(
+            Access::ADMIN,
+            "/v1/cluster/tokens",
+            tokens::<O>,
+            "The join tokens there are, without their secrets",
+        )
+        .post(
+            Access::ADMIN,
+            "/v1/cluster/tokens",
+            create::<O>,
+            "Make a join token; it cannot be shown again",
+        )
+        .delete(
+            Access::ADMIN,
+            "/v1/cluster/tokens/{token}",
+            revoke::<O>,
+            "Make a join token worthless at once; nodes that joined with it stay",
+        )
+        .get(Access::READ, "/v1/cluster/nodes", joined::<O>, "The nodes that ever joined")
+        .get(
+            Access::READ,
+            "/v1/cluster/nodes/{node}",
+            node::<O>,
+            "A node that joined; its ETag stands for its key and whether it is shut out",
+        )
+        .post(
+            Access::ADMIN,
+            "/v1/cluster/nodes/{node}/evict",
+            evict::<O>,
+            "Shut a node out: its certificates are refused at once",
+        )
+}
+
+async fn members<O: Operator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<ClusterMembers>, Problem> {
+    Ok(Answer::new(operator.cluster_members().await?))
+}
+
+async fn tokens<O: Operator>(
+    State(operator): State<Arc<O>>,
+    headers: HeaderMap,
+) -> Result<Tagged<ClusterTokens>, Problem> {
+    let tokens = operator.cluster_tokens().await?;
+    let tag = ETag::of(&tokens);
+    Ok(Tagged::new(tokens, tag).unless_seen(&headers))
+}
+
+async fn create<O: Operator>(
+    State(operator): State<Arc<O>>,
+    turn: Turn,
+    Body(wanted): Body<TokenWanted>,
+) -> Result<Tagged<TokenMade>, Problem> {
+    let change = turn.wait().await;
+    change.of(&ETag::of(&operator.cluster_tokens().await?))?;
+    let made = operator.create_token(wanted).await?;
+    // The token itself is nobody's but its asker's.
+    change.after(&made.listed);
+    let tag = ETag::of(&operator.cluster_tokens().await?);
+    Ok(Tagged::new(made, tag))
+}
+
+async fn revoke<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(TokenPath { token }): Named<TokenPath>,
+    turn: Turn,
+) -> Result<Tagged<ClusterTokens>, Problem> {
+    let change = turn.wait().await;
+    let before = operator.cluster_tokens().await?;
+    change.of(&ETag::of(&before))?;
+    change.before(&before.tokens.iter().find(|it| it.id == token));
+    operator.revoke_token(&token).await?;
+    let left = operator.cluster_tokens().await?;
+    let tag = ETag::of(&left);
+    Ok(Tagged::new(left, tag))
+}
+
+async fn joined<O: Operator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<JoinedNodes>, Problem> {
+    Ok(Answer::new(operator.joined_nodes().await?))
+}
+
+/// What can be written of a node that joined.
+#[derive(Serialize)]
+struct Admitted<'n> {
+    node: &'n str,
+    key: &'n str,
+    evicted: bool,
+}
+
+impl<'n> From<&'n JoinedNode> for Admitted<'n> {
+    fn from(node: &'n JoinedNode) -> Self {
+        Admitted { node: &node.name, key: &node.key, evicted: node.evicted }
+    }
+}
+
+async fn one<O: Operator>(operator: &O, name: &str) -> Result<JoinedNode, Problem> {
+    let joined = operator.joined_nodes().await?;
+    let found = joined.nodes.into_iter().find(|node| node.name == name);
+    let missing =
+        || format!("no node `{name}` ever joined; /v1/cluster/nodes lists those that did");
+    Ok(found.ok_or_else(|| OperateError::NotFound(missing()))?)
+}
+
+async fn node<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(NodePath { node }): Named<NodePath>,
+    headers: HeaderMap,
+) -> Result<Tagged<JoinedNode>, Problem> {
+    let found = one(&*operator, &node).await?;
+    let tag = ETag::of(&Admitted::from(&found));
+    Ok(Tagged::new(found, tag).unless_seen(&headers))
+}
+
+async fn evict<O: Operator>(
+    State(operator): State<Arc<O>>,
+    Named(NodePath { node }): Named<NodePath>,
+    turn: Turn,
+) -> Result<Tagged<JoinedNode>, Problem> {
+    let change = turn.wait().await;
+    let before = one(&*operator, &node).await?;
+    change.of(&ETag::of(&Admitted::from(&before)))?;
+    change.before(&Admitted::from(&before));
+    operator.evict_node(&node).await?;
+    let after = one(&*operator, &node).await?;
+    let admitted = Admitted::from(&after);
+    change.after(&admitted);
+    let tag = ETag::of(&admitted);
+    Ok(Tagged::new(after, tag))
+}

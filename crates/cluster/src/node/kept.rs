@@ -1,0 +1,262 @@
+//! The instructions that a node went by last, kept for its next process: a node that restarts while no controller can be
+//! reached goes on with them.
+//!
+//! Whole instructions are written when what matters at once has changed (who leads, who is there, backends of elastic
+//! pools, the secret), and otherwise every ten seconds. Their edition is written each time, in place, so that what is
+//! older than what was gone by stays refused.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use equipoise_controller::{Edition, Instructions};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep_until};
+
+use super::Inner;
+use super::credentials::with_causes;
+use crate::fingerprint::sha256;
+use crate::folder::{FolderError, StateFile, StateFolder};
+use crate::{Certified, Fingerprint, Name};
+
+/// Kept instructions that are older are not gone by: addresses of backends that were made may be others' by now.
+const AGE_MAX: Duration = Duration::from_secs(86_400);
+
+/// Between two writes, if nothing has changed that matters at once.
+const WRITE_EVERY: Duration = Duration::from_secs(10);
+
+/// The file's first line; instructions are the second.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    form: u32,
+    node: Name,
+    /// The cluster's: another cluster's instructions mean nothing here.
+    authority: Fingerprint,
+    received_at_unix_ms: u64,
+    /// Of the second line, in hexadecimal.
+    sha256: String,
+}
+
+const FORM: u32 = 1;
+
+/// What an earlier process left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) instructions: Arc<Instructions>,
+    /// How old they were when they were read.
+    pub(crate) age: Duration,
+    /// What it went by last, which may be newer than what was written whole.
+    pub(crate) floor: Edition,
+}
+
+/// Why there is nothing to go by.
+#[derive(Debug, thiserror::Error)]
+enum NotKept {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("it is damaged ({0})")]
+    Damaged(String),
+    #[error("it is of another version: form {0}")]
+    Form(u32),
+    #[error("it is of the node {0}")]
+    Node(Name),
+    #[error("it is of another cluster")]
+    Cluster,
+    #[error("the instructions are {} h old, and so old ones are not gone by", .0.as_secs() / 3600)]
+    Old(Duration),
+}
+
+impl NotKept {
+    /// Whether the file is of no use to anybody.
+    fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            NotKept::Damaged(_) | NotKept::Form(_) | NotKept::Folder(FolderError::TooLarge { .. })
+        )
+    }
+}
+
+/// What an earlier process of this node left; `None` if that is nothing, or nothing that can be gone by, which is said.
+pub(crate) fn load(folder: &StateFolder, name: &Name) -> Option<Kept> {
+    let file = StateFile::Instructions;
+    let path = folder.path_of(file);
+    match read(folder, name, unix_ms()) {
+        Ok(kept) => {
+            let (edition, age) = (kept.instructions.edition(), kept.age);
+            tracing::info!(%edition, ?age, file = %path.display(), "going on with kept instructions until there are newer ones");
+            Some(kept)
+        }
+        Err(NotKept::Folder(FolderError::Missing { .. })) => None,
+        Err(error) if error.is_damage() => {
+            let aside = match folder.set_aside(file) {
+                Ok(aside) => format!("it is now {}", aside.display()),
+                Err(error) => with_causes(&error),
+            };
+            tracing::warn!(
+                file = %path.display(),
+                "kept instructions cannot be used: {error}; {aside}. Until a controller is reached, this node has what its \
+                 own file says"
+            );
+            None
+        }
+        Err(error) => {
+            tracing::warn!(file = %path.display(), "kept instructions are not used: {}", with_causes(&error));
+            None
+        }
+    }
+}
+
+fn read(folder: &StateFolder, name: &Name, now_unix_ms: u64) -> Result<Kept, NotKept> {
+    let text = folder.read(StateFile::Instructions).map_err(|error| match error {
+        FolderError::File { source, .. } if source.kind() == std::io::ErrorKind::InvalidData => {
+            NotKept::Damaged("not a text".to_string())
+        }
+        other => NotKept::Folder(other),
+    })?;
+    let damaged = |error: serde_json::Error| NotKept::Damaged(error.to_string());
+    let (head, body) = text.split_once('\n').ok_or(NotKept::Damaged("cut short".to_string()))?;
+    let head: Head = serde_json::from_str(head).map_err(damaged)?;
+    if head.form != FORM {
+        return Err(NotKept::Form(head.form));
+    }
+    if head.sha256 != hex(body) {
+        return Err(NotKept::Damaged("its checksum differs".to_string()));
+    }
+    if head.node != *name {
+        return Err(NotKept::Node(head.node));
+    }
+    if Some(head.authority) != authority(folder) {
+        return Err(NotKept::Cluster);
+    }
+    let age = Duration::from_millis(now_unix_ms.saturating_sub(head.received_at_unix_ms));
+    if age > AGE_MAX {
+        return Err(NotKept::Old(age));
+    }
+    let instructions: Instructions = serde_json::from_str(body).map_err(damaged)?;
+    let floor = folder.read(StateFile::Edition).ok();
+    let floor = floor.and_then(|text| crate::server::edition(text.trim())).unwrap_or_default();
+    let floor = floor.max(instructions.edition());
+    Ok(Kept { instructions: Arc::new(instructions), age, floor })
+}
+
+/// Of the cluster that this node has joined.
+fn authority(folder: &StateFolder) -> Option<Fingerprint> {
+    let text = folder.read(StateFile::AuthorityCertificate).ok()?;
+    let certificate = CertificateDer::from_pem_slice(text.as_bytes()).ok()?;
+    Some(Certified::of(&certificate).ok()?.key)
+}
+
+fn hex(text: &str) -> String {
+    sha256(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether a change is to outlive this process from the moment that it is gone by.
+fn matters_at_once(before: &Instructions, now: &Instructions) -> bool {
+    before.term != now.term
+        || before.rosters != now.rosters
+        || before.members != now.members
+        || before.dispatch_secret != now.dispatch_secret
+}
+
+/// Keeps what the node goes by, for as long as it lives.
+pub(crate) async fn keep(inner: Arc<Inner>) {
+    let mut instructions = inner.instructions.subscribe();
+    instructions.mark_unchanged();
+    let mut keeper = Keeper { inner, edition: None, written: None, has_failed: false };
+    let mut unwritten = false;
+    loop {
+        let due = keeper.next_write();
+        tokio::select! {
+            changed = instructions.changed() => if changed.is_err() { return },
+            () = sleep_until(due), if unwritten => {}
+        }
+        let now = Arc::clone(&instructions.borrow_and_update());
+        keeper.note(now.edition()).await;
+        unwritten = !keeper.is_due(&now);
+        if !unwritten {
+            keeper.write(now).await;
+        }
+    }
+}
+
+struct Keeper {
+    inner: Arc<Inner>,
+    edition: Option<Arc<File>>,
+    written: Option<(Arc<Instructions>, Instant)>,
+    has_failed: bool,
+}
+
+impl Keeper {
+    fn next_write(&self) -> Instant {
+        self.written.as_ref().map_or_else(Instant::now, |(_, at)| *at + WRITE_EVERY)
+    }
+
+    fn is_due(&self, now: &Instructions) -> bool {
+        self.written.as_ref().is_none_or(|(before, _)| matters_at_once(before, now))
+            || self.next_write() <= Instant::now()
+    }
+
+    /// Not waited for by the disk: a process that is killed loses nothing by that.
+    async fn note(&mut self, edition: Edition) {
+        let folder = self.inner.options.folder.clone();
+        let open = self.edition.clone();
+        let noted = tokio::task::spawn_blocking(move || {
+            let file = match open {
+                Some(file) => file,
+                None => Arc::new(
+                    File::options()
+                        .create(true)
+                        .truncate(false)
+                        .write(true)
+                        .mode(0o600)
+                        .open(folder.path_of(StateFile::Edition))?,
+                ),
+            };
+            // As long whatever it is, in one write, so that there is never half of one.
+            file.write_all_at(format!("{:<42}\n", edition.to_string()).as_bytes(), 0)?;
+            Ok::<_, std::io::Error>(file)
+        });
+        self.edition = noted.await.ok().and_then(Result::ok);
+    }
+
+    async fn write(&mut self, now: Arc<Instructions>) {
+        let (options, instructions) = (&self.inner.options, Arc::clone(&now));
+        let (folder, node) = (options.folder.clone(), options.name.clone());
+        let written = tokio::task::spawn_blocking(move || put(&folder, node, &instructions));
+        let problem = match written.await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(error) => Some(error.to_string()),
+        };
+        // Tried again in a while, failed or not.
+        self.written = Some((now, Instant::now()));
+        if let Some(problem) = problem.as_ref().filter(|_| !self.has_failed) {
+            tracing::warn!("instructions are not kept for a restart: {problem}");
+        }
+        self.has_failed = problem.is_some();
+        let problem =
+            problem.map(|text| format!("instructions are not kept for a restart: {text}"));
+        self.inner.note(|status| status.keep_problem = problem);
+    }
+}
+
+fn put(folder: &StateFolder, node: Name, instructions: &Instructions) -> Result<(), String> {
+    let authority = authority(folder).ok_or("the cluster's certificate cannot be read")?;
+    let body = serde_json::to_string(instructions).map_err(|error| error.to_string())?;
+    let (received_at_unix_ms, sha256) = (unix_ms(), hex(&body));
+    let head = Head { form: FORM, node, authority, received_at_unix_ms, sha256 };
+    let head = serde_json::to_string(&head).map_err(|error| error.to_string())?;
+    let text = format!("{head}\n{body}");
+    folder.replace(StateFile::Instructions, &text).map_err(|error| with_causes(&error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Which requests are noted in the journal, and with what.
+
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use super::connections::Peer;
+use super::routes::{Caller, Server, refuse};
+use crate::journal::Deed;
+
+/// What a handler knows of a deed and the answer does not say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Noted {
+    /// Who asked, if no certificate says it.
+    pub(crate) who: Option<String>,
+    pub(crate) detail: Option<String>,
+    pub(crate) after: Option<Value>,
+}
+
+impl Noted {
+    /// With an answer.
+    pub(crate) fn on(self, answer: impl IntoResponse) -> Response {
+        let mut response = answer.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Notes what changes something, and who may not, before it is answered.
+pub(crate) async fn note(
+    State(shared): Server,
+    peer: Caller,
+    request: Request,
+    next: Next,
+) -> Response {
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    // What has begun is done to its end and noted, whether or not its caller still waits for it.
+    let done = tokio::spawn(async move {
+        let response = next.run(request).await;
+        let status = response.status();
+        let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if status == StatusCode::TOO_MANY_REQUESTS
+            || is_denied && !shared.may_be_noted(peer.address.ip())
+        {
+            shared.journal().count();
+        } else if is_denied || method != Method::GET {
+            let noted = response.extensions().get::<Noted>().cloned().unwrap_or_default();
+            let Noted { who, detail, after } = noted;
+            let (method, status) = (method.to_string(), status.as_u16());
+            let who = who.unwrap_or_else(|| name_of(&peer));
+            let from = peer.address;
+            shared.journal().note(Deed { who, from, method, path, status, detail, after });
+        }
+        response
+    });
+    done.await.unwrap_or_else(|_| {
+        let detail = "the request was cut short by a fault of equipoise: its log says where";
+        refuse(StatusCode::INTERNAL_SERVER_ERROR, "fault", detail).into_response()
+    })
+}
+
+fn name_of(peer: &Peer) -> String {
+    let identity = peer.certified.as_ref().map(|certified| &certified.identity);
+    identity.map_or_else(|| "anonymous".into(), |it| format!("{}:{}", it.role, it.name))
+}

@@ -1,0 +1,147 @@
+//! What operators have done: members shown, tokens made and revoked, nodes shut out.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::Shared;
+use crate::token::{NodeRecord, TokenError, TokenId, TokenRecord, TokenWish};
+use crate::wire::{CreateToken, CreatedToken, ListedToken, ListedTokens, Members};
+use crate::{ClusterServer, Name};
+
+/// No token is for longer, in seconds: what lies about for years is found by somebody.
+const TIME_TO_LIVE_S_MAX: u64 = 90 * 86_400;
+
+/// A controller's side of what operators ask, whatever way they ask it. Who may is decided before.
+#[derive(Clone)]
+pub struct Office {
+    shared: Arc<Shared>,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum OfficeError {
+    /// Too short or too long.
+    #[error("a token lives 1 to {TIME_TO_LIVE_S_MAX} seconds (90 days)")]
+    TimeToLive,
+    /// There is no room for another.
+    #[error(transparent)]
+    TooMany(TokenError),
+    /// Never made, revoked, or forgotten.
+    #[error("there is no such token; `equipoise cluster token list` shows those there are")]
+    NoSuchToken,
+    /// Of no node's name.
+    #[error("no node of that name ever joined")]
+    NoSuchNode,
+    /// It may do so later.
+    #[error("the cluster's store cannot be used now: try again, or ask another controller")]
+    Store(#[source] TokenError),
+}
+
+impl ClusterServer {
+    /// For what operators ask elsewhere than of the cluster API.
+    pub fn office(&self) -> Office {
+        Office::new(Arc::clone(&self.shared))
+    }
+}
+
+impl Office {
+    pub(crate) fn new(shared: Arc<Shared>) -> Office {
+        Office { shared }
+    }
+
+    /// How the cluster stands.
+    pub fn members(&self) -> Members {
+        Members {
+            cluster: self.shared.authority.cluster().clone(),
+            authority: self.shared.authority.fingerprint(),
+            view: self.shared.intake.cluster(),
+            counts: self.shared.counts(),
+        }
+    }
+
+    /// Makes a join token; nobody can show it again.
+    ///
+    /// # Errors
+    /// [`OfficeError`].
+    pub async fn create_token(&self, asked: CreateToken) -> Result<CreatedToken, OfficeError> {
+        if !(1..=TIME_TO_LIVE_S_MAX).contains(&asked.time_to_live_s) {
+            return Err(OfficeError::TimeToLive);
+        }
+        let wish = TokenWish {
+            time_to_live: Duration::from_secs(asked.time_to_live_s),
+            single_use: asked.single_use,
+            node: asked.node,
+        };
+        let authority = self.shared.authority.fingerprint();
+        let made = self.shared.tokens.create(&wish, authority, SystemTime::now()).await;
+        let (token, record) = made.map_err(|error| match error {
+            TokenError::TooMany => OfficeError::TooMany(error),
+            error => self.store(error),
+        })?;
+        let TokenWish { time_to_live, single_use, node } = &wish;
+        let node = node.as_ref().map(tracing::field::display);
+        tracing::info!(token = %token.id(), ?time_to_live, single_use, node, "a join token was made");
+        let listed = listed(token.id().clone(), record);
+        Ok(CreatedToken { token: token.reveal(), listed })
+    }
+
+    /// The tokens there are, those that expired of late included.
+    ///
+    /// # Errors
+    /// [`OfficeError::Store`].
+    pub async fn tokens(&self) -> Result<ListedTokens, OfficeError> {
+        let tokens = self.shared.tokens.list().await.map_err(|error| self.store(error))?;
+        Ok(ListedTokens { tokens: tokens.into_iter().map(|(id, it)| listed(id, it)).collect() })
+    }
+
+    /// Makes a token worthless at once.
+    ///
+    /// # Errors
+    /// [`OfficeError`].
+    pub async fn revoke_token(&self, id: &TokenId) -> Result<(), OfficeError> {
+        if !self.shared.tokens.revoke(id).await.map_err(|error| self.store(error))? {
+            return Err(OfficeError::NoSuchToken);
+        }
+        tracing::info!(token = %id, "a join token was revoked");
+        Ok(())
+    }
+
+    /// The nodes that ever joined.
+    ///
+    /// # Errors
+    /// [`OfficeError::Store`].
+    pub async fn joined(&self) -> Result<Vec<(Name, NodeRecord)>, OfficeError> {
+        self.shared.tokens.joined().await.map_err(|error| self.store(error))
+    }
+
+    /// Shuts a node out: its certificates are refused from now on.
+    ///
+    /// # Errors
+    /// [`OfficeError`].
+    pub async fn evict(&self, node: &Name) -> Result<(), OfficeError> {
+        if !self.shared.tokens.evict(node).await.map_err(|error| self.store(error))? {
+            return Err(OfficeError::NoSuchNode);
+        }
+        tracing::info!(%node, "a node was evicted: its certificates are refused");
+        Ok(())
+    }
+
+    /// What the store does not do now, it may do later.
+    pub(crate) fn store(&self, error: TokenError) -> OfficeError {
+        self.shared.count("store_failed");
+        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(%error, cause, "the cluster API cannot use the store");
+        OfficeError::Store(error)
+    }
+}
+
+fn listed(id: TokenId, record: TokenRecord) -> ListedToken {
+    let TokenRecord { created_at, expires_at, single_use, node, used, .. } = record;
+    ListedToken { id, created_at, expires_at, single_use, node, used }
+}
+
+impl std::fmt::Debug for Office {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Office").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,159 @@
+//! What the API asks of a cluster's controller.
+
+use equipoise_api::OperateError;
+use equipoise_api::wire::cluster::{
+    ClusterMembers, ClusterToken, ClusterTokens, JoinedNode, JoinedNodes, MadeBackend, TokenMade,
+    TokenWanted,
+};
+use equipoise_cluster::wire::{CreateToken, ListedToken, Members};
+use equipoise_cluster::{Name, NodeRecord, Office, OfficeError};
+use equipoise_controller::{ClusterView, Wanted};
+
+use super::{Active, Planner, views};
+use crate::run::cluster::Seat;
+use crate::run::lock;
+
+impl Planner {
+    /// The cluster, as this controller sees it.
+    pub(crate) fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
+        let Members { cluster, authority, view, counts } = self.office()?.members();
+        let nodes = match self.controller() {
+            Ok(controller) => views::nodes(&view, &controller.admins()),
+            Err(why) => return Err(OperateError::Unavailable(why)),
+        };
+        Ok(ClusterMembers {
+            cluster: cluster.to_string(),
+            authority: authority.to_string(),
+            controller: view.controller.clone(),
+            leader: nodes.leader,
+            term: view.term,
+            controllers: nodes.controllers,
+            instructions: view.instructions.map(|edition| edition.to_string()),
+            instructions_age_seconds: view.instructions_age.map(|age| age.as_secs_f64()),
+            period_seconds: view.period.as_secs_f64(),
+            store_failing_seconds: view.store.failing_for.map(|time| time.as_secs_f64()),
+            members: nodes.nodes,
+            elastic: made(&view),
+            counts,
+        })
+    }
+
+    /// The join tokens there are.
+    pub(crate) async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
+        let listed = self.office()?.tokens().await.map_err(refused)?;
+        Ok(ClusterTokens { tokens: listed.tokens.into_iter().map(token).collect() })
+    }
+
+    /// Makes a join token.
+    pub(crate) async fn create_token(
+        &self,
+        wanted: TokenWanted,
+    ) -> Result<TokenMade, OperateError> {
+        let office = self.office()?;
+        let node = wanted.node.as_deref().map(str::parse::<Name>).transpose();
+        let node = node.map_err(|error| OperateError::Refused(error.to_string()))?;
+        let (time_to_live_s, single_use) = (wanted.time_to_live_seconds, wanted.single_use);
+        let asked = CreateToken { time_to_live_s, single_use, node };
+        let made = office.create_token(asked).await.map_err(refused)?;
+        Ok(TokenMade { token: made.token, listed: token(made.listed) })
+    }
+
+    /// Makes a join token worthless.
+    pub(crate) async fn revoke_token(&self, id: &str) -> Result<(), OperateError> {
+        let office = self.office()?;
+        let id = id.parse().map_err(|_| refused(OfficeError::NoSuchToken))?;
+        office.revoke_token(&id).await.map_err(refused)
+    }
+
+    /// The nodes that ever joined.
+    pub(crate) async fn joined_nodes(&self) -> Result<JoinedNodes, OperateError> {
+        let joined = self.office()?.joined().await.map_err(refused)?;
+        Ok(JoinedNodes { nodes: joined.into_iter().map(node).collect() })
+    }
+
+    /// Shuts a node out.
+    pub(crate) async fn evict_node(&self, node: &str) -> Result<(), OperateError> {
+        let office = self.office()?;
+        let name = node.parse().map_err(|_| refused(OfficeError::NoSuchNode))?;
+        office.evict(&name).await.map_err(refused)
+    }
+
+    fn office(&self) -> Result<Office, OperateError> {
+        match (&self.seat, &*lock(&self.active)) {
+            (Seat::Alone, _) => Err(OperateError::NoCluster(
+                "this machine is alone: its file has no [cluster] table; docs/cluster.md says how \
+                 to make a cluster"
+                    .into(),
+            )),
+            (Seat::Node(_), _) => Err(OperateError::NoCluster(
+                "this machine is a node of a cluster: ask on a controller's".into(),
+            )),
+            (Seat::Controller(_), Active::Running(running)) => running
+                .server
+                .as_ref()
+                .map(equipoise_cluster::ClusterServer::office)
+                .ok_or_else(|| OperateError::Failed("this controller serves no cluster".into())),
+            (Seat::Controller(_), Active::Failed(why)) => {
+                Err(OperateError::Unavailable(format!("the controller does not run: {why}")))
+            }
+            (Seat::Controller(_), Active::Unasked) => Err(OperateError::Stopping),
+        }
+    }
+}
+
+fn refused(error: OfficeError) -> OperateError {
+    match error {
+        OfficeError::NoSuchToken => OperateError::NotFound(
+            "there is no such token; GET /v1/cluster/tokens lists those there are".into(),
+        ),
+        OfficeError::NoSuchNode => OperateError::NotFound(error.to_string()),
+        OfficeError::TimeToLive | OfficeError::TooMany(_) => {
+            OperateError::Refused(error.to_string())
+        }
+        OfficeError::Store(_) => OperateError::Unavailable(error.to_string()),
+    }
+}
+
+fn token(listed: ListedToken) -> ClusterToken {
+    ClusterToken {
+        id: listed.id.to_string(),
+        created_at_unix_seconds: listed.created_at,
+        expires_at_unix_seconds: listed.expires_at,
+        single_use: listed.single_use,
+        node: listed.node.map(|name| name.to_string()),
+        used_by: listed.used.map(|used| used.node.to_string()),
+    }
+}
+
+fn node((name, record): (Name, NodeRecord)) -> JoinedNode {
+    JoinedNode {
+        name: name.to_string(),
+        key: record.key.to_string(),
+        joined_at_unix_seconds: record.joined_at,
+        certificate_until_unix_seconds: record.valid_until,
+        evicted: record.is_evicted(record.key),
+        token: record.token.to_string(),
+    }
+}
+
+fn made(view: &ClusterView) -> Vec<MadeBackend> {
+    let rosters = view.rosters.iter();
+    let all = rosters.flat_map(|(pool, roster)| roster.backends.iter().map(move |it| (pool, it)));
+    let one = |(pool, (name, entry)): (&String, (&String, &equipoise_controller::Entry))| {
+        let wanted = match entry.wanted {
+            Wanted::Serve => "serve",
+            Wanted::Drain => "drain",
+            Wanted::Leave => "leave",
+        };
+        MadeBackend {
+            pool: pool.clone(),
+            name: name.clone(),
+            wanted: wanted.to_string(),
+            state: entry.state.name().to_string(),
+            executor: entry.executor.clone(),
+            address: entry.address.map(|address| address.to_string()),
+            problem: entry.problem.clone(),
+        }
+    };
+    all.map(one).collect()
+}

@@ -1,0 +1,133 @@
+//! What this node reports of itself each period: to the controller of this process, or to those of its cluster.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_controller::{Intake, NodeReport, Pressure};
+use equipoise_core::eligibility;
+use equipoise_core::load::PerClass;
+use equipoise_monitor::Sample;
+use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
+
+use super::meter::{ClassMeter, Counted, Meter};
+use super::{Active, Planner};
+use crate::run::lock;
+
+/// Glances at what is in flight in a period.
+const GLANCES: u32 = 10;
+/// Between two glances, at least.
+const GLANCE_MIN: Duration = Duration::from_millis(10);
+
+impl Planner {
+    /// Each period: what this node does and sees, for the controller or at least for the history.
+    pub(super) async fn report(self: Arc<Self>) {
+        let mut utilisation = self.utilisation.clone();
+        let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
+        let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
+        glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let newest = self.newest.subscribe();
+        let seen = self.seat.look_out(&self.instance, newest, self.period);
+        loop {
+            let controller = self.controller().ok();
+            let reports = controller.is_some() || self.seat.client().is_some();
+            tokio::select! {
+                changed = utilisation.changed() => if changed.is_err() { return },
+                _ = glances.tick(), if reports => {
+                    meter.glance(&self.counted());
+                    continue;
+                }
+            }
+            let Some(used) = utilisation.borrow_and_update().clone() else { continue };
+            if !reports {
+                self.recorder.record(&self.instance, Sample::from(&used));
+                continue;
+            }
+            let wish = self.wish.borrow().clone();
+            self.scalers.let_go(&self.registry, &wish).await;
+            let place = self.seat.place().await;
+            let requests = self.requests();
+            let report = NodeReport {
+                dispatches: wish.application.as_ref().is_some_and(|pool| self.serves(pool)),
+                classes: classes.settle(Instant::now(), &requests),
+                version: env!("CARGO_PKG_VERSION").into(),
+                capacity: cores(),
+                load: NodeReport::load_of(&used),
+                pressure: Pressure::of(&used),
+                pools: self.scalers.sized(meter.settle(Instant::now(), &self.counted())),
+                applied: *self.applied.borrow(),
+                making: self.scalers.making(),
+                drained: self.scalers.drained(&self.registry, &wish),
+                names: wish.names(),
+                sources: lock(&self.sources).clone(),
+                reachable: seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default(),
+                ..place
+            };
+            if let Some(client) = self.seat.client() {
+                client.report(&report);
+            }
+            self.tell_peers(&report);
+            let Some(controller) = controller else { continue };
+            if let Err(error) = controller.report(&self.instance, report).await {
+                tracing::debug!(%error, "the controller did not take this node's report");
+            }
+        }
+    }
+
+    /// To the cluster's other controllers.
+    fn tell_peers(&self, report: &NodeReport) {
+        if let Active::Running(running) = &*lock(&self.active)
+            && let Some(server) = &running.server
+        {
+            server.tell_peers(report);
+        }
+    }
+
+    /// Requests by class so far, where this node dispatches.
+    fn requests(&self) -> PerClass<ClassCounts> {
+        let view = self.registry.stats();
+        let doors: Vec<_> = view.front_doors.iter().map(|door| class_counts(&door.stats)).collect();
+        PerClass::from_fn(|class| {
+            let sum = |of: fn(&ClassCounts) -> u64| doors.iter().map(|door| of(&door[class])).sum();
+            ClassCounts {
+                arrived: sum(|it| it.arrived),
+                delegated: sum(|it| it.delegated),
+                refused: sum(|it| it.refused),
+                taken: sum(|it| it.taken),
+                bytes: sum(|it| it.bytes),
+            }
+        })
+    }
+
+    /// Whether requests can be done here: a node without its application would look idle, and be delegated to.
+    fn serves(&self, application: &str) -> bool {
+        let pools = self.registry.pools().borrow().clone();
+        let pool = pools.iter().find(|pool| &*pool.name == application);
+        pool.is_some_and(|pool| {
+            let fit = |it: &BackendState| eligibility(it.admin, it.health, it.weight).is_eligible();
+            pool.backends.iter().any(fit)
+        })
+    }
+
+    /// The counters of the backends of pools that are planned.
+    fn counted(&self) -> Vec<Counted> {
+        let (view, wish) = (self.registry.stats(), self.wish.borrow().clone());
+        let mut counted = Vec::new();
+        for pool in view.pools.iter().filter(|pool| wish.plans(&pool.name)) {
+            for backend in &pool.backends {
+                let time = backend.live.stats.histogram(|shard| &shard.response_time);
+                counted.push(Counted {
+                    pool: pool.name.clone(),
+                    backend: backend.name.clone(),
+                    in_flight: backend.live.in_flight.load(std::sync::atomic::Ordering::Relaxed),
+                    answers: time.counts.iter().sum(),
+                    answer_time: Duration::from_micros(time.sum_us),
+                });
+            }
+        }
+        counted
+    }
+}
+
+pub(super) fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
+}

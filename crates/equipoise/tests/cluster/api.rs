@@ -1,0 +1,149 @@
+//! What operators do of a cluster over a controller's API, and what the audit log has of it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use equipoise_testkit::HttpBackend;
+use serde_json::{Value, json};
+
+use crate::bed::{Machine, Site, command, reporting, soon};
+use crate::common::{Process, text};
+
+/// Asks a machine's API over its unix socket: status, head and body.
+fn ask(machine: &Machine, start: &str, headers: &str, body: &str) -> (u16, String, Value) {
+    let mut stream = UnixStream::connect(machine.file.with_extension("sock")).unwrap();
+    let length = body.len();
+    let request = format!(
+        "{start} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
+    let status = head[9..12].parse().unwrap();
+    (status, head.to_string(), serde_json::from_str(body).unwrap_or_default())
+}
+
+fn audited(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// One controller with its state in a file, and its audit log in another.
+fn controller(site: &Site, backend: &HttpBackend) -> Machine {
+    let mut one = site.machine("c1", backend.address(), |machine| {
+        format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
+    });
+    let file = std::fs::read_to_string(&one.file).unwrap();
+    let log = format!("[api]\naudit-log = {:?}\n", text(&site.folder.path("audit")));
+    std::fs::write(&one.file, file.replace("[api]\n", &log)).unwrap();
+    command(&["cluster", "init", "--config", text(&one.file)]);
+    one.start();
+    one.process().wait_for_text("cluster API");
+    one
+}
+
+#[test]
+fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() {
+    let backend = HttpBackend::named("a");
+    let Some(site) = Site::new("cluster-api") else { return };
+    let one = controller(&site, &backend);
+    let (status, _, members) = ask(&one, "GET /v1/cluster/members", "", "");
+    assert_eq!((status, &members["cluster"]), (200, &json!("test")), "{members:#}");
+
+    // A token that is made over the API lets a node in.
+    let wanted = r#"{"time_to_live_seconds":600,"single_use":true}"#;
+    let (status, head, made) = ask(&one, "POST /v1/cluster/tokens", "", wanted);
+    assert_eq!(status, 200, "{made:#}");
+    assert!(head.to_ascii_lowercase().contains("\r\netag: "), "{head}");
+    let (token, id) = (made["token"].as_str().unwrap(), made["listed"]["id"].as_str().unwrap());
+    let agent = site.folder.write(
+        "a1.toml",
+        &format!(
+            "[instance]\nname = \"a1\"\n[cluster]\nstate = {:?}\ncontrollers = \"{}\"\njoin-token = {token:?}\n",
+            text(&site.folder.path("a1")),
+            one.cluster.address(),
+        ),
+    );
+    let agent = Process::start(&["agent", text(&agent)]);
+    agent.wait_for_text("certified for the cluster");
+    one.until("both report", |status| reporting(status) == ["a1", "c1"]);
+    let (_, _, members) = ask(&one, "GET /v1/cluster/members", "", "");
+    let names: Vec<_> = members["members"].as_array().unwrap().iter().map(|m| &m["name"]).collect();
+    assert_eq!(names, ["a1", "c1"], "{members:#}");
+    let (_, _, tokens) = ask(&one, "GET /v1/cluster/tokens", "", "");
+    assert_eq!(
+        (&tokens["tokens"][0]["id"], &tokens["tokens"][0]["used_by"]),
+        (&json!(id), &json!("a1"))
+    );
+    let (status, _, left) = ask(&one, &format!("DELETE /v1/cluster/tokens/{id}"), "", "");
+    assert_eq!((status, left), (200, json!({ "tokens": [] })));
+    let (status, _, problem) = ask(&one, &format!("DELETE /v1/cluster/tokens/{id}"), "", "");
+    assert_eq!(status, 404, "{problem:#}");
+    let (status, _, problem) =
+        ask(&one, "POST /v1/cluster/tokens", "", r#"{"time_to_live_seconds":0}"#);
+    assert!(
+        status == 422 && problem["detail"].as_str().unwrap().contains("90 days"),
+        "{problem:#}"
+    );
+
+    // Shut out by whoever has seen how it stands.
+    let evict = "POST /v1/cluster/nodes/a1/evict";
+    let (status, ..) = ask(&one, evict, "If-Match: \"0123456789abcdef\"\r\n", "");
+    assert_eq!(status, 412);
+    let (_, head, joined) = ask(&one, "GET /v1/cluster/nodes/a1", "", "");
+    assert_eq!(joined["evicted"], false, "{joined:#}");
+    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    let (status, _, evicted) = ask(&one, evict, &format!("If-Match: {tag}\r\n"), "");
+    assert_eq!((status, &evicted["evicted"]), (200, &json!(true)), "{evicted:#}");
+    agent.wait_for_text("was evicted");
+
+    // The command line goes by the cluster API, and is in the same log.
+    let config = text(&one.file);
+    let by_command = command(&["cluster", "token", "create", "--config", config]);
+    let listed = command(&["cluster", "token", "list", "--json", "--config", config]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let id = listed["tokens"][0]["id"].as_str().unwrap();
+    command(&["cluster", "token", "revoke", id, "--config", config]);
+    command(&["cluster", "evict", "a1", "--config", config]);
+    let log = site.folder.path("audit");
+    let expected = [
+        ("uid:", "POST", "/v1/cluster/tokens", "done"),
+        ("join-token:", "POST", "/cluster/v1/join", "done"),
+        ("uid:", "POST", "/v1/cluster/nodes/a1/evict", "refused"),
+        ("uid:", "POST", "/v1/cluster/nodes/a1/evict", "done"),
+        ("operator:c1", "POST", "/cluster/v1/tokens", "done"),
+        ("operator:c1", "DELETE", &format!("/cluster/v1/tokens/{id}"), "done"),
+        ("operator:c1", "DELETE", "/cluster/v1/nodes/a1", "done"),
+    ];
+    for (who, method, path, outcome) in expected {
+        let is_it = |line: &Value| {
+            line["who"].as_str().is_some_and(|it| it.starts_with(who))
+                && line["method"] == method
+                && line["path"] == path
+                && line["outcome"] == outcome
+        };
+        soon(path, || audited(&log).iter().any(is_it));
+    }
+    let text = std::fs::read_to_string(&log).unwrap();
+    for token in [token, by_command.trim()] {
+        let secret = token.split('.').nth(2).unwrap();
+        assert!(!text.contains(secret), "a token's secret is in the log");
+    }
+}
+
+#[test]
+fn who_is_no_controller_says_where_to_ask() {
+    let backend = HttpBackend::named("a");
+    let Some(site) = Site::new("cluster-api-node") else { return };
+    let one = controller(&site, &backend);
+    let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
+    node.start();
+    for path in ["members", "tokens", "nodes"] {
+        let (status, _, problem) = ask(&node, &format!("GET /v1/cluster/{path}"), "", "");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(status == 404 && detail.contains("ask on a controller"), "{path}: {problem:#}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Addresses of backends.
+
+use crate::bed::{assert_said, read, with_backends};
+
+#[test]
+fn backends_are_addresses_or_names_that_resolve() {
+    assert_said(
+        &[
+            ("'one.internal:80'", ""),
+            (
+                "'10.0.0.1'",
+                "f:7:13: pool.p.backends[10.0.0.1].address: '10.0.0.1' is not a backend's address; accepted: IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
+            ),
+            (
+                "{ address = '10.0.0.300:80' }",
+                "f:7:25: pool.p.backends[10.0.0.300:80].address: '10.0.0.300:80' is not a backend's address; accepted: IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
+            ),
+            (
+                "80",
+                "f:7:13: pool.p.backends[#1]: 80 is a whole number; accepted: a string (its `address`) or a table",
+            ),
+            (
+                "{ weight = 2 }",
+                "f:7:13: pool.p.backends[#1].address: missing; accepted: IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"\n\
+                 f:7:24: warning: pool.p.backends[#1].weight: has no effect: least-connection ignores weights; use weighted-least-connection",
+            ),
+            (
+                "{ address = '10.0.0.1:80', weight = 1001 }",
+                "f:7:49: pool.p.backends[10.0.0.1:80].weight: 1001 is too large; accepted: a whole number, 0 to 1000",
+            ),
+            (
+                "'gone.internal:80'",
+                "f:7:13: pool.p.backends[gone.internal:80].address: \"gone.internal\" cannot be resolved: Name or service not known; accepted: a name that this machine resolves while it loads the file (try: getent hosts gone.internal), or an IP address",
+            ),
+            (
+                "'empty.internal:80'",
+                "f:7:13: pool.p.backends[empty.internal:80].address: \"empty.internal\" cannot be resolved: it has no address; accepted: a name that this machine resolves while it loads the file (try: getent hosts empty.internal), or an IP address",
+            ),
+            (
+                "'two.internal:80'",
+                "f:7:13: warning: pool.p.backends[two.internal:80].address: \"two.internal\" has 2 addresses; only 10.2.0.1 is used: list each as a backend to use all",
+            ),
+            (
+                "'one.internal:80', '10.1.0.1:80'",
+                "f:7:32: pool.p.backends[10.1.0.1:80].address: backend `one.internal:80` has this address (10.1.0.1:80); accepted: each address once",
+            ),
+            (
+                "{ address = '10.0.0.1:80', name = 'b' }, { address = '10.0.0.2:80', name = 'b' }",
+                "f:7:88: pool.p.backends.b.name: \"b\" is in use, on line 7; accepted: one that is unique",
+            ),
+        ],
+        with_backends,
+    );
+    let config = read(&with_backends("'one.internal:80'")).unwrap().config;
+    let backend = &config.session.pools[0].backends[0];
+    assert_eq!(&*backend.name, "one.internal:80");
+    assert_eq!(backend.address.to_string(), "10.1.0.1:80");
+}

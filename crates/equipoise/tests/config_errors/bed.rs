@@ -1,0 +1,75 @@
+//! Files to be wrong in, and what is said of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use equipoise::config::{ConfigErrors, Loaded, Surroundings, parse};
+
+/// With a few names and files.
+pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
+    let resolve = |host: &str| -> io::Result<Vec<SocketAddr>> {
+        let address = |text: &str| text.parse().expect("an address");
+        match host {
+            "one.internal:80" => Ok(vec![address("10.1.0.1:80")]),
+            "two.internal:80" => Ok(vec![address("10.2.0.1:80"), address("10.2.0.2:80")]),
+            "empty.internal:80" => Ok(vec![]),
+            _ => Err(io::Error::other("Name or service not known")),
+        }
+    };
+    let read = |file: &Path| match file.to_str() {
+        Some("/seed") => Ok("0123456789abcdef\n".to_string()),
+        Some("/short") => Ok("0123456789\n".to_string()),
+        Some("/token" | "/open") => Ok("0123456789abcdef0123456789abcdef\n".to_string()),
+        _ => Err(io::Error::other("No such file or directory")),
+    };
+    let around = Surroundings {
+        host_name: "h".into(),
+        api_socket: "/run/s".into(),
+        resolve: &resolve,
+        read: &read,
+        mode: &|file| Ok(if file == Path::new("/open") { 0o100644 } else { 0o100640 }),
+    };
+    parse(text, Path::new("f"), &around)
+}
+
+/// Its warnings, or its errors.
+pub(crate) fn said(text: &str) -> String {
+    crate::common::config::said(read(text))
+}
+
+/// A pool `p` with more in it, behind an HTTP front door; what is added is line 8.
+pub(crate) fn in_pool(more: &str) -> String {
+    format!(
+        "[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'p'\n\
+         [[pool]]\nname = 'p'\nbackends = ['10.0.0.1:80']\n{more}\n"
+    )
+}
+
+/// A front door with more in it, after a pool `p`; what is added is line 5.
+pub(crate) fn in_session(more: &str) -> String {
+    format!(
+        "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n\
+         [[session]]\nlisten = '0.0.0.0:80'\npool = 'p'\n{more}\n"
+    )
+}
+
+/// The pool of [`in_pool`] with other backends.
+pub(crate) fn with_backends(backends: &str) -> String {
+    in_pool("").replace("'10.0.0.1:80'", backends)
+}
+
+/// A front door.
+pub(crate) fn door(listen: &str, protocol: &str, pool: &str) -> String {
+    format!("[[session]]\nlisten = '{listen}'\nprotocol = '{protocol}'\npool = '{pool}'\n")
+}
+
+/// Each case in a file of its own, and all that is said of it.
+pub(crate) fn assert_said<T: AsRef<str>>(cases: &[(T, &str)], file: impl Fn(&str) -> String) {
+    for (text, expected) in cases {
+        assert_eq!(said(&file(text.as_ref())), *expected, "{}", text.as_ref());
+    }
+}
+
+/// A pool that is fine.
+pub(crate) const WEB: &str = "[[pool]]\nname = 'web'\nbackends = ['10.0.0.1:80']\n";

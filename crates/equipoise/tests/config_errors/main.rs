@@ -1,0 +1,18 @@
+//! What is said about wrong configuration files: the whole text, for every kind of error and warning.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod api;
+mod backends;
+mod bed;
+mod cluster;
+mod dispatch;
+mod dns;
+mod load;
+mod names;
+mod packet;
+mod relations;
+mod values;
+mod whole;

@@ -1,0 +1,91 @@
+//! Options that exclude each other, or have no effect.
+
+use crate::bed::{assert_said, in_pool, in_session, said, with_backends};
+
+#[test]
+fn options_that_exclude_each_other_are_errors() {
+    assert_said(
+        &[
+            (
+                "health = {}",
+                "f:8:10: pool.p.health: does not say what to check; accepted: tcp = true, or http = \"/PATH\"",
+            ),
+            (
+                "health = { tcp = true, http = '/' }",
+                "f:8:18: pool.p.health.tcp: true, with `http` beside it; accepted: one of the two (http opens a connection too)",
+            ),
+            (
+                "health = { tcp = true, host = 'x' }",
+                "f:8:31: pool.p.health.host: has no effect on a tcp check; accepted: with `http` beside it",
+            ),
+            (
+                "passive = { ejection = '10m' }",
+                "f:8:24: pool.p.passive.ejection: `ejection-max` (5m) is below `ejection` (10m); accepted: as long or longer",
+            ),
+        ],
+        in_pool,
+    );
+    assert_eq!(
+        said(&in_session("protocol = 'udp'\naccept-proxy = true")),
+        "f:6:16: session[0.0.0.0:80].accept-proxy: true, but datagrams carry no PROXY protocol header; accepted with udp: false"
+    );
+    assert_eq!(
+        said(&in_pool("health = { http = '/' }").replace("'http'", "'udp'")),
+        "f:8:19: pool.p.health.http: every front door of this pool is udp, whose backends do not answer HTTP there; accepted: tcp = true where they accept TCP too, or no `health`"
+    );
+}
+
+#[test]
+fn options_without_effect_are_warnings() {
+    assert_said(
+        &[
+            (
+                "scheduler = 'round-robin'\nslow-start = '10s'",
+                "f:9:14: warning: pool.p.slow-start: has no effect: round-robin ignores weights; use weighted-round-robin",
+            ),
+            (
+                "multiplex-depth = 8",
+                "f:8:19: warning: pool.p.multiplex-depth: has no effect: `upstream` is \"exclusive\"",
+            ),
+            (
+                "health = { tcp = true, timeout = '3s' }",
+                "f:8:34: warning: pool.p.health.timeout: `timeout` (3s) is longer than `interval` (2s), so a backend that hangs is checked less often",
+            ),
+        ],
+        in_pool,
+    );
+    let tcp = in_pool("upstream = 'multiplexed'").replace("'http'", "'tcp'");
+    let udp = in_pool("send-proxy = 'v1'").replace("'http'", "'udp'");
+    let cases = [
+        (
+            "".to_string(),
+            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table",
+        ),
+        (
+            "session = []\n[[pool]]\nname = 'p'".to_string(),
+            "f:2:1: warning: pool.p.backends: no backends, so clients of this pool are refused\n\
+             f:2:1: warning: pool.p: no front door uses this pool",
+        ),
+        (
+            with_backends("{ address = '10.0.0.1:80', weight = 0 }"),
+            "f:7:12: warning: pool.p.backends: every backend has weight 0, so clients of this pool are refused",
+        ),
+        (
+            with_backends("{ address = '10.0.0.1:80', weight = 2 }"),
+            "f:7:49: warning: pool.p.backends[10.0.0.1:80].weight: has no effect: least-connection ignores weights; use weighted-least-connection",
+        ),
+        (
+            tcp,
+            "f:8:12: warning: pool.p.upstream: has no effect: no front door of this pool speaks HTTP",
+        ),
+        (
+            udp,
+            "f:8:14: warning: pool.p.send-proxy: has no effect: no front door of this pool is tcp",
+        ),
+        (
+            in_session("protocol = 'tcp'\nbody-max = '1MB'"),
+            "f:6:12: warning: session[0.0.0.0:80].body-max: has no effect: this front door does not speak HTTP",
+        ),
+    ];
+    assert_said(&cases, str::to_string);
+}
