@@ -104,6 +104,23 @@ impl<T: Default> Sharded<T> {
     }
 }
 
+/// A counter for each [`Reason`], by its number.
+#[derive(Debug)]
+pub struct ByReason([Counter; Reason::COUNT]);
+
+impl Default for ByReason {
+    fn default() -> ByReason {
+        ByReason(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl std::ops::Deref for ByReason {
+    type Target = [Counter];
+    fn deref(&self) -> &[Counter] {
+        &self.0
+    }
+}
+
 /// What a front door counts.
 #[derive(Debug, Default)]
 pub struct FrontDoorStats {
@@ -130,7 +147,7 @@ pub struct FrontDoorStats {
     /// Access-log lines given up because the log could not keep up.
     pub access_log_dropped: Counter,
     /// By [`Reason`].
-    pub drops: [Counter; Reason::COUNT],
+    pub drops: ByReason,
     /// By class, where requests are dispatched.
     pub classes: [ClassStats; RequestClass::ALL.len()],
     /// Requests that a peer failed, and that were done here.
@@ -162,7 +179,7 @@ pub struct BackendStats {
     /// Responses by the first digit of their status (HTTP).
     pub responses: [Counter; 5],
     /// Failures by [`Reason`].
-    pub failures: [Counter; Reason::COUNT],
+    pub failures: ByReason,
     /// From a request sent to its response complete (HTTP).
     pub response_time: Histogram,
     /// Upstream sessions opened.

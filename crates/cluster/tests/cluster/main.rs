@@ -5,4 +5,5 @@ mod bed;
 mod faults;
 mod following;
 mod joining;
+mod peers;
 mod renewing;

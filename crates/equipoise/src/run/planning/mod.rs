@@ -36,6 +36,7 @@ use equipoise_core::load::{PerClass, Smoothing};
 use equipoise_core::{AdminState, eligibility};
 use equipoise_monitor::{Sample, Utilisation};
 use equipoise_session::config::{PoolConfig, SessionConfig};
+use equipoise_session::dispatch::PeerTls;
 use equipoise_session::registry::{BackendState, ClassCounts, RegistryHandle, class_counts};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -46,6 +47,7 @@ use self::premises::Here;
 use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
 use crate::config::{Config, Planning};
+use crate::encryption::peer_tls;
 use crate::run::cluster::{OpenStore, Seat};
 use crate::run::lock;
 
@@ -116,6 +118,8 @@ pub(crate) struct Planner {
     applied: watch::Sender<Option<Edition>>,
     /// What the cluster says of this node's peers.
     learnt: watch::Sender<Learnt>,
+    /// How this node encrypts what goes between it and its peers, once that is known.
+    tls: watch::Sender<Option<PeerTls>>,
     /// In a cluster: the newest instructions, whoever planned them.
     newest: watch::Sender<Arc<Instructions>>,
     /// Backends that drain because they are to leave, by pool and name.
@@ -167,6 +171,7 @@ impl Planner {
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
         let seat = Seat::take(config, &instance)?;
         let member = seat.cluster().map(|_| Arc::clone(&instance));
+        let tls = seat.client().map(|client| peer_tls(client.peer_credentials()));
         let planner = Arc::new(Planner {
             seat,
             instance,
@@ -179,6 +184,7 @@ impl Planner {
             utilisation,
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
+            tls: watch::channel(tls).0,
             newest: watch::channel(Arc::default()).0,
             leaving: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -247,7 +253,15 @@ impl Planner {
     pub(crate) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
         let mut config = self.scalers.with_made(config);
         self.learnt.borrow().add_to(&mut config);
+        if let Some(tls) = &*self.tls.borrow() {
+            peers::encrypt(&mut config, tls);
+        }
         config
+    }
+
+    /// When it has changed how this node encrypts.
+    pub(crate) fn tls(&self) -> watch::Receiver<Option<PeerTls>> {
+        self.tls.subscribe()
     }
 
     /// When what is known of this node's peers has changed.
@@ -373,6 +387,9 @@ impl Planner {
                 return Err(error);
             }
         };
+        if let Some(server) = &server {
+            self.tls.send_replace(Some(peer_tls(server.peer_credentials())));
+        }
         let instructions = controller.handle().instructions();
         let following = tokio::spawn(self.follower().follow(instructions));
         let (handle, scalers) = (controller.handle(), Arc::clone(&self.scalers));
