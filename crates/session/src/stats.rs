@@ -163,6 +163,8 @@ pub struct ClassStats {
     pub arrived: Counter,
     /// Of those, requests that peers did, or failed for good.
     pub delegated: Counter,
+    /// Of those, requests that peers were given, when they were given, but for those that came back: goes down then.
+    pub given: Counter,
     /// Of those, requests that were refused because the whole cluster had too much to do.
     pub refused: Counter,
     /// Requests that peers brought.

@@ -8,7 +8,7 @@ use common_dispatch::{MARKER, Node, Plan, get, keys, of_all, post, seen, with_li
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
 use equipoise_session::Reason;
 use equipoise_session::dispatch::DelegationKeys;
-use equipoise_testkit::{Answer, Client, HttpBackend, Step, eventually, free_port};
+use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
 #[test]
 fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_there() {
@@ -165,6 +165,33 @@ fn a_peer_that_refuses_connections_costs_no_request() {
     assert_eq!(giver.ask(get("/")).text(), "here");
     assert_eq!(giver.ask(post("/", "abc")).text(), "here", "it never left");
     assert_eq!(giver.dispatch().returned, 2);
+}
+
+#[test]
+fn a_request_counts_as_given_from_when_it_leaves_until_it_comes_back() {
+    let (here, gate) = (HttpBackend::named("here"), Gate::new());
+    let held = gate.clone();
+    let peer = HttpBackend::start(move |request| match request.head.target() {
+        "/fails" => Answer::default().then(Step::Wait(held.clone())).then(Step::Close),
+        _ => Answer::default()
+            .then(Step::Wait(held.clone()))
+            .then(Step::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere".to_vec())),
+    });
+    let giver = before(&here, peer.address());
+    let mut clients = ["/works", "/fails"].map(|target| {
+        let mut client = Client::connect(giver.address);
+        client.send(get(target));
+        client
+    });
+    let counts = || {
+        let class = giver.dispatch().classes.small_transfer;
+        (class.given, class.delegated)
+    };
+    assert!(eventually(|| counts() == (2, 0)), "{:?}", counts());
+    gate.open();
+    let texts = clients.each_mut().map(|client| client.response().expect("whole").text());
+    assert_eq!(texts, ["there", "here"]);
+    assert!(eventually(|| counts() == (1, 1)), "{:?}", counts());
 }
 
 #[test]

@@ -72,6 +72,7 @@ impl ClientConnection {
             return Ok(None);
         }
         peer.stats().requests.add(1);
+        self.count_class(&outgoing.head, |class| class.given.add(1));
         if let Some(logged) = &mut self.logged {
             logged.backend = Some(peer.backend().name.clone());
         }
@@ -92,6 +93,7 @@ impl ClientConnection {
             return Err(failure.reason);
         }
         outgoing.first.drain(std::mem::take(&mut outgoing.marker));
+        self.count_class(&outgoing.head, |class| class.given.sub(1));
         self.door.stats(|stats| {
             stats.returned.add(1);
             stats.retries.add(1);

@@ -84,6 +84,8 @@ pub struct ClassCounts {
     pub arrived: u64,
     /// Done by peers.
     pub delegated: u64,
+    /// Given to peers, done or not yet; less by each that comes back.
+    pub given: u64,
     /// Answered 503 because the whole cluster had too much to do.
     pub refused: u64,
     /// From peers.
@@ -279,6 +281,7 @@ pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
         ClassCounts {
             arrived: sum(|it| &it.arrived),
             delegated: sum(|it| &it.delegated),
+            given: sum(|it| &it.given),
             refused: sum(|it| &it.refused),
             taken: sum(|it| &it.taken),
             bytes: sum(|it| &it.bytes),
