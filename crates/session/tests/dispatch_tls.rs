@@ -5,7 +5,7 @@ mod common_dispatch;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common_dispatch::tls::{Fleet, ask, connect, eavesdrop, one_answer};
 use common_dispatch::{MARKER, Node, Plan, get, post, seen, with_lines};
@@ -71,6 +71,25 @@ fn encrypted_sessions_are_kept_open_for_many_requests() {
     let peer = &status.pools[1].backends[0];
     assert_eq!((peer.sessions_opened, peer.sessions_reused), (1, 49));
     taker.assert_counts((0, 0, 50));
+}
+
+#[test]
+fn a_session_ends_with_its_certificate_and_costs_no_request() {
+    let (fleet, here, there) =
+        (Fleet::new(), HttpBackend::named("here"), HttpBackend::named("there"));
+    let (giver, taker) = pair(&fleet, &here, &there);
+    fleet.lasts(Duration::from_millis(200));
+    let mut asked = 0;
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        assert_eq!(giver.ask(get("/")).text(), "there");
+        assert_eq!(giver.ask(post("/", "abc")).text(), "there");
+        asked += 2;
+    }
+    let status = giver.runtime.block_on(giver.registry.status()).expect("it runs");
+    let peer = &status.pools[1].backends[0];
+    assert!((2..asked / 2).contains(&peer.sessions_opened), "{} of {asked}", peer.sessions_opened);
+    assert!(peer.failures.is_empty() && taker.status().drops.is_empty(), "told, and not cut");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Peers of a cluster: its nodes, by the certificates that they have of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
@@ -17,17 +19,24 @@ use crate::{Certified, Role};
 pub(crate) struct Members {
     own: watch::Receiver<Option<Arc<Credentials>>>,
     evicted: watch::Receiver<Evictions>,
-    /// The evictions that were last looked at, and how often they were others.
-    seen: Mutex<(u64, Evictions)>,
+    /// How often those were others: asked for each request, and so without a lock.
+    epoch: Arc<AtomicU64>,
 }
 
 impl Members {
+    /// To be called on a runtime, where evictions are followed as long as somebody tells of them.
     pub(crate) fn credentials(
         own: watch::Receiver<Option<Arc<Credentials>>>,
         evicted: watch::Receiver<Evictions>,
     ) -> PeerCredentials {
-        let seen = Mutex::new((0, evicted.borrow().clone()));
-        PeerCredentials::new(rand::random(), Arc::new(Members { own, evicted, seen }))
+        let epoch = Arc::<AtomicU64>::default();
+        let (mut changes, rising) = (evicted.clone(), Arc::clone(&epoch));
+        tokio::spawn(async move {
+            while changes.changed().await.is_ok() {
+                rising.fetch_add(1, Release);
+            }
+        });
+        PeerCredentials::new(rand::random(), Arc::new(Members { own, evicted, epoch }))
     }
 }
 
@@ -57,11 +66,6 @@ impl Fleet for Members {
     }
 
     fn epoch(&self) -> u64 {
-        let now = self.evicted.borrow();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.1 != *now {
-            *seen = (seen.0 + 1, now.clone());
-        }
-        seen.0
+        self.epoch.load(Acquire)
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Fleet {
 struct Known {
     by_certificate: Mutex<BTreeMap<Vec<u8>, String>>,
     out: Mutex<BTreeSet<String>>,
+    /// Milliseconds; 0: an hour.
+    lasts_ms: AtomicU64,
     epoch: AtomicU64,
 }
 
@@ -39,7 +41,11 @@ impl PeerCertificates for Known {
         if lock(&self.out).contains(&name) {
             return None;
         }
-        Some(PeerCertificate { nodes: vec![name], valid_for: Duration::from_secs(3600) })
+        let valid_for = match self.lasts_ms.load(SeqCst) {
+            0 => Duration::from_secs(3600),
+            lasts_ms => Duration::from_millis(lasts_ms),
+        };
+        Some(PeerCertificate { nodes: vec![name], valid_for })
     }
 
     fn epoch(&self) -> u64 {
@@ -115,6 +121,11 @@ impl Fleet {
 
     pub(crate) fn accepted(&self, node: &str) -> Transport {
         Transport::Either(Some(self.tls(node)))
+    }
+
+    /// Sessions that begin from now on are by certificates that hold so long.
+    pub(crate) fn lasts(&self, time: Duration) {
+        self.known.lasts_ms.store(time.as_millis() as u64, SeqCst);
     }
 
     /// Certificates of this node are nobody's from now on.
