@@ -12,6 +12,7 @@
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
+#   make lab-tllb       TLLB's figures and scenarios beside the paper's, what node mode and encryption cost (LAB_FLAGS=--quick: 7 min; root)
 #   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
@@ -233,6 +234,14 @@ lab-control: setup
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-control
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/release/equipoise-lab-control $(LAB_FLAGS)
+
+# Hosts are network namespaces, each with a share of a core.
+.PHONY: lab-tllb
+lab-tllb: setup
+	@$(call install_missing,$(NETNS_PACKAGES))
+	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-tllb
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" target/release/equipoise-lab-tllb $(LAB_FLAGS)
 
 # Workers are held to their shares of a core by control groups.
 .PHONY: lab-dpslb

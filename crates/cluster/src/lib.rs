@@ -12,6 +12,8 @@
 //!
 //! It fails softly: a node without controllers goes on with its last instructions and says their age
 //! ([`NodeStatus`]). What a controller refuses or drops is counted by name.
+//!
+//! Nodes trust each other by the same certificates ([`PeerCredentials`]), with no controller between them.
 
 mod address;
 mod asker;
@@ -20,6 +22,7 @@ mod authority;
 mod backoff;
 mod changes;
 mod client;
+mod evicted;
 mod fingerprint;
 mod folder;
 mod identity;
@@ -27,6 +30,7 @@ mod journal;
 mod lookout;
 mod name;
 mod node;
+mod peer;
 mod server;
 mod sse;
 mod tls;
@@ -45,6 +49,7 @@ pub use journal::{Deed, Journal, NoJournal};
 pub use lookout::Lookout;
 pub use name::{Name, NotAName};
 pub use node::{NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus, TokenSource};
+pub use peer::{PeerCredentials, PeerFilesError, PeerNames};
 pub use server::{ClusterServer, Office, OfficeError, ServeError, ServerLimits, ServerOptions};
 pub use tls::TlsError;
 pub use token::{

@@ -18,8 +18,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::client::{Patience, json};
+use crate::evicted::Evictions;
+use crate::peer::Members;
 use crate::token::{JoinToken, NotAToken};
-use crate::{ControllerAddress, Name, StateFolder};
+use crate::{ControllerAddress, Name, PeerCredentials, StateFolder};
 use credentials::Credentials;
 pub(crate) use credentials::load as load_credentials;
 
@@ -145,6 +147,8 @@ pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
     pub(crate) credentials: watch::Sender<Option<Arc<Credentials>>>,
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,
+    /// Whom controllers have shut out, as they said last.
+    pub(crate) evicted: watch::Sender<Evictions>,
     /// Whether it answers names, and so needs to know what is planned of them.
     pub(crate) wants_names: watch::Sender<bool>,
     /// The newest report that is not there yet for a controller is all that waits for it.
@@ -188,6 +192,7 @@ impl Inner {
             options,
             credentials: watch::Sender::new(None),
             instructions: watch::Sender::new(kept.instructions),
+            evicted: watch::Sender::new(Evictions::default()),
             wants_names: watch::Sender::new(false),
             newest_report: watch::Sender::new(None),
             floor: kept.floor,
@@ -276,6 +281,12 @@ impl NodeClient {
     /// The newest instructions, blank before there are any, with what concerns this node. Never goes back to older ones.
     pub fn instructions(&self) -> watch::Receiver<Arc<Instructions>> {
         self.instructions.clone()
+    }
+
+    /// What this node shows to its peers, renewed as it is to controllers, and whom it takes for one: the cluster's other nodes, but for
+    /// those of whom a controller has said that they were evicted.
+    pub fn peer_credentials(&self) -> PeerCredentials {
+        Members::credentials(self.inner.credentials.subscribe(), self.inner.evicted.subscribe())
     }
 
     /// How it stands.

@@ -24,8 +24,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::attempts::{AttemptLimits, Attempts};
+use crate::peer::Members;
 use crate::tls::{Renewable, TlsError, server};
-use crate::{Authority, AuthorityError, Journal, Name, NoJournal, Tokens};
+use crate::{Authority, AuthorityError, Journal, Name, NoJournal, PeerCredentials, Tokens};
 use evictions::Evictions;
 use gate::Gate;
 pub use office::{Office, OfficeError};
@@ -251,6 +252,11 @@ impl ClusterServer {
     /// Sends a report of the controller's own node to the other controllers, as a node would.
     pub fn tell_peers(&self, report: &NodeReport) {
         self.peers.report(report);
+    }
+
+    /// What the controller's own node shows to its peers, renewed while this serves, and whom it takes for one.
+    pub fn peer_credentials(&self) -> PeerCredentials {
+        Members::credentials(self.peers.credentials(), self.shared.evictions.clone())
     }
 
     /// What was taken, refused and dropped so far, by name.

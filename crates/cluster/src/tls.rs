@@ -30,12 +30,12 @@ pub enum TlsError {
     Verifier(#[source] rustls::server::VerifierBuilderError),
 }
 
-static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+pub(crate) static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 
 const ALPN: &[u8] = b"http/1.1";
 
-fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, TlsError> {
+pub(crate) fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone().into_owned()).map_err(TlsError::Authority)?;
     Ok(roots)
@@ -59,7 +59,14 @@ impl Renewable {
 }
 
 fn certified_key(issued: Issued) -> Result<Arc<CertifiedKey>, TlsError> {
-    let Issued { chain, key, .. } = issued;
+    showable(issued.chain, issued.key)
+}
+
+/// A certificate with its key, as handshakes show it.
+pub(crate) fn showable(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<CertifiedKey>, TlsError> {
     CertifiedKey::from_der(chain, key, &PROVIDER).map(Arc::new).map_err(TlsError::Unusable)
 }
 

@@ -38,6 +38,9 @@ pub const NODES: &str = "/cluster/v1/nodes";
 pub const INSTRUCTIONS_EVENT: &str = "instructions";
 /// The same for who asks with `?changes`: what concerns the node, whole at first and then what has changed.
 pub const TOLD_EVENT: &str = "told";
+/// Keys (fingerprints, by node) that were evicted and whose certificates have not ended: whom peers refuse. All of them, at the beginning of a
+/// stream and when they change.
+pub const EVICTED_EVENT: &str = "evicted";
 
 /// The largest body of anything but a report, bytes.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;

@@ -5,6 +5,7 @@ mod cli;
 pub mod commands;
 pub mod config;
 mod demo;
+mod encryption;
 mod run;
 
 use std::process::ExitCode;

@@ -185,6 +185,59 @@ fn delegation_is_turned_on_and_off_by_reloads_that_fail_no_request() {
     assert!(bad.is_empty(), "{bad:?}");
 }
 
+/// An authority's certificate, and for each name its certificate and key, as files.
+fn certificates(folder: &Folder, names: &[&str]) {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    folder.write("ca.pem", &authority.pem());
+    for name in names {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_string()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        folder.write(&format!("{name}.pem"), &certificate.pem());
+        folder.write(&format!("{name}.key"), &key.serialize_pem());
+    }
+}
+
+#[test]
+fn nodes_of_a_list_encrypt_by_files_and_take_new_ones_at_a_reload() {
+    let folder = Folder::new("dispatch-files");
+    let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
+    certificates(&folder, &["a", "b"]);
+    let mut all: Vec<Node> = ["a", "b"].map(|name| Node::new(&folder, name)).into();
+    let lines = |own: &Node, keep: &str, all: &[Node]| {
+        let path = |file: String| text(&folder.path(&file)).to_string();
+        format!(
+            "secret = {:?}\nkeep = {keep}\n{}tls = {{ certificate = {:?}, key = {:?}, authority = {:?} }}\n",
+            text(&secret),
+            peers(all),
+            path(format!("{}.pem", own.name)),
+            path(format!("{}.key", own.name)),
+            path("ca.pem".to_string()),
+        )
+    };
+    for node in &all {
+        node.write(&folder, &lines(node, "0.0", &all), "");
+    }
+    all.iter_mut().for_each(Node::start);
+    all.iter().for_each(|node| node.until_peers(1));
+    let failures = |node: &Node| node.status()["pools"][1]["backends"][0]["failures"].clone();
+    assert_eq!(all[0].status()["front_doors"][0]["dispatch"]["peer_tls"], "required");
+    assert_eq!(get(all[0].address(), "/").text(), "b", "{}", failures(&all[0]));
+    // Another authority's, and only one of both has heard of it.
+    certificates(&folder, &["a", "b"]);
+    all[0].command(&["reload"]);
+    assert_eq!(get(all[0].address(), "/").text(), "a", "{}", failures(&all[0]));
+    all[1].command(&["reload"]);
+    let end = Instant::now() + PATIENCE;
+    while get(all[0].address(), "/").text() != "b" {
+        assert!(Instant::now() < end, "{}", failures(&all[0]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
     let folder = Folder::new("dispatch-cluster");
@@ -237,8 +290,21 @@ fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
     let page = stdout(&page);
     let row = page.lines().find(|line| line.starts_with("n2 ")).unwrap_or_default();
     assert!(page.contains("KEEP") && row.contains("100 %"), "{page}");
+    for node in &all {
+        assert_eq!(node.status()["front_doors"][0]["dispatch"]["peer_tls"], "required");
+    }
+    // Who is evicted is refused by its peers, too.
+    let evicted = equipoise(&["cluster", "evict", "n2", config[0], config[1]]);
+    assert!(evicted.status.success(), "{}", stderr(&evicted));
+    all[2].command(&["drain", &format!("app/{}", all[2].app.address())]);
+    all[0].until("the evicted node's requests refused", |status| {
+        get(all[2].address(), "/");
+        let drops = &status["front_doors"][0]["drops"];
+        drops["peer_refused"].as_u64().is_some_and(|count| count > 0)
+    });
     // Losing the controller stops nothing: nodes go on with what they know.
     drop(all[0].process.take());
     all[1].until_peers(1);
-    assert_eq!(get(all[1].address(), "/").text(), "n2");
+    all[1].command(&["undrain", &app]);
+    assert_eq!(get(all[1].address(), "/").text(), "n1");
 }

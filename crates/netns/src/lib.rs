@@ -1,4 +1,4 @@
-//! Hosts on one machine: network namespaces joined by veth pairs. For the demo and for tests.
+//! Hosts on one machine: network namespaces joined by veth pairs, and shares of its processors. For the demo, tests and the lab.
 //!
 //! In: names, addresses, links. Out: [`Host`]s in which processes and closures run, each with interfaces, routes and
 //! sysctls of its own. Fails with what the kernel or `ip` (iproute2, the only program needed) said.
@@ -7,6 +7,7 @@
 //! behind by a panic or a SIGKILL, and hosts of tests that run side by side never meet. A person looks into one by a
 //! process that runs there: `nsenter --net=/proc/PID/ns/net`.
 
+mod cpu_group;
 mod error;
 mod guest;
 mod host;
@@ -15,6 +16,7 @@ mod offload;
 mod pass;
 mod site;
 
+pub use cpu_group::CpuGroup;
 pub use error::NetnsError;
 pub use guest::Guest;
 pub use host::Host;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use equipoise_core::{SchedulerKind, Weight};
 pub use equipoise_health::{ActiveHealth, HealthCheck, PassiveHealth};
 
-use crate::dispatch::NodeDoor;
+use crate::dispatch::{NodeDoor, PeerTls};
 
 /// What a front door speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,6 +181,8 @@ pub struct PoolOptions {
     pub send_proxy: Option<ProxyProtocol>,
     /// Value of `Retry-After` when no backend can take a request.
     pub retry_after: Duration,
+    /// Exclusive sessions are encrypted, and each backend has to show that it is the node of its name. Of a peers' pool.
+    pub tls: Option<PeerTls>,
 }
 
 impl Default for PoolOptions {
@@ -197,6 +199,7 @@ impl Default for PoolOptions {
             retries: 1,
             send_proxy: None,
             retry_after: Duration::from_secs(5),
+            tls: None,
         }
     }
 }

@@ -25,6 +25,7 @@ mod sources;
 mod splice;
 pub mod stats;
 mod tcp;
+mod tls;
 mod udp;
 mod upstream;
 mod worker;

@@ -61,6 +61,10 @@ reasons! {
     ConnectTimeout = "connect_timeout", 504;
     /// The backend cannot be reached (no route, no address).
     ConnectFailed = "connect_failed", 502;
+    /// A session to a peer could not be encrypted: it is not the node that it should be, does not take our certificate, or speaks no TLS.
+    PeerTls = "peer_tls", 502;
+    /// A connection that began with TLS did not show the certificate of a peer, or of one that has been shut out.
+    PeerRefused = "peer_refused", 0;
     /// The backend closed or reset before a whole response.
     UpstreamClosed = "upstream_closed", 502;
     /// The response is not HTTP/1.x, or its length is ambiguous.
@@ -100,6 +104,7 @@ impl Reason {
             Reason::ConnectRefused
                 | Reason::ConnectTimeout
                 | Reason::ConnectFailed
+                | Reason::PeerTls
                 | Reason::UpstreamClosed
                 | Reason::UpstreamMalformed
                 | Reason::BackendError

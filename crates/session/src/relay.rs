@@ -224,6 +224,7 @@ impl Direction {
                 Poll::Ready(Err(_)) => return self.end(Turn::WriteFailed),
                 Poll::Pending => return Turn::Blocked,
             }
+            self.splicing &= from.may_splice() && to.may_splice();
             match self.read(cx, from, worker) {
                 Poll::Ready(Ok(0)) => {
                     to.shutdown_write();

@@ -4,6 +4,7 @@
 //! written by the task that owns the upstream session; and a short read clears readiness at once, which
 //! saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,21 +15,24 @@ use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, SockRef, Type};
 use tokio::io::unix::AsyncFd;
 
+use crate::tls::Tls;
+
 /// Registers a descriptor with this thread's event loop.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd stays open, and the same, until it is dropped, which AsyncFd does last.
     unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
 }
 
-/// A non-blocking stream socket.
+/// A non-blocking stream socket, encrypted or not.
 pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
+    tls: Option<Box<RefCell<Tls>>>,
 }
 
 impl Socket {
     /// Registers a connected, non-blocking socket with this thread's event loop.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
-        Ok(Socket { fd: watch(fd)? })
+        Ok(Socket { fd: watch(fd)?, tls: None })
     }
 
     /// Opens a connection; resolves when it is established or has failed.
@@ -67,45 +71,70 @@ impl Socket {
         Socket::new(socket.into())
     }
 
+    /// Encrypts from now on; hands are still to be shaken ([`Socket::poll_handshake`]).
+    pub(crate) fn encrypt(&mut self, tls: Tls) {
+        self.tls = Some(Box::new(RefCell::new(tls)));
+    }
+
+    /// Speaks in the clear again, after a handshake that failed.
+    pub(crate) fn give_up_tls(&mut self) {
+        self.tls = None;
+    }
+
+    /// Its TLS, if it is encrypted.
+    pub(crate) fn tls(&self) -> Option<&RefCell<Tls>> {
+        self.tls.as_deref()
+    }
+
+    /// Shakes hands.
+    pub(crate) fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.tls {
+            Some(tls) => tls.borrow_mut().poll_handshake(cx, &self.fd),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Whether its bytes may be moved inside the kernel.
+    pub(crate) fn may_splice(&self) -> bool {
+        self.tls.is_none()
+    }
+
     /// Reads into `buffer`; 0 is the end of the stream.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.fd.poll_read_ready(cx))?;
-            match recv(self.as_raw_fd(), buffer) {
-                Ok(read) => {
-                    if read > 0 && read < buffer.len() {
-                        guard.clear_ready();
-                    }
-                    return Poll::Ready(Ok(read));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+        match &self.tls {
+            None => recv(cx, &self.fd, buffer),
+            Some(tls) => tls.borrow_mut().poll_read(cx, &self.fd, buffer),
         }
     }
 
     /// Ready when a read would not block (data, end or error).
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.tls.as_ref().is_some_and(|tls| tls.borrow().holds_bytes()) {
+            return Poll::Ready(Ok(()));
+        }
         let _guard = ready!(self.fd.poll_read_ready(cx))?;
         Poll::Ready(Ok(()))
     }
 
     /// Writes some of `bytes`.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_writing(cx, |fd| send(fd, bytes))
+        match &self.tls {
+            None => self.poll_writing(cx, |fd| send(fd, bytes)),
+            Some(tls) => tls.borrow_mut().poll_write(cx, &self.fd, bytes),
+        }
     }
 
-    /// Runs `operation` on the descriptor once it is writable, again while it says `WouldBlock`.
+    /// Runs `operation` on the descriptor once it is writable, again while it says `WouldBlock`. Not on one that is encrypted.
     pub(crate) fn poll_writing<T>(
         &self,
         cx: &mut Context<'_>,
         mut operation: impl FnMut(RawFd) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
+        debug_assert!(self.tls.is_none());
         loop {
             let mut guard = ready!(self.fd.poll_write_ready(cx))?;
             match operation(self.as_raw_fd()) {
@@ -116,12 +145,13 @@ impl Socket {
         }
     }
 
-    /// Runs `operation` on the descriptor once it is readable, again while it says `WouldBlock`.
+    /// Runs `operation` on the descriptor once it is readable, again while it says `WouldBlock`. Not on one that is encrypted.
     pub(crate) fn poll_reading<T>(
         &self,
         cx: &mut Context<'_>,
         mut operation: impl FnMut(RawFd) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
+        debug_assert!(self.tls.is_none());
         loop {
             let mut guard = ready!(self.fd.poll_read_ready(cx))?;
             match operation(self.as_raw_fd()) {
@@ -134,7 +164,10 @@ impl Socket {
 
     /// Writes what the kernel takes now, without waiting and without a waker.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        send(self.as_raw_fd(), bytes)
+        match &self.tls {
+            None => send(self.as_raw_fd(), bytes),
+            Some(tls) => tls.borrow_mut().try_write(self.as_raw_fd(), bytes),
+        }
     }
 
     /// Where the peer connected to (an accepted socket), or whence this one did.
@@ -145,8 +178,10 @@ impl Socket {
 
     /// Sends FIN after what was written.
     pub(crate) fn shutdown_write(&self) {
-        // The peer may be gone already; there is nothing to do about it.
-        let _ = SockRef::from(self.fd.get_ref()).shutdown(std::net::Shutdown::Write);
+        match &self.tls {
+            None => finish(self.as_raw_fd()),
+            Some(tls) => tls.borrow_mut().end(self.as_raw_fd()),
+        }
     }
 
     /// Makes the close that follows send RST: the peer learns that its message was cut.
@@ -159,6 +194,9 @@ impl Socket {
     /// there was an event; wakes nobody later.
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
+        if let Some(tls) = &self.tls {
+            return tls.borrow_mut().is_silent(&mut cx, &self.fd);
+        }
         let Poll::Ready(Ok(mut guard)) = self.fd.poll_read_ready(&mut cx) else { return true };
         match self.peek() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -226,15 +264,40 @@ struct TcpInfoPrefix {
 
 const _: () = assert!(std::mem::offset_of!(TcpInfoPrefix, bytes_acked) == 120);
 
-fn recv(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: callers own the socket, which stays open for the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    // The kernel is asked directly (rustix): libc's wrapper is a thread cancellation point, which is
-    // felt at this rate.
-    Ok(rustix::net::recv(fd, buffer, RecvFlags::empty())?.0)
+/// Reads what the kernel has, once it has something; 0 is the end of the stream.
+pub(crate) fn recv(
+    cx: &mut Context<'_>,
+    fd: &AsyncFd<OwnedFd>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut guard = ready!(fd.poll_read_ready(cx))?;
+        // The kernel is asked directly (rustix): libc's wrapper is a thread cancellation point, which is
+        // felt at this rate.
+        match rustix::net::recv(fd.get_ref(), &mut *buffer, RecvFlags::empty()) {
+            Ok((read, _)) => {
+                if read > 0 && read < buffer.len() {
+                    guard.clear_ready();
+                }
+                return Poll::Ready(Ok(read));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => guard.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+    }
 }
 
-fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+/// Sends FIN after what the kernel was given.
+pub(crate) fn finish(fd: RawFd) {
+    // SAFETY: callers own the socket, which stays open for the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // The peer may be gone already; there is nothing to do about it.
+    let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Write);
+}
+
+/// Gives the kernel what it takes now.
+pub(crate) fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: callers own the socket, which stays open for the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)

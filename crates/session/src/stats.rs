@@ -104,6 +104,23 @@ impl<T: Default> Sharded<T> {
     }
 }
 
+/// A counter for each [`Reason`], by its number.
+#[derive(Debug)]
+pub struct ByReason([Counter; Reason::COUNT]);
+
+impl Default for ByReason {
+    fn default() -> ByReason {
+        ByReason(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl std::ops::Deref for ByReason {
+    type Target = [Counter];
+    fn deref(&self) -> &[Counter] {
+        &self.0
+    }
+}
+
 /// What a front door counts.
 #[derive(Debug, Default)]
 pub struct FrontDoorStats {
@@ -130,7 +147,7 @@ pub struct FrontDoorStats {
     /// Access-log lines given up because the log could not keep up.
     pub access_log_dropped: Counter,
     /// By [`Reason`].
-    pub drops: [Counter; Reason::COUNT],
+    pub drops: ByReason,
     /// By class, where requests are dispatched.
     pub classes: [ClassStats; RequestClass::ALL.len()],
     /// Requests that a peer failed, and that were done here.
@@ -146,6 +163,8 @@ pub struct ClassStats {
     pub arrived: Counter,
     /// Of those, requests that peers did, or failed for good.
     pub delegated: Counter,
+    /// Of those, requests that peers were given, when they were given, but for those that came back: goes down then.
+    pub given: Counter,
     /// Of those, requests that were refused because the whole cluster had too much to do.
     pub refused: Counter,
     /// Requests that peers brought.
@@ -162,7 +181,7 @@ pub struct BackendStats {
     /// Responses by the first digit of their status (HTTP).
     pub responses: [Counter; 5],
     /// Failures by [`Reason`].
-    pub failures: [Counter; Reason::COUNT],
+    pub failures: ByReason,
     /// From a request sent to its response complete (HTTP).
     pub response_time: Histogram,
     /// Upstream sessions opened.

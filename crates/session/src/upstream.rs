@@ -2,16 +2,21 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::buffer::Buffers;
+use crate::dispatch::{PeerTls, Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::Socket;
 use crate::stats::BackendStats;
+use crate::tls::Tls;
 
 /// An open connection to a backend.
 pub(crate) struct Session {
@@ -20,17 +25,34 @@ pub(crate) struct Session {
     pub(crate) written: u64,
     /// It has carried a request before.
     pub(crate) reused: bool,
+    /// Who is at the other end, if it is encrypted.
+    shown: Option<Box<Shown>>,
     backend: u32,
     thread: usize,
     live: Arc<BackendLive>,
 }
 
 impl Session {
-    /// Opens a session; the caller bounds the time.
-    pub(crate) async fn open(backend: &BackendView, thread: usize) -> io::Result<Session> {
-        let socket = match &backend.socket {
+    /// Opens a session; the caller bounds the time. With `tls` to whoever shows that it is the node of the backend's name.
+    pub(crate) async fn open(
+        backend: &BackendView,
+        tls: Option<&PeerTls>,
+        buffers: &Rc<Buffers>,
+        thread: usize,
+    ) -> io::Result<Session> {
+        let mut socket = match &backend.socket {
             None => Socket::connect(backend.address).await?,
             Some(path) => Socket::connect_unix(path)?,
+        };
+        let shown = match tls {
+            None => None,
+            Some(tls) => {
+                socket.encrypt(Tls::client(&tls.client, buffers)?);
+                poll_fn(|cx| socket.poll_handshake(cx)).await?;
+                let shown = Shown::at(&socket, tls)?;
+                shown.is(&backend.name)?;
+                Some(Box::new(shown))
+            }
         };
         let stats = backend.live.stats.shard(thread);
         stats.sessions_opened.add(1);
@@ -39,13 +61,28 @@ impl Session {
             socket,
             written: 0,
             reused: false,
+            shown,
             backend: backend.id,
             thread,
             live: backend.live.clone(),
         })
     }
 
-    /// Whether the backend's kernel has acknowledged nothing beyond the first `before` bytes, so that
+    /// Bytes that went over the wire so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.socket.tls().map_or(self.written, |tls| tls.borrow().sent())
+    }
+
+    /// Whether it may carry a request that is to go by `tls`, or in the clear.
+    fn is_good_for(&self, tls: Option<&PeerTls>) -> bool {
+        match (&self.shown, tls) {
+            (None, None) => true,
+            (Some(shown), Some(tls)) => shown.is_good_for(tls),
+            _ => false,
+        }
+    }
+
+    /// Whether the backend's kernel has acknowledged nothing beyond the first `before` bytes that went over the wire, so that
     /// no later byte can have reached the application.
     pub(crate) fn nothing_arrived_since(&self, before: u64) -> bool {
         // The kernel's count includes the SYN.
@@ -74,6 +111,7 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
         libc::EADDRNOTAVAIL,
     ];
     match error.raw_os_error() {
+        None if is_distrust(error) => Reason::PeerTls,
         Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
         // A unix socket whose file is gone has nobody behind it either.
         Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOENT) => Reason::ConnectRefused,
@@ -92,13 +130,13 @@ pub(crate) struct IdleSessions {
 }
 
 impl IdleSessions {
-    /// The most recently used session to the backend that is still open and silent.
-    pub(crate) fn take(&self, backend: u32) -> Option<Box<Session>> {
+    /// The most recently used session to the backend that is still open and silent, and encrypted by `tls` or not at all.
+    pub(crate) fn take(&self, backend: u32, tls: Option<&PeerTls>) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
         let sessions = all.get_mut(&backend)?;
         while let Some((_, session)) = sessions.pop_back() {
             // One that has become readable was closed by the backend, or says something unasked.
-            if session.socket.is_silent() {
+            if session.is_good_for(tls) && session.socket.is_silent() {
                 session.stats().sessions_reused.add(1);
                 return Some(session);
             }

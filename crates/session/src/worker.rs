@@ -33,6 +33,9 @@ use crate::upstream::IdleSessions;
 const VECS_MAX: usize = 1024;
 const VEC_BYTES_MAX: usize = 64 << 10;
 
+/// How often the log is told that a peer is not trusted, by each thread.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
 /// How far a thread is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -74,6 +77,7 @@ pub(crate) struct Worker {
     rng: RefCell<SmallRng>,
     /// Picks until one is sampled by its source.
     unsampled: Cell<u32>,
+    said_distrust: Cell<Option<Instant>>,
     tasks: Cell<usize>,
     tasks_ended: Notify,
 }
@@ -95,6 +99,7 @@ impl Worker {
             schedulers: RefCell::default(),
             rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
             unsampled: Cell::new(0),
+            said_distrust: Cell::new(None),
             tasks: Cell::new(0),
             tasks_ended: Notify::new(),
         })
@@ -206,6 +211,14 @@ impl Worker {
             // A full channel loses the report; the next failure repeats it.
             let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
             let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// Tells the log why a peer is not trusted, but not for each request.
+    pub(crate) fn say_distrust(&self, peer: &str, error: &std::io::Error) {
+        if self.said_distrust.get().is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+            self.said_distrust.set(Some(Instant::now()));
+            tracing::warn!(%peer, %error, "nothing is delegated to this peer: it is not trusted. Does it speak TLS (`peer-tls`), and is its certificate of the same authority, for its name and in time?");
         }
     }
 

@@ -1,206 +1,14 @@
 //! Node mode: what is kept, what is delegated, what a marker is worth, and what becomes of requests whose peer fails.
 
+mod common_dispatch;
+
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
+use common_dispatch::{MARKER, Node, Plan, get, keys, of_all, post, seen, with_lines};
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
-use equipoise_core::{SchedulerKind, Weight};
-use equipoise_session::config::{
-    BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol, SessionConfig,
-};
-use equipoise_session::dispatch::{DelegationKeys, NodeDoor, Shares};
-use equipoise_session::registry::{
-    DispatchStatus, FrontDoorStatus, Registry, RegistryHandle, RegistryOptions,
-};
-use equipoise_session::{Engine, EngineOptions, Reason};
-use equipoise_testkit::{
-    Answer, Client, HttpBackend, ReservedPort, Response, Step, eventually, free_port,
-};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
-
-const MARKER: &str = "equipoise-delegated";
-
-/// A node before its application.
-struct Node {
-    address: SocketAddr,
-    registry: RegistryHandle,
-    runtime: Runtime,
-    thread: Option<JoinHandle<()>>,
-    _port: Option<ReservedPort>,
-}
-
-/// A node that is still to be started.
-struct Plan {
-    config: SessionConfig,
-    port: Option<ReservedPort>,
-}
-
-fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
-    let backend = |(name, address): &(&str, SocketAddr)| BackendConfig {
-        name: (*name).into(),
-        address: *address,
-        socket: None,
-        weight: Weight::DEFAULT,
-    };
-    PoolConfig {
-        name: name.into(),
-        scheduler: SchedulerKind::WeightedRandom,
-        backends: backends.iter().map(backend).collect(),
-        options: PoolOptions { connect_timeout: Duration::from_secs(20), ..PoolOptions::default() },
-        health: None,
-        passive: PassiveHealth { failures: 0, ..PassiveHealth::default() },
-        slow_start: None,
-        weights_by_load: false,
-    }
-}
-
-fn keys(secret: &str) -> DelegationKeys {
-    DelegationKeys::new(vec![secret.repeat(16).into_bytes()]).expect("it is long enough")
-}
-
-/// This part of every class.
-fn of_all(keep: f64) -> PerClass<f64> {
-    PerClass::from_fn(|_| keep)
-}
-
-impl Plan {
-    /// A node that keeps everything, with the application `app` and a reserved port.
-    fn new(name: &str, app: &HttpBackend) -> Plan {
-        let port = free_port();
-        let mut front = FrontDoor::new(port.address(), Protocol::Http, "app");
-        front.dispatch = Some(NodeDoor {
-            peers: "app.peers".into(),
-            node: name.into(),
-            keys: keys("s"),
-            classes: ClassRules::default(),
-            keep: of_all(1.0),
-        });
-        let pools = vec![pool("app", &[("app", app.address())]), pool("app.peers", &[])];
-        Plan { config: SessionConfig { pools, front_doors: vec![front] }, port: Some(port) }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.config.front_doors[0].listen
-    }
-
-    /// On another address of loopback than clients have.
-    fn apart(mut self, number: u8) -> Plan {
-        self.config.front_doors[0].listen.set_ip([127, 0, 0, number].into());
-        self
-    }
-
-    fn node(mut self, change: impl FnOnce(&mut NodeDoor)) -> Plan {
-        change(self.config.front_doors[0].dispatch.as_mut().expect("it is in node mode"));
-        self
-    }
-
-    fn keep(self, keep: f64) -> Plan {
-        self.node(|node| node.keep = of_all(keep))
-    }
-
-    fn peers(mut self, peers: &[(&str, SocketAddr)]) -> Plan {
-        self.config.pools[1] = pool("app.peers", peers);
-        self
-    }
-
-    fn start(self) -> Node {
-        let (events, failing) = mpsc::channel(64);
-        let engine = Engine::start(EngineOptions {
-            threads: 1,
-            instance: "edge".into(),
-            events,
-            access_log: Box::new(std::io::sink()),
-        });
-        let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };
-        let (owner, registry) =
-            Registry::new(options, engine.expect("threads can be started"), failing);
-        let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let thread = std::thread::spawn(move || {
-            runtime().block_on(async { owner.run().await.stop(Duration::ZERO).await });
-        });
-        let (address, runtime) = (self.address(), runtime());
-        runtime.block_on(registry.apply(self.config)).expect("the port is reserved");
-        Node { address, registry, runtime, thread: Some(thread), _port: self.port }
-    }
-}
-
-impl Node {
-    fn ask(&self, request: impl AsRef<[u8]>) -> Response {
-        Client::exchange(self.address, request).expect("a whole response")
-    }
-
-    fn status(&self) -> FrontDoorStatus {
-        let status = self.runtime.block_on(self.registry.status()).expect("it runs");
-        status.front_doors.into_iter().next().expect("it has one")
-    }
-
-    fn dispatch(&self) -> DispatchStatus {
-        self.status().dispatch.expect("it is in node mode")
-    }
-
-    /// Requests that arrived, were delegated, were taken.
-    fn counts(&self) -> (u64, u64, u64) {
-        let dispatch = self.dispatch();
-        let sum = |of: fn(&equipoise_session::registry::ClassCounts) -> u64| {
-            RequestClass::ALL.iter().map(|class| of(&dispatch.classes[*class])).sum()
-        };
-        (sum(|it| it.arrived), sum(|it| it.delegated), sum(|it| it.taken))
-    }
-
-    /// Checks the counts, some of which follow an answer rather than precede it.
-    #[track_caller]
-    fn assert_counts(&self, expected: (u64, u64, u64)) {
-        assert!(eventually(|| self.counts() == expected), "{:?}", self.counts());
-    }
-
-    fn goes_by(&self, keep: PerClass<f64>, weights: &[(&str, f64)]) {
-        self.goes_by_and_refuses(keep, weights, PerClass::default());
-    }
-
-    fn goes_by_and_refuses(
-        &self,
-        keep: PerClass<f64>,
-        weights: &[(&str, f64)],
-        refuse: PerClass<f64>,
-    ) {
-        let weights = weights.iter().map(|(name, weight)| (name.to_string(), *weight)).collect();
-        let shares = Some(Arc::new(Shares { keep, weights, refuse }));
-        self.runtime.block_on(self.registry.set_shares(shares)).expect("it runs");
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.runtime.block_on(self.registry.stop());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn get(target: &str) -> String {
-    with_lines("GET", target, "")
-}
-
-fn with_lines(method: &str, target: &str, lines: &str) -> String {
-    format!("{method} {target} HTTP/1.1\r\nHost: a.example\r\n{lines}\r\n")
-}
-
-fn post(target: &str, body: &str) -> String {
-    let length = format!("Content-Length: {}\r\n", body.len());
-    format!("{}{body}", with_lines("POST", target, &length))
-}
-
-/// The values of a header in the request that an application has seen last.
-fn seen(app: &HttpBackend, name: &str) -> Vec<String> {
-    let requests = app.requests();
-    let last = requests.last().expect("it was asked");
-    let same = last.head.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
-    same.map(|(_, value)| value.clone()).collect()
-}
+use equipoise_session::Reason;
+use equipoise_session::dispatch::DelegationKeys;
+use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
 #[test]
 fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_there() {
@@ -357,6 +165,33 @@ fn a_peer_that_refuses_connections_costs_no_request() {
     assert_eq!(giver.ask(get("/")).text(), "here");
     assert_eq!(giver.ask(post("/", "abc")).text(), "here", "it never left");
     assert_eq!(giver.dispatch().returned, 2);
+}
+
+#[test]
+fn a_request_counts_as_given_from_when_it_leaves_until_it_comes_back() {
+    let (here, gate) = (HttpBackend::named("here"), Gate::new());
+    let held = gate.clone();
+    let peer = HttpBackend::start(move |request| match request.head.target() {
+        "/fails" => Answer::default().then(Step::Wait(held.clone())).then(Step::Close),
+        _ => Answer::default()
+            .then(Step::Wait(held.clone()))
+            .then(Step::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere".to_vec())),
+    });
+    let giver = before(&here, peer.address());
+    let mut clients = ["/works", "/fails"].map(|target| {
+        let mut client = Client::connect(giver.address);
+        client.send(get(target));
+        client
+    });
+    let counts = || {
+        let class = giver.dispatch().classes.small_transfer;
+        (class.given, class.delegated)
+    };
+    assert!(eventually(|| counts() == (2, 0)), "{:?}", counts());
+    gate.open();
+    let texts = clients.each_mut().map(|client| client.response().expect("whole").text());
+    assert_eq!(texts, ["there", "here"]);
+    assert!(eventually(|| counts() == (1, 1)), "{:?}", counts());
 }
 
 #[test]

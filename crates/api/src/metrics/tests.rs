@@ -259,6 +259,7 @@ fn reading() -> Reading {
                     }],
                     returned_total: 2,
                     markers_refused_total: 1,
+                    peer_tls: "required".into(),
                 }),
                 ..FrontDoorReading::default()
             },

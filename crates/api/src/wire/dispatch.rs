@@ -14,6 +14,10 @@ pub struct DispatchStatus {
     pub returned_total: u64,
     /// Requests with a marker that no peer has signed; clients have no business with it.
     pub markers_refused_total: u64,
+    /// Whether what goes between nodes is encrypted: `required`, `accepted`, `off`; or `waiting`, while there is no certificate and nothing is
+    /// delegated.
+    #[serde(default)]
+    pub peer_tls: String,
 }
 
 /// One class of requests.

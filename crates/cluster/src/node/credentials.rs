@@ -8,9 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use rand::seq::SliceRandom;
 use rcgen::{CertificateParams, KeyPair, PublicKeyData};
-use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::time::sleep;
 
 use super::{Inner, NoToken, TokenSource};
@@ -18,13 +19,17 @@ use crate::backoff::Backoff;
 use crate::client::{ClientError, Connection, json};
 use crate::folder::{FolderError, StateFile};
 use crate::identity::NotCertified;
-use crate::tls::{TlsError, Trust, client};
+use crate::tls::{TlsError, Trust, client, roots, showable};
 use crate::wire::{JOIN, JoinRequest, Joined, RENEW, RenewRequest};
 use crate::{Certified, Fingerprint, JoinToken, Name, Role, StateFolder};
 
-/// What a node shows to controllers.
+/// What a node shows to controllers and peers.
+#[derive(Debug)]
 pub(crate) struct Credentials {
     pub(crate) tls: Arc<ClientConfig>,
+    /// The same, for peers; and who signs for them.
+    pub(crate) key: Arc<CertifiedKey>,
+    pub(crate) roots: Arc<RootCertStore>,
     pub(crate) certified: Certified,
 }
 
@@ -108,9 +113,22 @@ fn credentials(
     certified: Certified,
 ) -> Result<Credentials, NoCertificate> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let identity = Some((vec![certificate], key));
-    let tls = client(&Trust::Authority(authority), identity)?;
-    Ok(Credentials { tls, certified })
+    Ok(Credentials::new(vec![certificate], authority, key, certified)?)
+}
+
+impl Credentials {
+    /// Of a certificate, with what is between it and the authority, and its key.
+    pub(crate) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        authority: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+        certified: Certified,
+    ) -> Result<Credentials, TlsError> {
+        let roots = Arc::new(roots(&authority)?);
+        let shown = showable(chain.clone(), key.clone_key())?;
+        let tls = client(&Trust::Authority(authority), Some((chain, key)))?;
+        Ok(Credentials { tls, key: shown, roots, certified })
+    }
 }
 
 /// When a certificate is to be renewed: when two thirds of its time have passed, so that a controller may be away for

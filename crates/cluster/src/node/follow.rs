@@ -15,8 +15,9 @@ use crate::ControllerAddress;
 use crate::backoff::Backoff;
 use crate::changes::{Listener, OutOfStep};
 use crate::client::{ClientError, Connection};
+use crate::evicted::Evictions;
 use crate::sse::{Event, Parser};
-use crate::wire::{ANSWER_BYTES_MAX, INSTRUCTIONS, INSTRUCTIONS_EVENT, TOLD_EVENT};
+use crate::wire::{ANSWER_BYTES_MAX, EVICTED_EVENT, INSTRUCTIONS, INSTRUCTIONS_EVENT, TOLD_EVENT};
 
 /// Why a stream was left.
 enum Left {
@@ -183,6 +184,10 @@ impl Follower {
         })?;
         let mut is_news = false;
         for event in events {
+            if event.name == EVICTED_EVENT {
+                self.shut_out(address, &event.data);
+                continue;
+            }
             match reading.instructions(&event, self.inner.options.name.as_str()) {
                 Ok(Some(instructions)) => is_news |= self.inner.offer(instructions),
                 Ok(None) => {}
@@ -197,6 +202,16 @@ impl Follower {
             self.fruitless = 0;
         }
         Ok(is_news)
+    }
+
+    /// Notes whom peers are to refuse.
+    fn shut_out(&self, address: &ControllerAddress, data: &str) {
+        match serde_json::from_str(data).map(Evictions::new) {
+            Ok(told) => drop(self.inner.evicted.send_replace(told)),
+            Err(error) => {
+                tracing::error!(controller = %address, %error, "who was evicted is not understood; those known hold");
+            }
+        }
     }
 
     fn not_understood(&self, address: &ControllerAddress, error: &serde_json::Error) {

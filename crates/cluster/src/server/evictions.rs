@@ -1,26 +1,14 @@
-//! Keys that operators have shut out, as the store has them.
+//! Follows in the store whose keys operators have shut out.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_store::{Change, Entry, StoreError, WatchEvent};
 use tokio::sync::watch;
 
+pub(crate) use crate::evicted::Evictions;
 use crate::token::NodeRecord;
-use crate::{Certified, Fingerprint, Tokens};
-
-/// By node.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Evictions(Arc<BTreeMap<String, Vec<Fingerprint>>>);
-
-impl Evictions {
-    /// Whether this certificate is refused.
-    pub(crate) fn has(&self, certified: &Certified) -> bool {
-        let keys = self.0.get(certified.identity.name.as_str());
-        keys.is_some_and(|keys| keys.contains(&certified.key))
-    }
-}
+use crate::{Fingerprint, Tokens};
 
 /// A task that follows the store, and what it knows. While the store is away, what was known holds.
 pub(crate) fn follow(tokens: Tokens) -> (impl Future<Output = ()>, watch::Receiver<Evictions>) {
@@ -41,7 +29,7 @@ async fn follow_once(tokens: &Tokens, tell: &watch::Sender<Evictions>) -> Result
     let listing = store.list(folder).await?;
     let mut known = BTreeMap::new();
     listing.entries.iter().for_each(|entry| note(&mut known, entry));
-    tell.send_replace(Evictions(Arc::new(known.clone())));
+    tell.send_replace(Evictions::new(known.clone()));
     let mut watch = store.watch(folder.clone(), listing.revision).await?;
     loop {
         match watch.next().await? {
@@ -59,9 +47,9 @@ async fn follow_once(tokens: &Tokens, tell: &watch::Sender<Evictions>) -> Result
             }
         }
         tell.send_if_modified(|told| {
-            let differs = *told.0 != known;
+            let differs = *told.by_node() != known;
             if differs {
-                *told = Evictions(Arc::new(known.clone()));
+                *told = Evictions::new(known.clone());
             }
             differs
         });

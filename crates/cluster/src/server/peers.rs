@@ -15,7 +15,6 @@ use crate::client::json;
 use crate::node::credentials::Credentials;
 use crate::node::report::keep_reporting;
 use crate::node::{Inner, NodeOptions, credentials};
-use crate::tls::{Trust, client};
 use crate::{Authority, ControllerAddress, Name, StateFolder};
 
 /// The group of controllers that serve the cluster; a member's value is its address.
@@ -36,6 +35,11 @@ impl Peers {
     pub(crate) fn report(&self, report: &NodeReport) {
         self.inner.newest_report.send_replace(Some(json(report)));
     }
+
+    /// What the controller's own node shows.
+    pub(crate) fn credentials(&self) -> watch::Receiver<Option<Arc<Credentials>>> {
+        self.inner.credentials.subscribe()
+    }
 }
 
 /// A task that meets the others.
@@ -53,10 +57,11 @@ pub(crate) fn meet(
     let (name, lifetime) = (options.name.clone(), options.own_lifetime);
     let own = options.advertise.as_ref().and_then(|host| ControllerAddress::new(host, port).ok());
     let task = async move {
-        let Some(own) = own else { return };
+        let certified = keep_issued(Arc::clone(&inner), &name, &authority, lifetime);
+        let Some(own) = own else { return certified.await };
         let (tell, found) = watch::channel(BTreeMap::new());
         tokio::join!(
-            keep_issued(Arc::clone(&inner), &name, &authority, lifetime),
+            certified,
             keep_met(store, &name, &own, tell),
             keep_reporting_to(inner, found),
         );
@@ -74,7 +79,7 @@ async fn keep_issued(inner: Arc<Inner>, name: &Name, authority: &Authority, life
             }
             Err(error) => {
                 let error = credentials::with_causes(&*error);
-                tracing::error!(error, "no certificate for reports to other controllers");
+                tracing::error!(error, "no certificate for this controller as a node");
                 Duration::from_secs(60)
             }
         };
@@ -88,9 +93,8 @@ fn issue(
     lifetime: Duration,
 ) -> Result<Credentials, Box<dyn std::error::Error>> {
     let issued = authority.issue_node(name, SystemTime::now(), lifetime)?;
-    let trust = Trust::Authority(authority.certificate().clone());
-    let tls = client(&trust, Some((issued.chain, issued.key)))?;
-    Ok(Credentials { tls, certified: issued.certified })
+    let of_all = authority.certificate().clone();
+    Ok(Credentials::new(issued.chain, of_all, issued.key, issued.certified)?)
 }
 
 /// Is in the group, and tells who else is.

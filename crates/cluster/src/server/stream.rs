@@ -16,7 +16,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::Shared;
 use super::connections::Peer;
 use crate::changes::Telling;
-use crate::wire::{INSTRUCTIONS_EVENT, TOLD_EVENT};
+use crate::evicted::Evictions;
+use crate::wire::{EVICTED_EVENT, INSTRUCTIONS_EVENT, TOLD_EVENT};
 
 /// One edition, written once for all nodes.
 #[derive(Debug)]
@@ -100,6 +101,12 @@ fn event(name: &str, edition: Edition, data: &str) -> Bytes {
     format!("event: {name}\nid: {edition}\ndata: {data}\n\n").into()
 }
 
+/// Has no id: that is the edition's.
+fn evicted_event(evicted: &Evictions) -> Option<Bytes> {
+    let data = serde_json::to_string(evicted.by_node()).ok()?;
+    Some(format!("event: {EVICTED_EVENT}\ndata: {data}\n\n").into())
+}
+
 /// `TERM.GENERATION`, as events' ids have it.
 pub(crate) fn edition(text: &str) -> Option<Edition> {
     let (term, generation) = text.split_once('.')?;
@@ -108,7 +115,7 @@ pub(crate) fn edition(text: &str) -> Option<Edition> {
 
 struct Stream {
     encoded: watch::Receiver<Option<Encoded>>,
-    evictions: watch::Receiver<super::Evictions>,
+    evictions: watch::Receiver<Evictions>,
     stopping: watch::Receiver<bool>,
     peer: Arc<Peer>,
     shared: Arc<Shared>,
@@ -118,6 +125,8 @@ struct Stream {
     told: Option<Edition>,
     quiet: Interval,
     has_begun: bool,
+    /// Who was evicted, as it was told here.
+    told_evicted: Evictions,
 }
 
 /// All editions after `last`, the newest first of all; where a node is slow, those in between are left out.
@@ -140,6 +149,7 @@ pub(crate) fn respond(
         told: None,
         quiet,
         has_begun: false,
+        told_evicted: Evictions::default(),
     };
     let frames = futures_util::stream::unfold(stream, |mut stream| async {
         let frame = stream.next().await?;
@@ -155,6 +165,17 @@ pub(crate) fn respond(
 impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            let evicted = self.evictions.borrow_and_update().clone();
+            if self.peer.certified.as_ref().is_some_and(|it| evicted.has(it)) {
+                return None;
+            }
+            if evicted.is_known() && evicted != self.told_evicted {
+                // Before anything else: peers are not to go by plans with somebody who is out.
+                let event = evicted_event(&evicted)?;
+                self.told_evicted = evicted;
+                self.shared.count_many("stream_bytes", event.len() as u64);
+                return Some(event);
+            }
             let newest = self.encoded.borrow_and_update().clone();
             if let Some(newest) = newest.filter(|newest| newest.edition() > self.last) {
                 self.last = newest.edition();
@@ -172,13 +193,7 @@ impl Stream {
                 changed = self.encoded.changed() => changed.ok()?,
                 _ = self.quiet.tick() => return Some(Bytes::from_static(b":\n\n")),
                 _ = self.stopping.wait_for(|stopping| *stopping) => return None,
-                changed = self.evictions.changed() => {
-                    changed.ok()?;
-                    let certified = self.peer.certified.as_ref()?;
-                    if self.evictions.borrow_and_update().has(certified) {
-                        return None;
-                    }
-                }
+                changed = self.evictions.changed() => changed.ok()?,
             }
         }
     }

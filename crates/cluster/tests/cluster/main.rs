@@ -6,4 +6,5 @@ mod faults;
 mod following;
 mod joining;
 mod noting;
+mod peers;
 mod renewing;

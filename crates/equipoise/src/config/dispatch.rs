@@ -14,7 +14,7 @@ use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 
 use super::problem::Findings;
 use super::values::Values;
-use super::{Surroundings, build, tables};
+use super::{Surroundings, build, peer_tls, tables};
 
 /// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,19 +38,24 @@ pub(super) fn config(
     let served = &pools.iter().find(|it| &*it.name == pool)?.options;
     let unnamed = FrontDoor::new(listen, Protocol::Http, pool);
     let name = values.text("name").map_or_else(|| format!("dispatch:{listen}"), Into::into);
+    let is_clustered = file.given("cluster");
+    let transport = peer_tls::transport(values, instance, is_clustered, around, findings);
     let door = FrontDoor {
         name: name.into(),
         dispatch: Some(NodeDoor {
             peers: Arc::clone(&peers),
             node: Arc::clone(instance),
-            keys: keys(values, file.given("cluster"), around, findings),
+            keys: keys(values, is_clustered, around, findings),
+            transport: transport.clone(),
             classes: classes(values),
             keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.share("keep")) },
         }),
         ..build::http_door(values, unnamed)
     };
     let members = members(values, instance, around, findings);
-    Some((door, peers_pool(&peers, values, served, members)))
+    let mut pool = peers_pool(&peers, values, served, members);
+    pool.options.tls = transport.outgoing().cloned();
+    Some((door, pool))
 }
 
 /// What the pool of the peers is called, beside the pool of the local application.

@@ -13,6 +13,7 @@ mod driver;
 mod names;
 mod option;
 mod packet;
+mod peer_tls;
 mod planning;
 mod problem;
 mod read;

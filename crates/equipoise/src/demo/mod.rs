@@ -5,7 +5,6 @@
 
 mod account;
 mod cluster;
-mod cpu_group;
 mod files;
 mod packet;
 mod ports;

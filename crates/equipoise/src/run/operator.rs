@@ -140,12 +140,14 @@ impl Control {
     pub(crate) async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
         let mut peers = self.levels.planner.peers();
+        let mut tls = self.levels.planner.tls();
         // What an earlier process left may be there already, and peers may be known.
         made.mark_changed();
         loop {
             let changed = tokio::select! {
                 changed = made.changed() => changed,
                 changed = peers.changed() => changed,
+                changed = tls.changed() => changed,
             };
             if changed.is_err() {
                 return;

@@ -10,6 +10,7 @@ use equipoise_core::load::RequestClass;
 use equipoise_core::{AdminState, Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
 use equipoise_session::config::{Protocol, Upstream};
+use equipoise_session::dispatch::Encryption;
 use equipoise_session::registry::{
     BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
     StatsView, Status,
@@ -101,6 +102,13 @@ fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
         classes: RequestClass::ALL.into_iter().map(class).collect(),
         returned_total: node.returned,
         markers_refused_total: node.markers_refused,
+        peer_tls: match node.encryption {
+            Encryption::Off => "off",
+            Encryption::Accepted => "accepted",
+            Encryption::Required => "required",
+            Encryption::Waiting => "waiting",
+        }
+        .to_string(),
     }
 }
 

@@ -3,19 +3,37 @@
 use std::io;
 use std::path::Path;
 
+use std::sync::LazyLock;
+
 use equipoise::config::{Surroundings, parse};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+/// PEM: an authority's certificate, one for `node-a`, its key.
+static CERTIFICATES: LazyLock<(String, String, String)> = LazyLock::new(|| {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
+    let authority = authority.expect("an authority");
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(vec!["node-a".to_string()]).expect("a name");
+    let certificate = params.signed_by(&key, &authority).expect("a certificate");
+    (authority.pem(), certificate.pem(), key.serialize_pem())
+});
 
 fn said(text: &str) -> String {
     let read = |file: &Path| match file.to_str() {
         Some("/good") => Ok("0123456789abcdef\n".to_string()),
         Some("/short") => Ok("0123456789abcde\n".to_string()),
         Some("/empty") => Ok("\n\n".to_string()),
+        Some("/pem/ca") => Ok(CERTIFICATES.0.clone()),
+        Some("/pem/a") => Ok(CERTIFICATES.1.clone()),
+        Some("/pem/a.key") => Ok(CERTIFICATES.2.clone()),
         Some("/open") => Ok("0123456789abcdef\nfedcba9876543210\n".to_string()),
         _ => Err(io::Error::other("No such file or directory")),
     };
     let mode = |file: &Path| Ok(if file == Path::new("/open") { 0o644 } else { 0o600 });
     let around = Surroundings {
-        host_name: "a".into(),
+        host_name: "node-a".into(),
         api_socket: "/run/s".into(),
         resolve: &|_| Err(io::Error::other("no name is resolved here")),
         read: &read,
@@ -38,8 +56,7 @@ fn node(more: &str) -> String {
     )
 }
 
-const PEERS: &str =
-    "peers = [{ node = 'a', address = '10.0.0.1:80' }, { node = 'b', address = '10.0.0.2:80' }]";
+const PEERS: &str = "peers = [{ node = 'node-a', address = '10.0.0.1:80' }, { node = 'b', address = '10.0.0.2:80' }]";
 
 #[test]
 fn a_node_is_served_without_complaint() {
@@ -51,6 +68,45 @@ fn a_node_is_served_without_complaint() {
     ] {
         assert_eq!(said(&node(&more)), "", "{more}");
     }
+}
+
+const TLS: &str = "tls = { certificate = '/pem/a', key = '/pem/a.key', authority = '/pem/ca' }";
+
+#[test]
+fn what_is_wrong_about_encryption_is_said_where_it_stands() {
+    let with = |more: &str| said(&node(&format!("secret = '/good'\n{PEERS}\n{more}")));
+    for fine in
+        [TLS.to_string(), format!("{TLS}\npeer-tls = 'accepted'"), "peer-tls = 'off'".into()]
+    {
+        assert_eq!(with(&fine), "", "{fine}");
+    }
+    let rows = [
+        (
+            "peer-tls = 'required'".to_string(),
+            "peer-tls: there is no certificate to show to peers; accepted: with `tls",
+        ),
+        ("peer-tls = 'on'".to_string(), "accepted: \"required\""),
+        (format!("{TLS}\npeer-tls = 'off'"), "tls: it is not used, since `peer-tls` is \"off\""),
+        ("tls = { certificate = '/pem/a', key = '/pem/a.key' }".to_string(), "authority"),
+        (TLS.replace("/pem/ca", "/pem/none"), "authority: \"/pem/none\" cannot be read"),
+        (TLS.replace("/pem/ca", "/good"), "authority: \"/good\" has no certificate in PEM"),
+        (TLS.replace("/pem/a.key", "/good"), "key: \"/good\" has no private key in PEM"),
+        (
+            TLS.replace("'/pem/a'", "'/pem/ca'"),
+            "certificate: \"/pem/ca\" has a certificate for nobody, and this node is `node-a`",
+        ),
+        (
+            format!("{TLS}\n[instance]\nname = 'b'"),
+            "a certificate for node-a, and this node is `b`",
+        ),
+    ];
+    for (more, expected) in rows {
+        let found = with(&more);
+        assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
+    }
+    let clustered =
+        "[cluster]\ncontrollers = ['c:1']\n".to_string() + &node("peer-tls = 'required'");
+    assert!(!said(&clustered).contains("peer-tls"), "{}", said(&clustered));
 }
 
 #[test]

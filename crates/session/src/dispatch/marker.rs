@@ -80,6 +80,12 @@ impl DelegationKeys {
     }
 }
 
+/// Who has delegated a request, by the value of its marker; nobody's word for it yet.
+pub(crate) fn giver_of(value: &[u8]) -> Option<&str> {
+    let end = value.iter().position(|byte| *byte == b' ')?;
+    std::str::from_utf8(&value[..end]).ok()
+}
+
 /// Writes the marker's line for the request that begins with `head`; `None` without a key.
 pub(crate) fn write_marker(
     keys: &DelegationKeys,

@@ -2,9 +2,10 @@
 //!
 //! What comes in: a [`NodeDoor`] (the file's part) and [`Shares`] (the plan's part: what to keep, who takes the rest).
 //! The choice is core's [`DispatchTable`] over the snapshot. What is delegated carries a [`marker`], by which the peer knows that it
-//! is not to delegate it again. How it fails: a peer that fails before anything was sent back leaves the request
+//! is not to delegate it again; it travels over mutual TLS ([`encryption`]) unless it is to go in the clear. How it fails: a peer that fails before anything was sent back leaves the request
 //! to the local application, under the rules of retries; everything else as at any front door.
 
+mod encryption;
 mod marker;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,10 @@ use std::sync::Arc;
 
 use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
 
+pub use encryption::{Encryption, PeerCertificate, PeerCertificates, PeerTls, Transport};
+pub(crate) use encryption::{Shown, is_distrust};
 pub use marker::{DelegationKeys, KeysRefused};
-pub(crate) use marker::{FIELD, write_marker};
+pub(crate) use marker::{FIELD, giver_of, write_marker};
 
 /// Node mode, as the configuration has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,9 @@ pub struct NodeDoor {
     pub node: Arc<str>,
     /// What markers are signed with. Without any nothing is delegated, and nobody is believed.
     pub keys: DelegationKeys,
+    /// Whether what goes between nodes is encrypted. What this node sends is told the peers' pool, too
+    /// ([`PoolOptions::tls`](crate::config::PoolOptions::tls)).
+    pub transport: Transport,
     /// Which requests are of which class.
     pub classes: ClassRules,
     /// What holds while nothing is planned: the part of each class that is kept, 0..=1. Peers share the rest by weight.
@@ -55,6 +61,11 @@ pub struct DispatchView {
 }
 
 impl NodeDoor {
+    /// Whether anything can be delegated.
+    pub(crate) fn may_delegate(&self) -> bool {
+        !self.keys.is_empty() && self.transport.is_ready()
+    }
+
     /// What holds while nothing is planned, for peers of these weights.
     pub(crate) fn stated(&self, weights: impl Iterator<Item = u32>) -> DispatchTable {
         DispatchTable::new(self.keep, weights.map(f64::from))

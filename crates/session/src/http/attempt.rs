@@ -16,6 +16,7 @@ use crate::buffer::Buffer;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::stats::count_status;
+use crate::tls::is_refusal;
 use crate::upstream::Session;
 
 /// A request on its way: what each attempt sends, and what is known of it.
@@ -76,10 +77,13 @@ pub(super) struct Upstream<'a> {
     pub(super) deaf: bool,
     /// The backend ended with a reset, not in good order.
     pub(super) was_reset: bool,
+    /// A peer said that it does not take our certificate: it has read nothing.
+    pub(super) was_refused: bool,
     /// What was read from it and not yet used.
     pub(super) input: Option<Buffer>,
-    /// Bytes written on the session before this request.
+    /// Bytes written on the session before this request; and those that went over the wire.
     pub(super) written_before: u64,
+    pub(super) sent_before: u64,
     /// Nothing of other requests comes after this response.
     pub(super) reusable: bool,
     /// When it had the whole request, or its answer was first waited for.
@@ -91,10 +95,13 @@ pub(super) struct Upstream<'a> {
 impl Upstream<'_> {
     /// What it means that no response head came.
     fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
+        if self.was_refused {
+            let may_retry = !outgoing.streamed;
+            return Failure { reason: Reason::PeerTls, may_retry, stale: false };
+        }
         let lost = reason == Reason::UpstreamClosed && self.input.is_none();
         // After a reset the count is not to be believed: the kernel drops what the reset acknowledges.
-        let never_left =
-            || !self.was_reset && self.session.nothing_arrived_since(self.written_before);
+        let never_left = || !self.was_reset && self.session.nothing_arrived_since(self.sent_before);
         let repeatable = || outgoing.head.is_idempotent || never_left();
         let may_retry = lost && !outgoing.streamed && repeatable();
         Failure { reason, may_retry, stale: lost && self.session.reused }
@@ -127,10 +134,12 @@ impl ClientConnection {
         let mut upstream = Upstream {
             lease,
             written_before: session.written,
+            sent_before: session.sent(),
             session,
             sent: 0,
             deaf: false,
             was_reset: false,
+            was_refused: false,
             input: None,
             reusable: true,
             waiting_since: begun,
@@ -153,10 +162,12 @@ impl ClientConnection {
         let mut upstream = Upstream {
             lease: &hand_over.lease,
             written_before: hand_over.session.written,
+            sent_before: hand_over.session.sent(),
             session: hand_over.session,
             sent: outgoing.first.len().saturating_sub(hand_over.unsent),
             deaf: false,
             was_reset: false,
+            was_refused: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
             waiting_since: Instant::now(),
@@ -283,6 +294,10 @@ impl ClientConnection {
             }
             return Poll::Ready(read.map_err(|error| {
                 upstream.was_reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+                upstream.was_refused = is_refusal(&error);
+                if upstream.was_refused {
+                    self.worker.say_distrust(&upstream.lease.backend().name, &error);
+                }
                 Reason::UpstreamClosed
             }));
         }

@@ -14,10 +14,12 @@ use super::pump::poll_fill;
 use super::request::{Origin, RequestHead, read_request};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
+use crate::dispatch::Shown;
 use crate::door::Door;
 use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::stats::count_status;
+use crate::tls::FIRST_BYTE;
 use crate::worker::{ClientHashes, Phase, Worker};
 
 /// How long, and for how many bytes, a client that was refused is still read from, so that the answer
@@ -54,11 +56,17 @@ pub(crate) struct ClientConnection {
     pub(super) logged: Option<Box<Logged>>,
     /// When the current request has to be over.
     pub(crate) request_end: Option<Instant>,
+    /// Something was read of it.
+    pub(super) has_begun: bool,
+    /// Which peer this is, if it is one that encrypts.
+    pub(super) shown: Option<Box<Shown>>,
 }
 
 enum Next {
     /// With the head that goes upstream.
     Request(RequestHead, Vec<u8>),
+    /// It was a peer that is none: what it still sends is not read.
+    Distrusted,
     Closed,
     Refused(Reason),
 }
@@ -76,6 +84,7 @@ impl ClientConnection {
                     Box::pin(self.answer(reason, true, true)).await;
                     After::Close
                 }
+                Next::Distrusted => After::Close,
                 Next::Closed => break,
             };
             match after {
@@ -95,7 +104,9 @@ impl ClientConnection {
 
     /// Whether the client is to be told that this response is the last.
     pub(crate) fn is_closing(&self) -> bool {
-        self.door.closing.get() || self.worker.phase.get() != Phase::Running
+        self.door.closing.get()
+            || self.worker.phase.get() != Phase::Running
+            || self.shown.as_ref().is_some_and(|shown| shown.has_ended())
     }
 
     /// Arms the deadline for a phase of the request, within the bound on the whole of it.
@@ -122,6 +133,16 @@ impl ClientConnection {
             // The configuration may have changed while nothing came.
             let view = self.door.view();
             let config = &view.config;
+            if let Some(input) = &self.input
+                && !std::mem::replace(&mut self.has_begun, true)
+                && input.first() == Some(&FIRST_BYTE)
+                && let Some(tls) = config.dispatch.as_ref().and_then(|it| it.transport.incoming())
+            {
+                match Box::pin(self.meet_peer(tls)).await {
+                    true => continue,
+                    false => return Next::Distrusted,
+                }
+            }
             if let Some(input) = &mut self.input {
                 // Some clients send an empty line after a body (RFC 9112, section 2.2).
                 while !begun && input.starts_with(b"\r\n") {
@@ -135,9 +156,14 @@ impl ClientConnection {
                     client: self.peer.ip(),
                     door: config,
                     instance: &self.worker.shared.instance,
+                    shown: self.shown.as_deref(),
                 };
                 let mut out = self.worker.take_vec();
                 match read_request(input, &mut scanner, &origin, &mut out) {
+                    Ok(Some(_)) if self.shown.as_ref().is_some_and(|it| it.is_out()) => {
+                        self.door.dropped(Reason::PeerRefused);
+                        return Next::Distrusted;
+                    }
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
                         self.request_end =

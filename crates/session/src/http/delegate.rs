@@ -42,10 +42,11 @@ impl ClientConnection {
         self.door.stats(|stats| count(&stats.classes[head.class as usize]));
     }
 
-    /// Whether the marker leaves it open. One that is not believed but comes from where a peer is, is a peer's with another
+    /// Whether the marker leaves it open. What came from a peer, encrypted, is done here. A marker that is not believed but comes from where a peer is, is a peer's with another
     /// key: believing nobody, such two would send a request to and fro.
     pub(super) fn may_delegate(&self, head: &RequestHead) -> bool {
         match head.marker {
+            _ if self.shown.is_some() => false,
             Marker::None => true,
             Marker::Believed => false,
             Marker::Refused => {
@@ -71,6 +72,7 @@ impl ClientConnection {
             return Ok(None);
         }
         peer.stats().requests.add(1);
+        self.count_class(&outgoing.head, |class| class.given.add(1));
         if let Some(logged) = &mut self.logged {
             logged.backend = Some(peer.backend().name.clone());
         }
@@ -91,6 +93,7 @@ impl ClientConnection {
             return Err(failure.reason);
         }
         outgoing.first.drain(std::mem::take(&mut outgoing.marker));
+        self.count_class(&outgoing.head, |class| class.given.sub(1));
         self.door.stats(|stats| {
             stats.returned.add(1);
             stats.retries.add(1);

@@ -228,7 +228,8 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
     ) -> Attempt {
         if !tries.fresh
-            && let Some(session) = self.worker.idle.take(lease.backend().id)
+            && let tls = lease.pool().options.tls.as_ref()
+            && let Some(session) = self.worker.idle.take(lease.backend().id, tls)
         {
             return self.attempt(lease, session, outgoing, tries.begun).await;
         }
@@ -241,10 +242,17 @@ impl ClientConnection {
     /// A new session to the leased backend.
     async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
-        let mut connect = pin!(Session::open(lease.backend(), self.worker.index));
+        let (tls, buffers) = (lease.pool().options.tls.as_ref(), &self.worker.buffers);
+        let mut connect = pin!(Session::open(lease.backend(), tls, buffers, self.worker.index));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(connect_failure(&error))),
+            Poll::Ready(Err(error)) => {
+                let reason = connect_failure(&error);
+                if reason == Reason::PeerTls {
+                    self.worker.say_distrust(&lease.backend().name, &error);
+                }
+                Poll::Ready(Err(reason))
+            }
             Poll::Pending => match self.interruption(lease, Reason::ConnectTimeout) {
                 Some(reason) => Poll::Ready(Err(reason)),
                 None => Poll::Pending,

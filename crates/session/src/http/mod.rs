@@ -1,7 +1,7 @@
 //! HTTP front doors: HTTP/1.0 and HTTP/1.1 over kept-open upstream sessions.
 //!
 //! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the head that
-//! goes upstream, [`exchange`] picks a backend and a session, [`delegate`] does the same among peers, [`attempt`] sends the request over it, [`pump`] moves the body, [`response`] checks
+//! goes upstream, [`exchange`] picks a backend and a session, [`delegate`] does the same among peers, whom [`peer`] meets over TLS; [`attempt`] sends the request over it, [`pump`] moves the body, [`response`] checks
 //! the backend's head and writes the client's; [`answer`] is what the proxy says itself.
 
 mod answer;
@@ -12,6 +12,7 @@ mod delegate;
 mod exchange;
 mod head;
 mod mux;
+mod peer;
 mod pump;
 mod request;
 mod respond;
@@ -55,6 +56,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
         input,
         logged: None,
         request_end: None,
+        has_begun: false,
+        shown: None,
     };
     connection.run().await;
 }

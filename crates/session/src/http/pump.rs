@@ -197,7 +197,9 @@ impl Pump {
             ready!(self.poll_flush(cx, input, to))?;
             match self.left {
                 Left::Nothing => return Poll::Ready(Ok(())),
-                Left::Length(left @ SPLICE_FROM_BYTES..) if input.is_none() => {
+                Left::Length(left @ SPLICE_FROM_BYTES..)
+                    if input.is_none() && from.may_splice() && to.may_splice() =>
+                {
                     // Without a pipe it is copied.
                     self.splice = SpliceBody::new(&worker.pipes, left);
                     if self.splice.is_some() {

@@ -10,7 +10,7 @@ use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated,
 };
 use crate::config::{Forwarded, FrontDoor};
-use crate::dispatch::NodeDoor;
+use crate::dispatch::{NodeDoor, Shown, giver_of};
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -57,6 +57,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) client: IpAddr,
     pub(crate) door: &'a FrontDoor,
     pub(crate) instance: &'a str,
+    /// Which peer, if it came from one, encrypted.
+    pub(crate) shown: Option<&'a Shown>,
 }
 
 /// Reads the head at the start of `input` if it is whole, and writes into `out` (emptied first) the
@@ -137,7 +139,7 @@ pub(crate) fn read_request(
         marker: Marker::None,
     };
     begin_request(method, &target, out);
-    parsed.marker = marker_of(origin.door, &fields, out);
+    parsed.marker = marker_of(origin, &fields, out);
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
 }
@@ -152,9 +154,14 @@ fn class_of(node: &NodeDoor, method: &str, path: &str, framing: Framing) -> Requ
 }
 
 /// What a request, whose first lines are in `out`, says of having been delegated.
-fn marker_of(door: &FrontDoor, fields: &Fields<'_>, out: &[u8]) -> Marker {
-    let (Some(node), Some(value)) = (&door.dispatch, fields.delegated) else { return Marker::None };
-    let is_believed = fields.delegations == 1 && node.keys.believe(value, &node.node, out);
+fn marker_of(origin: &Origin<'_>, fields: &Fields<'_>, out: &[u8]) -> Marker {
+    let (Some(node), Some(value)) = (&origin.door.dispatch, fields.delegated) else {
+        return Marker::None;
+    };
+    let is_admitted =
+        || giver_of(value).is_some_and(|giver| node.transport.admits(origin.shown, giver));
+    let is_believed =
+        fields.delegations == 1 && is_admitted() && node.keys.believe(value, &node.node, out);
     if is_believed { Marker::Believed } else { Marker::Refused }
 }
 

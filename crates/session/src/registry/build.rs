@@ -157,8 +157,8 @@ fn dispatch_view(
     let pool = inventory.pools.get(peers)?;
     let slots = &made_of.get(&pool.id)?.slots;
     let table = match &entry.shares {
-        Some(shares) if node.keys.is_empty() => DispatchTable::keep_all().refusing(shares.refuse),
-        None if node.keys.is_empty() => DispatchTable::keep_all(),
+        Some(shares) if !node.may_delegate() => DispatchTable::keep_all().refusing(shares.refuse),
+        None if !node.may_delegate() => DispatchTable::keep_all(),
         Some(shares) => shares.table(slots.iter().map(|slot| &*slot.name)),
         None => node.stated(slots.iter().map(|slot| slot.weight)),
     };

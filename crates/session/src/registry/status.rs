@@ -10,7 +10,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind,
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
 use crate::config::{Protocol, Upstream};
-use crate::dispatch::NodeDoor;
+use crate::dispatch::{Encryption, NodeDoor};
 use crate::live::BackendLive;
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
 
@@ -71,8 +71,10 @@ pub struct DispatchStatus {
     pub classes: PerClass<ClassCounts>,
     /// Requests that a peer failed, and that were done here.
     pub returned: u64,
-    /// Markers that were not signed as they should be.
+    /// Markers that were not signed as they should be, or came in the clear where they must not.
     pub markers_refused: u64,
+    /// Whether what goes between nodes is encrypted.
+    pub encryption: Encryption,
 }
 
 /// Requests of one class so far, and what they moved; [`ClassStats`] says what each is.
@@ -82,6 +84,8 @@ pub struct ClassCounts {
     pub arrived: u64,
     /// Done by peers.
     pub delegated: u64,
+    /// Given to peers, done or not yet; less by each that comes back.
+    pub given: u64,
     /// Answered 503 because the whole cluster had too much to do.
     pub refused: u64,
     /// From peers.
@@ -258,12 +262,13 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
 fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
     let keep = door.shares.as_ref().map_or(node.keep, |shares| shares.keep);
     DispatchStatus {
-        keep: if node.keys.is_empty() { PerClass::from_fn(|_| 1.0) } else { keep },
+        keep: if node.may_delegate() { keep } else { PerClass::from_fn(|_| 1.0) },
         refuse: door.shares.as_ref().map(|shares| shares.refuse).unwrap_or_default(),
         is_planned: door.shares.is_some(),
         classes: class_counts(&door.stats),
         returned: door.stats.sum(|s| s.returned.get()),
         markers_refused: door.stats.sum(|s| s.markers_refused.get()),
+        encryption: node.transport.encryption(),
     }
 }
 
@@ -276,6 +281,7 @@ pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
         ClassCounts {
             arrived: sum(|it| &it.arrived),
             delegated: sum(|it| &it.delegated),
+            given: sum(|it| &it.given),
             refused: sum(|it| &it.refused),
             taken: sum(|it| &it.taken),
             bytes: sum(|it| &it.bytes),

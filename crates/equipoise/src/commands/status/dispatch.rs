@@ -51,8 +51,13 @@ pub(super) fn details(door: &str, node: &DispatchStatus) -> Vec<String> {
     }
     if node.markers_refused_total > 0 {
         lines.push(format!(
-            "{door}: {} requests had a marker that no peer has signed: forged, or a node has another secret",
+            "{door}: {} requests had a marker that is not believed: forged, of a node with another secret, or in the clear where `peer-tls` is \"required\"",
             node.markers_refused_total
+        ));
+    }
+    if node.peer_tls == "waiting" {
+        lines.push(format!(
+            "{door}: nothing is delegated, since this node has no certificate of its cluster yet"
         ));
     }
     lines

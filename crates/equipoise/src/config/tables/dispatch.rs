@@ -4,6 +4,7 @@ use equipoise_core::Weight;
 use equipoise_core::load::RequestClass;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::super::peer_tls::PeerTlsMode;
 use super::{LISTEN, NAME, REMOTE_ADDRESS, door, ms, secs};
 
 pub(super) static DISPATCH: Table = Table {
@@ -38,6 +39,18 @@ pub(super) static DISPATCH: Table = Table {
             "the cluster's own; without a cluster nothing is delegated",
             "A file with a secret that all nodes share, 16 bytes or more, by which a node knows what a peer has delegated. Several lines are several secrets: the first is used, all are known, so that it can be changed node by node.",
         ),
+        Opt::optional(
+            "peer-tls",
+            Kind::Choice(&PEER_TLS),
+            "\"required\" in a cluster or with `tls`, else \"off\"",
+            "Whether what goes between this node and its peers is encrypted (TLS 1.3, both sides show certificates).",
+        ),
+        Opt::optional(
+            "tls",
+            Kind::Table(&PEER_CERTIFICATE),
+            "the certificate that this node has of its cluster",
+            PEER_CERTIFICATE.help,
+        ),
         Opt::default(
             "keep",
             Kind::Share,
@@ -49,7 +62,7 @@ pub(super) static DISPATCH: Table = Table {
             "peer-connect-timeout",
             Kind::Duration(ms(10), secs(60)),
             "\"500ms\"",
-            "To open a session to a peer. Then the request is done here.",
+            "To open a session to a peer, TLS's handshake included. Then the request is done here.",
         ),
         door::HEAD_MAX,
         door::HEADERS_MAX,
@@ -83,6 +96,43 @@ static PEER: Table = Table {
     ],
 };
 
+static PEER_CERTIFICATE: Table = Table {
+    title: "[dispatch.tls]",
+    help: "Files (PEM) by which nodes without a cluster know each other. They are read again at a reload.",
+    options: &[
+        Opt::required(
+            "certificate",
+            Kind::Text(&PEM_FILE),
+            "This node's certificate, then those between it and the authority. One of its DNS names or addresses is `instance.name`, as peers call this node; no wildcards. If it has an extended key usage, `clientAuth` is in it.",
+        ),
+        Opt::required("key", Kind::Text(&PEM_FILE), "Its private key."),
+        Opt::required(
+            "authority",
+            Kind::Text(&PEM_FILE),
+            "The certificate of the authority that signs for all nodes. Several are all believed, so that one can take the other's place.",
+        ),
+    ],
+};
+
+/// `[[dispatch]] peer-tls`.
+pub(in super::super) static PEER_TLS: Choices<PeerTlsMode> = Choices(&[
+    (
+        "required",
+        PeerTlsMode::Required,
+        "requests are delegated encrypted, to the node that the certificate names, and believed to be delegated only so",
+    ),
+    (
+        "accepted",
+        PeerTlsMode::Accepted,
+        "requests are delegated in the clear, and believed either way: while nodes change from \"off\" (or from version 0.1.0 without encryption) to \"required\" one by one",
+    ),
+    (
+        "off",
+        PeerTlsMode::Off,
+        "requests are delegated in the clear: the network between nodes is to be trusted",
+    ),
+]);
+
 static CLASS_RULE: Table = Table {
     title: "[[dispatch.class]]",
     help: "Which requests are of which class. The first table that fits a request in everything that it says decides; what none fits is a small transfer.",
@@ -111,6 +161,12 @@ static SECRET_FILE: Form = Form {
     noun: "a path to a file",
     accepted: "a path with a `/` in it, such as \"/etc/equipoise/dispatch.secret\"",
     fits: |text| text.contains('/') && !text.ends_with('/'),
+};
+
+static PEM_FILE: Form = Form {
+    noun: "a path to a file",
+    accepted: "a path with a `/` in it, such as \"/etc/equipoise/node.pem\"",
+    fits: SECRET_FILE.fits,
 };
 
 static METHOD: Form = Form {

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use equipoise_netns::{Guest, Host, Switch};
+use equipoise_netns::{CpuGroup, Guest, Host, Switch};
 use rustix::process::Signal;
 
-use crate::demo::cpu_group::CpuGroup;
 use crate::demo::files::Folder;
 
 /// Machines of the cluster.

@@ -101,7 +101,9 @@ impl ClassMeter {
                 |of: fn(&ClassCounts) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
             ClassRate {
                 arrived: rate(|it| it.arrived),
-                delegated: rate(|it| it.delegated),
+                // When they leave, as they are counted where they arrive: counted when they are done, what is asked of a node that has a
+                // queue would seem to fall whenever more of it is delegated.
+                delegated: rate(|it| it.given),
                 refused: rate(|it| it.refused),
                 taken: rate(|it| it.taken),
                 bytes: rate(|it| it.bytes),
@@ -170,7 +172,13 @@ mod tests {
     fn rates_are_counts_over_time_and_never_negative() {
         let (mut meter, start) = (ClassMeter::default(), Instant::now());
         let counts = |arrived, bytes| PerClass {
-            computing: ClassCounts { arrived, delegated: arrived / 2, taken: 7, bytes, refused: 0 },
+            computing: ClassCounts {
+                arrived,
+                given: arrived / 2,
+                taken: 7,
+                bytes,
+                ..ClassCounts::default()
+            },
             ..PerClass::default()
         };
         assert_eq!(meter.settle(start, &counts(100, 1000)), ClassRates::default(), "a beginning");

@@ -39,6 +39,7 @@ use equipoise_core::AdminState;
 use equipoise_core::load::Smoothing;
 use equipoise_monitor::Utilisation;
 use equipoise_session::config::SessionConfig;
+use equipoise_session::dispatch::PeerTls;
 use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -49,6 +50,7 @@ use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
 use self::wish::Wish;
 use crate::config::Config;
+use crate::encryption::peer_tls;
 use crate::run::cluster::{OpenStore, Seat};
 use crate::run::lock;
 
@@ -68,6 +70,8 @@ pub(crate) struct Planner {
     applied: watch::Sender<Option<Edition>>,
     /// What the cluster says of this node's peers.
     learnt: watch::Sender<Learnt>,
+    /// How this node encrypts what goes between it and its peers, once that is known.
+    tls: watch::Sender<Option<PeerTls>>,
     /// In a cluster: the newest instructions, whoever planned them.
     newest: watch::Sender<Arc<Instructions>>,
     /// Backends that drain because they are to leave, by pool and name.
@@ -120,6 +124,7 @@ impl Planner {
         let member = seat.cluster().map(|_| Arc::clone(&instance));
         let kept = seat.client().map(NodeClient::status).filter(|status| status.is_kept);
         let kept = kept.and_then(|status| status.edition);
+        let tls = seat.client().map(|client| peer_tls(client.peer_credentials()));
         let planner = Arc::new(Planner {
             seat,
             instance,
@@ -132,6 +137,7 @@ impl Planner {
             utilisation,
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
+            tls: watch::channel(tls).0,
             newest: watch::channel(Arc::default()).0,
             leaving: Mutex::default(),
             sources: Mutex::default(),
@@ -219,7 +225,15 @@ impl Planner {
     pub(crate) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
         let mut config = self.scalers.with_made(config);
         self.learnt.borrow().add_to(&mut config);
+        if let Some(tls) = &*self.tls.borrow() {
+            peers::encrypt(&mut config, tls);
+        }
         config
+    }
+
+    /// When it has changed how this node encrypts.
+    pub(crate) fn tls(&self) -> watch::Receiver<Option<PeerTls>> {
+        self.tls.subscribe()
     }
 
     /// When what is known of this node's peers has changed.
@@ -345,6 +359,9 @@ impl Planner {
                 return Err(error);
             }
         };
+        if let Some(server) = &server {
+            self.tls.send_replace(Some(peer_tls(server.peer_credentials())));
+        }
         let instructions = controller.handle().instructions();
         let following = tokio::spawn(self.follower().follow(instructions));
         let (handle, scalers) = (controller.handle(), Arc::clone(&self.scalers));

@@ -6,7 +6,7 @@ use equipoise_controller::{Instructions, NodeKind, Secret};
 use equipoise_core::Weight;
 use equipoise_core::load::PerClass;
 use equipoise_session::config::{BackendConfig, SessionConfig};
-use equipoise_session::dispatch::{DelegationKeys, Shares};
+use equipoise_session::dispatch::{DelegationKeys, PeerTls, Shares};
 
 /// Whom there is to delegate to, and how that is signed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +48,16 @@ impl Learnt {
             if let Some(pool) = pool.filter(|pool| pool.backends.is_empty()) {
                 pool.backends.clone_from(&self.peers);
             }
+        }
+    }
+}
+
+/// Encrypts what goes between nodes, where that is asked for and files do not say how.
+pub(super) fn encrypt(config: &mut SessionConfig, tls: &PeerTls) {
+    for node in config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut()) {
+        node.transport.provide(tls);
+        if let Some(pool) = config.pools.iter_mut().find(|pool| pool.name == node.peers) {
+            pool.options.tls = node.transport.outgoing().cloned();
         }
     }
 }

@@ -91,6 +91,7 @@ impl Planner {
             ClassCounts {
                 arrived: sum(|it| it.arrived),
                 delegated: sum(|it| it.delegated),
+                given: sum(|it| it.given),
                 refused: sum(|it| it.refused),
                 taken: sum(|it| it.taken),
                 bytes: sum(|it| it.bytes),

@@ -48,6 +48,7 @@ struct Backend {
 /// Whether a request may share a session: sent again it does no harm, and its body ends with its head.
 pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
     lease.pool().options.upstream == Upstream::Multiplexed
+        && lease.pool().options.tls.is_none()
         && head.is_idempotent
         && head.framing == Framing::EMPTY
         && !head.upgrade

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-
 /// A control group with a quota. Dropped, it is gone once its processes are.
 #[derive(Debug)]
-pub(crate) struct CpuGroup {
+pub struct CpuGroup {
     /// Version 1 may keep the account of what is used in a hierarchy of its own.
     folders: Vec<PathBuf>,
 }
@@ -19,24 +17,26 @@ pub(crate) struct CpuGroup {
 const PERIOD_US: f64 = 1e5;
 
 impl CpuGroup {
-    /// `cores`: the quota.
+    /// One of this name, which nobody else has; `cores` is the quota.
     ///
     /// # Errors
     /// No `cpu` controller is mounted where this user may make groups.
-    pub(crate) fn create(name: &str, cores: f64) -> anyhow::Result<CpuGroup> {
+    pub fn create(name: &str, cores: f64) -> io::Result<CpuGroup> {
         let (quota, period) = (format!("{:.0}", cores * PERIOD_US), format!("{PERIOD_US:.0}"));
         let root = Path::new("/sys/fs/cgroup");
-        let (mounts, limits) =
-            if root.join("cpu/cpu.cfs_quota_us").exists() || root.join("cpu/cpu.shares").exists() {
-                let limits = vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota)];
-                (vec![root.join("cpu"), root.join("cpuacct")], limits)
-            } else if fs::read_to_string(root.join("cgroup.subtree_control"))
-                .is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
-            {
-                (vec![root.to_path_buf()], vec![("cpu.max", format!("{quota} {period}"))])
-            } else {
-                bail!("no control groups with a `cpu` controller are mounted at /sys/fs/cgroup")
-            };
+        let (mounts, limits) = if root.join("cpu/cpu.cfs_quota_us").exists()
+            || root.join("cpu/cpu.shares").exists()
+        {
+            let limits = vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota)];
+            (vec![root.join("cpu"), root.join("cpuacct")], limits)
+        } else if fs::read_to_string(root.join("cgroup.subtree_control"))
+            .is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
+        {
+            (vec![root.to_path_buf()], vec![("cpu.max", format!("{quota} {period}"))])
+        } else {
+            let what = "no control groups with a `cpu` controller are mounted at /sys/fs/cgroup";
+            return Err(io::Error::other(what));
+        };
         let mut group = CpuGroup { folders: Vec::new() };
         for mount in mounts.iter().filter(|mount| mount.exists()) {
             let folder = mount.join(name);
@@ -47,21 +47,23 @@ impl CpuGroup {
                     if error.kind() == io::ErrorKind::AlreadyExists
                         && !group.folders.is_empty() => {}
                 Err(error) => {
-                    return Err(error).with_context(|| {
-                        format!("cannot make the control group {}", folder.display())
-                    });
+                    let what =
+                        format!("cannot make the control group {}: {error}", folder.display());
+                    return Err(io::Error::new(error.kind(), what));
                 }
             }
         }
         for (file, text) in limits {
             let file = group.folders[0].join(file);
-            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, text).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot write {}: {error}", file.display()))
+            })?;
         }
         Ok(group)
     }
 
-    /// The words of `sh` that move a process in before it becomes what it is to be.
-    pub(crate) fn enter_and_become(&self, program: &str, arguments: &[&str]) -> Vec<String> {
+    /// The arguments of `sh` that move a process in before it becomes what it is to be.
+    pub fn enter_and_become(&self, program: &str, arguments: &[&str]) -> Vec<String> {
         let enter = |folder: &PathBuf| format!("echo $$ > '{}/cgroup.procs' && ", folder.display());
         let script = self.folders.iter().map(enter).collect::<String>() + "exec \"$@\"";
         let words = ["-c", &script, "sh", program].into_iter().chain(arguments.iter().copied());

@@ -1,0 +1,34 @@
+//! Keys that operators have shut out, as everybody in the cluster may know them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{Certified, Fingerprint};
+
+/// By node; nobody by default, while it is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evictions {
+    by_node: Arc<BTreeMap<String, Vec<Fingerprint>>>,
+    is_known: bool,
+}
+
+impl Evictions {
+    pub(crate) fn new(by_node: BTreeMap<String, Vec<Fingerprint>>) -> Evictions {
+        Evictions { by_node: Arc::new(by_node), is_known: true }
+    }
+
+    pub(crate) fn by_node(&self) -> &BTreeMap<String, Vec<Fingerprint>> {
+        &self.by_node
+    }
+
+    /// Whether anybody has said so.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Whether this certificate is refused.
+    pub(crate) fn has(&self, certified: &Certified) -> bool {
+        let keys = self.by_node.get(certified.identity.name.as_str());
+        keys.is_some_and(|keys| keys.contains(&certified.key))
+    }
+}

@@ -1,0 +1,99 @@
+//! Whether what goes between nodes is encrypted, and by which files.
+
+use std::path::Path;
+
+use equipoise_cluster::PeerCredentials;
+use equipoise_session::dispatch::{PeerTls, Transport};
+
+use super::problem::Findings;
+use super::values::Values;
+use super::{Surroundings, tables};
+use crate::encryption::peer_tls;
+
+/// `[[dispatch]] peer-tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerTlsMode {
+    Required,
+    Accepted,
+    Off,
+}
+
+/// How delegated requests of a dispatch table travel. In a cluster the certificate is learnt, unless files are named.
+pub(super) fn transport(
+    values: &Values,
+    instance: &str,
+    is_clustered: bool,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Transport {
+    let stated = values.choice("peer-tls", &tables::PEER_TLS);
+    let files = values.table("tls");
+    let usual = match is_clustered || files.is_some() {
+        true => PeerTlsMode::Required,
+        false => PeerTlsMode::Off,
+    };
+    let mode = stated.unwrap_or(usual);
+    if mode != PeerTlsMode::Off && usual == PeerTlsMode::Off {
+        let text = "there is no certificate to show to peers; accepted: with `tls = { certificate, key, authority }`, \
+                    or in a [cluster]";
+        findings.error(values.at("peer-tls"), &values.path_of("peer-tls"), text.to_string());
+    }
+    if mode == PeerTlsMode::Off && files.is_some() {
+        let text = "it is not used, since `peer-tls` is \"off\"";
+        findings.warning(values.at("tls"), &values.path_of("tls"), text.to_string());
+    }
+    let tls = files.and_then(|files| by_files(files, instance, around, findings));
+    match mode {
+        PeerTlsMode::Required => Transport::Encrypted(tls),
+        PeerTlsMode::Accepted => Transport::Either(tls),
+        PeerTlsMode::Off => Transport::Plain,
+    }
+}
+
+/// The options, in the order in which [`PeerCredentials::from_pem`] takes what they name.
+const FILES: [&str; 3] = ["certificate", "key", "authority"];
+
+fn by_files(
+    files: &Values,
+    instance: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<PeerTls> {
+    let mut texts = Vec::new();
+    for option in FILES {
+        let path = files.text(option)?;
+        match (around.read)(Path::new(path)) {
+            Ok(text) => texts.push(text),
+            Err(error) => {
+                let text = format!("\"{path}\" cannot be read: {error}; accepted: a file of PEM");
+                findings.error(files.at(option), &files.path_of(option), text);
+            }
+        }
+    }
+    let [certificate, key, authority] = &texts[..] else { return None };
+    match PeerCredentials::from_pem(certificate, key, authority, instance) {
+        Ok(credentials) => {
+            warn_of_permissions(files, around, findings);
+            Some(peer_tls(credentials))
+        }
+        Err((which, error)) => {
+            let (option, path) = (FILES[which], files.text(FILES[which]).unwrap_or_default());
+            let text = format!("\"{path}\" has {error}");
+            findings.error(files.at(option), &files.path_of(option), text);
+            None
+        }
+    }
+}
+
+fn warn_of_permissions(files: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
+    let path = files.text("key").unwrap_or_default();
+    if let Ok(mode) = (around.mode)(Path::new(path))
+        && mode & 0o077 != 0
+    {
+        let text = format!(
+            "\"{path}\" can be read by others (mode {:o}): chmod 600 it; whoever has the key can pose as this node",
+            mode & 0o777
+        );
+        findings.warning(files.at("key"), &files.path_of("key"), text);
+    }
+}

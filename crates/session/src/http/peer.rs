@@ -1,0 +1,59 @@
+//! A connection that begins with TLS: a peer, or nobody.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::connection::ClientConnection;
+use crate::dispatch::{PeerTls, Shown};
+use crate::reason::Reason;
+use crate::tls::Tls;
+use crate::worker::Phase;
+
+impl ClientConnection {
+    /// Shakes hands with who begins with what was read; whether it is a peer.
+    pub(super) async fn meet_peer(&mut self, tls: &PeerTls) -> bool {
+        self.deadline.set(Instant::now(), self.door.view().config.timeouts.header);
+        let shown = match self.begin_tls(tls) {
+            Ok(()) => poll_fn(|cx| self.poll_meeting(cx)).await,
+            Err(error) => Err(error),
+        };
+        match shown.and_then(|()| Shown::at(&self.client, tls)) {
+            Ok(shown) => {
+                let idle = self.door.view().config.timeouts.idle;
+                self.deadline.set(Instant::now(), idle);
+                self.shown = Some(Box::new(shown));
+                true
+            }
+            Err(error) => {
+                tracing::debug!(client = %self.peer, %error, "a connection that began with TLS is no peer's");
+                self.door.dropped(Reason::PeerRefused);
+                // What it sends on is thrown away unread, so that it hears why.
+                if let Some(client) = Rc::get_mut(&mut self.client) {
+                    client.give_up_tls();
+                }
+                false
+            }
+        }
+    }
+
+    fn begin_tls(&mut self, tls: &PeerTls) -> io::Result<()> {
+        let (Some(first), Some(client)) = (self.input.take(), Rc::get_mut(&mut self.client)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        client.encrypt(Tls::server(&tls.server, first, &self.worker.buffers)?);
+        Ok(())
+    }
+
+    fn poll_meeting(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Poll::Ready(met) = self.client.poll_handshake(cx) {
+            return Poll::Ready(met);
+        }
+        if self.deadline.is_past() || self.worker.phase.get() == Phase::Cutting {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
+    }
+}

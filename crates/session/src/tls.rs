@@ -1,0 +1,287 @@
+//! TLS on a stream socket: what is written is encrypted, what is read decrypted, in bounded memory.
+//!
+//! A layer under [`Socket`](crate::socket::Socket), whose methods mean the same with it: a write that is ready has reached the
+//! kernel, so that back-pressure is the socket's own. Held are at most one buffer of what came, a record of
+//! plaintext, and the records of one write that the kernel did not take yet.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{
+    AlertDescription, ClientConfig, ClientConnection, Connection, IoState, ServerConfig,
+    ServerConnection,
+};
+use tokio::io::unix::AsyncFd;
+
+use crate::buffer::{Buffer, Buffers};
+use crate::socket::{recv, send};
+
+/// The first byte of a TLS connection: a record of the handshake (RFC 8446, section 5.1). No method of HTTP begins with it.
+pub(crate) const FIRST_BYTE: u8 = 0x16;
+
+/// Who a peer is, is looked up in its certificate; a name of TLS's own is neither sent nor checked.
+const ANY_NAME: &str = "peer.invalid";
+
+/// One end of a TLS connection.
+pub(crate) struct Tls {
+    connection: Connection,
+    /// What came and was not taken by the connection yet; only there while it holds something.
+    held: Option<Buffer>,
+    buffers: Rc<Buffers>,
+    /// Bytes of the current write that were encrypted and have not all reached the kernel: they are not to be encrypted again.
+    accepted: usize,
+    /// Bytes that went over the wire.
+    sent: u64,
+    /// FIN follows what is still to be sent.
+    ends: bool,
+}
+
+impl Tls {
+    /// The end that begins.
+    pub(crate) fn client(config: &Arc<ClientConfig>, buffers: &Rc<Buffers>) -> io::Result<Tls> {
+        let name = ServerName::try_from(ANY_NAME).expect("a host name");
+        let connection = ClientConnection::new(Arc::clone(config), name);
+        Ok(Tls::new(connection.map_err(failed)?.into(), None, buffers))
+    }
+
+    /// The end that was connected to, from which `first` was read already.
+    pub(crate) fn server(
+        config: &Arc<ServerConfig>,
+        first: Buffer,
+        buffers: &Rc<Buffers>,
+    ) -> io::Result<Tls> {
+        let connection = ServerConnection::new(Arc::clone(config)).map_err(failed)?;
+        Ok(Tls::new(connection.into(), Some(first), buffers))
+    }
+
+    fn new(connection: Connection, held: Option<Buffer>, buffers: &Rc<Buffers>) -> Tls {
+        let buffers = Rc::clone(buffers);
+        Tls { connection, held, buffers, accepted: 0, sent: 0, ends: false }
+    }
+
+    /// The other end's certificate, once hands were shaken.
+    pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.connection.peer_certificates()?.first().map(|shown| shown.clone().into_owned())
+    }
+
+    /// Bytes that went over the wire, ever.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Shakes hands; ready when what is to be sent of it was sent.
+    pub(crate) fn poll_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+        fd: &AsyncFd<OwnedFd>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_flush(cx, fd))?;
+            if !self.connection.is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_fill(cx, fd))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.feed(fd)?;
+        }
+    }
+
+    /// Reads plaintext; 0 is the end that the other side announced. An end without a word is an error: something may be missing.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        fd: &AsyncFd<OwnedFd>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.connection.reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+            // What an earlier write left, of which the writer has heard nothing more.
+            if self.connection.wants_write()
+                && let Poll::Ready(Err(error)) = self.poll_flush(cx, fd)
+            {
+                return Poll::Ready(Err(error));
+            }
+            if ready!(self.poll_fill(cx, fd))? == 0 {
+                self.connection.read_tls(&mut io::empty())?;
+                continue;
+            }
+            self.feed(fd)?;
+        }
+    }
+
+    /// Writes some of `bytes`. While it is pending, the next call must have the same bytes.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        fd: &AsyncFd<OwnedFd>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.accepted == 0 {
+            // There may be no room before what is left is gone.
+            ready!(self.poll_flush(cx, fd))?;
+            self.accepted = self.connection.writer().write(bytes)?;
+            if self.accepted == 0 && !bytes.is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        ready!(self.poll_flush(cx, fd))?;
+        Poll::Ready(Ok(std::mem::take(&mut self.accepted).min(bytes.len())))
+    }
+
+    /// The same without a waker. `WouldBlock`: call [`Tls::poll_write`] with the same bytes.
+    pub(crate) fn try_write(&mut self, fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+        if self.accepted == 0 {
+            self.flush(fd)?;
+            self.accepted = self.connection.writer().write(bytes)?;
+        }
+        self.flush(fd)?;
+        Ok(std::mem::take(&mut self.accepted).min(bytes.len()))
+    }
+
+    /// Whether a read would not have to ask the kernel.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether nothing of the other side's application has come that was not read, and it has not closed.
+    pub(crate) fn is_silent(&mut self, cx: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> bool {
+        loop {
+            // A new key, or a ticket, is nothing of the application's.
+            match self.feed(fd) {
+                Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {}
+                Ok(_) | Err(_) => return false,
+            }
+            match self.poll_fill(cx, fd) {
+                Poll::Pending => return true,
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => return false,
+            }
+        }
+    }
+
+    /// Announces the end of what is written, and sends FIN after it, now or when the kernel takes it.
+    pub(crate) fn end(&mut self, fd: RawFd) {
+        self.connection.send_close_notify();
+        self.ends = true;
+        // What is left goes with the next read.
+        let _ = self.flush(fd);
+    }
+
+    /// Reads from the kernel unless something is held; 0 is the end of the stream.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        fd: &AsyncFd<OwnedFd>,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(held) = &self.held {
+            return Poll::Ready(Ok(held.len()));
+        }
+        let mut buffer = self.buffers.take();
+        let read = ready!(recv(cx, fd, buffer.space()))?;
+        if read > 0 {
+            buffer.filled(read);
+            self.held = Some(buffer);
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Gives the connection some of what is held.
+    fn feed(&mut self, fd: &AsyncFd<OwnedFd>) -> io::Result<IoState> {
+        let Some(held) = &mut self.held else {
+            return self.connection.process_new_packets().map_err(failed);
+        };
+        let taken = self.connection.read_tls(&mut &held[..])?;
+        held.consume(taken);
+        if held.is_empty() {
+            self.held = None;
+        }
+        // It takes nothing behind the announced end.
+        if taken == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.connection.process_new_packets().map_err(|error| {
+            // The other side is told why, if there is room to say it.
+            let _ = self.flush(fd.as_raw_fd());
+            failed(error)
+        })
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> Poll<io::Result<()>> {
+        loop {
+            match self.flush(fd.as_raw_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(fd.poll_write_ready(cx))?.clear_ready();
+                }
+                flushed => return Poll::Ready(flushed),
+            }
+        }
+    }
+
+    /// Gives the kernel what it takes now.
+    fn flush(&mut self, fd: RawFd) -> io::Result<()> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Wire(fd)) {
+                Ok(sent) => self.sent += sent as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if std::mem::take(&mut self.ends) {
+            crate::socket::finish(fd);
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's side of the socket, for writing.
+struct Wire(RawFd);
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn failed(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Whether TLS itself failed, rather than the connection under it.
+pub(crate) fn is_tls_failure(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+/// Whether the other side said that it does not take our certificate. In TLS 1.3 this comes after the end that began takes hands for
+/// shaken; the other one has then read nothing that followed.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    use AlertDescription as Alert;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(
+        inner,
+        Some(rustls::Error::AlertReceived(
+            Alert::HandshakeFailure
+                | Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::DecryptError
+                | Alert::CertificateRequired
+                | Alert::NoApplicationProtocol
+        ))
+    )
+}

@@ -1,0 +1,221 @@
+//! Nodes in node mode, each an engine of its own before an application.
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part of this")]
+
+pub(crate) mod tls;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use equipoise_core::load::{ClassRules, PerClass, RequestClass};
+use equipoise_core::{SchedulerKind, Weight};
+use equipoise_session::config::{
+    BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol, SessionConfig,
+};
+use equipoise_session::dispatch::{DelegationKeys, NodeDoor, Shares, Transport};
+use equipoise_session::registry::{
+    DispatchStatus, FrontDoorStatus, Registry, RegistryHandle, RegistryOptions,
+};
+use equipoise_session::{Engine, EngineOptions};
+use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+/// The header by which a taker knows what was delegated.
+pub(crate) const MARKER: &str = "equipoise-delegated";
+
+/// A node before its application.
+pub(crate) struct Node {
+    pub(crate) address: SocketAddr,
+    pub(crate) registry: RegistryHandle,
+    pub(crate) runtime: Runtime,
+    thread: Option<JoinHandle<()>>,
+    _port: Option<ReservedPort>,
+}
+
+/// A node that is still to be started.
+pub(crate) struct Plan {
+    pub(crate) config: SessionConfig,
+    port: Option<ReservedPort>,
+}
+
+pub(crate) fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
+    let backend = |(name, address): &(&str, SocketAddr)| BackendConfig {
+        name: (*name).into(),
+        address: *address,
+        socket: None,
+        weight: Weight::DEFAULT,
+    };
+    PoolConfig {
+        name: name.into(),
+        scheduler: SchedulerKind::WeightedRandom,
+        backends: backends.iter().map(backend).collect(),
+        options: PoolOptions { connect_timeout: Duration::from_secs(20), ..PoolOptions::default() },
+        health: None,
+        passive: PassiveHealth { failures: 0, ..PassiveHealth::default() },
+        slow_start: None,
+        weights_by_load: false,
+    }
+}
+
+pub(crate) fn keys(secret: &str) -> DelegationKeys {
+    DelegationKeys::new(vec![secret.repeat(16).into_bytes()]).expect("it is long enough")
+}
+
+/// This part of every class.
+pub(crate) fn of_all(keep: f64) -> PerClass<f64> {
+    PerClass::from_fn(|_| keep)
+}
+
+impl Plan {
+    /// A node that keeps everything, with the application `app` and a reserved port.
+    pub(crate) fn new(name: &str, app: &HttpBackend) -> Plan {
+        let port = free_port();
+        let mut front = FrontDoor::new(port.address(), Protocol::Http, "app");
+        front.dispatch = Some(NodeDoor {
+            peers: "app.peers".into(),
+            node: name.into(),
+            keys: keys("s"),
+            transport: Transport::Plain,
+            classes: ClassRules::default(),
+            keep: of_all(1.0),
+        });
+        let pools = vec![pool("app", &[("app", app.address())]), pool("app.peers", &[])];
+        Plan { config: SessionConfig { pools, front_doors: vec![front] }, port: Some(port) }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.config.front_doors[0].listen
+    }
+
+    /// On another address of loopback than clients have.
+    pub(crate) fn apart(mut self, number: u8) -> Plan {
+        self.config.front_doors[0].listen.set_ip([127, 0, 0, number].into());
+        self
+    }
+
+    pub(crate) fn node(mut self, change: impl FnOnce(&mut NodeDoor)) -> Plan {
+        change(self.config.front_doors[0].dispatch.as_mut().expect("it is in node mode"));
+        self
+    }
+
+    pub(crate) fn keep(self, keep: f64) -> Plan {
+        self.node(|node| node.keep = of_all(keep))
+    }
+
+    pub(crate) fn peers(mut self, peers: &[(&str, SocketAddr)]) -> Plan {
+        self.config.pools[1].backends = pool("app.peers", peers).backends;
+        self
+    }
+
+    /// How what goes between it and its peers travels.
+    pub(crate) fn travels(mut self, transport: Transport) -> Plan {
+        self.config.pools[1].options.tls = transport.outgoing().cloned();
+        self.node(|node| node.transport = transport)
+    }
+
+    pub(crate) fn start(self) -> Node {
+        let (events, failing) = mpsc::channel(64);
+        let engine = Engine::start(EngineOptions {
+            threads: 1,
+            instance: "edge".into(),
+            events,
+            access_log: Box::new(std::io::sink()),
+        });
+        let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };
+        let (owner, registry) =
+            Registry::new(options, engine.expect("threads can be started"), failing);
+        let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let thread = std::thread::spawn(move || {
+            runtime().block_on(async { owner.run().await.stop(Duration::ZERO).await });
+        });
+        let (address, runtime) = (self.address(), runtime());
+        runtime.block_on(registry.apply(self.config)).expect("the port is reserved");
+        Node { address, registry, runtime, thread: Some(thread), _port: self.port }
+    }
+}
+
+impl Node {
+    pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Response {
+        Client::exchange(self.address, request).expect("a whole response")
+    }
+
+    pub(crate) fn status(&self) -> FrontDoorStatus {
+        let status = self.runtime.block_on(self.registry.status()).expect("it runs");
+        status.front_doors.into_iter().next().expect("it has one")
+    }
+
+    /// Why requests to a peer failed, and how often.
+    pub(crate) fn failures(&self, peer: &str) -> Vec<(equipoise_session::Reason, u64)> {
+        let status = self.runtime.block_on(self.registry.status()).expect("it runs");
+        let pool = status.pools.iter().find(|pool| &*pool.name == "app.peers");
+        let backends = &pool.expect("it is there").backends;
+        let peer = backends.iter().find(|it| &*it.name == peer).expect("it is there");
+        peer.failures.clone()
+    }
+
+    pub(crate) fn dispatch(&self) -> DispatchStatus {
+        self.status().dispatch.expect("it is in node mode")
+    }
+
+    /// Requests that arrived, were delegated, were taken.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let dispatch = self.dispatch();
+        let sum = |of: fn(&equipoise_session::registry::ClassCounts) -> u64| {
+            RequestClass::ALL.iter().map(|class| of(&dispatch.classes[*class])).sum()
+        };
+        (sum(|it| it.arrived), sum(|it| it.delegated), sum(|it| it.taken))
+    }
+
+    /// Checks the counts, some of which follow an answer rather than precede it.
+    #[track_caller]
+    pub(crate) fn assert_counts(&self, expected: (u64, u64, u64)) {
+        assert!(eventually(|| self.counts() == expected), "{:?}", self.counts());
+    }
+
+    pub(crate) fn goes_by(&self, keep: PerClass<f64>, weights: &[(&str, f64)]) {
+        self.goes_by_and_refuses(keep, weights, PerClass::default());
+    }
+
+    pub(crate) fn goes_by_and_refuses(
+        &self,
+        keep: PerClass<f64>,
+        weights: &[(&str, f64)],
+        refuse: PerClass<f64>,
+    ) {
+        let weights = weights.iter().map(|(name, weight)| (name.to_string(), *weight)).collect();
+        let shares = Some(Arc::new(Shares { keep, weights, refuse }));
+        self.runtime.block_on(self.registry.set_shares(shares)).expect("it runs");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.registry.stop());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn get(target: &str) -> String {
+    with_lines("GET", target, "")
+}
+
+pub(crate) fn with_lines(method: &str, target: &str, lines: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: a.example\r\n{lines}\r\n")
+}
+
+pub(crate) fn post(target: &str, body: &str) -> String {
+    let length = format!("Content-Length: {}\r\n", body.len());
+    format!("{}{body}", with_lines("POST", target, &length))
+}
+
+/// The values of a header in the request that an application has seen last.
+pub(crate) fn seen(app: &HttpBackend, name: &str) -> Vec<String> {
+    let requests = app.requests();
+    let last = requests.last().expect("it was asked");
+    let same = last.head.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    same.map(|(_, value)| value.clone()).collect()
+}
