@@ -26,6 +26,8 @@ use crate::run::planning::place;
 
 /// Threads of all candidates together: one may wait for a writer while another keeps the lease of the office.
 const THREADS: usize = 2;
+/// A candidate steps down within this, or its lease has to run out.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two tries of what did not start.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
@@ -255,8 +257,13 @@ impl SlicePlane {
 
 impl Candidate {
     async fn stop(self) {
-        if let Ok(controller) = self.controller {
-            controller.stop().await;
+        if let Ok(controller) = self.controller
+            && tokio::time::timeout(STOP_PATIENCE, controller.stop()).await.is_err()
+        {
+            tracing::warn!(
+                stream = self.config.name,
+                "the store was not told that the office is free"
+            );
         }
     }
 }
