@@ -33,12 +33,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session; the caller bounds the time. With `tls` to whoever shows that it is the node of the backend's name.
+    /// Opens a session; the caller bounds the time. With `tls` to whoever shows that it is the node of the backend's name; `connected` is
+    /// called before hands are shaken, which may take longer.
     pub(crate) async fn open(
         backend: &BackendView,
         tls: Option<&PeerTls>,
         buffers: &Rc<Buffers>,
         thread: usize,
+        connected: impl FnOnce(),
     ) -> io::Result<Session> {
         let mut socket = match &backend.socket {
             None => Socket::connect(backend.address).await?,
@@ -47,6 +49,7 @@ impl Session {
         let shown = match tls {
             None => None,
             Some(tls) => {
+                connected();
                 socket.encrypt(Tls::client(&tls.client, buffers)?);
                 poll_fn(|cx| socket.poll_handshake(cx)).await?;
                 let shown = Shown::at(&socket, tls)?;

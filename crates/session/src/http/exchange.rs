@@ -26,6 +26,10 @@ pub(super) struct Failure {
     pub(super) stale: bool,
 }
 
+/// A peer that was connected to shakes hands within this. The kernel connects however busy both nodes are; this is done by processes, and
+/// the one that delegates does so because it has too much to do.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
 /// How often a request is put on a shared session: once more if the first one ends before its turn (a
 /// backend closes after so many requests), then it gets a session of its own.
 const SHARES: u32 = 2;
@@ -243,7 +247,9 @@ impl ClientConnection {
     async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
         let (tls, buffers) = (lease.pool().options.tls.as_ref(), &self.worker.buffers);
-        let mut connect = pin!(Session::open(lease.backend(), tls, buffers, self.worker.index));
+        let thread = self.worker.index;
+        let connected = || self.arm(Instant::now(), HANDSHAKE);
+        let mut connect = pin!(Session::open(lease.backend(), tls, buffers, thread, connected));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
             Poll::Ready(Err(error)) => {

@@ -62,7 +62,7 @@ pub(super) static DISPATCH: Table = Table {
             "peer-connect-timeout",
             Kind::Duration(ms(10), secs(60)),
             "\"500ms\"",
-            "To open a session to a peer, TLS's handshake included. Then the request is done here.",
+            "To open a session to a peer, before TLS's handshake, which may take 5 s. Then the request is done here.",
         ),
         door::HEAD_MAX,
         door::HEADERS_MAX,
