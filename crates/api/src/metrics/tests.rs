@@ -270,9 +270,7 @@ fn reading() -> Reading {
             },
         ],
         packet: Some(packet()),
-        machine: None,
         planning: Some(planning()),
-        dns: None,
         pools: vec![PoolReading {
             name: "web".into(),
             backends: vec![BackendReading {
@@ -293,6 +291,7 @@ fn reading() -> Reading {
                 bytes_in: 20,
             }],
         }],
+        ..Reading::default()
     }
 }
 

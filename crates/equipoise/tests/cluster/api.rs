@@ -31,6 +31,17 @@ fn audited(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Waits until the log has a line of that: who (its beginning), method, path, outcome.
+fn until_noted(log: &Path, (who, method, path, outcome): (&str, &str, &str, &str)) {
+    let is_it = |line: &Value| {
+        line["who"].as_str().is_some_and(|it| it.starts_with(who))
+            && line["method"] == method
+            && line["path"] == path
+            && line["outcome"] == outcome
+    };
+    soon(path, || audited(log).iter().any(is_it));
+}
+
 /// One controller with its state in a file, and its audit log in another.
 fn controller(site: &Site, backend: &HttpBackend) -> Machine {
     let mut one = site.machine("c1", backend.address(), |machine| {
@@ -43,6 +54,19 @@ fn controller(site: &Site, backend: &HttpBackend) -> Machine {
     one.start();
     one.process().wait_for_text("cluster API");
     one
+}
+
+/// The agent `a1`, with a token to join with.
+fn agent(site: &Site, controller: &Machine, token: &str) -> Process {
+    let (state, address) = (site.folder.path("a1"), controller.cluster.address());
+    let file = site.folder.write(
+        "a1.toml",
+        &format!(
+            "[instance]\nname = \"a1\"\n[cluster]\nstate = {:?}\ncontrollers = \"{address}\"\njoin-token = {token:?}\n",
+            text(&state),
+        ),
+    );
+    Process::start(&["agent", text(&file)])
 }
 
 #[test]
@@ -59,15 +83,7 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
     assert_eq!(status, 200, "{made:#}");
     assert!(head.to_ascii_lowercase().contains("\r\netag: "), "{head}");
     let (token, id) = (made["token"].as_str().unwrap(), made["listed"]["id"].as_str().unwrap());
-    let agent = site.folder.write(
-        "a1.toml",
-        &format!(
-            "[instance]\nname = \"a1\"\n[cluster]\nstate = {:?}\ncontrollers = \"{}\"\njoin-token = {token:?}\n",
-            text(&site.folder.path("a1")),
-            one.cluster.address(),
-        ),
-    );
-    let agent = Process::start(&["agent", text(&agent)]);
+    let agent = agent(&site, &one, token);
     agent.wait_for_text("certified for the cluster");
     one.until("both report", |status| reporting(status) == ["a1", "c1"]);
     let (_, _, members) = ask(&one, "GET /v1/cluster/members", "", "");
@@ -118,15 +134,7 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
         ("operator:c1", "DELETE", &format!("/cluster/v1/tokens/{id}"), "done"),
         ("operator:c1", "DELETE", "/cluster/v1/nodes/a1", "done"),
     ];
-    for (who, method, path, outcome) in expected {
-        let is_it = |line: &Value| {
-            line["who"].as_str().is_some_and(|it| it.starts_with(who))
-                && line["method"] == method
-                && line["path"] == path
-                && line["outcome"] == outcome
-        };
-        soon(path, || audited(&log).iter().any(is_it));
-    }
+    expected.into_iter().for_each(|line| until_noted(&log, line));
     let text = std::fs::read_to_string(&log).unwrap();
     for token in [token, by_command.trim()] {
         let secret = token.split('.').nth(2).unwrap();
