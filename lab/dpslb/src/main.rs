@@ -1,4 +1,4 @@
-//! DPSLB's experiments (Vasconcelos, PUC-Rio) over real DDS, beside the paper's figures; and the slice level's demo.
+//! DPSLB's experiments (Vasconcelos, PUC-Rio) over real DDS, beside the paper's figures.
 //!
 //! Workers are processes; controller and client are this one. Figures are of one machine, whose cores they share. What is
 //! measured is described by the files of `experiments/`.
@@ -6,7 +6,6 @@
 mod balance;
 mod cluster;
 mod crash;
-mod demo;
 mod during;
 mod image;
 mod join;
@@ -34,8 +33,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Instead {
-    /// Five workers join one by one while colour images are published; they turn them to greyscale
-    Demo(demo::Args),
     /// One worker
     #[command(hide = true)]
     Worker(worker::Args),
@@ -47,7 +44,6 @@ enum Instead {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.instead {
-        Some(Instead::Demo(args)) => demo::run(&args),
         Some(Instead::Worker(args)) => worker::run(args),
         Some(Instead::Plain(args)) => plain::run(&args),
         None => measure(arguments.options),
