@@ -1,7 +1,8 @@
 //! Tests of the option tables themselves; what messages say is in tests/config_errors/.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use equipoise_session::config::{
     ActiveHealth, FrontDoor, HealthCheck, PassiveHealth, PoolOptions, Protocol,
@@ -62,6 +63,10 @@ node = "y"
 address = "10.0.0.9:80"
 [[dispatch.class]]
 class = "computing"
+[dispatch.tls]
+certificate = "/node.crt"
+key = "/node.key"
+authority = "/authority.crt"
 [[pool]]
 name = "q"
 [[pool]]
@@ -109,12 +114,42 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
         api_socket: "/run/api.sock".into(),
         resolve: &|_| Err(io::Error::other("no name is resolved here")),
         read: &|file| match file.extension() {
+            Some(_) if pem().contains_key(file) => Ok(pem()[file].clone()),
             Some(_) => Ok("text IN TXT \"hello\"\n".into()),
             None => Ok("the-secret-of-this-fleet-and-of-its-API".into()),
         },
         mode: &|_| Ok(0o600),
     };
     parse(text, Path::new("test.toml"), &around)
+}
+
+/// Certificates and a key of this host, by path: those of [`EVERY_TABLE`] and others.
+fn pem() -> &'static BTreeMap<PathBuf, String> {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    static PEM: LazyLock<BTreeMap<PathBuf, String>> = LazyLock::new(|| {
+        let authority = || {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+        };
+        let (ca, other) = (authority(), authority());
+        let key = KeyPair::generate().unwrap();
+        let certificate = || {
+            let params = CertificateParams::new(["host".to_string()]).unwrap();
+            params.signed_by(&key, &ca).unwrap().pem()
+        };
+        let both = format!("{}{}", ca.pem(), other.pem());
+        [
+            ("/node.crt", certificate()),
+            ("/other.crt", certificate()),
+            ("/node.key", key.serialize_pem()),
+            ("/authority.crt", ca.pem()),
+            ("/authorities.crt", both),
+        ]
+        .map(|(path, text)| (path.into(), text))
+        .into()
+    });
+    &PEM
 }
 
 fn parsed(text: &str) -> Loaded {
@@ -179,13 +214,16 @@ fn each_option(table: &'static Table, see: &mut dyn FnMut(&'static Table, &'stat
 }
 
 /// A value that is not the default.
-fn sample(option: &Opt) -> String {
+fn sample(table: &Table, option: &Opt) -> String {
     let default = match option.absent {
         Absent::Default(toml) => toml,
         _ => "",
     };
     let quoted = |text: &str| format!("\"{text}\"");
     match (option.name, &option.kind) {
+        ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
+        ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
+        ("peer-tls", _) => quoted("accepted"),
         ("ejection", _) => quoted("11s"),
         ("ejection-max", _) => quoted("6m"),
         ("command", _) => "[\"/bin/other\", \"{port}\"]".into(),
@@ -271,11 +309,11 @@ fn other_sample(name: &str) -> Option<&'static str> {
 fn every_option_changes_the_configuration() {
     let base = parsed(EVERY_TABLE).config;
     each_option(&tables::FILE, &mut |table, option| {
-        // It permits something and does nothing.
-        if option.name == "allow-remote" {
+        // It permits something and does nothing; another key does not go with the certificate.
+        if matches!((table.title, option.name), (_, "allow-remote") | ("[dispatch.tls]", "key")) {
             return;
         }
-        let mut text = every_table_with(table, option, &sample(option));
+        let mut text = every_table_with(table, option, &sample(table, option));
         if option.name == "audit-log-max" {
             text = text.replace("[api]\n", "[api]\naudit-log = \"/x\"\n");
         }

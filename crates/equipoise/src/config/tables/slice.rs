@@ -119,7 +119,7 @@ static BALANCING: Table = Table {
             "0.25",
             "Of the whole load, what one round moves at most. 0: slices are moved only where operators say so, and off workers that leave.",
         ),
-        Opt::default("batch-max", Kind::Count(1, SLICES_MAX), "64", "Slices in one handover."),
+        Opt::default("batch-max", Kind::Count(1, SLICES_MAX), "512", "Slices in one handover."),
         Opt::default(
             "first-batch-max",
             Kind::Count(1, SLICES_MAX),
