@@ -76,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-planner",
         ],
     ),
+    ("equipoise-lab-dns-load", &[]),
     ("equipoise-lab-tllb", &["equipoise-lab-runner", "equipoise-netns"]),
     ("equipoise-lab-sdlb", &["equipoise-lab-runner", "equipoise-pog"]),
     // The slice level's parts, as the demo and processes of its own: what is measured is theirs.

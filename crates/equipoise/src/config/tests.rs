@@ -135,7 +135,7 @@ fn pem() -> &'static BTreeMap<PathBuf, String> {
         let (ca, other) = (authority(), authority());
         let key = KeyPair::generate().unwrap();
         let certificate = || {
-            let params = CertificateParams::new(["host".to_string()]).unwrap();
+            let params = CertificateParams::new(["host".into(), "x".into()]).unwrap();
             params.signed_by(&key, &ca).unwrap().pem()
         };
         let both = format!("{}{}", ca.pem(), other.pem());
