@@ -11,7 +11,9 @@ use crate::stats::Transport;
 
 /// Takes a line without its newline; `false`: it was given up. It must not wait.
 #[derive(Clone)]
-pub struct QueryLog(Arc<dyn Fn(&dyn fmt::Display) -> bool + Send + Sync>);
+pub struct QueryLog(Arc<Take>);
+
+type Take = dyn Fn(&dyn fmt::Display) -> bool + Send + Sync;
 
 impl QueryLog {
     /// Lines go to `take`.

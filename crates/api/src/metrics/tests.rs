@@ -220,6 +220,25 @@ fn the_slice_level_has_its_families_where_it_leads() {
     assert_eq!(text.lines().filter(|line| line.contains(r#"stream="other""#)).count(), 1, "{text}");
 }
 
+fn dispatch() -> DispatchStatus {
+    DispatchStatus {
+        planned: true,
+        classes: vec![ClassStatus {
+            class: "computing".into(),
+            keep: 0.5,
+            refuse: 0.25,
+            arrived_total: 10,
+            delegated_total: 4,
+            refused_total: 5,
+            taken_total: 3,
+            bytes_total: 900,
+        }],
+        returned_total: 2,
+        markers_refused_total: 1,
+        peer_tls: "required".into(),
+    }
+}
+
 fn reading() -> Reading {
     Reading {
         streams: streams(),
@@ -245,22 +264,7 @@ fn reading() -> Reading {
                 },
                 bytes_in: 1000,
                 drops: vec![("no_backend", 1), ("client_gone", 0)],
-                dispatch: Some(DispatchStatus {
-                    planned: true,
-                    classes: vec![ClassStatus {
-                        class: "computing".into(),
-                        keep: 0.5,
-                        refuse: 0.25,
-                        arrived_total: 10,
-                        delegated_total: 4,
-                        refused_total: 5,
-                        taken_total: 3,
-                        bytes_total: 900,
-                    }],
-                    returned_total: 2,
-                    markers_refused_total: 1,
-                    peer_tls: "required".into(),
-                }),
+                dispatch: Some(dispatch()),
                 ..FrontDoorReading::default()
             },
             FrontDoorReading {
