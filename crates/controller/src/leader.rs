@@ -107,8 +107,15 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
     Office { leadership, planned: None, written: None, unsure: None }
 }
 
+/// Between two plans, at least: who does what the first says has begun with it when the second looks at what there is.
+const PLANS_APART: Duration = Duration::from_millis(200);
+
 /// What is done each period.
 async fn period(shared: &Shared, office: &mut Option<Office>) {
+    if let Some(planned) = office.as_ref().and_then(|office| office.planned) {
+        let apart = PLANS_APART.min(shared.options.smoothing.period / 2);
+        tokio::time::sleep_until(planned + apart).await;
+    }
     let premises = shared.source.premises().await;
     let now = shared.now();
     let forgotten = {

@@ -289,7 +289,7 @@ fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_k
 /// A pool whose backends are processes that equipoise makes.
 fn made_of_processes() -> String {
     format!(
-        "[pool.elastic]\nmin = 1\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n\
+        "[pool.elastic]\nmin = 1\nmax = 8\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n\
          [pool.elastic.process]\n\
          command = [\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]\n",
         common::EQUIPOISE
@@ -320,6 +320,9 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     // Not one more than was asked for, whatever was planned while they were coming.
     let plan = instance.plan();
     assert_eq!(plan["pools"][0]["scaling"]["backends"], 3, "{plan:#}");
+    let printed = instance.printed();
+    assert_eq!(printed.matches("added=[").count(), 2, "one at the start, two at once: {printed}");
+    assert!(!printed.contains("removed=["), "{printed}");
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
     assert!(worked, "{said}");
     assert!(eventually(|| instance.json("/v1/status")["pools"][0]["backends"]

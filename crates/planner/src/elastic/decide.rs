@@ -1,3 +1,4 @@
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Health};
@@ -124,6 +125,19 @@ struct Backend<'a> {
     is_serving: bool,
 }
 
+impl Backend<'_> {
+    /// Which of two leaves first: one that fails, one of which nothing has been measured yet, the one with the least speed for
+    /// its price, the younger one.
+    fn leaves_before(&self, other: &Backend<'_>) -> Ordering {
+        let is_warm = |one: &Backend<'_>| one.in_use.is_some();
+        let by_state = self.is_serving.cmp(&other.is_serving);
+        by_state
+            .then(is_warm(self).cmp(&is_warm(other)))
+            .then(self.efficiency.total_cmp(&other.efficiency))
+            .then(self.spec.age.cmp(&other.spec.age))
+    }
+}
+
 /// How a pool could cost less.
 enum Less<'s, 'a> {
     /// One fewer.
@@ -202,13 +216,10 @@ impl<'a> State<'a> {
         self.in_use.map(|_| self.backends.iter().map(in_use).sum())
     }
 
-    /// Who would leave first: elastic, with the least speed for its price, failed ones before all.
+    /// Who would leave first, of the elastic ones.
     fn leaver(&self) -> Option<&Backend<'a>> {
         let elastic = self.backends.iter().filter(|one| one.spec.is_elastic);
-        elastic.min_by(|a, b| {
-            let by_worth = a.efficiency.total_cmp(&b.efficiency);
-            a.is_serving.cmp(&b.is_serving).then(by_worth).then(a.spec.age.cmp(&b.spec.age))
-        })
+        elastic.min_by(|a, b| a.leaves_before(b))
     }
 
     fn is_enough_without(&self, elastic: &Elasticity, leaver: &Backend) -> bool {
@@ -258,9 +269,7 @@ impl<'a> State<'a> {
         }
         let mut leavers: Vec<&Backend> =
             self.backends.iter().filter(|one| one.spec.is_elastic).collect();
-        leavers.sort_by(|a, b| {
-            a.is_serving.cmp(&b.is_serving).then(a.efficiency.total_cmp(&b.efficiency))
-        });
+        leavers.sort_by(|a, b| a.leaves_before(b));
         let backends: Vec<String> =
             leavers.iter().take((have - count) as usize).map(|one| one.name.to_string()).collect();
         let reason = format!("{why}, there are {have}");
