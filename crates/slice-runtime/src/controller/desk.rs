@@ -154,17 +154,23 @@ impl Desk {
         Ok(id)
     }
 
-    /// Slices that are pinned to a worker that is here, and are not there.
+    /// Whom a slice is pinned to, if that worker is there to own it: one that is lost or to be left without slices is not.
+    fn pinned_to(&self, slice: SliceId) -> Option<WorkerId> {
+        let to = worker_id(self.wishes.pins.get(&slice)?);
+        let mut members = self.protocol.members();
+        let is_there = members.any(|m| m.life.worker == to && m.is_here && !m.lost && !m.leaving);
+        is_there.then_some(to)
+    }
+
+    /// Slices that are pinned to a worker that is there, and are not there.
     fn pinned_elsewhere(&self) -> Vec<Move> {
-        let here = |worker: WorkerId| {
-            self.protocol.members().any(|m| m.life.worker == worker && m.is_here && !m.lost)
-        };
-        let elsewhere = |(slice, to): (&SliceId, &String)| {
-            let (owner, to) = (self.protocol.table().get(slice)?.owner?.worker, worker_id(to));
+        let elsewhere = |slice: &SliceId| {
+            let (owner, to) =
+                (self.protocol.table().get(slice)?.owner?.worker, self.pinned_to(*slice)?);
             let step = Move { giver: owner, taker: to, slices: vec![*slice] };
-            (owner != to && here(to)).then_some(step)
+            (owner != to).then_some(step)
         };
-        self.wishes.pins.iter().filter_map(elsewhere).collect()
+        self.wishes.pins.keys().filter_map(elsewhere).collect()
     }
 
     /// What a round would move now.
@@ -218,7 +224,7 @@ impl Desk {
                 Some(SliceInput {
                     id: *slice,
                     owner,
-                    blocked: row.busy.is_some() || self.wishes.pins.contains_key(slice),
+                    blocked: row.busy.is_some() || self.pinned_to(*slice).is_some(),
                     busy: self.busy.get(slice).copied().unwrap_or_default(),
                     queue_age: waiting.get(slice).map_or(Duration::ZERO, |of| of.queue_age),
                 })

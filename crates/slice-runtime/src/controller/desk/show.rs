@@ -96,7 +96,9 @@ impl Desk {
         let blocked = match (row.owner, busy, &pinned) {
             (_, Some((id, of)), _) => Some(format!("in handover {}, {}", id.0, of.state.name())),
             (None, _, _) => Some("no worker owns it".to_string()),
-            (_, _, Some(worker)) => Some(format!("pinned to {worker}")),
+            (_, _, Some(worker)) if self.pinned_to(slice).is_some() => {
+                Some(format!("pinned to {worker}"))
+            }
             _ => None,
         };
         SliceStatus {
