@@ -188,6 +188,21 @@ impl<P: Place> Stage<P> {
         })
     }
 
+    /// Has a slice moved to a worker, if it is not there.
+    pub(crate) fn until_moved(&mut self, by: &str, slice: usize, to: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.seen_by(by);
+            if seen.open.is_empty() && seen.owners.get(slice).is_some_and(|owner| owner == to) {
+                return;
+            }
+            assert!(Instant::now() < end, "{slice} does not move to {to}: {seen:?}");
+            // It may be on its way already.
+            self.of(by).ask(&format!("move {slice} {to}"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// How often each item was done, by id.
     pub(crate) fn done(&self) -> BTreeMap<i64, u32> {
         let mut done = BTreeMap::new();
