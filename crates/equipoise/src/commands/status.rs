@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     watch: WatchArgs,
     /// Show the cluster instead: members, leader, loads, instructions and their age; takes --config
-    #[arg(long, conflicts_with_all = ["watch", "api"])]
+    #[arg(long, conflicts_with = "watch")]
     cluster: bool,
     #[command(flatten)]
     config: ConfigArgs,

@@ -216,10 +216,9 @@ fn the_demo_accounts_for_every_image() {
 fn what_is_wrong_on_the_command_line_is_said() {
     let folder = crate::common::Folder::new("slice-command-line");
     let (none, two) = (folder.write("none.toml", ""), "[[slice]]\nname = \"a\"\nslices = 3\n");
-    let stateful = folder.write("s.toml", &format!("{two}order = \"stateful\"\n"));
     let two = format!("{two}[[slice]]\nname = \"b\"\nslices = 3\ndomain = 1\n");
     let two = folder.write("two.toml", &two);
-    let rows: [(&[&str], i32, &str); 9] = [
+    let rows: [(&[&str], i32, &str); 8] = [
         (&["--", "cat"], 2, "--slices <N>"),
         (&["--slices", "5"], 2, "COMMAND"),
         (&["--slices", "0", "--", "cat"], 2, "1..=10000"),
@@ -236,7 +235,6 @@ fn what_is_wrong_on_the_command_line_is_said() {
             1,
             "several streams (a, b): say which with --stream",
         ),
-        (&["--config", text(&stateful), "--", "cat"], 1, "needs workers that use the library"),
     ];
     for (args, code, expected) in rows {
         let output = equipoise(&[&["slice", "worker"], args].concat());

@@ -193,7 +193,7 @@ pub(in super::super) static ORDER: Choices<Order> = Choices(&[
     (
         "stateful",
         Order::Stateful,
-        "strict, and the state of a slice moves with it: for workers that use the library",
+        "strict, and the state of a slice moves with it: programs export and take it over by jobs of their own kinds",
     ),
 ]);
 

@@ -57,13 +57,15 @@ pub(super) struct StreamOptions {
     more: Option<String>,
 }
 
-/// As `[[slice]] order` has them; with a program there is no state to move.
+/// As `[[slice]] order` has them.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Order {
     /// The new owner starts at once
     Free,
     /// The new owner starts when the old one has nothing left
     Strict,
+    /// Strict, and the state of a slice moves with it: the program exports it and takes it over
+    Stateful,
 }
 
 /// As `[[slice]] multicast` has them.
@@ -84,12 +86,6 @@ impl StreamOptions {
             Some(_) => self.in_file()?,
             None => unsaid(self.slices.unwrap_or_default())?,
         };
-        if stream.protocol.order == equipoise_slice::Order::Stateful {
-            bail!(
-                "the stream {} has order = \"stateful\", which needs workers that use the library: a program has no state to move",
-                stream.name
-            );
-        }
         self.overrule(&mut stream);
         Ok(stream)
     }
@@ -133,6 +129,7 @@ impl StreamOptions {
             stream.protocol.order = match order {
                 Order::Free => equipoise_slice::Order::Free,
                 Order::Strict => equipoise_slice::Order::Strict,
+                Order::Stateful => equipoise_slice::Order::Stateful,
             };
         }
         if let Some(multicast) = self.multicast {
