@@ -207,8 +207,8 @@ fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
                 let term = office.term.get();
                 tracing::warn!(
                     node, %claimed, term,
-                    "a node goes by later instructions than this store knows of: the store was put back from an older copy, \
-                     or made anew. Plans go on in a later term. What the store has forgotten is undone: nodes that were \
+                    "a node goes by later instructions than this store knows of: unless that node lies, the store was put back \
+                     from an older copy, or made anew. Plans go on in a later term. What the store has forgotten is undone: nodes that were \
                      evicted since may come back, and tokens that were used or revoked since are good again. Evict and \
                      revoke again (the audit log has what was done), and see to backends that scripts or a service made since"
                 );

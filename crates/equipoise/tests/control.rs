@@ -495,7 +495,7 @@ fn killed_while_its_driver_changes_it_goes_on_with_that_and_no_backend_is_lost_o
         )
     };
     let one_is_made: Moment = |instance, _, _| serving(instance).len() > 2;
-    killed_in_a_change("change-to-processes", process, one_is_made);
+    let (_instance, _old, _next) = killed_in_a_change("change-to-processes", process, one_is_made);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn goes_by(node: &Machine) -> (u64, u64) {
 /// A controller with the embedded store, and two nodes that go by its plans.
 fn cluster(site: &Site, backend: &HttpBackend) -> (Machine, [Machine; 2]) {
     let mut controller = site.machine("c1", backend.address(), |machine| {
-        format!("name = \"test\"\nlisten = \"{}\"", machine.cluster.address())
+        format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
     });
     command(&["cluster", "init", "--config", text(&controller.file)]);
     site.start(std::slice::from_mut(&mut controller));

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::file::{Content, OpenError, beside, inspect, io_error, make, move_into_place};
+use super::OpenError;
+use super::file::{Content, beside, inspect, io_error, make, move_into_place};
 use super::state::{Stamp, State};
 use crate::Revision;
 

@@ -9,79 +9,21 @@ use redb::backends::InMemoryBackend;
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
 };
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::backup::Copied;
 use super::mark::Mark;
+use super::open_error::OpenError;
 use super::row;
 use super::state::{Staged, Stamp};
 use crate::{Entry, Revision};
 
 /// Of the file's tables and rows. A later equipoise that changes them counts up.
-const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// The number that says when the file was written last, seconds since 1970. Who does not know it leaves it as it is.
 const WRITTEN: &str = "written_unix_s";
 /// The state is in memory already; redb's cache only serves the pages that it changes.
 const CACHE_BYTES: usize = 4 << 20;
-
-/// Why the embedded store does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The file system says no.
-    #[error("cannot {doing} {path}", path = .path.display())]
-    Io {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Another process has it.
-    #[error("the store's file {path} is in use by another process: one file serves one controller", path = .0.display())]
-    InUse(PathBuf),
-    /// What is in the file is not what was written.
-    #[error("the store's file {path} is damaged ({what}). It is left as it is. {}", advice(.path, .backup.as_ref()))]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// How it was seen.
-        what: String,
-        /// The newest copy that is whole, if there is one.
-        backup: Option<Copied>,
-    },
-    /// A later version wrote it.
-    #[error("the store's file {path} has format {format}; this version knows {FORMAT}: start the version that wrote it", path = .path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        format: u64,
-    },
-}
-
-fn advice(path: &Path, backup: Option<&Copied>) -> String {
-    let path = path.display();
-    let Some(Copied { path: copy, revision, made }) = backup else {
-        return format!("There is no copy. To start with an empty store: mv {path} {path}.damaged");
-    };
-    let made = made.map_or_else(String::new, |made| format!(", of {}", at(made)));
-    format!(
-        "To go back to its newest copy (revision {revision}{made}): mv {path} {path}.damaged && cp -p {} {path}",
-        copy.display()
-    )
-}
-
-/// In UTC, to the second.
-pub(super) fn at(time: SystemTime) -> String {
-    let time = OffsetDateTime::from(time);
-    let time = time.replace_nanosecond(0).unwrap_or(time);
-    time.format(&Rfc3339).unwrap_or_default()
-}
 
 /// What a whole file held.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod actor;
 mod backup;
 mod file;
 mod mark;
+mod open_error;
 mod row;
 mod state;
 #[cfg(test)]
@@ -28,9 +29,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::actor::{Actor, Leases, Request};
 pub use self::backup::Copied;
 use self::backup::{Backups, Rhythm};
-pub use self::file::OpenError;
 use self::file::{Content, Ledger, Lock, Medium};
 use self::mark::Mark;
+pub use self::open_error::OpenError;
 use self::state::{Limits, State};
 use crate::watch::WatchSource;
 use crate::{
@@ -105,7 +106,7 @@ impl std::fmt::Display for Restored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.found, self.written) {
             (Revision(0), _) => f.write_str("is a new one in the place of another"),
-            (_, Some(written)) => write!(f, "is a copy of {}", file::at(written)),
+            (_, Some(written)) => write!(f, "is a copy of {}", open_error::at(written)),
             (_, None) => f.write_str("is an older copy"),
         }
     }

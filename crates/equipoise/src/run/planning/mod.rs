@@ -174,6 +174,8 @@ impl Planner {
         if self.seat.cluster() != config.cluster.as_ref() {
             tracing::warn!("[cluster] changed: what it says now takes a restart");
         }
+        // Whoever reloads wants to know.
+        lock(&self.complaint).is_over();
         let wish = Arc::new(Wish::of(config));
         let asks = match &self.seat {
             Seat::Alone => wish.asks_for_a_controller(),
