@@ -49,7 +49,10 @@ async fn number(store: &Embedded, name: &str) -> u64 {
 #[ignore = "a child of the test below"]
 async fn writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
-    let store = open(path.as_ref()).await.unwrap();
+    let mut options = EmbeddedOptions::new(path);
+    // Copies all the time, so that it is killed in the middle of one, too.
+    (options.backup_every, options.backup_revisions) = (Duration::from_millis(60), 1);
+    let store = Embedded::open(options).await.unwrap();
     for i in number(&store, "a/one").await + 1.. {
         let done = store.commit(pair(i)).await.unwrap().done();
         done.unwrap();
@@ -89,7 +92,20 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
         let (one, two) = (number(&store, "a/one").await, number(&store, "a/two").await);
         assert_eq!(one, two, "round {round}: half a transaction");
         assert!(one == last || one == last + 1, "round {round}: {one} of {last}");
+        assert_eq!(store.restored(), None, "round {round}: nothing was lost");
         store.close().await;
+        // As it is after the opening, and an older one.
+        for copy in ["state.backup", "state.backup.1"].map(|name| folder.path(name)) {
+            if !copy.exists() {
+                continue;
+            }
+            let look = folder.path("look");
+            std::fs::copy(&copy, &look).unwrap();
+            let looked = open(&look).await.expect("a copy is whole, whenever it was begun");
+            assert!(number(&looked, "a/one").await <= one, "round {round}");
+            looked.close().await;
+            let _ = std::fs::remove_file(folder.path("look.mark"));
+        }
         total = one;
     }
     println!("{total} writes acknowledged in 40 lives");

@@ -127,7 +127,7 @@ enum Command {
     Desire { desired: Vec<Desired>, done: oneshot::Sender<()> },
     Drained(String),
     Limits(Limits),
-    Driver { driver: Arc<dyn Driver>, options: Option<DriverOptions>, replace: bool },
+    Driver { driver: Arc<dyn Driver>, options: Option<Box<DriverOptions>>, replace: bool },
     Stop { remove: bool, done: oneshot::Sender<()> },
 }
 
@@ -244,7 +244,7 @@ impl Scaler {
             return Err(StartError::NoKeeper { driver: kind }.into());
         }
         self.outlives_us.store(driver.outlives_us(), Relaxed);
-        Ok(self.tell(Command::Driver { driver, options: Some(options), replace }).await?)
+        Ok(self.tell(Command::Driver { driver, options: Some(Box::new(options)), replace }).await?)
     }
 
     /// The same with a driver of one's own.

@@ -281,7 +281,7 @@ impl Work {
             Command::Drained(name) => self.roster.drained(now, &name),
             Command::Limits(limits) => self.roster.set_limits(limits),
             Command::Driver { driver, options, replace } => {
-                self.change_driver(driver, options, replace);
+                self.change_driver(driver, options.map(|options| *options), replace);
             }
             Command::Stop { .. } => {}
         }
