@@ -46,7 +46,7 @@ pub struct ClusterView {
     pub controllers: Vec<String>,
     /// Who leads, as far as is known here.
     pub leader: Option<String>,
-    /// Since when: the store's revision.
+    /// Since when: the store's revision, or more if the store was put back from an older copy.
     pub term: Option<u64>,
     /// Whether this one leads.
     pub leads: bool,

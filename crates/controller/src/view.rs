@@ -3,10 +3,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use equipoise_core::load::{ForecastError, Signal, Signals};
 
 use equipoise_planner::{NamePlan, Plan};
+use equipoise_store::Leader;
 
 use crate::controller::{ControllerHandle, Shared};
 use crate::counts::Counted;
-use crate::{ClusterView, Edition, Fault, MemberView, NodeKind, StoreView};
+use crate::{ClusterView, Edition, Fault, Instructions, MemberView, NodeKind, StoreView};
 
 /// What a controller knows in numbers: for metrics.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +70,12 @@ fn shares(plan: &Plan, node: &str) -> BTreeMap<String, f64> {
     plan.names.iter().filter_map(share).collect()
 }
 
+/// Another leader's term: the revision of its coming to the office, unless it says a later one.
+fn term_of(leader: &Leader, newest: &Instructions) -> u64 {
+    let says = Some(newest.term).filter(|_| newest.leader == leader.name);
+    leader.term.0.0.max(says.unwrap_or(0))
+}
+
 /// How the cluster stands, as this controller sees it.
 pub(crate) fn cluster(shared: &Shared) -> ClusterView {
     let newest = shared.instructions.borrow().clone();
@@ -102,8 +109,8 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
         controller: shared.options.name.clone(),
         controllers: known.controllers.clone(),
         leader: known.leader.as_ref().map(|leader| leader.name.clone()),
-        term: known.leader.as_ref().map(|leader| leader.term.0.0),
-        leads: known.leads,
+        term: known.leads_in.or_else(|| Some(term_of(known.leader.as_ref()?, &newest))),
+        leads: known.leads_in.is_some(),
         instructions: (newest.edition() > Edition::default()).then(|| newest.edition()),
         instructions_age: known.published.map(|at| at.elapsed()),
         period: shared.options.smoothing.period,

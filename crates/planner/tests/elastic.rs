@@ -26,6 +26,8 @@ struct World {
     plan: Option<Plan>,
     at: u32,
     made: u32,
+    /// Whether its driver takes no steps.
+    is_deaf: bool,
 }
 
 impl World {
@@ -35,11 +37,12 @@ impl World {
         let backends = [("first".to_string(), first)].into();
         World {
             history: History::new(policy.smoothing, Duration::ZERO),
-            pool: PoolSpec { backends, weights_by_load: false, elastic: Some(elastic) },
+            pool: PoolSpec { backends, elastic: Some(elastic), ..PoolSpec::default() },
             policy,
             plan: None,
             at: 0,
             made: 0,
+            is_deaf: false,
         }
     }
 
@@ -64,7 +67,9 @@ impl World {
         let next = plan(&self.policy, &inventory, &self.history, self.plan.as_ref(), tick);
         let scaling = next.pools["web"].scaling.clone().unwrap();
         self.plan = Some(next);
-        self.drive(&scaling.action);
+        if !self.is_deaf {
+            self.drive(&scaling.action);
+        }
         scaling
     }
 
@@ -277,4 +282,29 @@ fn with_all_backends_there_the_slowest_is_replaced_by_a_faster_one() {
     }
     assert!(replaced >= 1);
     assert!(world.up().any(|(_, it)| it.size.as_deref() == Some("huge")));
+}
+
+#[test]
+fn a_step_that_was_not_taken_is_planned_again_without_waiting_for_its_cool_down() {
+    let mut world = World::new(elastic(), None);
+    world.pool.steps = Some(7);
+    world.run(20, 0.5 * SPEED);
+    world.is_deaf = true;
+    let rises = |world: &mut World| loop {
+        let step = world.step(0.95 * SPEED);
+        if step.action != Scaling::Hold {
+            break step;
+        }
+    };
+    let first = rises(&mut world);
+    assert_eq!(first.after, Some(7));
+    for _ in 0..5 {
+        let again = world.step(0.95 * SPEED);
+        assert_eq!((&again.action, again.after), (&first.action, Some(7)), "{}", again.reason);
+    }
+    world.is_deaf = false;
+    world.step(0.95 * SPEED);
+    world.pool.steps = Some(8);
+    let cooling = world.step(0.95 * SPEED);
+    assert_eq!((cooling.action, cooling.since_out), (Scaling::Hold, PERIOD), "{}", cooling.reason);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,9 @@ use equipoise_cluster::{
 };
 use equipoise_controller::{Instructions, Intake, NodeReport};
 use equipoise_session::config::Protocol;
-use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Store};
+use equipoise_store::{
+    Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Restored, Store,
+};
 use tokio::sync::watch;
 
 use crate::commands::cluster::authority;
@@ -33,7 +35,11 @@ pub(super) struct OpenStore {
 impl OpenStore {
     /// The file of this machine, whose folder is there.
     pub(super) async fn embedded(file: PathBuf) -> anyhow::Result<OpenStore> {
-        let embedded = Arc::new(Embedded::open(EmbeddedOptions::new(file)).await?);
+        let embedded = Embedded::open(EmbeddedOptions::new(file.clone())).await?;
+        if let Some(restored) = embedded.restored() {
+            say_restored(&file, restored);
+        }
+        let embedded = Arc::new(embedded);
         Ok(OpenStore { store: Arc::clone(&embedded) as Arc<dyn Store>, embedded: Some(embedded) })
     }
 
@@ -50,6 +56,20 @@ impl OpenStore {
             Arc::unwrap_or_clone(embedded).close().await;
         }
     }
+}
+
+/// What an operator has to do about a store that is older than what was written.
+fn say_restored(file: &Path, restored: Restored) {
+    let Restored { found, lost, .. } = restored;
+    let file = file.display();
+    tracing::warn!(
+        %found, %lost,
+        "the store's file {file} {restored}. Plans go on in a later term, so that every node follows them. What was written \
+         since is undone: pins, pauses and drains; and in a cluster nodes that were evicted since may come back, and \
+         join tokens that were used or revoked since are good again. The audit log has what was done since: do it \
+         again (`equipoise cluster evict`, `equipoise cluster token revoke`), and take away backends that scripts or a \
+         service made since and that `equipoise status --cluster` does not show"
+    );
 }
 
 fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {

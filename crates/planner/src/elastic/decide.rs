@@ -19,18 +19,23 @@ pub struct ScalingPlan {
     pub reason: String,
     /// Part of the speed shown that is expected to be in use; `None` if unknown.
     pub in_use: Option<f64>,
-    /// How long ago the pool last grew; saturates.
+    /// How long ago the pool last grew, without this plan's step; saturates.
     pub since_out: Duration,
-    /// How long ago the pool last shrank.
+    /// How long ago the pool last shrank, likewise.
     pub since_in: Duration,
     /// How long a smaller pool would have been enough.
     pub low_for: Duration,
+    /// The steps that the pool's driver had taken when this was planned ([`PoolSpec::steps`]): it takes this one only if
+    /// it has taken none since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
 }
 
 /// A step in a pool's size.
 ///
-/// The driver's work shows in the next inventory: what it starts is there at once, with an age of zero; what it drains
-/// is wanted drained. Else the same step is planned again.
+/// The driver's work shows in the inventory as soon as it has taken the step: what it starts is there at once, with an age
+/// of zero; what it drains is wanted drained. Until then the same step is planned again, and however many plans say it,
+/// the driver takes one of them: each names the number of steps that it follows ([`ScalingPlan::after`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scaling {
@@ -84,13 +89,15 @@ pub(crate) fn decide(
     let state = State::of(elastic, pool, history, past);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
+    let was = was.map(|was| Times::after(was, pool.steps));
     let mut plan = ScalingPlan {
         action: Scaling::Hold,
         reason: String::new(),
         in_use: state.in_use,
-        since_out: ago(was.map(|was| was.since_out)),
-        since_in: ago(was.map(|was| was.since_in)),
+        since_out: ago(was.as_ref().map(|was| was.since_out)),
+        since_in: ago(was.as_ref().map(|was| was.since_in)),
         low_for: Duration::ZERO,
+        after: pool.steps,
     };
     if state.less(elastic).is_some() {
         plan.low_for = was.map_or(Duration::ZERO, |was| was.low_for).saturating_add(passed);
@@ -104,12 +111,35 @@ pub(crate) fn decide(
             (Scaling::Hold, format!("paused; it would {would}: {reason}"))
         }
     };
-    match &action {
-        Scaling::Hold => {}
-        Scaling::Out { .. } | Scaling::Replace { .. } => plan.since_out = Duration::ZERO,
-        Scaling::In { .. } => (plan.since_in, plan.low_for) = (Duration::ZERO, Duration::ZERO),
-    }
     ScalingPlan { action, reason, ..plan }
+}
+
+/// How long ago things were when a plan had been followed, or not.
+struct Times {
+    since_out: Duration,
+    since_in: Duration,
+    low_for: Duration,
+}
+
+impl Times {
+    /// After a plan, when the driver has taken so many steps (`None`: it takes each at once). One that it has not taken
+    /// has not been.
+    fn after(was: &ScalingPlan, steps: Option<u64>) -> Times {
+        let ScalingPlan { since_out, since_in, low_for, .. } = *was;
+        let times = Times { since_out, since_in, low_for };
+        if steps.is_some() && steps == was.after {
+            return times;
+        }
+        match was.action {
+            Scaling::Hold => times,
+            Scaling::Out { .. } | Scaling::Replace { .. } => {
+                Times { since_out: Duration::ZERO, ..times }
+            }
+            Scaling::In { .. } => {
+                Times { since_in: Duration::ZERO, low_for: Duration::ZERO, ..times }
+            }
+        }
+    }
 }
 
 /// A backend that is wanted up.
