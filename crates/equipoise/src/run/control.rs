@@ -16,10 +16,10 @@ use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::rates::{PERIOD, RateWindow};
-use crate::run::reading;
 use crate::run::reload::Reloads;
 use crate::run::slice::SlicePlane;
 use crate::run::sources::{LEARN_PERIOD, Seen};
+use crate::run::{reading, sources};
 
 /// The control side of a running process.
 pub(crate) struct Control {
@@ -202,14 +202,14 @@ impl Control {
                 continue;
             }
             let Some(work) = data.take_sources() else { return };
-            let now = Instant::now();
-            seen.take(&work, now - last);
-            last = now;
-            let own = seen.told();
+            let over = last.elapsed();
+            last += over;
+            let own = sources::rates(&work, over);
             let of_all = self.levels.planner.newest().borrow().sources.clone();
             self.levels.dns.learn(if of_all.is_empty() { &own } else { &of_all }).await;
             if in_cluster {
-                self.levels.planner.tell_sources(own);
+                seen.take(&own, over);
+                self.levels.planner.tell_sources(seen.told());
             }
         }
     }
