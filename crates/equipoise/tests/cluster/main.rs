@@ -13,4 +13,5 @@ mod members;
 mod names;
 mod pools;
 mod restart;
+mod seen;
 mod watching;

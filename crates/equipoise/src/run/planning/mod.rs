@@ -46,8 +46,10 @@ use tokio::task::JoinHandle;
 
 use self::peers::Learnt;
 use self::premises::Here;
+pub(in crate::run) use self::report::cores;
 use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
+pub(in crate::run) use self::views::machine;
 use self::wish::Wish;
 use crate::config::Config;
 use crate::encryption::peer_tls;
