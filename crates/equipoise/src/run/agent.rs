@@ -11,7 +11,7 @@ use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Api, serve_unix};
 use equipoise_cluster::{NodeClient, NodeOptions};
 use equipoise_controller::{NodeKind, NodeReport, Pressure};
-use equipoise_monitor::{Monitor, MonitorOptions};
+use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::desk::Desk;
@@ -57,9 +57,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         instructions.clone(),
         config.planning.policy.period(),
     );
-    let link_speeds = config.planning.link_speeds.clone();
-    let mut monitor = Monitor::new(MonitorOptions { link_speeds, ..MonitorOptions::default() });
-    begin(&mut monitor);
+    let mut monitor = monitor(&config);
     let mut addresses = cluster::addresses(place).await;
     let period = config.planning.policy.period();
     let mut turns = interval_at(Instant::now() + period, period);
@@ -85,20 +83,35 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         desk.measured(&used);
         let edition = Arc::clone(&instructions.borrow_and_update()).edition();
         desk.client().report(&NodeReport {
-            kind: NodeKind::Agent,
-            version: env!("CARGO_PKG_VERSION").into(),
-            capacity: cores(),
-            load: NodeReport::load_of(&used),
-            pressure: Pressure::of(&used),
             addresses: addresses.clone(),
             reachable: seen.borrow().clone(),
             applied: Some(edition).filter(|edition| edition.term > 0),
-            ..NodeReport::default()
+            ..measured(&used)
         });
     }
     notify(Notice::Stopping);
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// It has begun.
+fn monitor(config: &Config) -> Monitor {
+    let link_speeds = config.planning.link_speeds.clone();
+    let mut monitor = Monitor::new(MonitorOptions { link_speeds, ..MonitorOptions::default() });
+    begin(&mut monitor);
+    monitor
+}
+
+/// The part of a report that is of this machine alone.
+fn measured(used: &Utilisation) -> NodeReport {
+    NodeReport {
+        kind: NodeKind::Agent,
+        version: env!("CARGO_PKG_VERSION").into(),
+        capacity: cores(),
+        load: NodeReport::load_of(used),
+        pressure: Pressure::of(used),
+        ..NodeReport::default()
+    }
 }
 
 /// Answers `equipoise status` and scrapes on a unix socket, until the process ends.
