@@ -50,7 +50,7 @@ mod wishes;
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;
 pub use instructions::{Edition, Enrolled, Instructions, Secret};
-pub use intake::{ClusterView, Intake, IntakeError, MemberView, StoreView};
+pub use intake::{ClusterView, Intake, IntakeError, MemberState, MemberView, StoreView};
 pub use making::{Made, MadeState, Making};
 pub use options::{ControllerOptions, MadePool, Premises, Source};
 pub use pressure::Pressure;

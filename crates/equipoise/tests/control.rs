@@ -310,6 +310,9 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     instance.start(&made_of_processes());
     assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
     assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
+    let printed = instance.printed();
+    assert!(printed.contains("INFO pool web: starting its first backends"), "{printed}");
+    assert!(!printed.contains("no backend can take work"), "{printed}");
 
     let load = Load::start(instance.door.address(), 4);
     load.wait_for(50);

@@ -204,13 +204,13 @@ fn a_paused_pool_says_what_it_would_do_and_does_nothing() {
     assert_eq!(world.run(50, 5.0 * SPEED), [1; 50]);
     let last = world.step(5.0 * SPEED);
     assert_eq!(last.action, Scaling::Hold);
-    assert!(last.reason.starts_with("paused; it would change the pool: "), "{}", last.reason);
+    assert!(last.reason.starts_with("paused; it would add "), "{}", last.reason);
 }
 
 #[test]
 fn every_decision_has_its_reason_in_words() {
     let mut world = World::new(elastic(), None);
-    assert!(world.step(0.0).reason.contains("all of the pool is needed"));
+    assert!(world.step(0.0).reason.contains("the pool is at its smallest: 1 backend, min = 1"));
     let mut reasons = Vec::new();
     for load in [0.3, 3.0, 0.3] {
         for _ in 0..400 {

@@ -47,6 +47,31 @@ pub struct StreamStatus {
     pub handover_seconds_max: Option<f64>,
 }
 
+/// A stream in a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamSummary {
+    /// Its name.
+    pub name: String,
+    /// Whether this controller leads. If not, it knows nothing of workers and slices, and what follows is 0.
+    pub leading: bool,
+    /// Why this controller takes no part, if it does not.
+    pub problem: Option<String>,
+    /// Workers that take part.
+    pub workers: u32,
+    /// How many slices it has.
+    pub slices_total: u32,
+    /// Slices that no worker owns.
+    pub slices_unowned: u32,
+    /// Slices that are not moved now, whatever the reason.
+    pub slices_blocked: u32,
+    /// Items that its workers do in a second.
+    pub items_per_second: f64,
+    /// Items that wait at its workers.
+    pub queued: u64,
+    /// What the most loaded worker has over the mean, as a share of the mean.
+    pub imbalance: f64,
+}
+
 /// A worker of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SliceWorker {

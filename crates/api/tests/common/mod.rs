@@ -160,6 +160,7 @@ impl Operator for Recorder {
             packet: None,
             cluster: None,
             dns: None,
+            streams: Vec::new(),
         })
     }
 
@@ -271,6 +272,7 @@ impl Operator for Recorder {
         let node = NodeStatus {
             name: "n".into(),
             kind: "node".into(),
+            state: "alive".into(),
             version: "0".into(),
             capacity: 1.0,
             admin: *self.node_admin.lock().unwrap(),
@@ -279,6 +281,8 @@ impl Operator for Recorder {
             cpu_percent: None,
             memory_percent: None,
             net_percent: None,
+            l1: None,
+            l2: None,
             report_age_seconds: None,
             applied: None,
             refused_total: 0,

@@ -8,12 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use equipoise_api::metrics::PlanningReading;
-use equipoise_api::wire::cluster::ClusterStanding;
+use equipoise_api::wire::cluster::{ClusterStanding, ControllerContact, OwnLoad};
 use equipoise_cluster::{
     ClusterServer, ControllerAddress, Journal, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
-    ServerOptions, TokenSource,
+    ReportStatus, ServerOptions, TokenSource,
 };
-use equipoise_controller::{Instructions, Intake, NodeReport};
+use equipoise_controller::{Instructions, Intake, NodeKind, NodeReport};
+use equipoise_core::load::{Coefficients, Signals};
+use equipoise_monitor::Utilisation;
 use equipoise_session::config::Protocol;
 use equipoise_store::{
     Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Restored, Store,
@@ -116,7 +118,7 @@ pub(super) struct ControllerSeat {
 
 pub(super) struct NodeSeat {
     cluster: Cluster,
-    client: NodeClient,
+    pub(super) client: NodeClient,
     front_door: Option<SocketAddr>,
     addresses: OnceLock<Vec<IpAddr>>,
 }
@@ -299,8 +301,12 @@ pub(super) fn look_out(
     seen
 }
 
-/// A node's standing, as the API shows it.
-pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
+/// A node's or an agent's standing, as the API shows it.
+pub(super) fn standing(
+    kind: NodeKind,
+    status: &NodeStatus,
+    load: Option<OwnLoad>,
+) -> ClusterStanding {
     let reports = status.reports.values().filter_map(|one| one.problem.as_ref());
     let problems = [&status.certificate_problem, &status.follow_problem, &status.keep_problem];
     let problems = problems.into_iter().flatten();
@@ -308,17 +314,67 @@ pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
     problems.sort();
     problems.dedup();
     let left = |until: SystemTime| until.duration_since(SystemTime::now()).unwrap_or_default();
+    let seconds = |ago: Option<Duration>| ago.map(|ago| ago.as_secs_f64());
+    let contact = |(address, one): (&String, &ReportStatus)| ControllerContact {
+        address: address.clone(),
+        tried_seconds: seconds(one.tried),
+        heard_seconds: seconds(one.heard),
+        reports_taken_total: one.taken,
+        reports_failed_total: one.failed,
+        problem: one.problem.clone(),
+    };
     ClusterStanding {
+        kind: kind.to_string(),
         following: status.following.clone(),
         term: status.edition.map(|edition| edition.term),
         generation: status.edition.map(|edition| edition.generation),
-        age_seconds: status.instructions_age.map(|age| age.as_secs_f64()),
+        age_seconds: seconds(status.instructions_age),
+        heard_seconds: seconds(status.heard()),
+        controllers: status.reports.iter().map(contact).collect(),
+        load,
         kept: status.is_kept,
         certificate_seconds: status.certificate_until.map(|until| left(until).as_secs_f64()),
         problems,
         stale: status.stale,
         not_understood: status.not_understood,
     }
+}
+
+/// What this machine measured of itself; `capacity` in cores.
+pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients, capacity: f64) -> OwnLoad {
+    let signals = used.cpu_percent.zip(used.memory_percent);
+    let signals = signals.map(|(cpu, memory)| Signals { cpu, memory, net: used.net_percent });
+    OwnLoad {
+        capacity,
+        cpu_percent: used.cpu_percent,
+        memory_percent: used.memory_percent,
+        net_percent: used.net_percent,
+        l1: signals.map(|signals| weigh.l1(&signals).get()),
+        l2: signals.map(|signals| weigh.l2(&signals)),
+    }
+}
+
+/// Where to give a command that a node cannot obey: to the controller that it follows, or else to the first.
+pub(super) fn ask_there(status: &NodeStatus, command: &str) -> String {
+    let first = status.following.as_deref();
+    let first = first.or(status.reports.keys().next().map(String::as_str));
+    let first = first.and_then(|address| address.parse::<ControllerAddress>().ok());
+    let on_this_machine = |host: &str| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
+    };
+    let line = match first {
+        Some(it) if on_this_machine(it.host()) => {
+            format!("equipoise {command} --api SOCKET, with the `api.socket` of {it}")
+        }
+        Some(it) => format!("ssh {} equipoise {command}", it.host()),
+        None => format!("equipoise {command}, on a controller's machine"),
+    };
+    format!("ask on a controller: {line}; the controllers are {}", names(status))
+}
+
+/// The controllers that a node's file names.
+pub(super) fn names(status: &NodeStatus) -> String {
+    status.reports.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// A node's part of the metrics: of what it follows.

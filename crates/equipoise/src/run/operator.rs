@@ -91,6 +91,7 @@ impl Operator for Control {
             packet,
             cluster: self.levels.planner.standing(),
             dns,
+            streams: self.levels.slices.summary(),
         })
     }
 

@@ -15,4 +15,5 @@ mod names;
 mod pools;
 mod restart;
 mod restored;
+mod seen;
 mod watching;

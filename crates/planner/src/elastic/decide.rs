@@ -10,6 +10,8 @@ use super::{Elasticity, Mode};
 use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
 
+mod hold;
+
 /// What is done about a pool's size, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingPlan {
@@ -63,6 +65,22 @@ pub enum Scaling {
     },
 }
 
+impl Scaling {
+    fn in_words(&self) -> String {
+        let size = |size: &Option<String>| {
+            size.as_ref().map(|size| format!(" of size {size}")).unwrap_or_default()
+        };
+        match self {
+            Scaling::Hold => "hold".to_string(),
+            Scaling::Out { size: of, count } => format!("add {count}{}", size(of)),
+            Scaling::In { backends } => format!("drain {}", backends.join(", ")),
+            Scaling::Replace { size: of, backend } => {
+                format!("add one{} and drain {backend}", size(of))
+            }
+        }
+    }
+}
+
 /// A pool shrinks only to where this part of what may be in use is in use: else it would grow again at once.
 const SHRINK_TO: f64 = 0.85;
 /// Memory in use, per cent, from which a pool does not shrink: those that stay would get more.
@@ -107,9 +125,12 @@ pub(crate) fn decide(
         Mode::Auto => state.judge(elastic, &plan),
         Mode::Paused => {
             let (would, reason) = state.judge(elastic, &plan);
-            let would = if would == Scaling::Hold { "hold" } else { "change the pool" };
-            (Scaling::Hold, format!("paused; it would {would}: {reason}"))
+            (Scaling::Hold, format!("paused; it would {}: {reason}", would.in_words()))
         }
+    };
+    let reason = match action {
+        Scaling::Hold => reason + &hold::beside(&state, pool),
+        _ => reason,
     };
     ScalingPlan { action, reason, ..plan }
 }
@@ -303,10 +324,10 @@ impl<'a> State<'a> {
         let backends: Vec<String> =
             leavers.iter().take((have - count) as usize).map(|one| one.name.to_string()).collect();
         let reason = format!("{why}, there are {have}");
-        if backends.is_empty() {
-            (Scaling::Hold, reason)
-        } else {
-            (Scaling::In { backends }, reason)
+        match backends.is_empty() {
+            true if have == count => (Scaling::Hold, reason),
+            true => (Scaling::Hold, format!("{reason}, and its driver made none of them")),
+            false => (Scaling::In { backends }, reason),
         }
     }
 
@@ -319,7 +340,7 @@ impl<'a> State<'a> {
             return self.towards(elastic.max, format!("at most {} are wanted", elastic.max));
         }
         let (Some(used), Some(in_use)) = (self.used(), self.in_use) else {
-            return (Scaling::Hold, "nothing has been measured yet".to_string());
+            return (Scaling::Hold, self.why_unknown(elastic));
         };
         let wanted = 1.0 - elastic.headroom;
         let needed = used / wanted;
@@ -339,6 +360,12 @@ impl<'a> State<'a> {
         let wanted = 1.0 - elastic.headroom;
         let why =
             format!("{in_use:.2} of the speed shown is in use, at most {wanted:.2} is wanted");
+        let (room, faster) = (elastic.max - self.count(), self.faster());
+        let largest = format!("{why}; the pool is at its largest: max = {}", elastic.max);
+        // Before the cool-down: whoever waits for its end would wait in vain.
+        if room == 0 && faster.is_none() {
+            return (Scaling::Hold, largest);
+        }
         if plan.since_out < elastic.out_cool_down {
             let left = elastic.out_cool_down - plan.since_out;
             return (
@@ -347,7 +374,6 @@ impl<'a> State<'a> {
             );
         }
         let shortfall = (needed - self.speed).min(self.speed * (elastic.growth_max - 1.0));
-        let room = elastic.max - self.count();
         if room > 0 {
             let Some((kind, count)) = cover(&self.kinds, shortfall, room) else {
                 return (Scaling::Hold, format!("{why}; there is no size to add"));
@@ -355,38 +381,36 @@ impl<'a> State<'a> {
             let size = kind.name.clone();
             return (Scaling::Out { size, count }, why);
         }
-        let slowest = self.backends.iter().filter(|one| one.spec.is_elastic);
-        let slowest = slowest.min_by(|a, b| a.speed.total_cmp(&b.speed));
-        match (slowest, fastest(&self.kinds)) {
-            (Some(slow), Some(fast)) if fast.speed > slow.speed && !self.is_warming() => {
+        match (faster, self.why_not_warm(elastic)) {
+            (Some((slow, fast)), None) => {
                 let (size, backend) = (fast.name.clone(), slow.name.to_string());
                 let why =
                     format!("{why}; all {} are there, so the slowest is replaced", elastic.max);
                 (Scaling::Replace { size, backend }, why)
             }
-            _ => (Scaling::Hold, format!("{why}; all {} backends are there", elastic.max)),
+            (_, Some(cold)) => (Scaling::Hold, format!("{largest}, and {cold}")),
+            (None, None) => (Scaling::Hold, largest),
         }
+    }
+
+    /// The slowest backend, if there is a faster size, and that one.
+    fn faster(&self) -> Option<(&Backend<'a>, &Kind)> {
+        let slowest = self.backends.iter().filter(|one| one.spec.is_elastic);
+        let slowest = slowest.min_by(|a, b| a.speed.total_cmp(&b.speed))?;
+        fastest(&self.kinds).filter(|fast| fast.speed > slowest.speed).map(|fast| (slowest, fast))
     }
 
     fn shrink(&self, elastic: &Elasticity, plan: &ScalingPlan, in_use: f64) -> (Scaling, String) {
         let fine = format!("{in_use:.2} of the speed shown is in use");
         let Some(less) = self.less(elastic) else {
-            return (Scaling::Hold, format!("{fine}, and all of the pool is needed"));
+            return (Scaling::Hold, format!("{fine}; {}", self.why_all_needed(elastic)));
         };
         let what = match less {
             Less::Without(_) => "one fewer",
             Less::Cheaper(..) => "a cheaper one",
         };
-        if let Some(memory) = self.memory.filter(|memory| *memory >= MEMORY_TIGHT) {
-            return (Scaling::Hold, format!("{fine}, but memory is at {memory:.0} %"));
-        }
-        let quiet = plan.low_for.min(plan.since_out).min(plan.since_in);
-        if quiet < elastic.in_cool_down {
-            let left = elastic.in_cool_down - quiet;
-            return (
-                Scaling::Hold,
-                format!("{fine}; {what} would do, if it lasts {left:.0?} more"),
-            );
+        if let Some(why) = self.why_not_yet(elastic, plan, what) {
+            return (Scaling::Hold, format!("{fine}; {why}"));
         }
         let for_long = elastic.in_cool_down;
         let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
@@ -420,3 +444,6 @@ fn kinds(elastic: &Elasticity, past: Option<&PoolHistory>) -> (Vec<Kind>, f64) {
     };
     (elastic.sizes.iter().map(kind).collect(), unit)
 }
+
+#[cfg(test)]
+mod tests;
