@@ -7,6 +7,7 @@
 #   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
+#   make test-dds-security  DDS Security: who has no certificate is kept out (a build of its own, with OpenSSL)
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
@@ -164,6 +165,12 @@ target/schemathesis/made target/cyclonedds-python/made:
 test-api: setup schemathesis
 	$(CARGO) test --locked --package equipoise-api
 	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
+
+# DDS Security is another build of Cyclone DDS, with OpenSSL: it has a folder of its own.
+.PHONY: test-dds-security
+test-dds-security: setup
+	@$(call install_missing,libssl-dev:/usr/include/openssl/ssl.h openssl:/usr/bin/openssl)
+	CARGO_TARGET_DIR=target/security $(CARGO) test --locked --package equipoise-dds --features security
 
 .PHONY: test
 test: lint test-setup schemathesis cyclonedds-python
