@@ -6,8 +6,12 @@
 #[path = "slice/bed.rs"]
 mod bed;
 mod common;
+#[path = "slice/guide.rs"]
+mod guide;
 #[path = "slice/operate.rs"]
 mod operate;
+#[path = "slice/ros2.rs"]
+mod ros2;
 #[path = "cluster/bed.rs"]
 #[allow(dead_code, reason = "the cluster's tests use the rest")]
 mod site;

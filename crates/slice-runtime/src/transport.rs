@@ -91,6 +91,11 @@ impl DdsTransport {
         self.waitset.waker()
     }
 
+    /// Samples on the topic of items that were none, and that DDS dropped.
+    pub(crate) fn malformed(&self) -> u64 {
+        self.topics.items.malformed()
+    }
+
     /// Tells controllers how it goes.
     pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
         self.post(&self.mail_up, &Mail::Report(report))
