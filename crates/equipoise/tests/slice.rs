@@ -3,6 +3,8 @@
 #![cfg(feature = "slice")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "slice/absent.rs"]
+mod absent;
 #[path = "slice/bed.rs"]
 mod bed;
 mod common;

@@ -116,11 +116,11 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
         family.encode_family(&labels)?.encode_gauge(&worker.load)?;
     }
     let help = "How long the oldest item at a worker has waited";
-    let name = "slice_oldest";
+    let name = "slice_queue_age";
     let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
     for (stream, worker) in workers(streams) {
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
-        family.encode_family(&labels)?.encode_gauge(&worker.oldest_seconds)?;
+        family.encode_family(&labels)?.encode_gauge(&worker.queue_age_seconds)?;
     }
     let help = "Items that a worker has done since it started";
     let mut family = describe(out, "slice_items", help, None, MetricType::Counter)?;

@@ -169,7 +169,7 @@ fn streams() -> Vec<StreamReading> {
         load: 0.5,
         items_per_second: 10.0,
         queued: 3,
-        oldest_seconds: 1.5,
+        queue_age_seconds: 1.5,
         items_total: 400,
         drops: BTreeMap::from([("late".to_owned(), 2)]),
     };
@@ -208,7 +208,7 @@ fn the_slice_level_has_its_families_where_it_leads() {
         r#"equipoise_slice_workers{stream="images",state="lost"} 1"#,
         r#"equipoise_slice_workers{stream="images",state="draining"} 0"#,
         r#"equipoise_slice_workers{stream="images",state="stuck"} 0"#,
-        r#"equipoise_slice_oldest_seconds{stream="images",worker="w1"} 1.5"#,
+        r#"equipoise_slice_queue_age_seconds{stream="images",worker="w1"} 1.5"#,
         r#"equipoise_slice_publishers_unread{stream="images"} 0"#,
         r#"equipoise_slice_slices{stream="images",worker="w1"} 25"#,
         r#"equipoise_slice_items_total{stream="images",worker="w1"} 400"#,

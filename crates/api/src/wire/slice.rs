@@ -73,7 +73,7 @@ pub struct SliceWorker {
     /// Items that wait there.
     pub queued: u64,
     /// How long the oldest of them has waited.
-    pub oldest_seconds: f64,
+    pub queue_age_seconds: f64,
     /// Items done since it started.
     pub items_total: u64,
     /// Items that were let go since it started, by reason.
@@ -148,7 +148,7 @@ pub struct SliceState {
     /// Items that wait.
     pub queued: u64,
     /// How long the oldest of them has waited.
-    pub oldest_seconds: f64,
+    pub queue_age_seconds: f64,
     /// The worker that it is pinned to.
     pub pinned: Option<String>,
     /// Why it is not moved now, if it is not.

@@ -86,7 +86,7 @@ impl Recorder {
             load: 0.0,
             items_per_second: 0.0,
             queued: 0,
-            oldest_seconds: 0.0,
+            queue_age_seconds: 0.0,
             items_total: 0,
             drops: BTreeMap::new(),
         };
@@ -96,7 +96,7 @@ impl Recorder {
             epoch: 1,
             load: 0.0,
             queued: 0,
-            oldest_seconds: 0.0,
+            queue_age_seconds: 0.0,
             pinned: self.slice_pin.lock().unwrap().clone(),
             blocked: None,
             blocked_seconds: None,

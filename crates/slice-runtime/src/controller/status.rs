@@ -134,7 +134,7 @@ pub struct WorkerStatus {
     /// Items that wait there.
     pub queued: u64,
     /// How long the oldest of them has waited.
-    pub oldest: Duration,
+    pub queue_age: Duration,
     /// Items that were done since it started.
     pub done: u64,
     /// Items that were let go since it started, by reason.
@@ -155,7 +155,7 @@ pub struct SliceStatus {
     /// Items that wait.
     pub queued: u64,
     /// How long the oldest of them has waited.
-    pub oldest: Duration,
+    pub queue_age: Duration,
     /// Where it is pinned.
     pub pinned: Option<String>,
     /// Why it is not moved now.

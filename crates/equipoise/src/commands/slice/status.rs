@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use equipoise_api::wire::slice::{SliceState, StreamStatus, Streams, WorkerState};
 
 use super::drops;
+use super::numbers::show;
 use crate::cli::ApiArgs;
 use crate::commands::cluster::rough;
 use crate::commands::table::{Align, Cell, Table, Tone};
@@ -82,7 +83,7 @@ fn page(stream: &StreamStatus, all: bool, colour: bool, out: &mut String) {
     let told: Vec<_> = stream.slices.iter().filter(|slice| all || notable(slice)).collect();
     let tables = [
         (!stream.handovers.is_empty()).then(|| handovers(stream)),
-        (!told.is_empty()).then(|| slices(&told)),
+        (!told.is_empty()).then(|| slices(&told, all)),
         drops::table(stream),
     ];
     for table in tables.into_iter().flatten() {
@@ -124,9 +125,10 @@ fn handover_times(stream: &StreamStatus) -> String {
 /// A length of time, in as much room as it is worth.
 fn time(seconds: f64) -> String {
     match seconds {
-        ..0.0005 => "0".to_string(),
-        ..10.0 => format!("{seconds:.3} s"),
-        ..180.0 => format!("{seconds:.0} s"),
+        ..0.000_05 => "0".to_string(),
+        ..0.01 => format!("{:.1} ms", 1000.0 * seconds),
+        ..1.0 => format!("{:.0} ms", 1000.0 * seconds),
+        ..120.0 => format!("{seconds:.1} s"),
         _ => rough(seconds as u64),
     }
 }
@@ -158,7 +160,7 @@ fn workers(stream: &StreamStatus) -> Table {
             format!("{:.2}", worker.load).into(),
             format!("{:.1}", worker.items_per_second).into(),
             worker.queued.into(),
-            time(worker.oldest_seconds).into(),
+            time(worker.queue_age_seconds).into(),
             worker.items_total.into(),
         ]);
     }
@@ -189,9 +191,10 @@ fn handovers(stream: &StreamStatus) -> Table {
     table
 }
 
-fn slices(told: &[&SliceState]) -> Table {
+/// Slices of which the same is to be said stand together, unless all are to be shown.
+fn slices(told: &[&SliceState], all: bool) -> Table {
     let mut table = Table::new(&[
-        ("SLICE", Align::Right),
+        ("SLICES", Align::Left),
         ("OWNER", Align::Left),
         ("EPOCH", Align::Right),
         ("LOAD", Align::Right),
@@ -201,24 +204,44 @@ fn slices(told: &[&SliceState]) -> Table {
         ("FOR", Align::Right),
         ("STAYS BECAUSE", Align::Left),
     ]);
+    let alike = |a: &SliceState, b: &SliceState| {
+        let of =
+            |it: &SliceState| (it.owner.clone(), it.epoch, it.pinned.clone(), it.blocked.clone());
+        !all && of(a) == of(b)
+    };
+    let mut groups: Vec<Vec<&SliceState>> = Vec::new();
     for slice in told {
-        let cools =
-            slice.cool_down_seconds.map(|left| format!("moved lately, another {}", time(left)));
-        let stays = slice.blocked.clone().or(cools).unwrap_or_default();
-        let owner = slice.owner.as_ref();
-        table.row(vec![
-            slice.slice.into(),
-            owner.map_or_else(|| Cell::toned("nobody", Tone::Bad), Into::into),
-            slice.epoch.into(),
-            format!("{:.3}", slice.load).into(),
-            slice.queued.into(),
-            time(slice.oldest_seconds).into(),
-            slice.pinned.as_deref().unwrap_or("-").into(),
-            slice.blocked_seconds.map(time).as_deref().unwrap_or("-").into(),
-            stays.into(),
-        ]);
+        match groups.iter_mut().find(|group| alike(group[0], slice)) {
+            Some(group) => group.push(slice),
+            None => groups.push(vec![slice]),
+        }
+    }
+    for group in groups {
+        table.row(group_row(&group));
     }
     table
+}
+
+fn group_row(group: &[&SliceState]) -> Vec<Cell> {
+    let first = group[0];
+    let longest = |of: fn(&SliceState) -> Option<f64>| {
+        group.iter().filter_map(|slice| of(slice)).max_by(f64::total_cmp)
+    };
+    let cools = longest(|slice| slice.cool_down_seconds);
+    let cools = cools.map(|left| format!("moved lately, for another {}", time(left)));
+    let numbers: Vec<_> = group.iter().map(|slice| slice.slice).collect();
+    let owner = first.owner.as_ref();
+    vec![
+        show(&numbers).into(),
+        owner.map_or_else(|| Cell::toned("nobody", Tone::Bad), Into::into),
+        first.epoch.into(),
+        format!("{:.3}", group.iter().map(|slice| slice.load).sum::<f64>()).into(),
+        group.iter().map(|slice| slice.queued).sum::<u64>().into(),
+        time(longest(|slice| Some(slice.queue_age_seconds)).unwrap_or(0.0)).into(),
+        first.pinned.as_deref().unwrap_or("-").into(),
+        longest(|slice| slice.blocked_seconds).map(time).as_deref().unwrap_or("-").into(),
+        first.blocked.clone().or(cools).unwrap_or_default().into(),
+    ]
 }
 
 #[cfg(test)]
@@ -241,7 +264,7 @@ mod tests {
             load: 0.5,
             items_per_second: 20.0,
             queued: 3,
-            oldest_seconds: 0.125,
+            queue_age_seconds: 0.125,
             items_total: 400,
             drops: BTreeMap::from([("late".to_string(), 2), ("malformed".to_string(), 0)]),
         }
@@ -254,7 +277,7 @@ mod tests {
             epoch: 7,
             load: 0.25,
             queued: 1,
-            oldest_seconds: 0.0,
+            queue_age_seconds: 0.0,
             pinned: None,
             blocked: blocked.map(Into::into),
             blocked_seconds: None,
@@ -276,7 +299,7 @@ mod tests {
         let pinned = SliceState { pinned: Some("w1".into()), ..slice(3, Some("w2"), None) };
         StreamStatus {
             name: "images".into(),
-            slices_total: 4,
+            slices_total: 5,
             domain: 5,
             leading: true,
             leader: Some("edge-1".into()),
@@ -288,6 +311,7 @@ mod tests {
                 slice(1, None, Some("no worker owns it")),
                 moving,
                 pinned,
+                slice(4, None, Some("no worker owns it")),
             ],
             handovers: vec![SliceHandover {
                 id: 8,
@@ -317,21 +341,21 @@ mod tests {
     fn a_stream_shows_who_has_what_and_why_a_slice_is_blocked() {
         assert_eq!(
             shown(&stream(), false),
-            "stream images · 4 slices · DDS domain 5 · led by edge-1\n\
+            "stream images · 5 slices · DDS domain 5 · led by edge-1\n\
              handovers: 6 moved, 0 called off, median 0.6 ms, longest 2.1 ms · most loaded worker 4 % over the mean\n\
              \n\
-             WORKER  STATE      FOR  SLICES  LOAD  ITEMS/S  QUEUED   OLDEST  DONE\n\
-             w1      active    12 s       2  0.50     20.0       3  0.125 s   400\n\
-             w2      lost    66 min       2  0.50     20.0       3  0.125 s   400\n\
+             WORKER  STATE      FOR  SLICES  LOAD  ITEMS/S  QUEUED  OLDEST  DONE\n\
+             w1      active  12.0 s       2  0.50     20.0       3  125 ms   400\n\
+             w2      lost    66 min       2  0.50     20.0       3  125 ms   400\n\
              w2 is lost: nothing is heard of it\n\
              \n\
-             HANDOVER  FROM  TO  SLICES      FOR  STATE      WAITS FOR\n       \
-                    8  w2    w1       1  0.001 s  releasing  w2, to stop\n\
+             HANDOVER  FROM  TO  SLICES     FOR  STATE      WAITS FOR\n       \
+                    8  w2    w1       1  1.2 ms  releasing  w2, to stop\n\
              \n\
-             SLICE  OWNER   EPOCH   LOAD  QUEUED  OLDEST  PINNED TO      FOR  STAYS BECAUSE\n    \
-                 1  nobody      7  0.250       1       0  -                -  no worker owns it\n    \
-                 2  w2          7  0.250       1       0  -          0.001 s  in handover 8, releasing\n    \
-                 3  w2          7  0.250       1       0  w1               -\n\
+             SLICES  OWNER   EPOCH   LOAD  QUEUED  OLDEST  PINNED TO     FOR  STAYS BECAUSE\n\
+             1,4     nobody      7  0.500       2       0  -               -  no worker owns it\n\
+             2       w2          7  0.250       1       0  -          1.2 ms  in handover 8, releasing\n\
+             3       w2          7  0.250       1       0  w1              -\n\
              \n\
              WORKER  DROPS  REASON     MEANING\n\
              w1          2  late       no loss: the owner before did it\n\
@@ -339,7 +363,7 @@ mod tests {
              slice 0 is hot: 90 % of what a worker should have\n\
              items of writer 00ff reach no worker: best-effort\n"
         );
-        assert!(shown(&stream(), true).contains("    0  w1"));
+        assert!(shown(&stream(), true).contains("\n0       w1 "));
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn worker(worker: &WorkerStatus) -> SliceWorker {
         load: worker.load,
         items_per_second: worker.items_per_second,
         queued: worker.queued,
-        oldest_seconds: worker.oldest.as_secs_f64(),
+        queue_age_seconds: worker.queue_age.as_secs_f64(),
         items_total: worker.done,
         drops: worker.drops.iter().cloned().collect(),
     }
@@ -87,7 +87,7 @@ fn slice(slice: &SliceStatus) -> SliceState {
         epoch: slice.epoch.0,
         load: slice.load,
         queued: slice.queued,
-        oldest_seconds: slice.oldest.as_secs_f64(),
+        queue_age_seconds: slice.queue_age.as_secs_f64(),
         pinned: slice.pinned.clone(),
         blocked: slice.blocked.clone(),
         blocked_seconds: slice.blocked_for.map(|time| time.as_secs_f64()),

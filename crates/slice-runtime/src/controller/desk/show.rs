@@ -71,7 +71,7 @@ impl Desk {
                     load: owned.load,
                     items_per_second: rate,
                     queued: report.map_or(0, |report| report.queued),
-                    oldest: oldest.unwrap_or_default(),
+                    queue_age: oldest.unwrap_or_default(),
                     done: report.map_or(0, |report| report.done),
                     drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
                 };
@@ -106,7 +106,7 @@ impl Desk {
             epoch: row.epoch,
             load: self.balancer.load(slice),
             queued: reported.map_or(0, |of| of.queued),
-            oldest: reported.map_or(Duration::ZERO, |of| of.queue_age),
+            queue_age: reported.map_or(Duration::ZERO, |of| of.queue_age),
             pinned,
             blocked,
             blocked_for: busy.map(|(_, of)| now.saturating_sub(of.since)),

@@ -63,8 +63,6 @@ fn acknowledgement(line: &[u8]) -> Option<(u64, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn acknowledgements_are_lines_and_what_is_none_is_an_error_that_shows_it() {
         let mut output = &b"7 aGVsbG8=\n\n 8 \n18446744073709551615 AA==\r\n9"[..];
