@@ -166,11 +166,12 @@ test-api: setup schemathesis
 	$(CARGO) test --locked --package equipoise-api
 	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
 
-# DDS Security is another build of Cyclone DDS, with OpenSSL: it has a folder of its own.
+# DDS Security is another build of Cyclone DDS, with OpenSSL; the rest is the workspace's.
 .PHONY: test-dds-security
 test-dds-security: setup
 	@$(call install_missing,libssl-dev:/usr/include/openssl/ssl.h openssl:/usr/bin/openssl)
-	CARGO_TARGET_DIR=target/security $(CARGO) test --locked --package equipoise-dds --features security
+	$(CARGO) test --workspace --locked --features equipoise/dds-security --test security
+	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
 test: lint test-setup schemathesis cyclonedds-python

@@ -14,6 +14,9 @@ mod guide;
 mod operate;
 #[path = "slice/ros2.rs"]
 mod ros2;
+#[cfg(feature = "dds-security")]
+#[path = "slice/secure.rs"]
+mod secure;
 #[path = "cluster/bed.rs"]
 #[allow(dead_code, reason = "the cluster's tests use the rest")]
 mod site;

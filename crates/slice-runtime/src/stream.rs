@@ -58,12 +58,19 @@ pub(crate) struct Topics {
     pub(crate) replies: Topic,
     pub(crate) up: Topic,
     pub(crate) down: Topic,
+    /// Topics of items and replies, and their types, as a number: other ones have another.
+    pub(crate) number: u64,
 }
 
 impl Stream {
     /// Whether items have a key.
     pub(crate) fn is_keyed(&self) -> bool {
         !equipoise_dds::is_ros2(&self.item_type)
+    }
+
+    fn number(&self) -> u64 {
+        let Self { items, item_type, replies, reply_type, .. } = self;
+        fnv1a([items, item_type, replies, reply_type].map(String::as_str).join(" ").as_bytes())
     }
 
     pub(crate) fn join(&self) -> Result<Topics, Error> {
@@ -74,6 +81,7 @@ impl Stream {
             replies: participant.topic_named(&self.replies, &REPLY, &self.reply_type)?,
             up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
             down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
+            number: self.number(),
             participant,
         })
     }

@@ -91,6 +91,11 @@ impl DdsTransport {
         self.waitset.waker()
     }
 
+    /// Its topics, as a number.
+    pub(crate) fn topics(&self) -> u64 {
+        self.topics.number
+    }
+
     /// Samples on the topic of items that were none, and that DDS dropped.
     pub(crate) fn malformed(&self) -> u64 {
         self.topics.items.malformed()

@@ -141,6 +141,34 @@ fn a_plan_says_why_nothing_is_moved() {
 }
 
 #[test]
+fn a_plan_names_the_pin_that_stands_against_balance() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-why-pinned", 172, "[slice.balancing]\nevery = \"100ms\"");
+    bed.worker("one", 2);
+    bed.until_owned_by(&["one"]);
+    for slice in 0..SLICES {
+        bed.said(&["pin", &slice.to_string(), "one"]);
+    }
+    bed.worker("two", 2);
+    bed.until("the second is there", |status| worker(status, "two")["state"] == "active");
+    let load = Load::start(&bed, 150.0);
+    load.wait_for(150);
+    let status =
+        bed.until("all is with one", |status| slices_of(status, "one") == u64::from(SLICES));
+    assert_eq!(worker(&status, "two")["state"], "active");
+    let plan: Value = serde_json::from_str(&bed.said(&["plan", "--json"])).unwrap();
+    assert_eq!(plan["reason"], "pinned", "{plan:#}");
+    let said = plan["explanation"].as_str().unwrap();
+    assert!(said.contains("from one to two, but it is pinned to one"), "{said}");
+    let workers = plan["workers"].as_array().unwrap();
+    assert_eq!((&workers[0]["reason"], &workers[1]["reason"]), (&"over".into(), &"under".into()));
+    assert_eq!(workers[0]["pinned"], SLICES, "{plan:#}");
+    load.finish();
+}
+
+#[test]
 fn a_reload_changes_the_streams_that_changed_and_no_other() {
     if !python() {
         return;

@@ -97,31 +97,27 @@ fn a_controller_that_is_killed_and_started_again_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_worker_that_was_started_with_other_slices_is_named_and_left_without_any() {
+fn a_worker_that_was_started_with_other_terms_is_named_and_left_without_slices() {
     if !python() {
         return;
     }
     let mut bed = Bed::new("slice-mismatch", 155, "[slice.balancing]\nevery = \"200ms\"");
     bed.worker("one", 0);
     bed.until_owned_by(&["one"]);
-    let (domain, file) = (bed.domain.to_string(), bed.folder.path("equipoise.toml"));
-    let more = ["--config", text(&file), "--domain", &domain, "--slices", "7", "--name", "odd"];
-    let odd = crate::common::Process::start(
-        &[
-            &["slice", "worker"],
-            &more[..],
-            &["--", "python3", "-c", "import sys; sys.stdin.read()"],
-        ]
-        .concat(),
-    );
-    odd.wait_for_text("worker started");
-    let status = bed.until("the odd one is named", |status| {
-        worker(status, "odd")["problem"].is_string() && slices_of(status, "odd") == 0
-    });
-    assert_eq!(worker(&status, "odd")["state"], "refused");
-    let problem = worker(&status, "odd")["problem"].as_str().unwrap().to_string();
-    assert!(problem.contains("slices 7, the controller has 12"), "{problem}");
-    assert!(bed.said(&["status"]).contains(&problem));
+    let sleeper = ["python3", "-c", "import sys; sys.stdin.read()"];
+    for (name, options, expected) in [
+        ("odd", ["--slices", "7"], "slices 7, the controller has 12"),
+        ("astray", ["--items", "elsewhere"], "other topics of items and replies, or other types"),
+    ] {
+        bed.worker_with(name, &options, &sleeper);
+        let status = bed.until("the odd one is named", |status| {
+            worker(status, name)["problem"].is_string() && slices_of(status, name) == 0
+        });
+        assert_eq!(worker(&status, name)["state"], "refused");
+        let problem = worker(&status, name)["problem"].as_str().unwrap().to_string();
+        assert!(problem.contains(expected), "{problem}");
+        assert!(bed.said(&["status"]).contains(&problem));
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(super) struct Desk {
     protocol: Controller<Payload>,
     balancer: Balancer,
     options: Options,
+    /// The stream's, as a number.
+    topics: u64,
     reports: BTreeMap<WorkerId, Report>,
     /// How each worker stands, and since when.
     standings: BTreeMap<WorkerId, Standing>,
@@ -58,13 +60,20 @@ struct Begun {
 }
 
 impl Desk {
-    pub(super) fn new(now: Duration, term: Term, options: Options, kept: &Kept) -> Self {
+    pub(super) fn new(
+        now: Duration,
+        term: Term,
+        options: Options,
+        topics: u64,
+        kept: &Kept,
+    ) -> Self {
         let (protocol, slices) = (options.protocol.clone(), options.slices);
         let protocol = Controller::new(now, term, protocol, slices, &kept.stored);
         Self {
             protocol,
             balancer: Balancer::new(options.policy.clone()),
             options,
+            topics,
             reports: BTreeMap::new(),
             standings: BTreeMap::new(),
             busy: BTreeMap::new(),
@@ -119,6 +128,7 @@ impl Desk {
             slices: *slices,
             order: protocol.order,
             lease: protocol.lease,
+            topics: self.topics,
         })
     }
 

@@ -46,7 +46,7 @@ pub(super) struct Wires {
     waker: Waker,
     /// The thread that reads, and what ends it when it is dropped.
     reading: Option<(Arc<()>, JoinHandle<()>)>,
-    _topics: Topics,
+    topics: Topics,
 }
 
 /// Why it leads no longer.
@@ -114,7 +114,7 @@ impl Wires {
             }
         });
         let reading = Some((alive, thread.map_err(|_| DdsError::Thread)?));
-        Ok(Self { mail, drops, unread, down, waker, reading, _topics: topics })
+        Ok(Self { mail, drops, unread, down, waker, reading, topics })
     }
 }
 
@@ -172,7 +172,8 @@ impl Office {
             None => Kept::default(),
         };
         let term = Term(leadership.term().0.0);
-        let mut desk = Desk::new(begun.elapsed(), term, self.options.clone(), &kept);
+        let (options, topics) = (self.options.clone(), self.wires.topics.number);
+        let mut desk = Desk::new(begun.elapsed(), term, options, topics, &kept);
         tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
         let mut ticks = interval(self.options.protocol.resend / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

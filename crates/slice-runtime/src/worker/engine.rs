@@ -133,6 +133,7 @@ impl Engine {
                 slices: self.options.slices,
                 order: self.options.protocol.order,
                 lease: self.options.protocol.lease,
+                topics: self.driver.transport().topics(),
             },
             leaving: self.shared.leaving.load(Relaxed),
             period,
