@@ -7,6 +7,7 @@
 #   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
+#   make test-dds-security  DDS Security: who has no certificate is kept out (a build of its own, with OpenSSL)
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make bench-delegation  a request between two nodes, and what HTTP/2 in HTTP/1.1's place would change, seen with HAProxy
@@ -165,6 +166,13 @@ target/schemathesis/made target/cyclonedds-python/made:
 test-api: setup schemathesis
 	$(CARGO) test --locked --package equipoise-api
 	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
+
+# DDS Security is another build of Cyclone DDS, with OpenSSL; the rest is the workspace's.
+.PHONY: test-dds-security
+test-dds-security: setup
+	@$(call install_missing,libssl-dev:/usr/include/openssl/ssl.h openssl:/usr/bin/openssl)
+	$(CARGO) test --workspace --locked --features equipoise/dds-security --test security
+	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
 test: lint test-setup schemathesis cyclonedds-python

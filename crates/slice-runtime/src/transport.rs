@@ -91,6 +91,16 @@ impl DdsTransport {
         self.waitset.waker()
     }
 
+    /// Its topics, as a number.
+    pub(crate) fn topics(&self) -> u64 {
+        self.topics.number
+    }
+
+    /// Samples on the topic of items that were none, and that DDS dropped.
+    pub(crate) fn malformed(&self) -> u64 {
+        self.topics.items.malformed()
+    }
+
     /// Tells controllers how it goes.
     pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
         self.post(&self.mail_up, &Mail::Report(report))

@@ -17,7 +17,7 @@ use equipoise_slice::worker::Worker as Protocol;
 use equipoise_slice::{Config, Group, Life};
 
 pub use job::{Job, Work};
-pub use program::{ListenError, Program};
+pub use program::{Format, ListenError, Program};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};

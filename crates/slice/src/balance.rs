@@ -11,11 +11,15 @@
 
 #[cfg(test)]
 mod tests;
+mod why;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use equipoise_core::Weight;
+
+use why::End;
+pub use why::{Hold, Why};
 
 use crate::ids::{SliceId, WorkerId};
 
@@ -120,6 +124,8 @@ pub struct Round {
     pub hot: Vec<Hot>,
     /// What the most loaded worker had over the mean before the moves, as a share of the mean.
     pub imbalance: f64,
+    /// Why it moves no more.
+    pub why: Why,
 }
 
 /// What has to be remembered from round to round.
@@ -215,6 +221,7 @@ impl Balancer {
         let (blocked, cooling) = self.staying(now, slices);
         let mut moved = Vec::new();
         self.leave(&mut sides, slices, &mut moved);
+        let left = moved.len();
         while self.moving && budget > 0.0 {
             let stays = |slice, taker| {
                 blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, taker)
@@ -228,12 +235,15 @@ impl Balancer {
             self.shift(&mut sides, slice, giver, taker);
             moved.push((slice, giver, taker));
         }
+        let moves = moved.len() > left;
         let newcomers: Vec<_> = workers
             .iter()
             .filter(|worker| !slices.iter().any(|slice| slice.owner == worker.id))
             .map(|worker| worker.id)
             .collect();
-        Round { moves: self.batches(&moved, &newcomers), hot: self.hot(mean, slices), imbalance }
+        let why = self.why(&sides, &End { now, mean, imbalance, bound, moves, blocked: &blocked });
+        let (moves, hot) = (self.batches(&moved, &newcomers), self.hot(mean, slices));
+        Round { moves, hot, imbalance, why }
     }
 
     fn learn(&mut self, now: Duration, slices: &[SliceInput]) {

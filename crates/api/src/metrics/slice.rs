@@ -40,7 +40,7 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     let help = "Workers of the stream, by state";
     let mut family = describe(out, "slice_workers", help, None, MetricType::Gauge)?;
     for status in leading(streams) {
-        for state in [WorkerState::Up, WorkerState::Leaving, WorkerState::Lost] {
+        for state in WorkerState::ALL {
             let count = status.workers.iter().filter(|worker| worker.state == state).count();
             let labels = [("stream", status.name.as_str()), ("state", state.word())];
             gauge(&mut family, &labels, count as u64)?;
@@ -56,6 +56,11 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     let mut family = describe(out, "slice_hot", help, None, MetricType::Gauge)?;
     for status in leading(streams) {
         gauge(&mut family, &[("stream", &status.name)], status.hot.len() as u64)?;
+    }
+    let help = "Publishers on the topic of items that no worker can read";
+    let mut family = describe(out, "slice_publishers_unread", help, None, MetricType::Gauge)?;
+    for status in leading(streams) {
+        gauge(&mut family, &[("stream", &status.name)], status.unread.len() as u64)?;
     }
     let help = "What the most loaded worker has over the mean, as a share of the mean";
     let mut family = describe(out, "slice_imbalance_ratio", help, None, MetricType::Gauge)?;
@@ -109,6 +114,13 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     for (stream, worker) in workers(streams) {
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
         family.encode_family(&labels)?.encode_gauge(&worker.load)?;
+    }
+    let help = "How long the oldest item at a worker has waited";
+    let name = "slice_queue_age";
+    let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    for (stream, worker) in workers(streams) {
+        let labels = [("stream", stream), ("worker", worker.name.as_str())];
+        family.encode_family(&labels)?.encode_gauge(&worker.queue_age_seconds)?;
     }
     let help = "Items that a worker has done since it started";
     let mut family = describe(out, "slice_items", help, None, MetricType::Counter)?;

@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::controller::desk::Desk;
 use crate::controller::kept::{Kept, KeptError};
 use crate::controller::status::Status;
+use crate::controller::unread::{Lookout, Told};
 use crate::controller::{Ask, AskError, Options};
 use crate::drops::{DropCounts, DropReason};
 use crate::mail::{CONTROLLERS, Mail, Passing};
@@ -40,11 +41,12 @@ pub(super) struct Office {
 pub(super) struct Wires {
     mail: mpsc::Receiver<Mail>,
     drops: Arc<DropCounts>,
+    unread: Told,
     down: DdsWriter,
     waker: Waker,
     /// The thread that reads, and what ends it when it is dropped.
     reading: Option<(Arc<()>, JoinHandle<()>)>,
-    _topics: Topics,
+    topics: Topics,
 }
 
 /// Why it leads no longer.
@@ -77,11 +79,16 @@ impl Wires {
         let watched = Arc::downgrade(&alive);
         let drops = Arc::new(DropCounts::default());
         let counting = drops.clone();
-        let reading = move || -> Result<(), DdsError> {
+        let unread = Told::default();
+        let publications = topics.participant.publications(&stream.items)?;
+        let keyed = stream.is_keyed();
+        let mut lookout = Lookout::new(publications, &stream.item_type, keyed, unread.clone());
+        let mut reading = move || -> Result<(), DdsError> {
             let (mut ready, mut samples) = (Vec::new(), Vec::new());
             while watched.strong_count() > 0 {
                 ready.clear();
                 waitset.wait(Duration::from_millis(100), &mut ready)?;
+                lookout.look()?;
                 up.take(&mut samples)?;
                 for sample in samples.drain(..) {
                     match Mail::decode(sample.cdr(), CONTROLLERS) {
@@ -107,7 +114,7 @@ impl Wires {
             }
         });
         let reading = Some((alive, thread.map_err(|_| DdsError::Thread)?));
-        Ok(Self { mail, drops, down, waker, reading, _topics: topics })
+        Ok(Self { mail, drops, unread, down, waker, reading, topics })
     }
 }
 
@@ -165,7 +172,8 @@ impl Office {
             None => Kept::default(),
         };
         let term = Term(leadership.term().0.0);
-        let mut desk = Desk::new(begun.elapsed(), term, self.options.clone(), &kept);
+        let (options, topics) = (self.options.clone(), self.wires.topics.number);
+        let mut desk = Desk::new(begun.elapsed(), term, options, topics, &kept);
         tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
         let mut ticks = interval(self.options.protocol.resend / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -196,7 +204,8 @@ impl Office {
                 told = Some(Instant::now());
                 let mail_unreadable = self.wires.drops.of(DropReason::MailUnreadable);
                 let status = desk.status(begun.elapsed());
-                self.told.send_replace(Status { mail_unreadable, ..status });
+                let unread = self.wires.unread.now();
+                self.told.send_replace(Status { mail_unreadable, unread, ..status });
             }
         }
     }

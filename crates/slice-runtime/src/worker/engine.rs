@@ -113,11 +113,18 @@ impl Engine {
             let of = slices.entry(waiting.slice).or_insert_with(|| nothing(waiting.slice));
             (of.queued, of.queue_age) = (waiting.tasks as u64, waiting.age);
         }
+        let malformed = self.driver.transport().malformed();
         let worker = self.driver.worker();
         let protocol =
             Reason::ALL.map(|reason| (reason.name().to_string(), worker.drops().of(reason)));
-        let ours =
-            DropReason::ALL.map(|reason| (reason.name().to_string(), self.shared.drops.of(reason)));
+        let ours = DropReason::ALL.map(|reason| {
+            // Most of what is no item DDS drops before we see it.
+            let by_dds = match reason {
+                DropReason::Malformed => malformed,
+                _ => 0,
+            };
+            (reason.name().to_string(), self.shared.drops.of(reason) + by_dds)
+        });
         Report {
             life: worker.life(),
             name: self.options.name.clone(),
@@ -126,6 +133,7 @@ impl Engine {
                 slices: self.options.slices,
                 order: self.options.protocol.order,
                 lease: self.options.protocol.lease,
+                topics: self.driver.transport().topics(),
             },
             leaving: self.shared.leaving.load(Relaxed),
             period,
