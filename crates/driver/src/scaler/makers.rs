@@ -66,6 +66,8 @@ fn next(record: &Record, now: &Option<DriverOptions>) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
     use crate::{ExecOptions, ProcessOptions, Recorded, RecordedState};
 
@@ -106,9 +108,9 @@ mod tests {
         for (record, now, open) in [
             (None, scripts("a"), vec![0]),
             (Some(record(&[], &[0])), scripts("a"), vec![0]),
-            (Some(record(&[a.clone()], &[0])), scripts("a"), vec![0]),
-            (Some(record(&[a.clone()], &[0])), scripts("b"), vec![0, 1]),
-            (Some(record(&[a.clone()], &[])), scripts("b"), vec![1]),
+            (Some(record(from_ref(&a), &[0])), scripts("a"), vec![0]),
+            (Some(record(from_ref(&a), &[0])), scripts("b"), vec![0, 1]),
+            (Some(record(from_ref(&a), &[])), scripts("b"), vec![1]),
             (Some(record(&[a.clone(), b.clone()], &[0, 1])), scripts("b"), vec![0, 1]),
             (Some(record(&[a.clone(), b.clone()], &[0, 1])), scripts("a"), vec![0, 1, 2]),
             // What was made by processes died with them.
