@@ -58,7 +58,8 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let shown = bed.said(&["plan"]);
     assert!(shown.contains("nothing would be moved now: "), "{shown}");
     assert!(shown.contains("WORKER") && shown.contains("share"), "{shown}");
-    let rows: [(&[&str], &str); 7] = [
+    let rows: [(&[&str], &str); 8] = [
+        (&["status", "--stream", "none"], "there is no stream `none`; there are `items`"),
         (&["move", "99", "one"], "there is no slice 99"),
         (
             &["move", "0", "nobody"],

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use equipoise_api::wire::slice::{SliceState, StreamStatus, Streams, WorkerState};
 
 use super::drops;
@@ -29,6 +30,13 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.api.client()?;
+    if let Some(name) = &args.stream {
+        let streams = client.streams().await?.streams;
+        if !streams.iter().any(|stream| stream.name == *name) {
+            let known: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
+            bail!("there is no stream `{name}`; there are `{}`", known.join("`, `"));
+        }
+    }
     let ask = async || {
         let mut streams = client.streams().await?;
         if let Some(name) = &args.stream {
