@@ -79,5 +79,7 @@ pub mod transport;
 pub mod worker;
 
 pub use ids::{GROUPS, Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
-pub use message::{Address, Claims, Config, Envelope, Item, Message, Order, Progress, TailEntry};
+pub use message::{
+    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, Taken, TailEntry,
+};
 pub use positions::Positions;
