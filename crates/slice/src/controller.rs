@@ -55,7 +55,9 @@ pub enum MoveRefused {
     #[error("there is no slice {}: they have the numbers 0 to one less than `slices` in the file", .0.0)]
     UnknownSlice(SliceId),
     /// A controller that has just begun.
-    #[error("the controller has just begun, and workers have still to say what they own: try again in a second")]
+    #[error(
+        "the controller has just begun, and workers have still to say what they own: try again in a second"
+    )]
     Surveying,
     /// Nobody owns the slice.
     #[error("slice {} has no owner yet", .0.0)]

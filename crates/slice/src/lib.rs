@@ -80,6 +80,6 @@ pub mod worker;
 
 pub use ids::{GROUPS, Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, Taken, TailEntry,
+    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, TailEntry, Taken,
 };
 pub use positions::Positions;

@@ -190,6 +190,16 @@ impl<T: Clone> Worker<T> {
         self.claims.is_fenced()
     }
 
+    /// Its times and bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many slices it owns.
+    pub fn slice_count(&self) -> usize {
+        self.owned.len()
+    }
+
     /// The slices that it owns.
     pub fn slices(&self) -> impl Iterator<Item = SliceId> {
         self.owned.keys().copied()

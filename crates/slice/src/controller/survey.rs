@@ -102,7 +102,12 @@ impl<T: Clone> Controller<T> {
             return;
         }
         let giver = Some(giver);
-        self.open(now, handover, Intent { slices, giver, taker, after: None, returns: None }, state);
+        self.open(
+            now,
+            handover,
+            Intent { slices, giver, taker, after: None, returns: None },
+            state,
+        );
         if self.members.is_lost(taker) {
             self.event(now, handover, HandoverEvent::TakerLost);
         }
@@ -124,8 +129,10 @@ impl<T: Clone> Controller<T> {
         if self.surveying {
             return;
         }
-        for handover in taken.iter().filter(|taken| !self.handovers.contains_key(taken)) {
-            self.send(from, Message::End { handover: *handover });
+        for handover in taken {
+            if !self.handovers.contains_key(handover) {
+                self.send(from, Message::End { handover: *handover });
+            }
         }
     }
 }
