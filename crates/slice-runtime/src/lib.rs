@@ -44,6 +44,8 @@
 pub mod client;
 pub mod controller;
 mod drops;
+#[doc(hidden)]
+pub mod greyscale;
 mod mail;
 mod payload;
 mod sources;
