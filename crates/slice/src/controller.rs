@@ -332,6 +332,18 @@ impl<T: Clone> Controller<T> {
     }
 
     fn open(&mut self, now: Duration, id: HandoverId, intent: Intent, state: HandoverState) {
+        self.open_at(now, id, intent, state, None);
+    }
+
+    /// With the cut, if there is one already.
+    fn open_at(
+        &mut self,
+        now: Duration,
+        id: HandoverId,
+        intent: Intent,
+        state: HandoverState,
+        cut: Option<Arc<Positions>>,
+    ) {
         let Intent { slices, giver, taker, after, returns } = intent;
         let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
         let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();
@@ -349,7 +361,7 @@ impl<T: Clone> Controller<T> {
             said: now,
             positions: Positions::default(),
             settled: false,
-            cut: None,
+            cut,
             floor,
             after,
             returns,

@@ -53,7 +53,8 @@
 //! - A slice counts as assigned, or as recovered, when the worker's own claims say so; until then what its
 //!   predecessor left is done by whoever comes next.
 //! - What came by the tail is in hand, but not committed.
-//! - Who was given up is in the store: the next controller must not let it in again.
+//! - Who was given up is in the store: the next controller must not let it in again. So is who was heard of: it must know
+//!   whom to ask. Planned moves are not, they are asked for ([`controller`]).
 //!
 //! # What is assumed
 //!

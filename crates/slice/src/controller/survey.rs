@@ -20,6 +20,7 @@ use crate::controller::{
 };
 use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::Message;
+use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
     /// Whether it is not known yet what the last controller left under way.
@@ -47,7 +48,8 @@ impl<T: Clone> Controller<T> {
             for given in &member.claims.given {
                 let (giver, taker) = (member.life, given.taker);
                 let state = HandoverState::Activating { giver_lost: false };
-                self.reopen(now, given.handover, &given.slices, giver, taker, state);
+                let cut = Some(Arc::new(given.cut.clone()));
+                self.reopen(now, given.handover, &given.slices, (giver, taker), state, cut);
             }
             taken.extend(member.claims.taken.iter().map(|taken| (member.life, taken)));
         }
@@ -55,7 +57,7 @@ impl<T: Clone> Controller<T> {
         for (taker, taken) in taken {
             let giver_lost = self.members.is_lost(taken.giver);
             let state = HandoverState::AbortingTaker { giver_lost };
-            self.reopen(now, taken.handover, &taken.slices, taken.giver, taker, state);
+            self.reopen(now, taken.handover, &taken.slices, (taken.giver, taker), state, None);
         }
         for member in &living {
             self.disown(member);
@@ -86,9 +88,9 @@ impl<T: Clone> Controller<T> {
         now: Duration,
         handover: HandoverId,
         slices: &[SliceId],
-        giver: Life,
-        taker: Life,
+        (giver, taker): (Life, Life),
         state: HandoverState,
+        cut: Option<Arc<Positions>>,
     ) {
         if self.handovers.contains_key(&handover) {
             return;
