@@ -104,12 +104,8 @@ impl<T: Clone> Controller<T> {
             return;
         }
         let giver = Some(giver);
-        self.open(
-            now,
-            handover,
-            Intent { slices, giver, taker, after: None, returns: None },
-            state,
-        );
+        let intent = Intent { slices, giver, taker, after: None, returns: None };
+        self.open_at(now, handover, intent, state, cut);
         if self.members.is_lost(taker) {
             self.event(now, handover, HandoverEvent::TakerLost);
         }
