@@ -162,6 +162,11 @@ impl Members {
         self.claims(life).is_some_and(|claims| claims.number >= number)
     }
 
+    /// Whether `life` claims to own `slice`.
+    pub(super) fn claims_slice(&self, life: Life, slice: SliceId) -> bool {
+        self.claims(life).is_some_and(|claims| claims.epoch(slice).is_some())
+    }
+
     /// Whether `life` claims to own `slices` since `epoch`.
     pub(super) fn claims_epoch(&self, life: Life, slices: &[SliceId], epoch: HandoverId) -> bool {
         let owns = |claims: &Claims, slice: &SliceId| claims.epoch(*slice) == Some(epoch);

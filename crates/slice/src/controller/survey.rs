@@ -103,6 +103,16 @@ impl<T: Clone> Controller<T> {
         if slices.is_empty() {
             return;
         }
+        for slice in slices.iter() {
+            // The store may not know that the giver ever had it. One that lives, has no cut and claims it no more is done with it.
+            let is_done = cut.is_none() && !self.members.is_lost(giver);
+            let is_done = is_done && !self.members.claims_slice(giver, *slice);
+            if let Some(row) = self.table.get_mut(slice)
+                && row.epoch < handover
+            {
+                row.owner = Some(if is_done { taker } else { giver });
+            }
+        }
         let giver = Some(giver);
         let intent = Intent { slices, giver, taker, after: None, returns: None };
         self.open_at(now, handover, intent, state, cut);
