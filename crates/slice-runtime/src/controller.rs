@@ -2,11 +2,13 @@
 //!
 //! Every candidate runs one. Only the leader's has a desk: it hears workers, moves slices, and writes what has to outlive it
 //! under its leadership's fence, *before* it tells anybody. One that is fenced off says nothing more, so that no two
-//! reassign the same slices; workers obey none of an earlier term.
+//! reassign the same slices; workers obey none of an earlier term. Planned moves wait for no store: what is under way the next
+//! leader learns from the workers, and who owns what is written beside.
 
 mod desk;
 mod kept;
 mod office;
+mod pen;
 mod plan;
 mod status;
 mod unread;

@@ -31,14 +31,37 @@ pub(crate) struct DdsTransport {
     /// To controllers, and to workers.
     mail_up: DdsWriter,
     mail_down: DdsWriter,
-    waitset: Waitset,
+    bell: Bell,
     topics: Topics,
-    ready: Mutex<Vec<u32>>,
     writers_seen: Option<Duration>,
+    /// Groups whose readers are not settled.
+    unsettled: usize,
     drops: Arc<DropCounts>,
     /// Items of plain publishers are refused.
     pub(crate) full: Arc<std::sync::atomic::AtomicBool>,
     samples: Vec<Sample>,
+}
+
+/// Where one waits for what comes.
+#[derive(Debug, Clone)]
+pub(crate) struct Bell {
+    waitset: Arc<Waitset>,
+    /// Of whom something has come.
+    ready: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Bell {
+    /// Waits until something has come, somebody wakes it, or `patience` is over. One at a time.
+    pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        self.waitset.wait(patience, &mut ready)?;
+        self.ready().append(&mut ready);
+        Ok(())
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -71,24 +94,22 @@ impl DdsTransport {
             mail_in,
             mail_up,
             mail_down,
-            waitset,
+            bell: Bell { waitset: Arc::new(waitset), ready: Arc::default() },
             topics,
-            ready: Mutex::default(),
             writers_seen: None,
+            unsettled: 0,
             drops,
             full: Arc::default(),
             samples: Vec::new(),
         })
     }
 
-    /// Waits until something has come, somebody wakes it, or `patience` is over.
-    pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waitset.wait(patience, &mut ready)
+    pub(crate) fn bell(&self) -> Bell {
+        self.bell.clone()
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        self.waitset.waker()
+        self.bell.waitset.waker()
     }
 
     /// Its topics, as a number.
@@ -132,6 +153,21 @@ impl DdsTransport {
             }
         }
         Ok(())
+    }
+
+    /// Tells of readers that are new, and of those that have been there for long enough.
+    fn tell_settled(&mut self, now: Duration, arrivals: &mut Vec<Arrival<Payload>>) {
+        for (group, of) in &mut self.groups {
+            let opened = *of.opened.get_or_insert_with(|| {
+                arrivals.push(Arrival::Subscribed(*group));
+                now
+            });
+            if !of.settled && now.saturating_sub(opened) >= self.settle {
+                of.settled = true;
+                self.unsettled -= 1;
+                arrivals.push(Arrival::Settled(*group));
+            }
+        }
     }
 
     fn read_group(
@@ -200,17 +236,20 @@ impl Transport<Payload> for DdsTransport {
 
     fn subscribe(&mut self, group: Group) -> Result<(), Error> {
         let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
-        self.waitset.attach(&reader, u32::from(group.number()))?;
+        self.bell.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
         self.groups.insert(group, GroupReader { reader, sources, opened: None, settled: false });
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
-        self.waitset.waker().wake();
+        self.unsettled += 1;
+        self.waker().wake();
         Ok(())
     }
 
     fn unsubscribe(&mut self, group: Group) -> Result<(), Error> {
-        self.waitset.detach(u32::from(group.number()));
-        self.groups.remove(&group);
+        self.bell.waitset.detach(u32::from(group.number()));
+        if self.groups.remove(&group).is_some_and(|of| !of.settled) {
+            self.unsettled -= 1;
+        }
         Ok(())
     }
 
@@ -227,8 +266,7 @@ impl Transport<Payload> for DdsTransport {
         now: Duration,
         arrivals: &mut Vec<Arrival<Payload>>,
     ) -> Result<(), Error> {
-        let mut ready =
-            std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut ready = std::mem::take(&mut *self.bell.ready());
         let look_for_gone =
             self.writers_seen.is_none_or(|seen| now.saturating_sub(seen) >= WRITERS_EVERY);
         if look_for_gone {
@@ -240,20 +278,11 @@ impl Transport<Payload> for DdsTransport {
         if ready.contains(&MAIL) {
             self.read_mail(arrivals)?;
         }
-        for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            if ready.contains(&u32::from(group.number())) {
-                self.read_group(group, look_for_gone, arrivals)?;
-            }
+        for group in ready.iter().filter_map(|token| Group::numbered(*token)) {
+            self.read_group(group, look_for_gone, arrivals)?;
         }
-        for (group, of) in &mut self.groups {
-            let opened = *of.opened.get_or_insert_with(|| {
-                arrivals.push(Arrival::Subscribed(*group));
-                now
-            });
-            if !of.settled && now.saturating_sub(opened) >= self.settle {
-                of.settled = true;
-                arrivals.push(Arrival::Settled(*group));
-            }
+        if self.unsettled > 0 {
+            self.tell_settled(now, arrivals);
         }
         Ok(())
     }

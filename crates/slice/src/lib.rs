@@ -53,7 +53,8 @@
 //! - A slice counts as assigned, or as recovered, when the worker's own claims say so; until then what its
 //!   predecessor left is done by whoever comes next.
 //! - What came by the tail is in hand, but not committed.
-//! - Who was given up is in the store: the next controller must not let it in again.
+//! - Who was given up is in the store: the next controller must not let it in again. So is who was heard of: it must know
+//!   whom to ask. Planned moves are not, they are asked for ([`controller`]).
 //!
 //! # What is assumed
 //!
@@ -79,5 +80,7 @@ pub mod transport;
 pub mod worker;
 
 pub use ids::{GROUPS, Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
-pub use message::{Address, Claims, Config, Envelope, Item, Message, Order, Progress, TailEntry};
+pub use message::{
+    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, TailEntry, Taken,
+};
 pub use positions::Positions;

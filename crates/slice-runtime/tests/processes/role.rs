@@ -110,7 +110,7 @@ fn run_worker() {
     let settle = Duration::from_millis(200);
     let options =
         worker::Options { protocol: protocol(), settle, ..worker::Options::new(&name, SLICES) };
-    let threads = Threads::start(1, process).unwrap();
+    let threads = Threads::new(1, process);
     let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
     answer_lines(|_, _| worker.slices().to_string());
 }

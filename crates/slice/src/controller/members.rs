@@ -16,6 +16,8 @@ pub struct Member {
     pub heard: Duration,
     /// It has sent claims to this controller.
     pub is_here: bool,
+    /// It was there before this controller, and has not said yet what it holds.
+    pub is_awaited: bool,
     /// Given up.
     pub lost: bool,
     /// To be left without slices.
@@ -37,6 +39,10 @@ pub(super) struct Members {
 pub(super) enum Heard {
     /// Its lease goes on.
     Renewed,
+    /// A worker that is new.
+    New,
+    /// A worker that holds something, though the store knows nothing of it.
+    Stranger,
     /// It was given up, or has a successor.
     Expelled,
     /// A new life, which ends this one.
@@ -46,9 +52,10 @@ pub(super) enum Heard {
 impl Members {
     /// A life that the store knows of.
     pub(super) fn expect(&mut self, life: Life, now: Duration) {
-        let member = self.current.entry(life.worker).or_insert_with(|| Member::new(life, now));
+        let expected = || Member { is_awaited: true, ..Member::new(life, now) };
+        let member = self.current.entry(life.worker).or_insert_with(expected);
         if member.life.number < life.number {
-            *member = Member::new(life, now);
+            *member = expected();
         }
     }
 
@@ -57,11 +64,22 @@ impl Members {
         self.current.insert(life.worker, Member { lost: true, ..Member::new(life, now) });
     }
 
-    pub(super) fn heard(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
+    /// `knows_us`: the claims were said to this controller, and not to an earlier one.
+    pub(super) fn heard(
+        &mut self,
+        life: Life,
+        claims: Claims,
+        knows_us: bool,
+        now: Duration,
+    ) -> Heard {
         let Some(member) = self.current.get_mut(&life.worker) else {
-            let member = Member { is_here: true, claims, ..Member::new(life, now) };
+            // The store knows whoever was ever given anything: this one has it of somebody else's.
+            let holds = !(claims.slices.is_empty() && claims.taken.is_empty());
+            let lost = holds || !claims.given.is_empty();
+            let claims = if lost { Claims::default() } else { claims };
+            let member = Member { is_here: true, lost, claims, ..Member::new(life, now) };
             self.current.insert(life.worker, member);
-            return Heard::Renewed;
+            return if lost { Heard::Stranger } else { Heard::New };
         };
         if life.number < member.life.number || (life == member.life && member.lost) {
             return Heard::Expelled;
@@ -75,6 +93,7 @@ impl Members {
         }
         member.heard = now;
         member.is_here = true;
+        member.is_awaited &= !knows_us;
         if claims.number > member.claims.number {
             member.claims = claims;
         }
@@ -110,6 +129,16 @@ impl Members {
         self.current.values()
     }
 
+    /// Whether somebody has still to say what it holds.
+    pub(super) fn awaits(&self) -> bool {
+        self.current.values().any(|member| member.is_awaited && !member.lost)
+    }
+
+    /// Workers that live and have said what they hold.
+    pub(super) fn living(&self) -> impl Iterator<Item = &Member> {
+        self.current.values().filter(|member| member.is_here && !member.lost)
+    }
+
     /// Workers that may be given slices.
     pub(super) fn able(&self) -> impl Iterator<Item = Life> {
         let able = |member: &&Member| member.is_here && !member.lost && !member.leaving;
@@ -131,6 +160,11 @@ impl Members {
     /// Whether `life` has sent these claims or later ones.
     pub(super) fn has_claimed(&self, life: Life, number: u64) -> bool {
         self.claims(life).is_some_and(|claims| claims.number >= number)
+    }
+
+    /// Whether `life` claims to own `slice`.
+    pub(super) fn claims_slice(&self, life: Life, slice: SliceId) -> bool {
+        self.claims(life).is_some_and(|claims| claims.epoch(slice).is_some())
     }
 
     /// Whether `life` claims to own `slices` since `epoch`.
@@ -164,8 +198,8 @@ impl Members {
     /// What `life` committed of what it gave in `handover`, if it says that it cut.
     pub(super) fn committed_as_giver(&self, life: Life, handover: HandoverId) -> Option<Positions> {
         let claims = self.claims(life)?;
-        let (_, cut) = claims.cut.iter().find(|(of, _)| *of == handover)?;
-        Some(claims.marks.least(cut))
+        let given = claims.given.iter().find(|given| given.handover == handover)?;
+        Some(claims.marks.least(&given.cut))
     }
 }
 
@@ -175,6 +209,7 @@ impl Member {
             life,
             heard: now,
             is_here: false,
+            is_awaited: false,
             lost: false,
             leaving: false,
             claims: Claims::default(),

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{HandoverId, Life};
-use crate::message::{Claims, Message};
+use crate::message::{Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
-use crate::worker::{Output, TakerState, Worker, taking::Taking};
+use crate::worker::{GiverEvent, GiverState, Output, TakerState, Worker, taking::Taking};
 
 /// Claims that may still be answered.
 const OUTSTANDING_MAX: usize = 64;
@@ -112,7 +112,8 @@ impl<T: Clone> Worker<T> {
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
             floors: self.floors(&marks),
             marks,
-            cut: self.cuts(),
+            given: self.given(),
+            taken: self.taken(),
         };
         self.send_controller(Message::Claims(claims));
     }
@@ -152,8 +153,37 @@ impl<T: Clone> Worker<T> {
         by_epoch.into_iter().filter(|(_, floor)| ahead(floor)).collect()
     }
 
-    fn cuts(&self) -> Vec<(HandoverId, Positions)> {
+    fn given(&self) -> Vec<Given> {
         let cut = self.giving.iter().filter(|(_, giving)| giving.has_cut());
-        cut.map(|(handover, giving)| (*handover, giving.cut.clone())).collect()
+        cut.map(|(handover, giving)| Given {
+            handover: *handover,
+            slices: giving.slices.clone(),
+            taker: giving.taker,
+            cut: giving.cut.clone(),
+        })
+        .collect()
+    }
+
+    fn taken(&self) -> Vec<Taken> {
+        let open = self.taking.iter().filter(|(_, taking)| taking.is_coming());
+        open.filter_map(|(handover, taking)| {
+            let (slices, giver) = (taking.slices.clone(), taking.giver?);
+            Some(Taken { handover: *handover, slices, giver })
+        })
+        .collect()
+    }
+
+    /// There is a new controller. What the last one asked for and is not cut yet is called off, so that what is claimed from
+    /// now on is all that it left under way.
+    pub(super) fn begin_term(&mut self, now: Duration) {
+        #[cfg(test)]
+        if self.sabotage == Sabotage::NoPromise {
+            return self.say_claims(now);
+        }
+        let waiting = self.giving.iter().filter(|(_, g)| g.state == GiverState::Waiting);
+        for handover in waiting.map(|(handover, _)| *handover).collect::<Vec<_>>() {
+            self.giver_event(now, handover, GiverEvent::Abort);
+        }
+        self.say_claims(now);
     }
 }

@@ -19,11 +19,13 @@ fn line(told: &Told) -> StreamSummary {
     };
     let stream = views::stream(&told.config, &status, None, problem);
     let count = |all: usize| u32::try_from(all).unwrap_or(u32::MAX);
-    let up = stream.workers.iter().filter(|worker| worker.state == WorkerState::Up);
+    let is_here =
+        |state| !matches!(state, WorkerState::Lost | WorkerState::Awaited | WorkerState::Refused);
+    let here = stream.workers.iter().filter(|worker| is_here(worker.state));
     let blocked = stream.slices.iter().filter(|slice| slice.blocked.is_some());
     let unowned = stream.slices.iter().filter(|slice| slice.owner.is_none());
     StreamSummary {
-        workers: count(up.count()),
+        workers: count(here.count()),
         slices_unowned: count(unowned.count()),
         slices_blocked: count(blocked.count()),
         items_per_second: stream.workers.iter().map(|worker| worker.items_per_second).sum(),
