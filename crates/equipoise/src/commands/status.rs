@@ -50,13 +50,12 @@ fn render(status: &Status, colour: bool, out: &mut String) {
     // Of a machine without any, the rest is what there is to see.
     let serves = !status.front_doors.is_empty() || !status.pools.is_empty();
     let load = status.cluster.as_ref().and_then(|cluster| cluster.load.as_ref());
-    match load.filter(|_| !serves) {
-        Some(load) => own_load(&status.instance, load).render(colour, out),
-        None => {
-            front_doors(&status.front_doors).render(colour, out);
-            out.push('\n');
-            backends(&status.pools).render(colour, out);
-        }
+    if serves {
+        front_doors(&status.front_doors).render(colour, out);
+        out.push('\n');
+        backends(&status.pools).render(colour, out);
+    } else if let Some(load) = load {
+        own_load(&status.instance, load).render(colour, out);
     }
     dispatch::render(&status.front_doors, colour, out);
     if let Some(packet) = &status.packet {

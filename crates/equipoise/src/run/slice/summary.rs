@@ -28,7 +28,8 @@ fn line(told: &Told) -> StreamSummary {
         workers: count(here.count()),
         slices_unowned: count(unowned.count()),
         slices_blocked: count(blocked.count()),
-        items_per_second: stream.workers.iter().map(|worker| worker.items_per_second).sum(),
+        // A sum of none is -0.0.
+        items_per_second: stream.workers.iter().fold(0.0, |sum, it| sum + it.items_per_second),
         queued: stream.workers.iter().map(|worker| worker.queued).sum(),
         name: stream.name,
         leading: stream.leading,
