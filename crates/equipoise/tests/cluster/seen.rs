@@ -92,20 +92,8 @@ fn members_are_alive_late_or_evicted_and_agents_show_their_load_as_nodes_do() {
     one.until("it is alive again", |status| member(status, "a2")["state"] == "alive");
 }
 
-#[test]
-fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
-    let backend = HttpBackend::named("a");
-    let Some(mut site) = Site::new("cluster-unheard") else { return };
-    site.load = "period = \"200ms\"\n".to_string();
-    let mut one = controller(&site, &backend);
-    let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
-    node.start();
-    let (_process, agent) = agent(&site, &one, "a1");
-    let applied = |it: &Value| it["applied"].is_object();
-    one.until("both go by a plan", |status| {
-        applied(&member(status, "n1")) && applied(&member(status, "a1"))
-    });
-    let address = one.cluster.address().to_string();
+/// What a controller alone can do is refused by `node`, which names the controller at `address`.
+fn says_whom_to_ask(node: &Machine, address: &str) {
     let asked = |args: &[&str]| {
         let socket = node.file.with_extension("sock");
         let output = equipoise(&[args, &["--api", text(&socket)]].concat());
@@ -122,8 +110,37 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
     for (command, there) in rows {
         let said = asked(command);
         let there = format!("ask on a controller: equipoise {there} --api SOCKET");
-        assert!(said.contains(&there) && said.contains(&address), "{said}");
+        assert!(said.contains(&there) && said.contains(address), "{said}");
     }
+}
+
+/// The parts of a member's status while no controller answers.
+fn says_what_it_knows(now: &Value, kind: &str, address: &str) {
+    let cluster = &now["node"]["cluster"];
+    let contact = &cluster["controllers"][0];
+    assert_eq!((&contact["address"], &cluster["kind"]), (&address.into(), &kind.into()));
+    assert!(
+        contact["tried_seconds"].is_number() && contact["reports_taken_total"].as_u64() > Some(0)
+    );
+    assert!(cluster["load"]["l1"].is_number(), "{now:#}");
+    assert!(now["unanswered"][0].as_str().is_some_and(|it| it.contains("refused")), "{now:#}");
+}
+
+#[test]
+fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-unheard") else { return };
+    site.load = "period = \"200ms\"\n".to_string();
+    let mut one = controller(&site, &backend);
+    let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
+    node.start();
+    let (_process, agent) = agent(&site, &one, "a1");
+    let applied = |it: &Value| it["applied"].is_object();
+    one.until("both go by a plan", |status| {
+        applied(&member(status, "n1")) && applied(&member(status, "a1"))
+    });
+    let address = one.cluster.address().to_string();
+    says_whom_to_ask(&node, &address);
 
     one.kill();
     let status = |file: &str| {
@@ -140,19 +157,7 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
                 && age("heard_seconds")
                 && cluster["controllers"][0]["problem"].is_string()
         });
-        let now = status(file);
-        let (cluster, contact) =
-            (&now["node"]["cluster"], &now["node"]["cluster"]["controllers"][0]);
-        assert_eq!(
-            (&contact["address"], &cluster["kind"]),
-            (&address.as_str().into(), &kind.into())
-        );
-        assert!(
-            contact["tried_seconds"].is_number()
-                && contact["reports_taken_total"].as_u64() > Some(0)
-        );
-        assert!(cluster["load"]["l1"].is_number(), "{now:#}");
-        assert!(now["unanswered"][0].as_str().is_some_and(|it| it.contains("refused")), "{now:#}");
+        says_what_it_knows(&status(file), kind, &address);
 
         let (worked, shown) = page(file);
         assert!(

@@ -25,7 +25,7 @@ fn udp_sockets(pid: u32) -> usize {
 }
 
 /// Cyclone's threads: receiving, timed events, garbage, delivery; and ours.
-fn of_dds(thread: &String) -> bool {
+fn of_dds(thread: &str) -> bool {
     ["recv", "tev", "gc", "dq.", "slice-"].iter().any(|name| thread.starts_with(name))
 }
 
@@ -35,7 +35,7 @@ fn without_a_slice_table_no_thread_and_no_socket_of_dds_is_there() {
     bed.write_tables("");
     bed.start();
     let pid = bed.controller.as_ref().unwrap().pid();
-    assert!(!threads(pid).iter().any(of_dds), "{:?}", threads(pid));
+    assert!(!threads(pid).iter().any(|it| of_dds(it)), "{:?}", threads(pid));
     assert_eq!(udp_sockets(pid), 0);
     // With one it has: this is what was looked for.
     bed.kill_controller();

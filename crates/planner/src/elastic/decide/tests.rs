@@ -143,7 +143,8 @@ fn nothing_can_be_taken_away() {
 #[test]
 fn a_smaller_pool_would_do_and_has_to_wait() {
     let would = "0.00 of the speed shown is in use; one fewer would do, ";
-    let rows: [(fn(&mut ScalingPlan), &str); 3] = [
+    type Change = fn(&mut ScalingPlan);
+    let rows: [(Change, &str); 3] = [
         (|was| was.low_for = Duration::from_secs(29), "if it lasts 90s more"),
         (
             |was| was.since_out = Duration::from_secs(19),
