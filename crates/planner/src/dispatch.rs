@@ -12,8 +12,8 @@ pub(crate) struct Peer {
     pub(crate) fixed: f64,
     /// What clients ask of it beyond that, whoever does it.
     pub(crate) movable: f64,
-    /// What it is expected to carry in fact, with what it takes and without what it gives.
-    pub(crate) carried: f64,
+    /// What it carries beyond all that its requests, those of peers too, explain.
+    pub(crate) unexplained: f64,
     /// Part of what it may take that it should get, 0..=1; 0: it takes nothing.
     pub(crate) presence: f64,
     /// It is to give all that it can: an operator drains it, and stale caches still send it clients.
@@ -52,12 +52,9 @@ impl Peer {
     }
 
     /// What it can take to come up to `level`, in units of capacity. By what is asked of it, so that what it already
-    /// takes does not count against it; and less, the further it is in fact above the level, for then it has work
-    /// that its requests do not explain.
+    /// takes does not count against it, not even when that fills it; but work that its requests do not explain does.
     fn room(&self, level: f64) -> f64 {
-        let wanted = (level - self.offered()).max(0.0);
-        let believed = ((100.0 - self.carried) / (100.0 - level).max(1.0)).clamp(0.0, 1.0);
-        self.capacity * self.presence * wanted * believed
+        self.capacity * self.presence * (level - self.offered() - self.unexplained).max(0.0)
     }
 }
 
@@ -143,7 +140,7 @@ mod tests {
             capacity: 1.0,
             fixed: 0.0,
             movable: load,
-            carried: load,
+            unexplained: 0.0,
             presence: 1.0,
             drains: false,
             was_overloaded: false,
@@ -218,7 +215,7 @@ mod tests {
 
     #[test]
     fn who_is_busy_beyond_what_its_requests_explain_takes_less() {
-        let plan = delegated(&[peer(90.0), peer(30.0), Peer { carried: 90.0, ..peer(30.0) }]);
+        let plan = delegated(&[peer(90.0), peer(30.0), Peer { unexplained: 20.0, ..peer(30.0) }]);
         assert!(plan.weights[2] < 0.3 * plan.weights[1], "{plan:?}");
     }
 

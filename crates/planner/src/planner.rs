@@ -196,10 +196,11 @@ impl<'a> Context<'a> {
 
     fn peer(&self, row: &Row) -> Peer {
         let weigh = &self.policy.coefficients;
-        let (fixed, movable, carried) = row.load.map_or((0.0, 0.0, 0.0), |load| {
+        let (fixed, movable, unexplained) = row.load.map_or((0.0, 0.0, 0.0), |load| {
             let (coming, idle) = (load.coming(), load.idle_cpu());
             let fixed = weigh.l2_of_memory(coming.memory) + weigh.l2_of_cpu(idle);
-            (fixed, weigh.l2_of_cpu(load.offered_cpu() - idle), weigh.l2(&coming))
+            let unexplained = weigh.l2_of_cpu(load.unexplained_cpu());
+            (fixed, weigh.l2_of_cpu(load.offered_cpu() - idle), unexplained)
         });
         let standing = row.plan.standing;
         let is_timely = matches!(standing, Standing::Present | Standing::Joining);
@@ -208,7 +209,7 @@ impl<'a> Context<'a> {
             capacity: row.spec.capacity,
             fixed,
             movable,
-            carried,
+            unexplained,
             presence: if is_timely && row.load.is_some() { row.plan.presence } else { 0.0 },
             drains: standing == Standing::Draining,
             was_overloaded: row.was.is_some_and(|was| was.is_overloaded),

@@ -17,6 +17,8 @@ pub struct ClassCosts {
     estimate: [f64; SIZE],
     covariance: [[f64; SIZE]; SIZE],
     bytes: PerClass<f64>,
+    /// Idling takes no more than this, per cent: what was used when nothing came, and a little more for every period since.
+    idle_max: f64,
 }
 
 const CLASSES: usize = RequestClass::ALL.len();
@@ -35,6 +37,9 @@ const WANDER: f64 = 0.005;
 const WANDER_MIN: [f64; SIZE] = [1e-6, 1e-6, 1e-6, 1e-6, 0.3];
 /// From this on the CPU measures its own bound and not the demand.
 const SATURATED: f64 = 97.0;
+/// Points by which idling may take more than when nothing came, for every period since. Requests are counted in one period
+/// and done in the next: by that noise in the rates their costs come out too low, and idling too high.
+const IDLE_RISE: f64 = 0.05;
 /// Part of a new average that bytes per request take over.
 const BYTES_GAIN: f64 = 0.1;
 
@@ -44,7 +49,8 @@ impl Default for ClassCosts {
         for (at, row) in covariance.iter_mut().enumerate() {
             row[at] = UNKNOWN[at];
         }
-        ClassCosts { estimate: [0.0; SIZE], covariance, bytes: PerClass::default() }
+        let estimate = [0.0; SIZE];
+        ClassCosts { estimate, covariance, bytes: PerClass::default(), idle_max: 100.0 }
     }
 }
 
@@ -59,6 +65,7 @@ impl ClassCosts {
             }
         }
         let any = RequestClass::ALL.iter().any(|class| rates[*class].done() > 0.0);
+        self.idle_max = if any { self.idle_max + IDLE_RISE } else { cpu };
         if any && cpu < SATURATED {
             let [light, small, large, computing] =
                 RequestClass::ALL.map(|class| rates[class].done());
@@ -103,6 +110,7 @@ impl ClassCosts {
                 *known -= gain * seen;
             }
         }
+        self.estimate[CLASSES] = self.estimate[CLASSES].min(self.idle_max);
     }
 }
 

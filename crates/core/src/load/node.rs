@@ -105,6 +105,17 @@ impl NodeLoad {
         self.costs.idle_cpu_percent().min(self.offered_cpu())
     }
 
+    /// CPU in use that neither idling nor the requests done here explain, per cent; 0 while costs are not known.
+    pub fn unexplained_cpu(&self) -> f64 {
+        if !self.costs.is_known() {
+            return 0.0;
+        }
+        let cost = |class| self.rates[class].done() * self.costs.cpu_percent(class);
+        let explained =
+            self.costs.idle_cpu_percent() + RequestClass::ALL.map(cost).iter().sum::<f64>();
+        (self.cpu.smoothed() - explained).max(0.0)
+    }
+
     /// How far predictions of a signal were off; `None` without the signal.
     pub fn error(&self, signal: Signal) -> Option<ForecastError> {
         match signal {
@@ -180,6 +191,44 @@ mod tests {
         let node = NodeLoad::new(Smoothing::default(), second(0), &measured(40.0, None), &some);
         // A part of the 40 may be idle use, which peers do not bring: one measurement cannot tell.
         assert!((10.0..13.0).contains(&node.offered_cpu()), "{node:?}");
+    }
+
+    #[test]
+    fn what_requests_do_not_explain_is_another_programs() {
+        let none = ClassRates::default();
+        let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(5.0, None), &none);
+        for at in 1..60 {
+            let taken = (at % 10) as f64;
+            node.observe(second(at), &measured(5.0 + 5.0 * taken, None), &rates(0.0, 0.0, taken));
+        }
+        assert!(node.unexplained_cpu() < 5.0, "{node:?}");
+        for at in 60..64 {
+            node.observe(second(at), &measured(85.0, None), &rates(0.0, 0.0, 6.0));
+        }
+        assert!(node.unexplained_cpu() > 35.0, "{node:?}");
+    }
+
+    /// Requests are counted when they come, and done a moment later: in a short period the two differ by many.
+    #[test]
+    fn what_is_counted_in_one_period_and_done_in_the_next_is_not_taken_for_idling() {
+        let mut node = NodeLoad::new(
+            Smoothing::default(),
+            second(0),
+            &measured(5.0, None),
+            &ClassRates::default(),
+        );
+        for at in 1..20 {
+            node.observe(second(at), &measured(5.0, None), &ClassRates::default());
+        }
+        // 13 a second that cost 5 % each, but counted in lumps, half of them a period early.
+        let lumps = [18.0, 8.0, 11.0, 16.0, 7.0, 18.0, 9.0, 17.0];
+        for at in 20..140 {
+            let lump = |at: u64| lumps[at as usize % lumps.len()];
+            let done = (lump(at) + lump(at - 1)) / 2.0;
+            let cpu = measured(5.0 + 5.0 * done, None);
+            node.observe(second(at), &cpu, &rates(0.0, 0.0, lump(at)));
+        }
+        assert!(node.offered_cpu() < 12.0, "{node:?}");
     }
 
     #[test]
