@@ -61,6 +61,16 @@ impl Participant {
         self.topic_of(name, &of.descriptor(self.raw())?)
     }
 
+    /// The same, as peers have it that know no XTypes: the type's name alone says whether two fit. For tests of what such
+    /// a peer may send.
+    ///
+    /// # Errors
+    /// As [`Self::topic`].
+    #[doc(hidden)]
+    pub fn topic_by_name_alone(&self, name: &str, of: &StructType) -> Result<Topic, Error> {
+        self.topic_of(name, &of.descriptor(self.raw())?.without_type_objects())
+    }
+
     pub(crate) fn topic_of(&self, name: &str, descriptor: &Descriptor) -> Result<Topic, Error> {
         let c_name = c_string("the topic's name", name)?;
         let (descriptor, name_ptr) = (descriptor.as_ptr(), c_name.as_ptr());

@@ -66,7 +66,6 @@ impl Descriptor {
     }
 
     /// Takes the type objects out, as a peer does that knows no XTypes: then the type's name alone has to match.
-    #[cfg(test)]
     pub(crate) fn without_type_objects(self) -> Self {
         // SAFETY: the descriptor is valid and ours alone; Cyclone frees what is set to null as nothing.
         unsafe {
