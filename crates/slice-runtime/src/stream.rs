@@ -28,7 +28,8 @@ pub struct Stream {
     pub items: String,
     /// The topic of replies.
     pub replies: String,
-    /// Of the topics between workers and controllers: its name, and then `/up` or `/down`.
+    /// Of the topics between workers and controllers: its name, and then `/up` or `/down`. By the one with `/again`
+    /// workers ask clients to publish again what a lost one had.
     pub control: String,
 }
 
@@ -52,6 +53,7 @@ pub(crate) struct Topics {
     pub(crate) replies: Topic,
     pub(crate) up: Topic,
     pub(crate) down: Topic,
+    pub(crate) again: Topic,
 }
 
 impl Stream {
@@ -63,6 +65,7 @@ impl Stream {
             replies: participant.topic(&self.replies, &REPLY)?,
             up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
             down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
+            again: participant.topic(&format!("{}/again", self.control), &CONTROL)?,
             participant,
         })
     }

@@ -5,6 +5,7 @@
 //! and a controller whose record is refused has lost its office and says nothing more.
 
 mod assign;
+mod forget;
 mod handover;
 mod hear;
 mod members;
@@ -120,6 +121,7 @@ pub struct Controller<T> {
     table: BTreeMap<SliceId, Row>,
     handovers: BTreeMap<HandoverId, Handover>,
     standby_said: Duration,
+    forgot: Duration,
     out: VecDeque<Output<T>>,
 }
 
@@ -135,6 +137,7 @@ impl<T: Clone> Controller<T> {
             table: (0..slices).map(|slice| (SliceId(slice), Row::default())).collect(),
             handovers: BTreeMap::new(),
             standby_said: now,
+            forgot: now,
             out: VecDeque::new(),
         };
         for (worker, number) in &stored.lost {
@@ -187,6 +190,12 @@ impl<T: Clone> Controller<T> {
         member.map(|member| member.leaving = leaving).is_some()
     }
 
+    /// A worker that is stuck does nothing of what it has: it is given nothing, unless all are. `false`: no such worker.
+    pub fn set_stuck(&mut self, worker: WorkerId, stuck: bool) -> bool {
+        let member = self.members.current_mut(worker);
+        member.map(|member| member.stuck = stuck).is_some()
+    }
+
     /// Begins to move `slices`, all of one owner, to `taker`.
     ///
     /// # Errors
@@ -203,6 +212,9 @@ impl<T: Clone> Controller<T> {
             None => return refused("it was never heard of"),
             Some(member) if member.lost || !member.is_here => return refused("it is not there"),
             Some(member) if member.leaving => return refused("it is leaving"),
+            Some(member) if member.stuck => {
+                return refused("it is stuck: its program acknowledges nothing");
+            }
             Some(member) if member.life == giver => return refused("it owns them"),
             Some(member) => member.life,
         };
@@ -258,6 +270,7 @@ impl<T: Clone> Controller<T> {
         }
         self.assign_unowned(now);
         self.tick_standby(now);
+        self.tick_forget(now);
     }
 
     /// Lives that the store knows of, though their worker has a later one.

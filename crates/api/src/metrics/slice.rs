@@ -40,7 +40,7 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     let help = "Workers of the stream, by state";
     let mut family = describe(out, "slice_workers", help, None, MetricType::Gauge)?;
     for status in leading(streams) {
-        for state in [WorkerState::Up, WorkerState::Leaving, WorkerState::Lost] {
+        for state in WorkerState::ALL {
             let count = status.workers.iter().filter(|worker| worker.state == state).count();
             let labels = [("stream", status.name.as_str()), ("state", state.word())];
             gauge(&mut family, &labels, count as u64)?;
@@ -109,6 +109,24 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     for (stream, worker) in workers(streams) {
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
         family.encode_family(&labels)?.encode_gauge(&worker.load)?;
+    }
+    type Seconds = fn(&SliceWorker) -> f64;
+    let times: [(&str, &str, Seconds); 2] = [
+        ("slice_queue_age", "How long the oldest item waits at a worker", |it| {
+            it.queue_age_seconds
+        }),
+        (
+            "slice_stalled",
+            "For how long a worker's program has had items and acknowledged none",
+            |it| it.stalled_seconds,
+        ),
+    ];
+    for (name, help, of) in times {
+        let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for (stream, worker) in workers(streams) {
+            let labels = [("stream", stream), ("worker", worker.name.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&of(worker))?;
+        }
     }
     let help = "Items that a worker has done since it started";
     let mut family = describe(out, "slice_items", help, None, MetricType::Counter)?;

@@ -56,16 +56,30 @@ pub struct SliceWorker {
     pub state: WorkerState,
     /// Whether an operator drained it.
     pub drained: bool,
-    /// Why it is given no slices, if it was started as it should not be.
+    /// Why it is given no slices, or what else is wrong with it.
     pub problem: Option<String>,
+    /// The machine that it runs on; `None` while it was not heard.
+    pub host: Option<String>,
+    /// Its process there.
+    pub pid: Option<u32>,
+    /// When it was started, seconds since 1970.
+    pub started_unix_seconds: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
     /// Its load: cores that its slices keep busy, or would.
     pub load: f64,
     /// Items that it does in a second.
     pub items_per_second: f64,
-    /// Items that wait there.
+    /// Items that wait there or are being done.
     pub queued: u64,
+    /// Of those, the ones that its program has.
+    pub in_hand: u64,
+    /// How long the oldest of the others has waited.
+    pub queue_age_seconds: f64,
+    /// For how long its program has had items and acknowledged none.
+    pub stalled_seconds: f64,
+    /// What its weight is divided by, since its queue grew while others had no more load: 1, or more.
+    pub pressure: f64,
     /// Items done since it started.
     pub items_total: u64,
     /// Items that were let go since it started, by reason.
@@ -80,16 +94,23 @@ pub enum WorkerState {
     Up,
     /// It is left without slices: by its own wish, or because it was drained.
     Leaving,
+    /// Its program has items and acknowledges none: it is given no slices.
+    Stuck,
     /// Nothing is heard of it, and its slices went to others.
     Lost,
 }
 
 impl WorkerState {
+    /// All of them.
+    pub const ALL: [WorkerState; 4] =
+        [WorkerState::Up, WorkerState::Leaving, WorkerState::Stuck, WorkerState::Lost];
+
     /// As JSON has it.
     pub fn word(self) -> &'static str {
         match self {
             WorkerState::Up => "up",
             WorkerState::Leaving => "leaving",
+            WorkerState::Stuck => "stuck",
             WorkerState::Lost => "lost",
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use equipoise_slice::balance::Hot;
-use equipoise_slice::{HandoverId, SliceId};
+use equipoise_slice::{HandoverId, Process, SliceId};
 use serde::Serialize;
 
 /// How a stream stands.
@@ -90,16 +90,28 @@ pub struct WorkerStatus {
     pub leaving: bool,
     /// An operator drained it.
     pub drained: bool,
-    /// Why it gets no slices, if it was started as it should not be.
+    /// It has had items for long and has finished none: it gets no slices.
+    pub stuck: bool,
+    /// Why it gets no slices, or what else is wrong with it.
     pub problem: Option<String>,
+    /// Where it runs; `None` while it was not heard.
+    pub process: Option<Process>,
     /// Slices that it owns.
     pub slices: u32,
     /// Its load: cores that its slices keep busy, or would.
     pub load: f64,
     /// Items that it did, of the last period, for each second.
     pub items_per_second: f64,
-    /// Items that wait there.
+    /// Items that wait there or are being done.
     pub queued: u64,
+    /// Of those, the ones that its program has.
+    pub in_hand: u64,
+    /// How long the oldest of the others has waited.
+    pub queue_age: Duration,
+    /// For how long its program has had items and finished none.
+    pub stalled: Duration,
+    /// What its weight is divided by, as its queue grew at even load: 1, or more.
+    pub pressure: f64,
     /// Items that were done since it started.
     pub done: u64,
     /// Items that were let go since it started, by reason.

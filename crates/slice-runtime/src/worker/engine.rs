@@ -7,16 +7,16 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::Error;
-use equipoise_slice::SliceId;
 use equipoise_slice::transport::{Driver, Task};
 use equipoise_slice::worker::Reason;
+use equipoise_slice::{Process, SliceId};
 
 use crate::drops::DropReason;
 use crate::mail::{Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
-use crate::worker::{Application, Options, Shared};
+use crate::worker::{Application, Options, Shared, WorkerError};
 
 pub(super) struct Engine {
     pub(super) driver: Driver<Payload, DdsTransport>,
@@ -24,21 +24,33 @@ pub(super) struct Engine {
     pub(super) exits: Exits,
     pub(super) finished: Receiver<Done>,
     pub(super) shared: Arc<Shared>,
+    pub(super) process: Process,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
+    /// When the application last finished something, or was given something after it had nothing.
+    pub(super) acknowledged: Duration,
+    /// When clients were last asked for what they have.
+    pub(super) asked: Option<Duration>,
     pub(super) jobs_max: usize,
     pub(super) options: Options,
 }
+
+/// Clients are asked so often for what is recovered here.
+const ASK: Duration = Duration::from_millis(200);
+/// A worker whose name is taken waits this much longer than the other's lease could last.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// What was done since the last report.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     slices: BTreeMap<SliceId, (Duration, u64)>,
+    /// What DDS itself had dropped, in this process.
+    by_dds: BTreeMap<DropReason, u64>,
     since: Duration,
 }
 
 impl Engine {
-    pub(super) fn run(mut self) -> Result<(), Error> {
+    pub(super) fn run(mut self) -> Result<(), WorkerError> {
         // Half of what the protocol asks, so that a busy machine is in time.
         let patience = self.options.protocol.resend / 2;
         let begun = Instant::now();
@@ -49,14 +61,42 @@ impl Engine {
             self.take_finished(begun)?;
             self.hand_out(begun);
             self.tell(begun.elapsed())?;
+            self.ask_again(begun.elapsed())?;
+            self.check_name(begun.elapsed())?;
         }
         Ok(())
+    }
+
+    /// Asks clients for what a lost worker had.
+    fn ask_again(&mut self, now: Duration) -> Result<(), Error> {
+        if self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK) {
+            return Ok(());
+        }
+        self.asked = Some(now);
+        let slices: Vec<_> = self.driver.worker().recovering().collect();
+        if slices.is_empty() {
+            return Ok(());
+        }
+        self.driver.transport().ask_again(slices)
+    }
+
+    /// Ends it when another process lives under its name, and not only seems to.
+    fn check_name(&self, now: Duration) -> Result<(), WorkerError> {
+        let Some(refused) = self.driver.worker().refused() else { return Ok(()) };
+        let protocol = &self.options.protocol;
+        let lease = protocol.lease + protocol.margin;
+        if now.saturating_sub(refused.since) < lease + REFUSED || refused.heard >= protocol.lease {
+            return Ok(());
+        }
+        let (name, holder) = (self.options.name.clone(), refused.holder.clone());
+        Err(WorkerError::NameTaken { name, holder })
     }
 
     fn take_finished(&mut self, begun: Instant) -> Result<(), Error> {
         while let Ok(done) = self.finished.try_recv() {
             self.under_way -= 1;
             let now = begun.elapsed();
+            self.acknowledged = now;
             match &done.started.task {
                 Task::Execute(item) => {
                     let (busy, count) = self.tally.slices.entry(item.slice).or_default();
@@ -74,7 +114,11 @@ impl Engine {
 
     fn hand_out(&mut self, begun: Instant) {
         while self.under_way < self.jobs_max {
-            let Some(started) = self.driver.start(begun.elapsed()) else { return };
+            let now = begun.elapsed();
+            let Some(started) = self.driver.start(now) else { return };
+            if self.under_way == 0 {
+                self.acknowledged = now;
+            }
             self.under_way += 1;
             self.application.start(Job::new(started, self.exits.clone()));
         }
@@ -93,8 +137,22 @@ impl Engine {
             return Ok(());
         }
         self.tally.since = now;
+        let stalled = u64::try_from(self.stalled(now).as_millis()).unwrap_or(u64::MAX);
+        self.shared.stalled_ms.store(stalled, Relaxed);
+        for (reason, count) in self.driver.transport().dropped_by_dds() {
+            let known = self.tally.by_dds.insert(reason, count).unwrap_or(0);
+            self.shared.drops.add(reason, count.saturating_sub(known));
+        }
         let report = self.report(now, period, (queued + self.under_way) as u64);
         self.driver.transport().report(report)
+    }
+
+    /// For how long the application has had something and finished nothing.
+    fn stalled(&self, now: Duration) -> Duration {
+        match self.under_way {
+            0 => Duration::ZERO,
+            _ => now.saturating_sub(self.acknowledged),
+        }
     }
 
     fn report(&mut self, now: Duration, period: Duration, queued: u64) -> Report {
@@ -121,6 +179,7 @@ impl Engine {
         Report {
             life: worker.life(),
             name: self.options.name.clone(),
+            process: self.process.clone(),
             weight: self.options.weight,
             terms: Terms {
                 slices: self.options.slices,
@@ -130,6 +189,8 @@ impl Engine {
             leaving: self.shared.leaving.load(Relaxed),
             period,
             queued,
+            in_hand: self.under_way as u64,
+            stalled: self.stalled(now),
             done: self.shared.done.load(Relaxed),
             drops: protocol.into_iter().chain(ours).filter(|(_, count)| *count > 0).collect(),
             slices: slices.into_values().collect(),

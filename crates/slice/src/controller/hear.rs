@@ -20,7 +20,11 @@ impl<T: Clone> Controller<T> {
             let number = claims.number;
             match self.members.heard(from, claims, now) {
                 Heard::Renewed => self.send(from, Message::Grant { number }),
-                Heard::Expelled => self.send(from, Message::Expel),
+                Heard::Unknown => {}
+                Heard::Expelled { last } => self.send(from, Message::Expel { last }),
+                Heard::Refused { last, holder, heard } => {
+                    self.send(from, Message::Refuse { last, holder, heard });
+                }
                 Heard::Succeeds(before) => {
                     self.send(from, Message::Grant { number });
                     self.lost(now, before);

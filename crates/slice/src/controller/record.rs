@@ -37,6 +37,8 @@ pub enum Record {
     Closed(HandoverId),
     /// A life was given up. It may still be there, fenced, and must not be let in again.
     Lost(Life),
+    /// It was given up so long ago that it holds nothing any more, even if it is still there.
+    Forgotten(WorkerId),
 }
 
 /// What the store holds: every record, applied.
@@ -48,7 +50,7 @@ pub struct Stored {
     pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
     /// Handovers that are not over.
     pub open: BTreeMap<HandoverId, Intent>,
-    /// Of each worker that was ever given up, the last life that was.
+    /// Of each worker that was given up, the last life that was; until it is forgotten.
     pub lost: BTreeMap<WorkerId, u64>,
 }
 
@@ -73,6 +75,9 @@ impl Stored {
             Record::Lost(life) => {
                 let last = self.lost.entry(life.worker).or_insert(life.number);
                 *last = life.number.max(*last);
+            }
+            Record::Forgotten(worker) => {
+                self.lost.remove(worker);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::ids::{HandoverId, Life};
+use crate::ids::{Group, HandoverId, Life, Writer};
 use crate::message::{Claims, Message};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -33,6 +33,11 @@ impl Lease {
         self.fenced
     }
 
+    /// Whether this life was ever heard.
+    pub(super) fn was_granted(&self) -> bool {
+        self.until > Duration::ZERO
+    }
+
     /// The number of the next claims.
     pub(super) fn next(&self) -> u64 {
         self.number + 1
@@ -53,6 +58,10 @@ impl<T: Clone> Worker<T> {
             self.claims.fenced = true;
             self.out.push_back(Output::Fence);
         }
+        // By now controllers may have forgotten that they gave it up.
+        if self.claims.was_granted() && now >= self.claims.until + self.config.retire {
+            return self.expelled(now, self.life.number);
+        }
         let period = self.config.claims;
         if self.claims.said.is_none_or(|said| now.saturating_sub(said) >= period) {
             self.say_claims(now);
@@ -65,6 +74,7 @@ impl<T: Clone> Worker<T> {
         let Some(sent) = sent else { return };
         self.claims.sent.retain(|(of, _)| *of > number);
         self.claims.until = self.claims.until.max(sent + self.config.lease);
+        self.refused = None;
         if self.claims.fenced && now < self.claims.until {
             self.claims.fenced = false;
             self.out.push_back(Output::Resume);
@@ -75,8 +85,8 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Given up: what this life had is another's by now. A new one begins, with nothing.
-    pub(super) fn expelled(&mut self, now: Duration) {
-        self.life = Life { number: self.life.number + 1, ..self.life };
+    pub(super) fn expelled(&mut self, now: Duration, last: u64) {
+        self.life = Life { number: self.life.number.max(last) + 1, ..self.life };
         self.owned.clear();
         self.shadowed.clear();
         self.released.clear();
@@ -109,6 +119,7 @@ impl<T: Clone> Worker<T> {
         let marks = self.marks();
         let claims = Claims {
             number: self.claims.number,
+            process: self.process.clone(),
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
             floors: self.floors(&marks),
             marks,
@@ -124,13 +135,20 @@ impl<T: Clone> Worker<T> {
             .values()
             .filter(|t| t.state == TakerState::Active && !t.covered && t.giver.is_some())
             .collect();
-        let recovering: Vec<_> =
-            self.owned.values().filter_map(|owned| owned.recovering.as_ref()).collect();
-        let of = |writer, last| {
+        let recovering = self.owned.iter().filter_map(|(slice, owned)| {
+            owned.recovering.as_ref().map(|recovering| (Group::of(*slice), recovering))
+        });
+        let recovering: Vec<_> = recovering.collect();
+        let of = |writer: Writer, last| {
             let unfinished = self.unfinished.least(writer).map(|position| position - 1);
+            // What is missing of slices of other groups does not come by this writer. Who said so all the same would claim
+            // too little of slices that it has given on, and have them done twice.
+            let brings = |group: Group| writer.group == group || writer.group == Group::BASE;
             let holes = open.iter().filter(|taking| !taking.is_known(writer));
+            let holes = holes.filter(|taking| taking.groups().any(brings));
             let holes = holes.map(|taking| taking.floor.of(writer));
-            let lost = recovering.iter().filter_map(|recovering| recovering.least(writer));
+            let lost = recovering.iter().filter(|(group, _)| brings(*group));
+            let lost = lost.filter_map(|(_, recovering)| recovering.least(writer));
             unfinished.into_iter().chain(holes).chain(lost).fold(last, u64::min)
         };
         self.seen.iter().map(|(writer, seen)| (*writer, of(*writer, seen.last))).collect()

@@ -121,6 +121,7 @@ fn workers(stream: &StreamStatus) -> Table {
     for worker in &stream.workers {
         let (word, tone) = match (worker.state, worker.drained) {
             (WorkerState::Up, _) => ("up", Tone::Good),
+            (state @ WorkerState::Stuck, _) => (state.word(), Tone::Bad),
             (WorkerState::Leaving, true) => ("drained", Tone::Warning),
             (state @ WorkerState::Leaving, _) => (state.word(), Tone::Warning),
             (state @ WorkerState::Lost, _) => (state.word(), Tone::Bad),
@@ -201,10 +202,17 @@ mod tests {
             state,
             drained,
             problem: None,
+            host: Some("rack-3".into()),
+            pid: Some(4711),
+            started_unix_seconds: Some(1.7e9),
             slices: 2,
             load: 0.5,
             items_per_second: 20.0,
             queued: 3,
+            in_hand: 1,
+            queue_age_seconds: 0.2,
+            stalled_seconds: 0.0,
+            pressure: 1.0,
             items_total: 400,
             drops: BTreeMap::from([("late".to_string(), 2), ("malformed".to_string(), 0)]),
         };

@@ -48,6 +48,8 @@ pub(super) struct Args {
 
 /// Between two looks at how it stands.
 const LOOK: Duration = Duration::from_millis(20);
+/// A program that acknowledges nothing for this long is told of.
+const STALLED: Duration = Duration::from_secs(10);
 /// Between two lines about slices that nobody takes.
 const REMIND: Duration = Duration::from_secs(5);
 
@@ -155,6 +157,7 @@ fn default_name() -> String {
 struct Told {
     slices: u64,
     fenced: Option<bool>,
+    stalled: bool,
     reminded: Option<Instant>,
 }
 
@@ -176,6 +179,14 @@ impl Told {
             self.slices = slices;
             tracing::info!(slices, "slices");
         }
+        let stalled = worker.stalled() >= STALLED;
+        if stalled && !self.stalled {
+            tracing::warn!(
+                queued = worker.queued(),
+                "the program has items and has acknowledged none for {STALLED:?}"
+            );
+        }
+        self.stalled = stalled;
         let Some(since) = leaving else { return };
         if self.reminded.unwrap_or(since).elapsed() >= REMIND {
             self.reminded = Some(Instant::now());

@@ -49,17 +49,28 @@ pub(super) fn stream(
 fn worker(worker: &WorkerStatus) -> SliceWorker {
     SliceWorker {
         name: worker.name.clone(),
-        state: match (worker.lost, worker.leaving) {
-            (true, _) => WorkerState::Lost,
-            (_, true) => WorkerState::Leaving,
+        state: match (worker.lost, worker.stuck, worker.leaving) {
+            (true, _, _) => WorkerState::Lost,
+            (_, true, _) => WorkerState::Stuck,
+            (_, _, true) => WorkerState::Leaving,
             _ => WorkerState::Up,
         },
         drained: worker.drained,
         problem: worker.problem.clone(),
+        host: worker.process.as_ref().map(|process| process.host.clone()),
+        pid: worker.process.as_ref().map(|process| process.pid),
+        started_unix_seconds: worker
+            .process
+            .as_ref()
+            .map(|process| process.since_unix_ms as f64 / 1000.0),
         slices: worker.slices,
         load: worker.load,
         items_per_second: worker.items_per_second,
         queued: worker.queued,
+        in_hand: worker.in_hand,
+        queue_age_seconds: worker.queue_age.as_secs_f64(),
+        stalled_seconds: worker.stalled.as_secs_f64(),
+        pressure: worker.pressure,
         items_total: worker.done,
         drops: worker.drops.iter().cloned().collect(),
     }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use equipoise_slice::controller::Row;
+use equipoise_slice::controller::{Member, Row};
 use equipoise_slice::{Life, SliceId};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
-use crate::mail::SliceReport;
+use crate::mail::{Report, SliceReport};
+
+/// A process that was refused is told of for so long.
+const TWIN: Duration = Duration::from_secs(30);
 
 impl Desk {
     fn name(&self, life: Life) -> String {
@@ -21,7 +24,7 @@ impl Desk {
         let reported = self.reported();
         Status {
             leading: true,
-            workers: self.workers(),
+            workers: self.workers(now),
             slices: self
                 .protocol
                 .table()
@@ -51,10 +54,11 @@ impl Desk {
         }
     }
 
-    fn workers(&self) -> Vec<WorkerStatus> {
+    fn workers(&self, now: Duration) -> Vec<WorkerStatus> {
         let mut workers: Vec<_> = self
             .protocol
             .members()
+            .filter(|member| !member.has_left())
             .map(|member| {
                 let owned = self.protocol.table().iter();
                 let owned = owned.filter(|(_, row)| row.owner == Some(member.life));
@@ -71,11 +75,17 @@ impl Desk {
                     lost: member.lost,
                     leaving: member.leaving,
                     drained: report.is_some_and(|it| self.wishes.leaving.contains(&it.name)),
-                    problem: report.and_then(|report| self.problem(report)),
+                    stuck: member.stuck && !member.lost,
+                    problem: report.and_then(|report| self.wrong(now, member, report)),
+                    process: member.is_here.then(|| member.process().clone()),
                     slices,
                     load,
                     items_per_second: rate,
                     queued: report.map_or(0, |report| report.queued),
+                    in_hand: report.map_or(0, |report| report.in_hand),
+                    queue_age: report.map_or(Duration::ZERO, oldest),
+                    stalled: report.map_or(Duration::ZERO, |report| report.stalled),
+                    pressure: self.balancer.pressure(member.life.worker),
                     done: report.map_or(0, |report| report.done),
                     drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
                 }
@@ -83,6 +93,32 @@ impl Desk {
             .collect();
         workers.sort_by(|a, b| a.name.cmp(&b.name));
         workers
+    }
+
+    /// What an operator has to know of a worker.
+    fn wrong(&self, now: Duration, member: &Member, report: &Report) -> Option<String> {
+        let stuck = member.stuck && !member.lost;
+        let stuck = stuck.then(|| {
+            let moved = match self.options.protocol.order.is_strict() {
+                true => "its slices cannot go on elsewhere before it has",
+                false => "it gets no slices, and its own go to others",
+            };
+            format!(
+                "stuck: its program has acknowledged nothing for {} s, with {} items in hand and {} queued: {moved}. Restart it; \
+                 others then do what it had",
+                report.stalled.as_secs(),
+                report.in_hand,
+                report.queued.saturating_sub(report.in_hand),
+            )
+        });
+        let twin = member.twin.as_ref().filter(|(_, at)| now.saturating_sub(*at) < TWIN);
+        let twin = twin.map(|(twin, _)| {
+            format!(
+                "another process has the same name and was refused: pid {} on {}. Give it a name of its own",
+                twin.pid, twin.host
+            )
+        });
+        self.problem(report).or(stuck).or(twin)
     }
 
     fn slice(
@@ -111,4 +147,9 @@ impl Desk {
             blocked,
         }
     }
+}
+
+/// How long the oldest item waits.
+fn oldest(report: &Report) -> Duration {
+    report.slices.iter().map(|slice| slice.queue_age).max().unwrap_or_default()
 }
