@@ -7,8 +7,10 @@
 #   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
+#   make test-dds-security  DDS Security: who has no certificate is kept out (a build of its own, with OpenSSL)
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
+#   make bench-delegation  a request between two nodes, and what HTTP/2 in HTTP/1.1's place would change, seen with HAProxy
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
@@ -165,6 +167,13 @@ test-api: setup schemathesis
 	$(CARGO) test --locked --package equipoise-api
 	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
 
+# DDS Security is another build of Cyclone DDS, with OpenSSL; the rest is the workspace's.
+.PHONY: test-dds-security
+test-dds-security: setup
+	@$(call install_missing,libssl-dev:/usr/include/openssl/ssl.h openssl:/usr/bin/openssl)
+	$(CARGO) test --workspace --locked --features equipoise/dds-security --test security
+	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
+
 .PHONY: test
 test: lint test-setup schemathesis cyclonedds-python
 	@$(call install_missing,$(NETNS_PACKAGES))
@@ -183,6 +192,12 @@ bench-session: setup
 	@$(call install_missing,$(BENCH_PACKAGES))
 	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-session-http
 	target/release/equipoise-lab-session-http
+
+.PHONY: bench-delegation
+bench-delegation: setup
+	@$(call install_missing,haproxy:/usr/sbin/haproxy wrk:/usr/bin/wrk openssl:/usr/bin/openssl)
+	$(CARGO) build --release --locked --package equipoise
+	/usr/bin/python3 lab/delegation/run.py $(LAB_FLAGS)
 
 .PHONY: dns-peers
 dns-peers: setup

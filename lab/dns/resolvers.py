@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What is left of weights behind real resolvers: each mode of a name, asked directly and through unbound, BIND and knot-resolver.
 
-Four nodes of weights 10, 20, 30 and 40; every answer is fresh (the resolvers keep none), and a client takes the address that stands
-first, as most programs do. Printed: the worst node's distance from its share, in points, beside what a mode promises; exits 1 where
+Four nodes of weights 10, 20, 30 and 40; every answer is fresh (the resolvers keep none). A client takes the address that stands
+first, as most programs do; of SRV records one by weight (RFC 2782), of HTTPS records that of the lowest priority (RFC 9460). Printed: the worst node's distance from its share, in points, beside what a mode promises; exits 1 where
 it promises more than was seen. A resolver that is not installed is left out, and said to be.
 
     lab/dns/resolvers.py [--queries 4000]                  (make compare-resolvers)
@@ -10,6 +10,7 @@ it promises more than was seen. A resolver that is not installed is left out, an
 
 import argparse
 import collections
+import random
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import dns.query
 
 import servers
 
-MODES = ["pair", "single", "ordered"]
+MODES = ["pair", "single", "ordered", "srv", "https"]
 # Beyond this a share is lost; random answers alone leave 2 to 3 points of 4000.
 LOST = 5.0
 # A resolver that shuffles what it passes on makes all nodes of an `ordered` answer equal: documented, and shown here.
@@ -87,13 +88,38 @@ policy.add(policy.suffix(policy.STUB("127.0.0.1@{port}"), policy.todnames({{"clu
     return server
 
 
+def first(records):
+    return records[0].address
+
+
+def by_weight(records):
+    """RFC 2782: among those of the lowest priority, each as often as its weight says."""
+    lowest = min(record.priority for record in records)
+    records = [record for record in records if record.priority == lowest]
+    return address_of(random.choices(records, [record.weight for record in records])[0].target)
+
+
+def by_priority(records):
+    return address_of(min(records, key=lambda record: record.priority).target)
+
+
+def address_of(target):
+    """Nodes are called n0 to n3, as `servers.equipoise` has it."""
+    return servers.NODES[int(target.labels[0].decode().removeprefix("n"))]
+
+
+# What clients ask for in a mode, and how they choose among what they are told.
+CLIENTS = {"srv": ("SRV", by_weight), "https": ("HTTPS", by_priority)}
+
+
 def worst(port, mode, queries):
-    """How far the worst node is from its share of first addresses, in points."""
-    first = collections.Counter()
+    """How far the worst node is from its share of clients, in points."""
+    asked, choose = CLIENTS.get(mode, ("A", first))
+    chosen = collections.Counter()
     for _ in range(queries):
-        answer = dns.query.udp(dns.message.make_query(f"{mode}.balanced.cluster.example", "A"), "127.0.0.1", port=port, timeout=5)
-        first[answer.answer[0][0].address] += 1
-    return max(abs(100 * first[address] / queries - weight) for address, weight in zip(servers.NODES, servers.WEIGHTS))
+        answer = dns.query.udp(dns.message.make_query(f"{mode}.balanced.cluster.example", asked), "127.0.0.1", port=port, timeout=5)
+        chosen[choose(list(answer.answer[0]))] += 1
+    return max(abs(100 * chosen[address] / queries - weight) for address, weight in zip(servers.NODES, servers.WEIGHTS))
 
 
 def main():
@@ -105,7 +131,7 @@ def main():
     running, broken = [], []
     with tempfile.TemporaryDirectory(prefix="equipoise-resolvers-") as folder:
         try:
-            ours = servers.equipoise(folder)
+            ours = servers.equipoise(folder, modes=MODES)
             running.append(ours)
             for program, start in [("unbound", unbound), ("named", bind), ("kresd", knot_resolver)]:
                 if shutil.which(program):

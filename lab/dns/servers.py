@@ -88,12 +88,12 @@ class Server:
         self.log.close()
 
 
-def equipoise(folder, core=None, threads=1, binary=None):
-    """The zone, and `pair`, `single` and `ordered` beside it, balanced over four nodes."""
+def equipoise(folder, core=None, threads=1, binary=None, modes=("pair", "single", "ordered")):
+    """The zone, and a name for each mode beside it, balanced over four nodes."""
     server = Server("equipoise", folder, core)
     backends = ", ".join(
         f'{{ name = "n{n}", address = "{ip}:80", weight = {w} }}' for n, (ip, w) in enumerate(zip(NODES, WEIGHTS)))
-    names = ", ".join(f'{{ name = "{m}.balanced", pool = "nodes", mode = "{m}" }}' for m in ("pair", "single", "ordered"))
+    names = ", ".join(f'{{ name = "{m}.balanced", pool = "nodes", mode = "{m}" }}' for m in modes)
     config = server.write("equipoise.toml", f"""
 [instance]
 threads = {threads}

@@ -265,6 +265,9 @@ pub enum OperateError {
     /// What was asked cannot be done; the text says what can.
     #[error("{0}")]
     Refused(String),
+    /// Something else that was asked for stands against it; the text says what, and how it is overcome.
+    #[error("{0}")]
+    Conflict(String),
     /// A fault of ours.
     #[error("{0}; please report it")]
     Failed(String),
@@ -300,6 +303,7 @@ impl From<OperateError> for Problem {
             OperateError::NoSliceLevel => (StatusCode::NOT_FOUND, "no slice level"),
             OperateError::NotLeading(_) => (StatusCode::CONFLICT, "this controller does not lead"),
             OperateError::Refused(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not possible"),
+            OperateError::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
             OperateError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "fault"),
             OperateError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };

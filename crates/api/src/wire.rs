@@ -51,6 +51,9 @@ pub struct Status {
     /// `None`: no `[[dns]]` table is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<dns::DnsStatus>,
+    /// The slice level's streams, in configured order; `/v1/slices` has all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<slice::StreamSummary>,
 }
 
 /// Whether the process takes new work.

@@ -96,6 +96,24 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
 }
 
 #[tokio::test]
+async fn a_pin_is_moved_against_only_by_force() {
+    let bed = Bed::new("pinned-slice").await;
+    let stream = "/v1/slices/images";
+    bed.ask("PUT /v1/slices/images/pins/3", &[], r#"{"worker":"w"}"#).await;
+    let moves = "POST /v1/slices/images/moves";
+    let refused = bed.ask(moves, &[], r#"{"slices":[3],"worker":"other"}"#).await;
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert!(refused.body.contains("pinned to w"), "{refused:?}");
+    assert_eq!(bed.last_line()["outcome"], "refused");
+    let forced = r#"{"slices":[3],"worker":"other","force":true}"#;
+    let stale = bed.ask(moves, &["If-Match: \"0000000000000000\""], forced).await;
+    assert_eq!(stale.status, 412, "{stale:?}");
+    let tag = format!("If-Match: {}", bed.tag(stream).await);
+    assert_eq!(bed.ask(moves, &[&tag], forced).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_change_without_a_condition_is_made_whatever_the_state_is() {
     let bed = Bed::new("unconditional").await;
     let weight = format!("PUT {BACKEND}/weight");

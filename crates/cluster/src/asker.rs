@@ -73,7 +73,7 @@ impl Asker {
     /// How the cluster stands.
     ///
     /// # Errors
-    /// [`ClientError`] of the last controller.
+    /// [`ClientError`] of the controller that said no, or of each that could not be asked.
     pub async fn members(&self) -> Result<Members, ClientError> {
         self.ask(Method::GET, MEMBERS, Bytes::new()).await
     }
@@ -116,7 +116,7 @@ impl Asker {
         path: &str,
         body: Bytes,
     ) -> Result<T, ClientError> {
-        let mut failed = None;
+        let mut failed = Vec::new();
         for address in &self.controllers {
             let asked = async {
                 let mut connection =
@@ -127,10 +127,13 @@ impl Asker {
                 Ok(answer) => return Ok(answer),
                 // Another controller would say the same.
                 Err(error) if matches!(error.status(), Some(400..=499)) => return Err(error),
-                Err(error) => failed = Some(error),
+                Err(error) => failed.push(error),
             }
         }
-        Err(failed.expect("an asker is made with a controller"))
+        Err(match <[ClientError; 1]>::try_from(failed) {
+            Ok([one]) => one,
+            Err(all) => ClientError::Nobody(all),
+        })
     }
 }
 

@@ -246,6 +246,7 @@ mod tests {
             since_out: Duration::from_secs(generation),
             since_in: Duration::from_secs(generation),
             low_for: Duration::from_secs(generation),
+            after: None,
         };
         let pool = PoolPlan { weights: (0..200).map(backend).collect(), scaling: Some(scaling) };
         all.plan.pools.insert("web".to_string(), pool);

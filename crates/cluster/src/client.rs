@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::ControllerAddress;
+use crate::node::credentials::with_causes;
 use crate::wire::{ANSWER_BYTES_MAX, Problem};
 
 /// Why a controller was not of use.
@@ -82,9 +83,26 @@ pub enum ClientError {
         /// What.
         what: String,
     },
+    /// Of several, none was of use.
+    #[error("no controller answers: {}", each(.0))]
+    Nobody(Vec<ClientError>),
+}
+
+/// What each said, with its causes.
+fn each(errors: &[ClientError]) -> String {
+    let texts: Vec<String> = errors.iter().map(|error| with_causes(error)).collect();
+    texts.join("; ")
 }
 
 impl ClientError {
+    /// Those of each controller that was asked, in words; of one error, that one.
+    pub fn by_controller(&self) -> Vec<String> {
+        match self {
+            ClientError::Nobody(errors) => errors.iter().map(|error| with_causes(error)).collect(),
+            one => vec![with_causes(one)],
+        }
+    }
+
     /// The answer's status, if there was one that says no.
     pub fn status(&self) -> Option<u16> {
         match self {

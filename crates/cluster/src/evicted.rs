@@ -1,6 +1,6 @@
 //! Keys that operators have shut out, as everybody in the cluster may know them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::{Certified, Fingerprint};
@@ -9,12 +9,23 @@ use crate::{Certified, Fingerprint};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evictions {
     by_node: Arc<BTreeMap<String, Vec<Fingerprint>>>,
+    /// Of them, those whose own key it is: who joined again has another. Controllers know them.
+    shut_out: Arc<BTreeSet<String>>,
     is_known: bool,
 }
 
 impl Evictions {
     pub(crate) fn new(by_node: BTreeMap<String, Vec<Fingerprint>>) -> Evictions {
-        Evictions { by_node: Arc::new(by_node), is_known: true }
+        Evictions { by_node: Arc::new(by_node), shut_out: Arc::default(), is_known: true }
+    }
+
+    pub(crate) fn with_shut_out(self, nodes: BTreeSet<String>) -> Evictions {
+        Evictions { shut_out: Arc::new(nodes), ..self }
+    }
+
+    /// Whether a node is shut out and has not joined again.
+    pub(crate) fn is_shut_out(&self, node: &str) -> bool {
+        self.shut_out.contains(node)
     }
 
     pub(crate) fn by_node(&self) -> &BTreeMap<String, Vec<Fingerprint>> {

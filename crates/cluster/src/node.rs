@@ -127,11 +127,18 @@ pub struct NodeStatus {
     pub stale: u64,
     /// Instructions that it did not understand.
     pub not_understood: u64,
-    /// Reports, by controller.
+    /// Reports, by controller: each that is configured.
     pub reports: BTreeMap<String, ReportStatus>,
 }
 
-/// How reports to one controller go.
+impl NodeStatus {
+    /// How long ago any controller was last heard; `None` if none was since this process started.
+    pub fn heard(&self) -> Option<Duration> {
+        self.reports.values().filter_map(|one| one.heard).min()
+    }
+}
+
+/// How reports to one controller go, and when it was heard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReportStatus {
     /// Those that it took.
@@ -140,6 +147,10 @@ pub struct ReportStatus {
     pub failed: u64,
     /// Why the last one failed; `None` if it was taken.
     pub problem: Option<String>,
+    /// How long ago it was last asked for anything; `None` if it never was.
+    pub tried: Option<Duration>,
+    /// How long ago anything last came of it, be it a refusal; `None` if nothing ever did.
+    pub heard: Option<Duration>,
 }
 
 /// What the tasks share.
@@ -162,6 +173,14 @@ pub(crate) struct Inner {
 struct Noted {
     status: NodeStatus,
     received: Option<Received>,
+    contacts: BTreeMap<String, Contact>,
+}
+
+/// When a controller was last asked, and heard.
+#[derive(Clone, Copy, Default)]
+struct Contact {
+    tried: Option<Instant>,
+    heard: Option<Instant>,
 }
 
 /// How old instructions were, and when.
@@ -206,6 +225,32 @@ impl Inner {
 
     pub(crate) fn note(&self, change: impl FnOnce(&mut NodeStatus)) {
         change(&mut self.noted().status);
+    }
+
+    /// Notes that a controller is asked now.
+    pub(crate) fn note_tried(&self, address: &ControllerAddress) {
+        let mut noted = self.noted();
+        noted.contacts.entry(address.to_string()).or_default().tried = Some(Instant::now());
+    }
+
+    /// Notes that something came of a controller now.
+    pub(crate) fn note_heard(&self, address: &ControllerAddress) {
+        let mut noted = self.noted();
+        noted.contacts.entry(address.to_string()).or_default().heard = Some(Instant::now());
+    }
+
+    fn status(&self) -> NodeStatus {
+        let noted = self.noted();
+        let mut status = noted.status.clone();
+        status.instructions_age = noted.received.map(Received::age);
+        let ago = |at: Option<Instant>| at.map(|at| at.elapsed());
+        for address in &self.options.controllers {
+            let address = address.to_string();
+            let contact = noted.contacts.get(&address).copied().unwrap_or_default();
+            let one = status.reports.entry(address).or_default();
+            (one.tried, one.heard) = (ago(contact.tried), ago(contact.heard));
+        }
+        status
     }
 
     /// Goes by these if they are newer than what there is; whether they were.
@@ -291,9 +336,7 @@ impl NodeClient {
 
     /// How it stands.
     pub fn status(&self) -> NodeStatus {
-        let noted = self.inner.noted();
-        let instructions_age = noted.received.map(Received::age);
-        NodeStatus { instructions_age, ..noted.status.clone() }
+        self.inner.status()
     }
 }
 

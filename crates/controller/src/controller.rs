@@ -70,7 +70,8 @@ pub(crate) struct Known {
     pub(crate) wishes: Wishes,
     pub(crate) leader: Option<Leader>,
     pub(crate) controllers: Vec<String>,
-    pub(crate) leads: bool,
+    /// The term in which this one leads, if it does.
+    pub(crate) leads_in: Option<u64>,
     /// When the newest instructions were published here.
     pub(crate) published: Option<Instant>,
     pub(crate) failing_since: Option<Instant>,

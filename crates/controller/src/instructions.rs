@@ -16,7 +16,7 @@ use crate::{NodeKind, Roster};
 )]
 #[serde(deny_unknown_fields)]
 pub struct Edition {
-    /// The store's revision at which their leader came to the office.
+    /// The store's revision at which their leader came to the office, or a later one where more was told before.
     pub term: u64,
     /// The plan's.
     pub generation: u64,

@@ -46,7 +46,7 @@ pub struct ClusterView {
     pub controllers: Vec<String>,
     /// Who leads, as far as is known here.
     pub leader: Option<String>,
-    /// Since when: the store's revision.
+    /// Since when: the store's revision, or more if the store was put back from an older copy.
     pub term: Option<u64>,
     /// Whether this one leads.
     pub leads: bool,
@@ -72,6 +72,9 @@ pub struct MemberView {
     pub name: String,
     /// What it is.
     pub kind: NodeKind,
+    /// Whether it is heard.
+    #[serde(default)]
+    pub state: MemberState,
     /// Its equipoise; empty if it has not reported here.
     pub version: String,
     /// Cores.
@@ -88,7 +91,7 @@ pub struct MemberView {
     pub keep: Option<f64>,
     /// What it said of its resources last.
     pub load: Option<Reported>,
-    /// Its load in the coming period, by the newest plan.
+    /// Its load in the coming period, by the newest plan; of agents, for which nothing is planned, by their reports.
     pub planned: Option<PlannedLoad>,
     /// Age of the last report that came here; `None` if none has.
     pub report_age: Option<Duration>,
@@ -101,6 +104,54 @@ pub struct MemberView {
     pub refused: u64,
 }
 
+/// Whether a member is heard, whatever is planned of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberState {
+    /// It reports.
+    #[default]
+    Alive,
+    /// Reports are missing.
+    Late,
+    /// Nothing was heard for long, or the plan goes on without it. It is listed until it is forgotten.
+    Gone,
+    /// It was shut out, and what is shown of it is of before.
+    Evicted,
+}
+
+/// Reports missing from which a member is late.
+const LATE_PERIODS: u32 = 3;
+/// Periods without a report, and the time, from which a member is gone.
+const GONE_PERIODS: u32 = 10;
+const GONE_MIN: Duration = Duration::from_secs(10);
+
+impl MemberState {
+    /// After a silence; `standing` is the plan's word.
+    pub(crate) fn after(
+        silence: Duration,
+        period: Duration,
+        standing: Option<Standing>,
+    ) -> MemberState {
+        if standing == Some(Standing::Gone) || silence > GONE_MIN.max(period * GONE_PERIODS) {
+            MemberState::Gone
+        } else if silence > period * LATE_PERIODS {
+            MemberState::Late
+        } else {
+            MemberState::Alive
+        }
+    }
+
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemberState::Alive => "alive",
+            MemberState::Late => "late",
+            MemberState::Gone => "gone",
+            MemberState::Evicted => "evicted",
+        }
+    }
+}
+
 /// How the store is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreView {
@@ -108,4 +159,35 @@ pub struct StoreView {
     pub failing_for: Option<Duration>,
     /// What it did not do, so far.
     pub failures: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_makes_a_member_late_and_then_gone() {
+        use MemberState::{Alive, Gone, Late};
+        let rows = [
+            (0, 1000, None, Alive),
+            (3000, 1000, None, Alive),
+            (3001, 1000, None, Late),
+            (10_000, 1000, Some(Standing::Late), Late),
+            (10_001, 1000, Some(Standing::Late), Gone),
+            // A short period does not make an election of some seconds everybody's end.
+            (9000, 250, None, Late),
+            (29_000, 5000, None, Late),
+            (51_000, 5000, None, Gone),
+            // Two observers know better.
+            (6000, 1000, Some(Standing::Gone), Gone),
+        ];
+        for (silence, period, standing, state) in rows {
+            let (silence, period) = (Duration::from_millis(silence), Duration::from_millis(period));
+            assert_eq!(
+                MemberState::after(silence, period, standing),
+                state,
+                "{silence:?} {period:?}"
+            );
+        }
+    }
 }

@@ -13,11 +13,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use crate::controller::{Shared, read_instructions};
 use crate::draft::Draft;
 use crate::options::Premises;
+use crate::term::{Claim, OfficeTerm};
 use crate::{Instructions, Roster, Secret};
 
 /// Being leader, with what that needs.
 struct Office {
     leadership: Leadership,
+    term: OfficeTerm,
     /// When this leader planned last.
     planned: Option<Instant>,
     /// What it wrote last, and when.
@@ -45,7 +47,10 @@ pub(crate) async fn run(
         tokio::select! {
             () = stopped(&mut stopping) => break,
             _ = ticks.tick() => period(&shared, &mut office).await,
-            () = shared.wake.notified(), if office.is_some() => period(&shared, &mut office).await,
+            () = shared.wake.notified(), if office.is_some() => {
+                let premises = shared.source.premises().await;
+                go_on(&shared, &mut office, premises).await;
+            }
             won = &mut campaign, if office.is_none() => {
                 match won {
                     Ok(leadership) => {
@@ -62,7 +67,7 @@ pub(crate) async fn run(
             () = lost(&mut office), if office.is_some() => leave(&shared, &mut office),
         }
     }
-    shared.known().leads = false;
+    shared.known().leads_in = None;
     drop(campaign);
     if let Some(office) = office.take() {
         let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
@@ -84,13 +89,13 @@ async fn lost(office: &mut Option<Office>) {
 fn leave(shared: &Shared, office: &mut Option<Office>) {
     tracing::warn!("this controller leads no more; instructions go on");
     *office = None;
-    shared.known().leads = false;
+    shared.known().leads_in = None;
 }
 
 /// Takes over: what was planned last is in the store.
 async fn enter(shared: &Shared, leadership: Leadership) -> Office {
-    let term = leadership.term();
-    tracing::info!(%term, "this controller leads");
+    let created = leadership.term();
+    tracing::info!(term = %created, "this controller leads");
     let read = timeout(READING, shared.store.get(&shared.keys.plan)).await;
     match read {
         Ok(read) => {
@@ -103,19 +108,13 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
         }
         Err(_) => tracing::warn!("the store does not say what was planned; going on from memory"),
     }
-    shared.known().leads = true;
-    Office { leadership, planned: None, written: None, unsure: None }
+    let term = OfficeTerm::after(created.0.0, shared.instructions.borrow().term);
+    shared.known().leads_in = Some(term.get());
+    Office { leadership, term, planned: None, written: None, unsure: None }
 }
-
-/// Between two plans, at least: who does what the first says has begun with it when the second looks at what there is.
-const PLANS_APART: Duration = Duration::from_millis(200);
 
 /// What is done each period.
 async fn period(shared: &Shared, office: &mut Option<Office>) {
-    if let Some(planned) = office.as_ref().and_then(|office| office.planned) {
-        let apart = PLANS_APART.min(shared.options.smoothing.period / 2);
-        tokio::time::sleep_until(planned + apart).await;
-    }
     let premises = shared.source.premises().await;
     let now = shared.now();
     let forgotten = {
@@ -127,6 +126,11 @@ async fn period(shared: &Shared, office: &mut Option<Office>) {
         tracing::info!(node, "silent for too long: forgotten");
         shared.recorder.forget(node);
     }
+    go_on(shared, office, premises).await;
+}
+
+/// Plans, if it leads. As often as there is a reason to: a plan's steps are taken once, however many plans say them.
+async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises) {
     shared.known().premises = premises.clone();
     let still_leads = match office {
         Some(office) => lead(shared, office, &premises).await,
@@ -155,11 +159,12 @@ async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool
         return false;
     }
     let before = shared.instructions.borrow().clone();
+    overtake(shared, office, &before);
     let rosters = settle(shared, office, &before).await;
     let period = shared.options.smoothing.period;
     let began = Instant::now();
     let passed = office.planned.map_or(period, |planned| began - planned);
-    let term = office.leadership.term().0.0;
+    let term = office.term.get();
     let base = rosters.as_ref().unwrap_or(&before.rosters);
     let Some(draft) = shared.draft(premises, &before, base, term, passed) else { return true };
     shared.counts.planned(began.elapsed());
@@ -169,7 +174,10 @@ async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool
     if is_sure && is_to_be_written(office, &instructions, shared.options.write_every) {
         let new = Arc::new(instructions.clone());
         match write(shared, &office.leadership, &new).await {
-            Ok(true) => office.written = Some((Instant::now(), new)),
+            Ok(true) => {
+                office.term.stored();
+                office.written = Some((Instant::now(), new));
+            }
             Ok(false) => return false,
             // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
             Err(()) if office.leadership.is_held() => {
@@ -181,8 +189,37 @@ async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool
     } else if !is_sure {
         hold(&mut instructions, &before);
     }
-    shared.publish(instructions);
+    if office.term.is_stored() {
+        shared.publish(instructions);
+    }
     true
+}
+
+/// Takes a later term if nodes go by later instructions than any that this leader knows.
+fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
+    let roll = shared.roll();
+    let said = roll.members().iter();
+    let said = said.filter_map(|(node, member)| Some((node.as_str(), member.applied?)));
+    for claim in office.term.hear(before.edition(), said) {
+        match claim {
+            Claim::Overtaken { node, claimed } => {
+                office.written = None;
+                let term = office.term.get();
+                tracing::warn!(
+                    node, %claimed, term,
+                    "a node goes by later instructions than this store knows of: unless that node lies, the store was put back \
+                     from an older copy, or made anew. Plans go on in a later term. What the store has forgotten is undone: nodes that were \
+                     evicted since may come back, and tokens that were used or revoked since are good again. Evict and \
+                     revoke again (the audit log has what was done), and see to backends that scripts or a service made since"
+                );
+            }
+            Claim::Disbelieved { node, claimed } => {
+                tracing::warn!(node, %claimed, "a node says that it goes by instructions that cannot be: not believed");
+            }
+        }
+    }
+    drop(roll);
+    shared.known().leads_in = Some(office.term.get());
 }
 
 fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions) -> Instructions {

@@ -20,6 +20,7 @@
 //! | `roll.rs` | who is there and what they said; pure |
 //! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
 //! | `leader.rs`, `draft.rs` | the loop: each period, and the office; what is planned in it |
+//! | `term.rs` | the leader's term, above all that nodes were told; pure |
 //! | `controller.rs` | start, stop, what is read from the store |
 //! | `sources.rs` | what clients of each prefix bring to all nodes; pure |
 //! | `wishes.rs` | what operators said |
@@ -42,13 +43,14 @@ mod report;
 mod roll;
 mod roster;
 mod sources;
+mod term;
 mod view;
 mod wishes;
 
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;
 pub use instructions::{Edition, Enrolled, Instructions, Secret};
-pub use intake::{ClusterView, Intake, IntakeError, MemberView, StoreView};
+pub use intake::{ClusterView, Intake, IntakeError, MemberState, MemberView, StoreView};
 pub use making::{Made, MadeState, Making};
 pub use options::{ControllerOptions, MadePool, Premises, Source};
 pub use pressure::Pressure;

@@ -1,12 +1,16 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use equipoise_core::load::{ForecastError, Signal, Signals};
+use equipoise_core::load::{Coefficients, ForecastError, NodeLoad, Signal, Signals};
 
-use equipoise_planner::{NamePlan, Plan};
+use equipoise_planner::{NamePlan, Plan, PlannedLoad};
+use equipoise_store::Leader;
 
 use crate::controller::{ControllerHandle, Shared};
 use crate::counts::Counted;
-use crate::{ClusterView, Edition, Fault, MemberView, NodeKind, StoreView};
+use crate::{
+    ClusterView, Edition, Fault, Instructions, MemberState, MemberView, NodeKind, StoreView,
+};
 
 /// What a controller knows in numbers: for metrics.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,26 +73,46 @@ fn shares(plan: &Plan, node: &str) -> BTreeMap<String, f64> {
     plan.names.iter().filter_map(share).collect()
 }
 
+/// Another leader's term: the revision of its coming to the office, unless it says a later one.
+fn term_of(leader: &Leader, newest: &Instructions) -> u64 {
+    let says = Some(newest.term).filter(|_| newest.leader == leader.name);
+    leader.term.0.0.max(says.unwrap_or(0))
+}
+
+/// L1 and L2 of what a machine reported, for one that is not planned for.
+fn by_report(weigh: &Coefficients, load: &NodeLoad) -> PlannedLoad {
+    let coming = load.coming();
+    let l2 = weigh.l2(&coming);
+    PlannedLoad { l1: weigh.l1(&coming).get(), l2, l2_offered: l2 }
+}
+
 /// How the cluster stands, as this controller sees it.
 pub(crate) fn cluster(shared: &Shared) -> ClusterView {
     let newest = shared.instructions.borrow().clone();
+    let weigh = shared.known().premises.policy.coefficients;
+    let period = shared.options.smoothing.period;
     let (roll, now) = (shared.roll(), shared.now());
     let names: BTreeSet<&String> = roll.members().keys().chain(newest.members.keys()).collect();
     let member = |name: &String| {
         let (said, planned) = (roll.members().get(name), newest.plan.nodes.get(name));
         let enrolled = said.map(|said| &said.enrolled).or_else(|| newest.members.get(name));
+        // Who never reported here was silent for as long as this controller listens.
+        let silence = now.saturating_sub(said.map_or(Duration::ZERO, |said| said.at));
+        let standing = planned.map(|planned| planned.standing);
+        let own = || roll.load(name).map(|load| by_report(&weigh, load));
         MemberView {
             name: name.clone(),
             kind: enrolled.map_or(NodeKind::Node, |it| it.kind),
+            state: MemberState::after(silence, period, standing),
             version: said.map(|said| said.version.clone()).unwrap_or_default(),
             capacity: enrolled.map_or(0.0, |it| it.capacity),
-            standing: planned.map(|planned| planned.standing),
+            standing,
             presence: planned.map(|planned| planned.presence),
             dispatches: enrolled.is_some_and(|it| it.dispatches),
             keep: planned.map(|planned| planned.keep),
             load: said.and_then(|said| said.load),
-            planned: planned.and_then(|planned| planned.load),
-            report_age: said.map(|said| now.saturating_sub(said.at)),
+            planned: planned.and_then(|planned| planned.load).or_else(own),
+            report_age: said.map(|_| silence),
             applied: said.and_then(|said| said.applied),
             shares: shares(&newest.plan, name),
             refused: said.map_or(0, |said| said.refused),
@@ -102,11 +126,11 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
         controller: shared.options.name.clone(),
         controllers: known.controllers.clone(),
         leader: known.leader.as_ref().map(|leader| leader.name.clone()),
-        term: known.leader.as_ref().map(|leader| leader.term.0.0),
-        leads: known.leads,
+        term: known.leads_in.or_else(|| Some(term_of(known.leader.as_ref()?, &newest))),
+        leads: known.leads_in.is_some(),
         instructions: (newest.edition() > Edition::default()).then(|| newest.edition()),
         instructions_age: known.published.map(|at| at.elapsed()),
-        period: shared.options.smoothing.period,
+        period,
         members,
         rosters: newest.rosters.clone(),
         store: StoreView { failing_for: known.failing_since.map(|at| at.elapsed()), failures },

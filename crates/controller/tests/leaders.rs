@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_controller::{ControllerHandle, Edition, Intake};
+use equipoise_controller::{ControllerHandle, Edition, Intake, NodeReport};
 use equipoise_testkit::Folder;
 use support::{newer, report, stage, start, store_in, until};
 use tokio::time::Instant;
@@ -89,4 +89,29 @@ async fn a_leader_that_dies_is_replaced_within_three_seconds() {
         assert!(order.await.unwrap_err().is_cancelled(), "instructions never went back");
         leader = next;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_store_forgot_goes_on_above_what_nodes_go_by() {
+    let scratch = Folder::new("forgot");
+    let store = Arc::new(store_in(&scratch).await);
+    let one = start("one", store.clone(), stage(&["a"]));
+    let first = newer(&one.handle(), Edition::default()).await;
+    let told = Edition { term: first.term + 5000, generation: 3 };
+    let going_by = |applied| NodeReport { applied: Some(applied), ..report(40.0, &[]) };
+    // One that lies does not bring terms to their end.
+    let end = Edition { term: u64::MAX, generation: 1 };
+    one.handle().report("liar", going_by(end)).await.unwrap();
+    one.handle().report("edge-1", going_by(told)).await.unwrap();
+    let next = until(&one.handle(), |now| now.edition() > told).await;
+    assert_eq!(next.term, told.term + 1);
+    let view = one.handle().cluster();
+    assert_eq!((view.leads, view.term), (true, Some(next.term)));
+    one.stop().await;
+    // The store's own revisions are far below that.
+    let two = start("two", store, stage(&["a"]));
+    let later = until(&two.handle(), |now| now.leader == "two").await;
+    assert!(later.term > next.term, "{} after {}", later.edition(), next.edition());
+    assert_eq!(two.handle().cluster().term, Some(later.term));
+    two.stop().await;
 }

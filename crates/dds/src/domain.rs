@@ -105,6 +105,29 @@ impl Settings {
     }
 }
 
+/// Whether a configuration of Cyclone DDS (the XML) configures DDS Security.
+fn asks_for_security(xml: &str) -> bool {
+    let xml = xml.to_ascii_lowercase();
+    ["<security", "<ddssecurity"].iter().any(|element| xml.contains(element))
+}
+
+impl Settings {
+    /// Refuses what would be taken for protected and would not be. Cyclone DDS itself refuses the element too where it does not
+    /// know it, with no more than a line in its log.
+    fn check_security(&self) -> Result<(), Error> {
+        let Some(more) = &self.more else { return Ok(()) };
+        let mut asked = asks_for_security(more);
+        for path in more.split(',').filter_map(|part| part.trim().strip_prefix("file://")) {
+            let xml = std::fs::read_to_string(path).map_err(|error| {
+                let (path, reason) = (path.to_string(), error.to_string());
+                Error::Unreadable { path, reason }
+            })?;
+            asked |= asks_for_security(&xml);
+        }
+        if asked && !cfg!(feature = "security") { Err(Error::NoSecurity) } else { Ok(()) }
+    }
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
@@ -129,8 +152,10 @@ impl Domain {
     /// Takes part in domain `number` (0 to 232) with `settings`.
     ///
     /// # Errors
-    /// [`Error::OtherSettings`]; [`Error::Refused`] when Cyclone DDS does not take the settings.
+    /// [`Error::OtherSettings`]; [`Error::NoSecurity`], [`Error::Unreadable`]; [`Error::Refused`] when Cyclone DDS does not
+    /// take the settings.
     pub fn open(number: u32, settings: &Settings) -> Result<Self, Error> {
+        settings.check_security()?;
         log::install();
         let xml = settings.xml();
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,6 +216,28 @@ mod tests {
              <NackDelay>5 ms</NackDelay><Test><XmitLossiness>10</XmitLossiness></Test></Internal></Domain></CycloneDDS>,\
              file:///etc/dds.xml"
         );
+    }
+
+    #[test]
+    #[cfg(not(feature = "security"))]
+    fn security_that_is_not_built_in_is_refused_and_not_left_out() {
+        let file = tempfile("<CycloneDDS><Domain><Security/></Domain></CycloneDDS>");
+        let inline = "<CycloneDDS><Domain><DDSSecurity></DDSSecurity></Domain></CycloneDDS>";
+        for more in [inline.to_string(), format!("file://{}", file.display())] {
+            let settings = Settings { more: Some(more.clone()), ..Settings::default() };
+            assert_eq!(Domain::open(107, &settings).err(), Some(Error::NoSecurity), "{more}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        let more = Some(format!("file://{}", file.display()));
+        let gone = Domain::open(107, &Settings { more, ..Settings::default() });
+        assert!(matches!(gone, Err(Error::Unreadable { .. })), "{gone:?}");
+    }
+
+    #[cfg(not(feature = "security"))]
+    fn tempfile(text: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("equipoise-dds-{}.xml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
     }
 
     #[test]

@@ -27,6 +27,20 @@ pub enum Error {
         /// Its number.
         domain: u32,
     },
+    /// The settings ask for DDS Security, and the library was built without it: nothing would be protected.
+    #[error(
+        "the DDS configuration asks for DDS Security, which this build does not have: build with the feature `dds-security`, or \
+         take it out of the configuration"
+    )]
+    NoSecurity,
+    /// A file with DDS configuration that cannot be read.
+    #[error("the DDS configuration {path} cannot be read: {reason}")]
+    Unreadable {
+        /// Where it should be.
+        path: String,
+        /// Why it cannot.
+        reason: String,
+    },
     /// The system has no thread for us.
     #[error("the system starts no more threads")]
     Thread,

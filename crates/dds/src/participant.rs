@@ -13,9 +13,10 @@ use crate::endpoint::Guid;
 use crate::entity::Handle;
 use crate::error::{Error, c_string, check};
 use crate::log;
+use crate::publications::Publications;
 use crate::qos::{Policies, Qos};
 use crate::reader::Reader;
-use crate::types::{Descriptor, StructType};
+use crate::types::{self, Descriptor, StructType};
 use crate::wait::Waitset;
 use crate::writer::Writer;
 
@@ -69,6 +70,31 @@ impl Participant {
     #[doc(hidden)]
     pub fn topic_by_name_alone(&self, name: &str, of: &StructType) -> Result<Topic, Error> {
         self.topic_of(name, &of.descriptor(self.raw())?.without_type_objects())
+    }
+
+    /// A topic of `of`'s type, which goes by `type_name`. One that ROS 2 made (`PACKAGE::msg::dds_::NAME_`) is as ROS 2 has
+    /// them: it has no key, and nobody is told what it is made of, so that the name alone has to match.
+    ///
+    /// # Errors
+    /// As [`Participant::topic`].
+    pub fn topic_named(
+        &self,
+        name: &str,
+        of: &StructType,
+        type_name: &str,
+    ) -> Result<Topic, Error> {
+        let is_ros2 = types::is_ros2(type_name);
+        let descriptor = of.described(self.raw(), type_name, !is_ros2)?;
+        let descriptor = if is_ros2 { descriptor.without_type_objects() } else { descriptor };
+        self.topic_of(name, &descriptor)
+    }
+
+    /// The writers of the topic `name`, of whatever type.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn publications(&self, name: &str) -> Result<Publications, Error> {
+        Publications::new(self.clone(), name)
     }
 
     pub(crate) fn topic_of(&self, name: &str, descriptor: &Descriptor) -> Result<Topic, Error> {

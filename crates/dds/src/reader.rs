@@ -1,5 +1,6 @@
 //! Readers, which take samples as they came: serialized.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use cyclors::{
@@ -54,18 +55,20 @@ impl Reader {
     }
 
     fn take_batch(&self, samples: &mut Vec<Sample>) -> Result<usize, Error> {
-        let mut taken: [*mut ddsi_serdata; BATCH] = [ptr::null_mut(); BATCH];
-        // SAFETY: zeros are a sample info.
-        let mut infos: [dds_sample_info_t; BATCH] = unsafe { std::mem::zeroed() };
-        let (taken_ptr, infos_ptr) = (taken.as_mut_ptr(), infos.as_mut_ptr());
-        // SAFETY: both arrays have room for as many as are asked for.
+        // 24 KiB, of which a call that finds a sample or two sets as much as that takes.
+        let mut taken = [const { MaybeUninit::<*mut ddsi_serdata>::uninit() }; BATCH];
+        let mut infos = [const { MaybeUninit::<dds_sample_info_t>::uninit() }; BATCH];
+        let (taken_ptr, infos_ptr) = (taken.as_mut_ptr().cast(), infos.as_mut_ptr().cast());
+        // SAFETY: both arrays have room for as many as are asked for; Cyclone reads nothing of them.
         let code = unsafe {
             dds_takecdr(self.handle.raw(), taken_ptr, BATCH as u32, infos_ptr, DDS_ANY_STATE)
         };
         let count = check("take", code)? as usize;
         for (serdata, info) in taken.iter().zip(&infos).take(count) {
+            // SAFETY: as many as it says it has set.
+            let (serdata, info) = unsafe { (serdata.assume_init(), info.assume_init_ref()) };
             // SAFETY: Cyclone gave us this reference, and each is made into one sample.
-            let sample = unsafe { Sample::adopt(*serdata, info, &self.topic) };
+            let sample = unsafe { Sample::adopt(serdata, info, &self.topic) };
             // Without data it says only that an instance has changed.
             if info.valid_data {
                 samples.push(sample);

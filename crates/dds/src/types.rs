@@ -120,14 +120,25 @@ impl Drop for Dynamic {
 impl StructType {
     /// Its descriptor, for topics of `participant`.
     pub(crate) fn descriptor(&self, participant: dds_entity_t) -> Result<Descriptor, Error> {
-        let name = c_string("the type's name", self.name)?;
+        self.described(participant, self.name, true)
+    }
+
+    /// The same under another name, with its key or without one.
+    pub(crate) fn described(
+        &self,
+        participant: dds_entity_t,
+        name: &str,
+        keyed: bool,
+    ) -> Result<Descriptor, Error> {
+        let name = c_string("the type's name", name)?;
         // SAFETY: zeros are a descriptor that says nothing; its pointers are null.
         let mut of_struct: dds_dynamic_type_descriptor_t = unsafe { std::mem::zeroed() };
         of_struct.kind = STRUCTURE;
         of_struct.name = name.as_ptr();
         let mut made = Dynamic::create(participant, of_struct)?;
         for (id, member) in (0..).zip(self.members) {
-            add_member(participant, &mut made, id, member)?;
+            let key = member.key && keyed;
+            add_member(participant, &mut made, id, &Member { key, ..*member })?;
         }
         let mut typeinfo = ptr::null_mut();
         // SAFETY: `made` is a type; on success the call sets `typeinfo`, which is ours then.
@@ -145,6 +156,15 @@ impl StructType {
         check("describe a type", code)?;
         Ok(Descriptor(descriptor))
     }
+}
+
+/// Whether ROS 2 makes such names of its messages' types: `PACKAGE::msg::dds_::NAME_`.
+///
+/// # Source
+/// ROS 2 design, "Topic and Service name mapping to DDS", and rosidl's type names.
+pub fn is_ros2(type_name: &str) -> bool {
+    let parts: Vec<_> = type_name.split("::").collect();
+    matches!(parts[..], [_, "msg" | "srv" | "action", "dds_", name] if name.ends_with('_'))
 }
 
 fn add_member(
@@ -188,5 +208,20 @@ fn primitive(kind: dds_dynamic_type_kind_t) -> dds_dynamic_type_spec_t {
     dds_dynamic_type_spec_t {
         kind: PRIMITIVE,
         type_: dds_dynamic_type_spec__bindgen_ty_1 { primitive: kind },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ros2;
+
+    #[test]
+    fn names_that_ros_2_made_are_known() {
+        for name in ["equipoise_msgs::msg::dds_::DataItem_", "a::srv::dds_::B_Request_"] {
+            assert!(is_ros2(name), "{name}");
+        }
+        for name in ["dpslb::DataItem", "a::msg::DataItem", "a::msg::dds_::DataItem", "dds_::A_"] {
+            assert!(!is_ros2(name), "{name}");
+        }
     }
 }

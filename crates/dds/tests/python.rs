@@ -37,6 +37,8 @@ fn peer(python: &Path, what: &str, domain: u32) -> Child {
     let mut command = Command::new(python);
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/peer.py"))
+        .env("PYTHONPATH", root().join("crates/slice-runtime/examples"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .args([what, &domain.to_string(), &COUNT.to_string()])
         .stdout(Stdio::piped());
     spawn_bound(command).expect("Python starts")

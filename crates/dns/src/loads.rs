@@ -94,27 +94,35 @@ impl ResolverLoads {
     ///
     /// It is averaged with what was told before, which counts half after a half-life.
     pub fn observe(&mut self, source: Source, load: f64, now: Instant) {
-        if !load.is_finite() || load < 0.0 {
-            return;
-        }
-        if let Some(learnt) = self.known.get(&source).copied() {
-            let kept = self.kept(learnt, now);
-            let load = learnt.load * kept + load * (1.0 - kept);
+        self.observe_all([(source, load)], now);
+    }
+
+    /// Tells it of many. Of more sources than are remembered those that bring most stay. O(told + capacity).
+    pub fn observe_all(&mut self, told: impl IntoIterator<Item = (Source, f64)>, now: Instant) {
+        for (source, load) in told.into_iter().filter(|(_, load)| load.is_finite() && *load >= 0.0)
+        {
+            let before = self.known.get(&source).copied();
+            let load = before.map_or(load, |before| {
+                let kept = self.kept(before, now);
+                before.load * kept + load * (1.0 - kept)
+            });
             self.known.insert(source, Learnt { load, when: now });
-            return;
         }
-        if self.known.len() == self.capacity {
-            let least =
-                self.known.iter().map(|(source, learnt)| (*source, self.aged(*learnt, now)));
-            let Some((least, least_load)) = least.min_by(|a, b| a.1.total_cmp(&b.1)) else {
-                return;
-            };
-            if least_load >= load {
-                return;
-            }
-            self.known.remove(&least);
+        let Some(last_too_many) = self.known.len().checked_sub(self.capacity + 1) else { return };
+        let aged = self.known.iter().map(|(source, learnt)| {
+            (self.aged(*learnt, now), std::cmp::Reverse(learnt.when), *source)
+        });
+        let mut aged: Vec<_> = aged.collect();
+        // Of those that bring as much, who was told of last goes.
+        aged.select_nth_unstable_by(last_too_many, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for (_, _, source) in &aged[..=last_too_many] {
+            self.known.remove(source);
         }
-        self.known.insert(source, Learnt { load, when: now });
+    }
+
+    /// What a source brings, as far as it is known.
+    pub fn load(&self, source: Source, now: Instant) -> f64 {
+        self.known.get(&source).map_or(0.0, |learnt| self.aged(*learnt, now))
     }
 
     /// Sources that are remembered.

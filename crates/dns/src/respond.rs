@@ -15,6 +15,7 @@ use crate::message::edns::{Edns, Opt};
 use crate::message::name::AskedName;
 use crate::message::query::{Query, Read, read};
 use crate::message::tail::{Tail, Written};
+use crate::rate_limit::TICKS_PER_SECOND;
 use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
 use crate::spread::{Chosen, Group, Spread};
 use crate::stats::{Shard, Transport};
@@ -38,7 +39,9 @@ pub struct Now {
 impl Now {
     /// From a wall clock since 1970 and a monotonous clock since whenever.
     pub fn new(unix: Duration, monotonous: Duration) -> Now {
-        Now { unix_seconds: unix.as_secs() as u32, ticks: (monotonous.as_nanos() / 10_000) as u64 }
+        let ticks =
+            monotonous.as_secs() * TICKS_PER_SECOND + u64::from(monotonous.subsec_nanos()) / 10_000;
+        Now { unix_seconds: unix.as_secs() as u32, ticks }
     }
 }
 
@@ -58,6 +61,8 @@ pub struct Responder {
     rng: SmallRng,
     asked: u64,
     pub(crate) top: TopResolvers,
+    /// Whether `top` has changed since it was told.
+    pub(crate) has_new_top: bool,
 }
 
 /// What the answer section and those behind it come from.
@@ -82,6 +87,7 @@ impl Responder {
             rng: SmallRng::seed_from_u64(seed),
             asked: 0,
             top: TopResolvers::default(),
+            has_new_top: false,
         }
     }
 
@@ -112,6 +118,7 @@ impl Responder {
         self.asked += 1;
         if self.asked.is_multiple_of(SAMPLE) {
             self.top.count(client);
+            self.has_new_top = true;
         }
         let length = match read(query, &mut self.name) {
             Read::Query(query) => self.answer(&mut exchange, &query),

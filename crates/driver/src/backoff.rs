@@ -1,7 +1,9 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Waits that double, from `first` up to `most`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     /// After the first failure.
     pub first: Duration,

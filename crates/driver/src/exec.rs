@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
@@ -24,7 +25,7 @@ const AFTER_END: Duration = Duration::from_millis(200);
 const STDERR_BYTES: usize = 2048;
 
 /// Which scripts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecOptions {
     /// Program and arguments that add a backend and answer `{"address": "IP:PORT", "id": "..."}`. No shell reads them.
     pub add: Vec<String>,

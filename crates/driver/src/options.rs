@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::driver::{Driver, Event};
@@ -7,10 +8,12 @@ use crate::{
     ExecDriver, ExecOptions, ProcessDriver, ProcessOptions, WebhookDriver, WebhookOptions,
 };
 
-/// Which driver, and how.
-#[derive(Clone, Debug, PartialEq)]
+/// Which driver, and how. Written down are those whose backends outlive this process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DriverOptions {
     /// Local processes.
+    #[serde(skip)]
     Process(ProcessOptions),
     /// The operator's scripts.
     Exec(ExecOptions),
@@ -40,6 +43,11 @@ impl DriverOptions {
             DriverOptions::Exec(_) => "exec",
             DriverOptions::Webhook(_) => "webhook",
         }
+    }
+
+    /// Whether what such a driver makes goes on when this process ends.
+    pub fn outlives_us(&self) -> bool {
+        !matches!(self, DriverOptions::Process(_))
     }
 
     /// Whether they can be followed. Looks at the options alone, not at this machine.

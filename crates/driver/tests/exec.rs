@@ -166,6 +166,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
     let file = RecordFile::new(folder.path().join("web.json"));
     let start = async || {
         let scaler = Scaler::start(ScalerOptions {
+            replace: true,
             pool: "web".to_string(),
             limits: Limits { max: 4, ..Limits::default() },
             driver: DriverOptions::Exec(options.clone()),
@@ -175,7 +176,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
         scaler.await.unwrap()
     };
     let scaler = start().await;
-    scaler.scale(&Scaling::Out { size: None, count: 2 }).await.unwrap();
+    scaler.scale(&Scaling::Out { size: None, count: 2 }, None).await.unwrap();
     let mut view = scaler.subscribe();
     let is_ready = |count| {
         move |view: &Arc<equipoise_driver::PoolView>| {
@@ -193,7 +194,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
         scaler.view().backends.iter().map(|one| one.name.clone()).collect()
     };
     assert_eq!(names(&scaler), ["web-e2", "web-e7"]);
-    scaler.scale(&Scaling::Out { size: None, count: 1 }).await.unwrap();
+    scaler.scale(&Scaling::Out { size: None, count: 1 }, None).await.unwrap();
     let mut view = scaler.subscribe();
     view.wait_for(is_ready(3)).await.unwrap();
     assert_eq!(names(&scaler), ["web-e2", "web-e7", "web-e8"]);
@@ -206,6 +207,7 @@ async fn what_outlives_us_must_be_written_down() {
     let folder = tempfile::tempdir().unwrap();
     let (options, _) = options(folder.path());
     let scaler = Scaler::start(ScalerOptions {
+        replace: true,
         pool: "web".to_string(),
         limits: Limits::default(),
         driver: DriverOptions::Exec(options),

@@ -332,6 +332,7 @@ fn when_we_are_killed_our_backends_die() {
 #[tokio::test]
 async fn a_scaler_runs_processes_and_ends_them_with_itself() {
     let scaler = Scaler::start(ScalerOptions {
+        replace: true,
         pool: "web".to_string(),
         limits: Limits { max: 3, ..Limits::default() },
         driver: DriverOptions::Process(options("serves")),
@@ -340,7 +341,7 @@ async fn a_scaler_runs_processes_and_ends_them_with_itself() {
     });
     let scaler = scaler.await.unwrap();
     let mut view = scaler.subscribe();
-    scaler.scale(&Scaling::Out { size: None, count: 3 }).await.unwrap();
+    scaler.scale(&Scaling::Out { size: None, count: 3 }, None).await.unwrap();
     let all_ready = |view: &std::sync::Arc<equipoise_driver::PoolView>| {
         view.backends.len() == 3 && view.backends.iter().all(|one| one.state == BackendState::Ready)
     };
@@ -348,7 +349,7 @@ async fn a_scaler_runs_processes_and_ends_them_with_itself() {
     let addresses: Vec<SocketAddr> =
         scaler.view().backends.iter().map(|one| one.address.unwrap()).collect();
     let pids: Vec<u32> = addresses.iter().map(|address| answer(*address).0).collect();
-    scaler.scale(&Scaling::In { backends: vec!["web-e2".to_string()] }).await.unwrap();
+    scaler.scale(&Scaling::In { backends: vec!["web-e2".to_string()] }, None).await.unwrap();
     view.wait_for(|view| view.backends[1].state == BackendState::Draining).await.unwrap();
     assert_eq!(answer(addresses[1]).0, pids[1], "it serves what it has");
     scaler.drained("web-e2").await.unwrap();

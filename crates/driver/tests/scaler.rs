@@ -105,12 +105,12 @@ async fn stage(driver: Scripted, record: Option<Record>) -> Stage {
 
 impl Stage {
     async fn out(&self, count: u32) {
-        self.scaler.scale(&Scaling::Out { size: None, count }).await.unwrap();
+        self.scaler.scale(&Scaling::Out { size: None, count }, None).await.unwrap();
     }
 
     async fn leave(&self, names: &[&str]) {
         let backends = names.iter().map(|name| (*name).to_string()).collect();
-        self.scaler.scale(&Scaling::In { backends }).await.unwrap();
+        self.scaler.scale(&Scaling::In { backends }, None).await.unwrap();
     }
 
     fn states(&self) -> Vec<BackendState> {

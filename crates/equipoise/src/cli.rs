@@ -118,6 +118,11 @@ impl ApiArgs {
         Ok(Client::new(self.api.unwrap_or_else(default)).with_token(token))
     }
 
+    /// Where it was said to be; `None` if that was not said.
+    pub(crate) fn given(self) -> anyhow::Result<Option<Client>> {
+        if self.api.is_none() { Ok(None) } else { self.client().map(Some) }
+    }
+
     fn token(&self) -> anyhow::Result<Option<Token>> {
         if let Some(file) = &self.token_file {
             let path = file.display();

@@ -21,6 +21,7 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
         "more = '<Domain/>'\n[slice.balancing]\nshare-max = 0\n[slice.workers]\nlease = '1s'",
         "[[slice]]\nname = 'other'\nslices = 1\ndomain = 1\nlease = '400ms'",
         "[[slice]]\nname = 'other'\nslices = 1\nitems = 'rt/items'\ncontrol = 'other'",
+        "item-type = 'my_msgs::msg::dds_::DataItem_'\nreply-type = 'Reply'",
     ] {
         assert_eq!(said(&stream(more)), "", "{more}");
     }
@@ -28,7 +29,7 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
 
 #[test]
 fn what_is_wrong_or_odd_is_said_where_it_stands() {
-    let rows = [
+    let rows: &[(&str, &str)] = &[
         (
             "slice = 3",
             "f:4:1: slice.images.slice: unknown option in this version; did you mean `slices`?",
@@ -40,6 +41,15 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         (
             "items = 'a b'",
             "slice.images.items: 'a b' is not a topic's name; accepted: 1 to 120 letters",
+        ),
+        (
+            "item-type = 'a b'",
+            "slice.images.item-type: 'a b' is not a type's name; accepted: 1 to 200 letters",
+        ),
+        #[cfg(not(feature = "dds-security"))]
+        (
+            "more = '<CycloneDDS><Domain><Security/></Domain></CycloneDDS>'",
+            "f:4:8: slice.images.more: asks for DDS Security, which this equipoise was built without: nothing would be protected",
         ),
         ("order = 'stric'", "is none of them (did you mean \"strict\"?)"),
         ("interfaces = ['eth0', '']", "is not an interface; accepted: a name or address"),

@@ -310,6 +310,9 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     instance.start(&made_of_processes());
     assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
     assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
+    let printed = instance.printed();
+    assert!(printed.contains("INFO pool web: starting its first backends"), "{printed}");
+    assert!(!printed.contains("no backend can take work"), "{printed}");
 
     let load = Load::start(instance.door.address(), 4);
     load.wait_for(50);
@@ -432,6 +435,70 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
     assert!(failed.is_empty(), "{} of {good} failed: {:?}", failed.len(), failed.first());
     let plan = instance.plan();
     assert_eq!(plan["pools"][0]["scaling"]["backends"], 2, "{plan:#}");
+}
+
+/// Kills equipoise when `has_come` says so, in the middle of a change from one fleet's scripts to `new`, starts it again,
+/// and waits until the change is done.
+fn killed_in_a_change(
+    test: &str,
+    new: impl Fn(&Fleet) -> String,
+    has_come: impl Fn(&Instance, &Fleet, &Fleet) -> bool,
+) -> (Instance, Fleet, Fleet) {
+    let mut instance = Instance::new(test);
+    let (old, next) =
+        (Fleet::named(&instance.folder, "old"), Fleet::named(&instance.folder, "new"));
+    let elastic = "[pool.elastic]\nmin = 2\nmax = 3\nparallel = 1\nin-cool-down = \"1m\"\nwarm-up = \"300ms\"\n";
+    instance.start(&format!("{elastic}{}", old.table()));
+    assert!(eventually(|| serving(&instance).len() == 2), "{:#}", instance.plan());
+    let changed = format!("{elastic}{}", new(&next));
+    instance.write(&changed);
+    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert!(eventually(|| has_come(&instance, &old, &next)), "{}", instance.printed());
+    instance.kill();
+    instance.start(&changed);
+    let by_new = || {
+        let serving = serving(&instance);
+        serving.len() == 2 && old.there().is_empty()
+    };
+    assert!(eventually(by_new), "{test}: {:?} {}", old.there(), instance.printed());
+    let count = |fleet: &Fleet, word: &str| {
+        fleet.log().iter().filter(|line| line.starts_with(word)).count()
+    };
+    // A script notes what it has done after it is done.
+    assert!(eventually(|| count(&old, "removed") == 2), "{test}: {:?}", old.log());
+    assert_eq!(count(&old, "made"), 2, "{test}: {:?}", old.log());
+    assert_eq!(count(&next, "doubled") + count(&old, "doubled"), 0, "{test}");
+    let plan = instance.plan();
+    assert_eq!(plan["pools"][0]["scaling"]["backends"], 2, "{test}: {plan:#}");
+    assert_eq!(get(instance.door.address(), "/").status(), 200);
+    (instance, old, next)
+}
+
+#[test]
+fn killed_while_its_driver_changes_it_goes_on_with_that_and_no_backend_is_lost_or_doubled() {
+    type Moment = fn(&Instance, &Fleet, &Fleet) -> bool;
+    let moments: [(&str, Moment); 3] = [
+        ("change-asked", |_, _, _| true),
+        ("change-made", |_, _, next| !next.there().is_empty()),
+        ("change-removed", |_, old, _| old.there().len() < 2),
+    ];
+    for (test, has_come) in moments {
+        let (instance, _old, next) = killed_in_a_change(test, Fleet::table, has_come);
+        let there = next.there();
+        assert_eq!(there.len(), 2, "{test}: {:?} {}", next.log(), instance.printed());
+        let runs = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+        assert!(there.values().all(runs), "{test}: {there:?}");
+    }
+    // The next ones die with the process; those of the scripts are taken away by their own scripts all the same.
+    let process = |_: &Fleet| {
+        format!(
+            "[pool.elastic.process]\ncommand = [\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \
+             \"--http\", \"{{port}}\"]\n",
+            common::EQUIPOISE
+        )
+    };
+    let one_is_made: Moment = |instance, _, _| serving(instance).len() > 2;
+    let (_instance, _old, _next) = killed_in_a_change("change-to-processes", process, one_is_made);
 }
 
 #[test]

@@ -208,6 +208,47 @@ fn subnets_are_assigned_by_the_work_that_their_clients_bring() {
     assert!(instance.command(&["status", "--json"]).contains("by_deficit"));
 }
 
+/// More than nodes report of themselves: a server that is in no cluster has no reason to leave any out.
+#[test]
+fn a_server_in_no_cluster_knows_every_prefix_that_brings_work() {
+    const MANY: u8 = 129;
+    const FEW: u8 = 30;
+    let (backend, front) = (HttpBackend::named("a"), free_port());
+    let config = format!(
+        "[[pool]]\nname = \"web\"\nbackends = [\"{}\"]\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\n\
+         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\npool = \"web\"\n\
+         ns = [{{ name = \"ns1\", addresses = \"127.0.0.1\" }}]\n",
+        backend.address(),
+        front.address()
+    );
+    let instance = Instance::start("dns-many-prefixes", &config);
+    // All at once, which is what a thread samples in turn: of 64 requests in a row at least one is looked at.
+    let bring = |subnet: u8, requests: usize| {
+        let mut client = Client::connect(front.address());
+        client.send(format!("PROXY TCP4 100.64.{subnet}.9 127.0.0.1 4711 80\r\n"));
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(requests));
+        for _ in 0..requests {
+            assert_eq!(client.response().unwrap().status(), 200);
+        }
+    };
+    let known = || {
+        let status: serde_json::Value =
+            serde_json::from_str(&instance.command(&["status", "--json"])).unwrap();
+        status["dns"]["sources_known"].as_u64().unwrap()
+    };
+    let begins = || {
+        bring(0, 64);
+        known() == 1
+    };
+    assert!(eventually(begins), "it looks where work comes from");
+    (1..MANY).for_each(|subnet| bring(subnet, 128));
+    // These bring less than the others.
+    (MANY..MANY + FEW).for_each(|subnet| bring(subnet, 64));
+    let all = u64::from(MANY + FEW);
+    assert!(eventually(|| known() == all), "{} of {all}", known());
+}
+
 #[test]
 fn a_port_that_is_taken_is_said() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -3,11 +3,20 @@
 #![cfg(feature = "slice")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "slice/absent.rs"]
+mod absent;
 #[path = "slice/bed.rs"]
 mod bed;
 mod common;
+#[path = "slice/guide.rs"]
+mod guide;
 #[path = "slice/operate.rs"]
 mod operate;
+#[path = "slice/ros2.rs"]
+mod ros2;
+#[cfg(feature = "dds-security")]
+#[path = "slice/secure.rs"]
+mod secure;
 #[path = "cluster/bed.rs"]
 #[allow(dead_code, reason = "the cluster's tests use the rest")]
 mod site;

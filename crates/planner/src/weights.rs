@@ -101,7 +101,7 @@ mod tests {
             (name.to_string(), BackendSpec { weight, machine, ..BackendSpec::default() })
         };
         let backends = weights.iter().map(backend).collect();
-        PoolSpec { backends, weights_by_load: true, elastic: None }
+        PoolSpec { backends, weights_by_load: true, ..PoolSpec::default() }
     }
 
     /// The weights after `periods` of these loads.

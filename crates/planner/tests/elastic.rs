@@ -26,6 +26,8 @@ struct World {
     plan: Option<Plan>,
     at: u32,
     made: u32,
+    /// Whether its driver takes no steps.
+    is_deaf: bool,
 }
 
 impl World {
@@ -35,11 +37,12 @@ impl World {
         let backends = [("first".to_string(), first)].into();
         World {
             history: History::new(policy.smoothing, Duration::ZERO),
-            pool: PoolSpec { backends, weights_by_load: false, elastic: Some(elastic) },
+            pool: PoolSpec { backends, elastic: Some(elastic), ..PoolSpec::default() },
             policy,
             plan: None,
             at: 0,
             made: 0,
+            is_deaf: false,
         }
     }
 
@@ -64,7 +67,9 @@ impl World {
         let next = plan(&self.policy, &inventory, &self.history, self.plan.as_ref(), tick);
         let scaling = next.pools["web"].scaling.clone().unwrap();
         self.plan = Some(next);
-        self.drive(&scaling.action);
+        if !self.is_deaf {
+            self.drive(&scaling.action);
+        }
         scaling
     }
 
@@ -199,13 +204,13 @@ fn a_paused_pool_says_what_it_would_do_and_does_nothing() {
     assert_eq!(world.run(50, 5.0 * SPEED), [1; 50]);
     let last = world.step(5.0 * SPEED);
     assert_eq!(last.action, Scaling::Hold);
-    assert!(last.reason.starts_with("paused; it would change the pool: "), "{}", last.reason);
+    assert!(last.reason.starts_with("paused; it would add "), "{}", last.reason);
 }
 
 #[test]
 fn every_decision_has_its_reason_in_words() {
     let mut world = World::new(elastic(), None);
-    assert!(world.step(0.0).reason.contains("all of the pool is needed"));
+    assert!(world.step(0.0).reason.contains("the pool is at its smallest: 1 backend, min = 1"));
     let mut reasons = Vec::new();
     for load in [0.3, 3.0, 0.3] {
         for _ in 0..400 {
@@ -277,4 +282,29 @@ fn with_all_backends_there_the_slowest_is_replaced_by_a_faster_one() {
     }
     assert!(replaced >= 1);
     assert!(world.up().any(|(_, it)| it.size.as_deref() == Some("huge")));
+}
+
+#[test]
+fn a_step_that_was_not_taken_is_planned_again_without_waiting_for_its_cool_down() {
+    let mut world = World::new(elastic(), None);
+    world.pool.steps = Some(7);
+    world.run(20, 0.5 * SPEED);
+    world.is_deaf = true;
+    let rises = |world: &mut World| loop {
+        let step = world.step(0.95 * SPEED);
+        if step.action != Scaling::Hold {
+            break step;
+        }
+    };
+    let first = rises(&mut world);
+    assert_eq!(first.after, Some(7));
+    for _ in 0..5 {
+        let again = world.step(0.95 * SPEED);
+        assert_eq!((&again.action, again.after), (&first.action, Some(7)), "{}", again.reason);
+    }
+    world.is_deaf = false;
+    world.step(0.95 * SPEED);
+    world.pool.steps = Some(8);
+    let cooling = world.step(0.95 * SPEED);
+    assert_eq!((cooling.action, cooling.since_out), (Scaling::Hold, PERIOD), "{}", cooling.reason);
 }

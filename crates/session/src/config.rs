@@ -237,6 +237,9 @@ pub struct PoolConfig {
     /// Weights are planned by load, and come from outside
     /// ([`RegistryHandle::set_planned`](crate::registry::RegistryHandle::set_planned)); they begin as configured.
     pub weights_by_load: bool,
+    /// Its backends are made for it and come later: until one has served, for at most this long, that none does is
+    /// expected. `None`: they are there from the beginning.
+    pub starts_within: Option<Duration>,
 }
 
 /// Everything the session level is configured with.

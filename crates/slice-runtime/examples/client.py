@@ -4,54 +4,24 @@
     pip install cyclonedds
     client.py DOMAIN SLICES COUNT [INTERFACE]
 
-It keeps each item until its reply has come, and publishes it again after a second without one, so that nothing is lost with a
-worker. So that workers know what comes again from what is new, it does so through a second writer, which names the first one in its
-user data, and with the item's first source timestamp. It publishes in no partition, where every worker reads.
+Types and QoS are in dpslb.py, which has to lie beside it. It keeps each item until its reply has come, and publishes it again after a
+second without one, so that nothing is lost with a worker. So that workers know what comes again from what is new, it does so through a
+second writer, which names the first one in its user data, and with the item's first source timestamp. It publishes in no partition,
+where every worker reads.
 """
 
 import random
 import sys
 import time
-from dataclasses import dataclass
 
 from cyclonedds.core import Policy, Qos
 from cyclonedds.domain import Domain, DomainParticipant
-from cyclonedds.idl import IdlStruct
-from cyclonedds.idl.annotations import final, keylist
-from cyclonedds.idl.types import byte, int32, int64, sequence
 from cyclonedds.pub import DataWriter
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
-from cyclonedds.util import duration
 
+from dpslb import POLICIES, QOS, DataItem, Reply
 
-@dataclass
-@final
-@keylist(["sliceId"])
-class DataItem(IdlStruct, typename="dpslb.DataItem"):
-    sliceId: int32
-    id: int64
-    senderId: int32
-    timestamp: int64
-    message: sequence[byte]
-
-
-@dataclass
-@final
-@keylist(["id"])
-class Reply(IdlStruct, typename="dpslb.Reply"):
-    id: int64
-    timestamp: int64
-    senderId: int32
-    message: sequence[byte]
-
-
-POLICIES = (
-    Policy.Reliability.Reliable(duration(seconds=10)),
-    Policy.History.KeepAll,
-    Policy.WriterDataLifecycle(autodispose=False),
-)
-QOS = Qos(*POLICIES)
 SENDER = 42
 AGAIN_S = 1.0
 PATIENCE_S = 60.0

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = Stream { domain: domain.parse()?, ..Stream::default() };
     let threads = available_parallelism().map_or(1, usize::from);
     let options = Options { jobs_max: threads, ..Options::new(name, slices.parse()?) };
-    let worker = Worker::start(&stream, options, Threads::start(threads, words)?)?;
+    let worker = Worker::start(&stream, options, Threads::new(threads, words))?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
 
     worker.leave();

@@ -2,25 +2,31 @@
 //!
 //! Every candidate runs one. Only the leader's has a desk: it hears workers, moves slices, and writes what has to outlive it
 //! under its leadership's fence, *before* it tells anybody. One that is fenced off says nothing more, so that no two
-//! reassign the same slices; workers obey none of an earlier term.
+//! reassign the same slices; workers obey none of an earlier term. Planned moves wait for no store: what is under way the next
+//! leader learns from the workers, and who owns what is written beside.
 
 mod desk;
 mod kept;
 mod office;
+mod pen;
+mod plan;
 mod status;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_slice::balance::{Hot, Policy};
+use equipoise_slice::balance::Policy;
 use equipoise_slice::controller::MoveRefused;
 use equipoise_slice::{Config, HandoverId, SliceId};
 use equipoise_store::{Election, KeyError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use plan::{HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker, WorkerReason};
 pub use status::{
-    HandoverStatus, HandoverSteps, HandoverTotals, SliceStatus, Status, WorkerStatus,
+    HandoverStatus, HandoverSteps, HandoverTotals, SliceStatus, Status, WorkerState, WorkerStatus,
 };
+pub use unread::{Unread, UnreadReason};
 
 use crate::stream::Stream;
 
@@ -67,6 +73,17 @@ pub enum AskError {
     /// No such worker.
     #[error("no worker is called {0:?}: `equipoise slice status` lists them")]
     UnknownWorker(String),
+    /// An operator keeps the slice on another worker.
+    #[error("slice {} is pinned to {worker}: unpin it first", .slice.0)]
+    Pinned {
+        /// The slice.
+        slice: SliceId,
+        /// Where it is kept.
+        worker: String,
+    },
+    /// The slice is not pinned.
+    #[error("slice {} is not pinned", .0.0)]
+    NotPinned(SliceId),
     /// The protocol refused.
     #[error(transparent)]
     Refused(#[from] MoveRefused),
@@ -94,32 +111,6 @@ pub(crate) enum Ask {
     Pin(SliceId, Option<String>, oneshot::Sender<Result<(), AskError>>),
     Plan(oneshot::Sender<Result<Planned, AskError>>),
     Stop,
-}
-
-/// What a balancing round would do now.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
-    /// What it would move.
-    pub moves: Vec<PlannedMove>,
-    /// Slices that no move can even out.
-    pub hot: Vec<Hot>,
-    /// What the most loaded worker has over the mean, as a share of the mean.
-    pub imbalance: f64,
-}
-
-/// Slices that would be moved together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlannedMove {
-    /// From whom.
-    pub giver: String,
-    /// To whom.
-    pub taker: String,
-    /// Which.
-    pub slices: Vec<SliceId>,
-    /// Their load, in cores.
-    pub load: f64,
-    /// Because an operator pinned them there.
-    pub pinned: bool,
 }
 
 /// A controller that runs. Dropped, it ends; [`Controller::stop`] makes room for another candidate at once.
@@ -190,7 +181,7 @@ impl Handle {
         self.status.clone()
     }
 
-    /// Begins to move slices, all of one owner.
+    /// Begins to move slices, all of one owner. None that is pinned to another worker is moved.
     ///
     /// # Errors
     /// [`AskError`]

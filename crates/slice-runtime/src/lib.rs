@@ -20,7 +20,7 @@
 //! // A worker: two threads that answer each item with its length.
 //! let process = |item: &DataItem<'_>| item.message.len().to_string().into_bytes();
 //! let options = worker::Options::new("worker-1", 50);
-//! let worker = Worker::start(&stream, options, Threads::start(2, process)?)?;
+//! let worker = Worker::start(&stream, options, Threads::new(2, process))?;
 //!
 //! // A client: publishes, and waits for the replies.
 //! let (mut client, slices) = (Client::join(&stream, client::Options::new(1))?, Assignment::Hash(50));
@@ -44,6 +44,8 @@
 pub mod client;
 pub mod controller;
 mod drops;
+#[doc(hidden)]
+pub mod greyscale;
 mod mail;
 mod payload;
 mod sources;

@@ -71,6 +71,8 @@ pub struct Terms {
     pub order: Order,
     /// When a worker fences itself.
     pub lease: Duration,
+    /// The topics of items and replies and their types, as a number.
+    pub topics: u64,
 }
 
 impl Terms {
@@ -89,6 +91,11 @@ impl Terms {
                 differs("order", format!("{:?}", self.order), format!("{:?}", ours.order))
                     .to_lowercase(),
             );
+        }
+        if self.topics != ours.topics {
+            let text = "was started with other topics of items and replies, or other types of them, than the controller has: \
+                        start it with the same `items`, `replies`, `item-type` and `reply-type`";
+            return Some(text.to_string());
         }
         let differ = self.lease != ours.lease;
         differ.then(|| differs("lease", format!("{:?}", self.lease), format!("{:?}", ours.lease)))

@@ -28,6 +28,10 @@ pub struct Stream {
     pub items: String,
     /// The topic of replies.
     pub replies: String,
+    /// The name of items' type. One that ROS 2 made (`PACKAGE::msg::dds_::NAME_`) is as ROS 2 has them: without a key.
+    pub item_type: String,
+    /// The name of replies' type; likewise.
+    pub reply_type: String,
     /// Of the topics between workers and controllers: its name, and then `/up` or `/down`. By the one with `/again`
     /// workers ask clients to publish again what a lost one had.
     pub control: String,
@@ -40,6 +44,8 @@ impl Default for Stream {
             dds: Settings::default(),
             items: "items".into(),
             replies: "replies".into(),
+            item_type: DATA_ITEM.name.into(),
+            reply_type: REPLY.name.into(),
             control: "equipoise/slice".into(),
         }
     }
@@ -54,18 +60,31 @@ pub(crate) struct Topics {
     pub(crate) up: Topic,
     pub(crate) down: Topic,
     pub(crate) again: Topic,
+    /// Topics of items and replies, and their types, as a number: other ones have another.
+    pub(crate) number: u64,
 }
 
 impl Stream {
+    /// Whether items have a key.
+    pub(crate) fn is_keyed(&self) -> bool {
+        !equipoise_dds::is_ros2(&self.item_type)
+    }
+
+    fn number(&self) -> u64 {
+        let Self { items, item_type, replies, reply_type, .. } = self;
+        fnv1a([items, item_type, replies, reply_type].map(String::as_str).join(" ").as_bytes())
+    }
+
     pub(crate) fn join(&self) -> Result<Topics, Error> {
         let domain = Domain::open(self.domain, &self.dds)?;
         let participant = Participant::new(domain, &[])?;
         Ok(Topics {
-            items: participant.topic(&self.items, &DATA_ITEM)?,
-            replies: participant.topic(&self.replies, &REPLY)?,
+            items: participant.topic_named(&self.items, &DATA_ITEM, &self.item_type)?,
+            replies: participant.topic_named(&self.replies, &REPLY, &self.reply_type)?,
             up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
             down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
             again: participant.topic(&format!("{}/again", self.control), &CONTROL)?,
+            number: self.number(),
             participant,
         })
     }

@@ -33,14 +33,37 @@ pub(crate) struct DdsTransport {
     mail_down: DdsWriter,
     /// To clients.
     again: DdsWriter,
-    waitset: Waitset,
+    bell: Bell,
     topics: Topics,
-    ready: Mutex<Vec<u32>>,
     writers_seen: Option<Duration>,
+    /// Groups whose readers are not settled.
+    unsettled: usize,
     drops: Arc<DropCounts>,
     /// Items of plain publishers are refused.
     pub(crate) full: Arc<std::sync::atomic::AtomicBool>,
     samples: Vec<Sample>,
+}
+
+/// Where one waits for what comes.
+#[derive(Debug, Clone)]
+pub(crate) struct Bell {
+    waitset: Arc<Waitset>,
+    /// Of whom something has come.
+    ready: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Bell {
+    /// Waits until something has come, somebody wakes it, or `patience` is over. One at a time.
+    pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        self.waitset.wait(patience, &mut ready)?;
+        self.ready().append(&mut ready);
+        Ok(())
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -75,24 +98,27 @@ impl DdsTransport {
             mail_up,
             mail_down,
             again,
-            waitset,
+            bell: Bell { waitset: Arc::new(waitset), ready: Arc::default() },
             topics,
-            ready: Mutex::default(),
             writers_seen: None,
+            unsettled: 0,
             drops,
             full: Arc::default(),
             samples: Vec::new(),
         })
     }
 
-    /// Waits until something has come, somebody wakes it, or `patience` is over.
-    pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waitset.wait(patience, &mut ready)
+    pub(crate) fn bell(&self) -> Bell {
+        self.bell.clone()
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        self.waitset.waker()
+        self.bell.waitset.waker()
+    }
+
+    /// Its topics, as a number.
+    pub(crate) fn topics(&self) -> u64 {
+        self.topics.number
     }
 
     /// Tells controllers how it goes.
@@ -137,6 +163,21 @@ impl DdsTransport {
             }
         }
         Ok(())
+    }
+
+    /// Tells of readers that are new, and of those that have been there for long enough.
+    fn tell_settled(&mut self, now: Duration, arrivals: &mut Vec<Arrival<Payload>>) {
+        for (group, of) in &mut self.groups {
+            let opened = *of.opened.get_or_insert_with(|| {
+                arrivals.push(Arrival::Subscribed(*group));
+                now
+            });
+            if !of.settled && now.saturating_sub(opened) >= self.settle {
+                of.settled = true;
+                self.unsettled -= 1;
+                arrivals.push(Arrival::Settled(*group));
+            }
+        }
     }
 
     fn read_group(
@@ -205,18 +246,21 @@ impl Transport<Payload> for DdsTransport {
 
     fn subscribe(&mut self, group: Group) -> Result<(), Error> {
         let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
-        self.waitset.attach(&reader, u32::from(group.number()))?;
+        self.bell.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
         let of = GroupReader { reader, sources, opened: None, settled: false };
         self.groups.insert(group, of);
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
-        self.waitset.waker().wake();
+        self.unsettled += 1;
+        self.waker().wake();
         Ok(())
     }
 
     fn unsubscribe(&mut self, group: Group) -> Result<(), Error> {
-        self.waitset.detach(u32::from(group.number()));
-        self.groups.remove(&group);
+        self.bell.waitset.detach(u32::from(group.number()));
+        if self.groups.remove(&group).is_some_and(|of| !of.settled) {
+            self.unsettled -= 1;
+        }
         Ok(())
     }
 
@@ -233,8 +277,7 @@ impl Transport<Payload> for DdsTransport {
         now: Duration,
         arrivals: &mut Vec<Arrival<Payload>>,
     ) -> Result<(), Error> {
-        let mut ready =
-            std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut ready = std::mem::take(&mut *self.bell.ready());
         let look_for_gone =
             self.writers_seen.is_none_or(|seen| now.saturating_sub(seen) >= WRITERS_EVERY);
         if look_for_gone {
@@ -246,20 +289,11 @@ impl Transport<Payload> for DdsTransport {
         if ready.contains(&MAIL) {
             self.read_mail(arrivals)?;
         }
-        for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            if ready.contains(&u32::from(group.number())) {
-                self.read_group(group, look_for_gone, arrivals)?;
-            }
+        for group in ready.iter().filter_map(|token| Group::numbered(*token)) {
+            self.read_group(group, look_for_gone, arrivals)?;
         }
-        for (group, of) in &mut self.groups {
-            let opened = *of.opened.get_or_insert_with(|| {
-                arrivals.push(Arrival::Subscribed(*group));
-                now
-            });
-            if !of.settled && now.saturating_sub(opened) >= self.settle {
-                of.settled = true;
-                arrivals.push(Arrival::Settled(*group));
-            }
+        if self.unsettled > 0 {
+            self.tell_settled(now, arrivals);
         }
         Ok(())
     }

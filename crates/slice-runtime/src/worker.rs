@@ -1,5 +1,6 @@
-//! A worker: one thread that speaks the protocol and hands out items, and the application, which does them.
+//! A worker: threads that speak the protocol and do items, or hand them out to an application.
 
+mod crew;
 mod engine;
 mod error;
 mod job;
@@ -9,8 +10,7 @@ mod threads;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::Driver;
@@ -19,7 +19,7 @@ use equipoise_slice::{Config, Group, Life, Process as OsProcess};
 
 pub use error::WorkerError;
 pub use job::{Job, Work};
-pub use program::{ListenError, Program};
+pub use program::{Format, ListenError, Program};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};
@@ -64,7 +64,7 @@ impl Options {
     }
 }
 
-/// Does jobs. Called by the worker's own thread, so it must not wait: a job is done elsewhere.
+/// Does jobs elsewhere. Called by the worker's threads, so it must not wait.
 pub trait Application: Send {
     /// How many jobs it should have at a time, if [`Options::jobs_max`] is not more: as many as it does at once, and what
     /// keeps it busy until it gets the next.
@@ -76,18 +76,42 @@ pub trait Application: Send {
     fn start(&mut self, job: Job);
 }
 
+/// Who does the items.
+pub enum Doer {
+    /// The worker's own threads.
+    Threads(Threads),
+    /// An application, which is given jobs.
+    Application(Box<dyn Application>),
+}
+
+impl From<Threads> for Doer {
+    fn from(threads: Threads) -> Self {
+        Self::Threads(threads)
+    }
+}
+
+impl<A: Application + 'static> From<A> for Doer {
+    fn from(application: A) -> Self {
+        Self::Application(Box::new(application))
+    }
+}
+
 /// A worker that runs. Dropped, it ends at once, as a crash does; [`Worker::leave`] gives its slices away first.
-#[derive(Debug)]
 pub struct Worker {
     shared: Arc<Shared>,
     waker: Waker,
-    thread: Option<JoinHandle<Result<(), WorkerError>>>,
+    threads: crew::Threaded,
 }
 
-/// What the worker's thread tells others.
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+/// What the worker's threads tell others.
 #[derive(Debug, Default)]
 struct Shared {
-    stop: AtomicBool,
     leaving: AtomicBool,
     owned: AtomicU64,
     done: AtomicU64,
@@ -103,11 +127,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error`] of DDS.
-    pub fn start(
-        stream: &Stream,
-        options: Options,
-        application: impl Application + 'static,
-    ) -> Result<Self, Error> {
+    pub fn start(stream: &Stream, options: Options, doer: impl Into<Doer>) -> Result<Self, Error> {
         let shared = Arc::new(Shared { fenced: AtomicBool::new(true), ..Shared::default() });
         let topics = stream.join()?;
         let replies = topics.replies.writer(&equipoise_dds::Qos {
@@ -116,32 +136,37 @@ impl Worker {
         })?;
         let id = worker_id(&options.name);
         let process = this_process(fnv1a(&topics.participant.guid()?.0));
-        let jobs_max = options.jobs_max.max(application.jobs());
+        let replies = Arc::new(job::Replies { writer: replies, drops: shared.drops.clone() });
         let (slices, settle) = (options.slices, options.settle);
         let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
         let waker = transport.waker();
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
-        let (done, finished) = mpsc::channel();
-        let replies = job::Replies { writer: replies, drops: shared.drops.clone() };
+        let (hands, outside) = match doer.into() {
+            Doer::Threads(threads) => (Some(threads), None),
+            Doer::Application(application) => {
+                let (done, finished) = mpsc::channel();
+                let exits = job::Exits { done, waker: waker.clone(), replies: replies.clone() };
+                let jobs_max = options.jobs_max.max(application.jobs());
+                (None, Some(engine::Outside { application, exits, finished, jobs_max }))
+            }
+        };
         let engine = engine::Engine {
             driver: Driver::new(protocol, transport),
-            application: Box::new(application),
-            exits: job::Exits { done, waker: waker.clone(), replies: Arc::new(replies) },
-            finished,
+            outside,
             shared: shared.clone(),
             process,
             tally: engine::Tally::default(),
             under_way: 0,
             acknowledged: Duration::ZERO,
             asked: None,
-            jobs_max,
+            told: Duration::ZERO,
             options,
+            begun: Instant::now(),
         };
-        let thread = std::thread::Builder::new().name("slice-worker".into());
-        let thread = thread.spawn(move || engine.run()).map_err(|_| Error::Thread)?;
-        Ok(Self { shared, waker, thread: Some(thread) })
+        let threads = crew::Crew::start(engine, hands, replies)?;
+        Ok(Self { shared, waker, threads })
     }
 
     /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].
@@ -188,7 +213,7 @@ impl Worker {
 
     /// Whether it still runs: DDS may have ended it, or another worker of its name. [`Worker::stop`] tells.
     pub fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.threads.is_running()
     }
 
     /// Ends it.
@@ -196,25 +221,7 @@ impl Worker {
     /// # Errors
     /// What ended it before.
     pub fn stop(mut self) -> Result<(), WorkerError> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), WorkerError> {
-        self.shared.stop.store(true, Relaxed);
-        self.waker.wake();
-        match self.thread.take().map(JoinHandle::join) {
-            None => Ok(()),
-            Some(Ok(ended)) => ended,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            tracing::warn!(%error, "the slice worker had ended");
-        }
+        self.threads.end()
     }
 }
 

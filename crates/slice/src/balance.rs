@@ -15,11 +15,15 @@ mod pressure;
 mod sides;
 #[cfg(test)]
 mod tests;
+mod why;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use equipoise_core::Weight;
+
+use why::End;
+pub use why::{Hold, Why};
 
 use crate::ids::{SliceId, WorkerId};
 use estimate::Estimates;
@@ -138,6 +142,8 @@ pub struct Round {
     pub hot: Vec<Hot>,
     /// What the most loaded worker had over the mean before the moves, as a share of the mean.
     pub imbalance: f64,
+    /// Why it moves no more.
+    pub why: Why,
 }
 
 /// What has to be remembered from round to round.
@@ -206,13 +212,15 @@ impl Balancer {
             weight += if side.takes { side.weight } else { 0.0 };
         }
         if weight <= 0.0 || slices_here == 0 {
-            return Round::default();
+            let why = if weight > 0.0 { Why::NothingMeasured } else { Why::NobodyTakes };
+            return Round { why, ..Round::default() };
         }
         let mean = load / weight;
-        let imbalance = self.begin_or_go_on(&sides, mean);
+        let (imbalance, bound) = self.begin_or_go_on(&sides, mean);
         let (blocked, cooling) = self.staying(now, slices);
         let mut moved = Vec::new();
         sides.leave(&|slice, _| blocked.contains(&slice), &mut moved);
+        let left = moved.len();
         let stays = |slice, taker| {
             blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, taker)
         };
@@ -233,16 +241,20 @@ impl Balancer {
             sides.spread_idle(&stays, self.policy.share_max, enough, &mut moved);
         }
         self.moving = goes_on;
+        let moves = moved.len() > left;
         let newcomers: Vec<_> = workers
             .iter()
             .filter(|worker| !slices.iter().any(|slice| slice.owner == worker.id))
             .map(|worker| worker.id)
             .collect();
-        Round { moves: self.batches(&moved, &newcomers), hot: self.hot(mean, slices), imbalance }
+        let blocked = &blocked;
+        let why = self.why(&sides, &End { now, mean, enough, imbalance, bound, moves, blocked });
+        let (moves, hot) = (self.batches(&moved, &newcomers), self.hot(mean, slices));
+        Round { moves, hot, imbalance, why }
     }
 
-    /// Whether there is enough to be evened out. Returns the imbalance.
-    fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> f64 {
+    /// Whether there is enough to be evened out. Returns the imbalance, and from where on it is.
+    fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> (f64, f64) {
         let worst = sides.takers().map(|(_, side)| side);
         let worst = worst.max_by(|a, b| a.relative().total_cmp(&b.relative()));
         let is_behind = worst.is_some_and(|side| side.queue_age >= self.policy.queue_horizon);
@@ -251,7 +263,7 @@ impl Balancer {
         let policy = &self.policy;
         let bound = if self.moving || is_behind { policy.stop } else { policy.begin };
         self.moving = imbalance > bound;
-        imbalance
+        (imbalance, bound)
     }
 
     fn learn(&mut self, now: Duration, workers: &[WorkerInput], slices: &[SliceInput]) {

@@ -2,7 +2,8 @@
 //!
 //! It says nothing of *which* slices should move: that is the balancer's. It is told to move some, and sees that they
 //! arrive. What has to outlive it is in [`Record`]s: each has to be in the store before the outputs after it are done,
-//! and a controller whose record is refused has lost its office and says nothing more.
+//! and a controller whose record is refused has lost its office and says nothing more. A planned move has none: the next
+//! controller asks the workers what is under way (`survey.rs`), and only how it ended is noted, in good time.
 
 mod assign;
 mod forget;
@@ -11,6 +12,7 @@ mod hear;
 mod members;
 mod record;
 mod standby;
+mod survey;
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +38,10 @@ const NUMBERS: u64 = 1024;
 /// What the controller's surroundings have to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output<T> {
-    /// Write it to the store, under the election's fence.
+    /// Write it to the store, under the election's fence, with all that was noted before.
     Record(Record),
+    /// Write it to the store, too, but nothing waits for it.
+    Note(Record),
     /// Send it.
     Send(Envelope<T>),
 }
@@ -51,6 +55,11 @@ pub enum MoveRefused {
     /// No such slice.
     #[error("there is no slice {}: they have the numbers 0 to one less than `slices` in the file", .0.0)]
     UnknownSlice(SliceId),
+    /// A controller that has just begun.
+    #[error(
+        "the controller has just begun, and workers have still to say what they own: try again in a second"
+    )]
+    Surveying,
     /// Nobody owns the slice.
     #[error("slice {} has no owner yet", .0.0)]
     Unowned(SliceId),
@@ -122,7 +131,11 @@ pub struct Controller<T> {
     handovers: BTreeMap<HandoverId, Handover>,
     standby_said: Duration,
     forgot: Duration,
+    /// Workers have still to say what the last controller left under way.
+    surveying: bool,
     out: VecDeque<Output<T>>,
+    #[cfg(test)]
+    pub(crate) sabotage: crate::worker::Sabotage,
 }
 
 impl<T: Clone> Controller<T> {
@@ -138,10 +151,17 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             standby_said: now,
             forgot: now,
+            surveying: true,
             out: VecDeque::new(),
+            #[cfg(test)]
+            sabotage: crate::worker::Sabotage::None,
         };
+        controller.reserve();
         for (worker, number) in &stored.lost {
             controller.members.expect_lost(Life { worker: *worker, number: *number }, now);
+        }
+        for (worker, number) in &stored.heard {
+            controller.members.expect(Life { worker: *worker, number: *number }, now);
         }
         for (slice, (owner, epoch)) in &stored.owners {
             controller.members.expect(*owner, now);
@@ -150,17 +170,12 @@ impl<T: Clone> Controller<T> {
             }
         }
         for (id, intent) in &stored.open {
-            for life in intent.giver.into_iter().chain([intent.taker]) {
-                controller.members.expect(life, now);
-            }
-            // How far it was is asked of the giver first: with a cut it goes on, without one it is called off.
-            let state = match intent.giver {
-                Some(_) => HandoverState::AbortingGiver { taker_lost: false },
-                None => HandoverState::Activating { giver_lost: false },
-            };
+            controller.members.expect(intent.taker, now);
+            let state = HandoverState::Activating { giver_lost: false };
             controller.open(now, *id, intent.clone(), state);
         }
         controller.lose_superseded(now);
+        controller.end_survey(now);
         controller
     }
 
@@ -227,6 +242,9 @@ impl<T: Clone> Controller<T> {
     }
 
     fn giver_of(&self, slices: &[SliceId]) -> Result<Life, MoveRefused> {
+        if self.surveying {
+            return Err(MoveRefused::Surveying);
+        }
         let mut giver: Option<(SliceId, Life)> = None;
         for slice in slices {
             let row = self.table.get(slice).ok_or(MoveRefused::UnknownSlice(*slice))?;
@@ -252,6 +270,7 @@ impl<T: Clone> Controller<T> {
         for life in self.members.give_up(now, silence) {
             self.lost(now, life);
         }
+        self.end_survey(now);
         let patience = self.config.patience;
         let impatient = self.handovers.iter().filter(|(_, open)| {
             matches!(open.state, HandoverState::Preparing | HandoverState::Releasing)
@@ -301,33 +320,43 @@ impl<T: Clone> Controller<T> {
         self.assign_unowned(now);
     }
 
-    /// Begins, and notes the intent. PREPARE need not wait for the store, as a shadow is nobody's loss: if we crash between,
-    /// the next controller knows nothing of it, gives its number to no other, and the taker drops it in time. All that
-    /// follows comes after the record.
+    /// Begins. An assignment is noted before the worker is told; a planned move is not.
     fn begin(&mut self, now: Duration, intent: Intent, state: HandoverState) -> HandoverId {
         let id = self.number();
-        let opened = Output::Record(Record::Opened(id, intent.clone()));
-        if state == HandoverState::Preparing {
-            self.open(now, id, intent, state);
-            self.out.push_back(opened);
-        } else {
-            self.out.push_back(opened);
-            self.open(now, id, intent, state);
+        if intent.giver.is_none() {
+            self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
         }
+        self.open(now, id, intent, state);
         id
     }
 
     /// A number that no handover ever had.
     fn number(&mut self) -> HandoverId {
         self.last = HandoverId(self.last.0 + 1);
-        if self.last > self.reserved {
-            self.reserved = HandoverId(self.last.0 + NUMBERS);
-            self.out.push_back(Output::Record(Record::Numbers(self.reserved)));
+        if self.last >= self.reserved {
+            self.reserve();
         }
         self.last
     }
 
+    fn reserve(&mut self) {
+        self.reserved = HandoverId(self.last.0 + NUMBERS);
+        self.out.push_back(Output::Record(Record::Numbers(self.reserved)));
+    }
+
     fn open(&mut self, now: Duration, id: HandoverId, intent: Intent, state: HandoverState) {
+        self.open_at(now, id, intent, state, None);
+    }
+
+    /// With the cut, if there is one already.
+    fn open_at(
+        &mut self,
+        now: Duration,
+        id: HandoverId,
+        intent: Intent,
+        state: HandoverState,
+        cut: Option<Arc<Positions>>,
+    ) {
         let Intent { slices, giver, taker, after, returns } = intent;
         let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
         let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();
@@ -345,7 +374,7 @@ impl<T: Clone> Controller<T> {
             said: now,
             positions: Positions::default(),
             settled: false,
-            cut: None,
+            cut,
             floor,
             after,
             returns,
@@ -373,8 +402,12 @@ impl<T: Clone> Controller<T> {
 
     /// The taker owns the slices from now on.
     fn own(&mut self, handover: HandoverId) {
-        self.out.push_back(Output::Record(Record::Owned(handover)));
         let Some(open) = self.handovers.get(&handover) else { return };
+        let owned = Record::Owned(handover, open.taker, open.slices.clone());
+        self.out.push_back(match open.giver {
+            Some(_) => Output::Note(owned),
+            None => Output::Record(owned),
+        });
         let floor = open.cut.clone().or_else(|| open.after.clone().map(Arc::new));
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {

@@ -28,6 +28,11 @@ impl Group {
         Self((slice.0 % u32::from(GROUPS)) as u8)
     }
 
+    /// The group of this number, if there is one.
+    pub fn numbered(number: u32) -> Option<Self> {
+        u8::try_from(number).ok().filter(|number| *number <= GROUPS).map(Self)
+    }
+
     /// Its number: 0 to 63, and 64 for the base topic.
     pub fn number(self) -> u8 {
         self.0

@@ -56,8 +56,9 @@
 //!   predecessor left is done by whoever comes next.
 //! - What came by the tail is in hand, but not committed.
 //! - Who was given up is in the store: the next controller must not let it in again. It is forgotten when it has begun a
-//!   new life by itself, as it does when no controller has heard it for [`Config::retire`]; and one that nobody knows is
-//!   not let in with slices.
+//!   new life by itself, as it does when no controller has answered it for [`Config::retire`]; and one that nobody knows is
+//!   not let in with slices. Who was heard of is in the store, too: the next controller must know whom to ask. Planned moves
+//!   are not, they are asked for ([`controller`]).
 //! - A successor asks clients for what it recovers ([`worker::Worker::recovering`]). Otherwise they wait for replies as long as
 //!   those take, and publish nothing again that only waits.
 //!
@@ -85,5 +86,7 @@ pub mod transport;
 pub mod worker;
 
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
-pub use message::{Address, Claims, Config, Envelope, Item, Message, Order, Progress, TailEntry};
+pub use message::{
+    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, TailEntry, Taken,
+};
 pub use positions::Positions;

@@ -163,7 +163,7 @@ pub enum Message<T> {
         handover: HandoverId,
     },
     /// Worker to controller, again and again: I live, and this is what I hold.
-    Claims(Claims),
+    Claims(Box<Claims>),
     /// Controller to worker: the claims of this number were heard. They renew the lease from when they were sent.
     Grant {
         /// The number of the claims.
@@ -254,7 +254,8 @@ pub enum TailEntry<T> {
     EndAll,
 }
 
-/// What a worker holds: by it a lost worker is succeeded, and a new controller goes on.
+/// What a worker holds: by it a lost worker is succeeded, and a new controller goes on with what the last one began. Claims
+/// that are said under a controller's term include a promise: what an earlier one asked for and is not cut yet, never will be.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Claims {
     /// Grows with each.
@@ -268,8 +269,34 @@ pub struct Claims {
     /// Of slices with this epoch, all at or below was another's, and is done or another's still. Left out once the
     /// marks have passed it.
     pub floors: Vec<(HandoverId, Positions)>,
-    /// Slices that it cut and has not drained, with C.
-    pub cut: Vec<(HandoverId, Positions)>,
+    /// What it cut and has not drained.
+    pub given: Vec<Given>,
+    /// What it takes, or took and was not told that it is over.
+    pub taken: Vec<Taken>,
+}
+
+/// A handover at its giver, after the cut.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// The handover.
+    pub handover: HandoverId,
+    /// The slices that were moved.
+    pub slices: Arc<[SliceId]>,
+    /// Who takes them.
+    pub taker: Life,
+    /// C.
+    pub cut: Positions,
+}
+
+/// A handover at its taker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// The handover.
+    pub handover: HandoverId,
+    /// The slices to be moved.
+    pub slices: Arc<[SliceId]>,
+    /// Who owned them.
+    pub giver: Life,
 }
 
 impl Claims {

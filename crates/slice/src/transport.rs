@@ -8,12 +8,15 @@ pub mod memory;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{Group, HandoverId, SliceId, Writer};
 use crate::message::{Envelope, Item};
 use crate::worker::{Output, Worker};
+
+/// The worker is told of time so many times in [`crate::Config::resend`].
+const TICKS: u32 = 16;
 
 /// What came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,10 +96,16 @@ pub struct Driver<T, N> {
     worker: Worker<T>,
     transport: N,
     queues: BTreeMap<SliceId, Queue<T>>,
+    /// Slices that have something and are not busy.
+    ready: BTreeSet<SliceId>,
+    /// Tasks in all queues.
+    queued: usize,
     /// The slice whose turn it is, or the next that has something.
     turn: SliceId,
     /// As of the last call that told it.
     now: Duration,
+    /// When the worker was last told that time has passed.
+    ticked: Option<Duration>,
     fenced: bool,
     arrivals: Vec<Arrival<T>>,
     /// Grows when what was started before counts no more.
@@ -131,6 +140,13 @@ pub struct Started<T> {
     pub task: Task<T>,
 }
 
+impl<T> Started<T> {
+    /// The slice.
+    pub fn slice(&self) -> SliceId {
+        self.slice
+    }
+}
+
 impl<T: Clone, N: Transport<T>> Driver<T, N> {
     /// Drives `worker`.
     pub fn new(worker: Worker<T>, transport: N) -> Self {
@@ -138,8 +154,11 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             worker,
             transport,
             queues: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            queued: 0,
             turn: SliceId(0),
             now: Duration::ZERO,
+            ticked: None,
             fenced: true,
             arrivals: Vec::new(),
             round: 0,
@@ -167,7 +186,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
 
     /// Tasks that wait.
     pub fn queued(&self) -> usize {
-        self.queues.values().map(|queue| queue.tasks.len()).sum()
+        self.queued
     }
 
     /// Takes what has come and does what follows. Call it when something came, and at least every `Config::resend`.
@@ -192,7 +211,12 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             }
         }
         self.arrivals = arrivals;
-        self.worker.tick(now);
+        // It looks at every slice and handover, and items may come one by one.
+        let period = self.worker.config().resend / TICKS;
+        if self.ticked.is_none_or(|ticked| now.saturating_sub(ticked) >= period) {
+            self.ticked = Some(now);
+            self.worker.tick(now);
+        }
         self.carry_out()
     }
 
@@ -201,14 +225,12 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         if self.fenced || now >= self.worker.lease_until() {
             return None;
         }
-        let free = |(slice, queue): (&SliceId, &Queue<T>)| {
-            (!queue.busy && !queue.tasks.is_empty()).then_some(*slice)
-        };
-        let mut in_turn = self.queues.range(self.turn..).chain(self.queues.range(..self.turn));
-        let slice = in_turn.find_map(free)?;
+        let slice = *self.ready.range(self.turn..).next().or_else(|| self.ready.first())?;
+        self.ready.remove(&slice);
         let queue = self.queues.get_mut(&slice)?;
         let (_, task) = queue.tasks.pop_front()?;
         queue.busy = true;
+        self.queued -= 1;
         self.turn = SliceId(slice.0.wrapping_add(1));
         Some(Started { round: self.round, slice, task })
     }
@@ -253,6 +275,8 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             queue.busy = false;
             if queue.tasks.is_empty() {
                 self.queues.remove(&started.slice);
+            } else {
+                self.ready.insert(started.slice);
             }
         }
         true
@@ -275,7 +299,8 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                 Output::Resume => self.fenced = false,
                 Output::Reset => {
                     self.queues.clear();
-                    self.round += 1;
+                    self.ready.clear();
+                    (self.queued, self.round) = (0, self.round + 1);
                 }
             }
         }
@@ -285,6 +310,11 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     fn queue(&mut self, slice: SliceId, task: Task<T>) {
         let empty = || Queue { tasks: VecDeque::new(), busy: false };
         let since = self.now;
-        self.queues.entry(slice).or_insert_with(empty).tasks.push_back((since, task));
+        let queue = self.queues.entry(slice).or_insert_with(empty);
+        queue.tasks.push_back((since, task));
+        self.queued += 1;
+        if !queue.busy {
+            self.ready.insert(slice);
+        }
     }
 }

@@ -144,6 +144,12 @@ pub(crate) enum Sabotage {
     ForgetLost,
     /// Not the worker's: the store forgets which numbers were given out.
     ForgetNumbers,
+    /// Not the worker's: the store forgets which workers there were.
+    ForgetHeard,
+    /// Not the worker's: the controller does not ask what the last one left under way.
+    NoSurvey,
+    /// Goes on with what a controller asked for that is none any more.
+    NoPromise,
 }
 
 impl<T: Clone> Worker<T> {
@@ -197,6 +203,16 @@ impl<T: Clone> Worker<T> {
     /// Whether nothing may be started because the lease lapsed.
     pub fn is_fenced(&self) -> bool {
         self.claims.is_fenced()
+    }
+
+    /// Its times and bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many slices it owns.
+    pub fn slice_count(&self) -> usize {
+        self.owned.len()
     }
 
     /// The slices that it owns.
@@ -304,8 +320,9 @@ impl<T: Clone> Worker<T> {
         if envelope.to != Address::Worker(self.life) || envelope.term < self.term {
             return;
         }
-        if envelope.from == Address::Controller {
+        if envelope.from == Address::Controller && envelope.term > self.term {
             self.term = envelope.term;
+            self.begin_term(now);
         }
         match envelope.message {
             Message::Prepare { handover, slices, giver } => {

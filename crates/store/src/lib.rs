@@ -26,7 +26,7 @@ mod transaction;
 mod watch;
 
 pub use election::{Election, Leader, Leadership, Term};
-pub use embedded::{Embedded, EmbeddedOptions, OpenError};
+pub use embedded::{Copied, Embedded, EmbeddedOptions, OpenError, Restored};
 pub use entry::{Change, Entry, Listing, Revision, Update};
 pub use error::{Cause, Outcome, StoreError};
 pub use etcd::{ConnectError, Etcd, EtcdOptions, EtcdTls, EtcdUser};

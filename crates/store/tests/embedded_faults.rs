@@ -6,10 +6,11 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_store::{
-    Embedded, EmbeddedOptions, OpenError, Outcome, Prefix, Store, StoreError, Transaction,
+    Election, Embedded, EmbeddedOptions, OpenError, Outcome, Prefix, Store, StoreError, Transaction,
 };
 use equipoise_testkit::Folder;
 use rand::rngs::StdRng;
@@ -48,7 +49,10 @@ async fn number(store: &Embedded, name: &str) -> u64 {
 #[ignore = "a child of the test below"]
 async fn writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
-    let store = open(path.as_ref()).await.unwrap();
+    let mut options = EmbeddedOptions::new(path);
+    // Copies all the time, so that it is killed in the middle of one, too.
+    (options.backup_every, options.backup_revisions) = (Duration::from_millis(60), 1);
+    let store = Embedded::open(options).await.unwrap();
     for i in number(&store, "a/one").await + 1.. {
         let done = store.commit(pair(i)).await.unwrap().done();
         done.unwrap();
@@ -88,7 +92,20 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
         let (one, two) = (number(&store, "a/one").await, number(&store, "a/two").await);
         assert_eq!(one, two, "round {round}: half a transaction");
         assert!(one == last || one == last + 1, "round {round}: {one} of {last}");
+        assert_eq!(store.restored(), None, "round {round}: nothing was lost");
         store.close().await;
+        // As it is after the opening, and an older one.
+        for copy in ["state.backup", "state.backup.1"].map(|name| folder.path(name)) {
+            if !copy.exists() {
+                continue;
+            }
+            let look = folder.path("look");
+            std::fs::copy(&copy, &look).unwrap();
+            let looked = open(&look).await.expect("a copy is whole, whenever it was begun");
+            assert!(number(&looked, "a/one").await <= one, "round {round}");
+            looked.close().await;
+            let _ = std::fs::remove_file(folder.path("look.mark"));
+        }
         total = one;
     }
     println!("{total} writes acknowledged in 40 lives");
@@ -193,6 +210,97 @@ async fn the_copy_beside_the_file_is_what_it_was_when_it_was_last_opened() {
     assert!(matches!(open(&path).await, Err(OpenError::Damaged { backup: Some(_), .. })));
     std::fs::copy(folder.path("state.backup"), &path).unwrap();
     assert_eq!(number(&open(&path).await.unwrap(), "a/one").await, 2);
+}
+
+/// The term of somebody who leads for a moment.
+async fn term(store: &Embedded) -> u64 {
+    let store = Arc::new(store.clone());
+    let election = Election::new(store, "office", Duration::from_secs(60)).unwrap();
+    let leadership = election.campaign("one").await.unwrap();
+    let term = leadership.term().0.0;
+    leadership.resign().await.unwrap();
+    term
+}
+
+#[tokio::test]
+async fn an_older_copy_in_its_place_goes_on_above_every_revision_that_was_told() {
+    let folder = Folder::new("put-back");
+    let path = folder.path("state");
+    let store = open(&path).await.unwrap();
+    store.commit(pair(1)).await.unwrap().done().unwrap();
+    store.close().await;
+    let copy = std::fs::read(&path).unwrap();
+    let mut told = 0;
+    // Twice, since the copy is as old the second time.
+    for round in 2..4 {
+        let store = open(&path).await.unwrap();
+        assert_eq!(store.restored().is_some(), round > 2, "{:?}", store.restored());
+        let first = term(&store).await;
+        assert!(first > told, "round {round}: term {first} was told before ({told})");
+        store.commit(pair(round)).await.unwrap().done().unwrap();
+        told = term(&store).await;
+        store.close().await;
+        std::fs::write(&path, &copy).unwrap();
+    }
+    let store = open(&path).await.unwrap();
+    let restored = store.restored().expect("it is older than what was written");
+    assert_eq!(restored.found.0, 1);
+    assert!(restored.lost.0 >= told && restored.written.is_some(), "{restored:?}");
+    assert_eq!(number(&store, "a/one").await, 1, "what the copy holds");
+    assert!(term(&store).await > told);
+    store.close().await;
+    let again = open(&path).await.unwrap();
+    assert_eq!(again.restored(), None, "it is the newest there is");
+}
+
+#[tokio::test]
+async fn a_store_made_anew_in_the_place_of_a_lost_one_goes_on_above_it() {
+    let folder = Folder::new("lost");
+    let path = folder.path("state");
+    let store = open(&path).await.unwrap();
+    store.commit(pair(1)).await.unwrap().done().unwrap();
+    let told = term(&store).await;
+    store.close().await;
+    std::fs::remove_file(&path).unwrap();
+    let store = open(&path).await.unwrap();
+    assert_eq!(store.restored().unwrap().found.0, 0);
+    assert!(term(&store).await > told);
+}
+
+#[tokio::test]
+async fn copies_are_made_while_it_runs() {
+    let folder = Folder::new("copies");
+    let path = folder.path("state");
+    let mut options = EmbeddedOptions::new(&path);
+    (options.backup_every, options.backup_revisions) = (Duration::from_millis(60), 5);
+    let store = Embedded::open(options).await.unwrap();
+    for i in 1..=20 {
+        store.commit(pair(i)).await.unwrap().done().unwrap();
+    }
+    let copied = || async {
+        // Renamed into place, so that it is whole whenever it is looked at.
+        let look = folder.path("look");
+        std::fs::copy(folder.path("state.backup"), &look).ok()?;
+        let looked = open(&look).await.unwrap();
+        let found = number(&looked, "a/one").await;
+        looked.close().await;
+        std::fs::remove_file(folder.path("look.mark")).ok();
+        Some(found)
+    };
+    // Nothing is written any more: the last change is copied when its time has come.
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while copied().await != Some(20) {
+        assert!(std::time::Instant::now() < end, "{:?}", copied().await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    std::fs::write(&path, b"").unwrap();
+    let error = open(&folder.path("state")).await.unwrap_err();
+    assert!(matches!(error, OpenError::InUse(_)), "{error:?}");
+    store.close().await;
+    let error = open(&path).await.unwrap_err();
+    let OpenError::Damaged { backup: Some(copy), .. } = &error else { panic!("{error:?}") };
+    assert_eq!(copy.path, folder.path("state.backup"));
+    assert!(error.to_string().contains(", of 20"), "{error}");
 }
 
 #[tokio::test]

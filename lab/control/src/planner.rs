@@ -33,7 +33,7 @@ fn inventory(nodes: usize) -> Result<Inventory> {
         (format!("b{at:05}"), BackendSpec { machine, ..BackendSpec::default() })
     };
     let backends = (0..nodes).map(backend).collect();
-    let pool = PoolSpec { backends, weights_by_load: true, elastic: None };
+    let pool = PoolSpec { backends, weights_by_load: true, ..PoolSpec::default() };
     let pools = [("web".to_string(), pool)].into();
     Ok(Inventory::new(all, names, pools)?)
 }

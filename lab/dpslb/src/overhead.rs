@@ -13,12 +13,19 @@ use crate::cluster::{Cluster, Shape, next_domain, stream};
 use crate::image;
 use crate::load::{Answered, Load, NEVER, Offer, Outcome};
 use crate::times::{at_ms, mean_ms};
+use crate::usage;
 
 /// Both in turn, several times; each time on fresh processes.
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
-    let [mut rates, mut delays, mut medians] = [const { [Vec::new(), Vec::new()] }; 3];
-    for _ in 0..case.count("repetitions")? {
-        for (kind, outcome) in [with_slices(case)?, plain(case)?].into_iter().enumerate() {
+    let [mut rates, mut delays, mut medians, mut of_worker, mut of_client] =
+        [const { [Vec::new(), Vec::new()] }; 5];
+    for repetition in 0..case.count("repetitions")? {
+        // Each is first in turn.
+        let order = if repetition % 2 == 0 { [SLICES, PLAIN] } else { [PLAIN, SLICES] };
+        for kind in order {
+            let (outcome, cpu) = if kind == SLICES { with_slices(case)? } else { plain(case)? };
+            of_worker[kind].push(cpu.worker_us);
+            of_client[kind].push(cpu.client_us);
             // The first are slower: caches, and frequencies of the CPU.
             let warm = outcome.answers.len() / 10;
             let answers = &outcome.answers[warm..];
@@ -29,6 +36,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
             medians[kind].push(at_ms(&mut all, 500));
         }
     }
+    let cpu_added = |[slices, plain]: &[Vec<f64>; 2]| median(slices) - median(plain);
     let ratio = |[slices, plain]: &[Vec<f64>; 2]| median(slices) / median(plain);
     row.figure("plain_items_per_second", median(&rates[1]))
         .figure("slices_items_per_second", median(&rates[0]))
@@ -38,8 +46,46 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
         .figure("slices_delay_ms_median", median(&medians[0]))
         .figure("throughput_overhead_percent", 100.0 * (1.0 - ratio(&rates)))
         .figure("delay_overhead_percent", 100.0 * (ratio(&delays) - 1.0))
-        .figure("delay_added_us", 1e3 * (median(&delays[0]) - median(&delays[1])));
+        .figure("delay_added_us", 1e3 * (median(&delays[0]) - median(&delays[1])))
+        .figure("plain_worker_cpu_us", median(&of_worker[PLAIN]))
+        .figure("worker_cpu_added_us", cpu_added(&of_worker))
+        .figure("plain_client_cpu_us", median(&of_client[PLAIN]))
+        .figure("client_cpu_added_us", cpu_added(&of_client));
     Ok(())
+}
+
+const SLICES: usize = 0;
+const PLAIN: usize = 1;
+
+/// CPU time, user and system, of a worker's process and of the client's, which with slices is the controller's, too.
+struct Meter {
+    worker: u32,
+    at: [Duration; 2],
+    answered: u64,
+}
+
+/// Of an item.
+struct Cpu {
+    worker_us: f64,
+    client_us: f64,
+}
+
+impl Meter {
+    fn start(worker: u32, answered: u64) -> Result<Self> {
+        Ok(Self { worker, at: Self::read(worker)?, answered })
+    }
+
+    fn read(worker: u32) -> Result<[Duration; 2]> {
+        Ok([usage::cpu(worker)?, usage::cpu(std::process::id())?])
+    }
+
+    fn stop(&self, answered: u64) -> Result<Cpu> {
+        let items = answered.saturating_sub(self.answered).max(1) as f64;
+        let now = Self::read(self.worker)?;
+        let [worker_us, client_us] =
+            [0, 1].map(|of| 1e6 * now[of].saturating_sub(self.at[of]).as_secs_f64() / items);
+        Ok(Cpu { worker_us, client_us })
+    }
 }
 
 /// Items for each second; infinite: as many under way as the window allows.
@@ -54,18 +100,21 @@ fn offer(case: &Case) -> Result<Offer> {
     Ok(Offer { items_per_second: rate(case)?, message, slices, window, resend: NEVER })
 }
 
-fn with_slices(case: &Case) -> Result<Outcome> {
+fn with_slices(case: &Case) -> Result<(Outcome, Cpu)> {
     let offer = offer(case)?;
     let cost = Duration::from_micros(case.count("item_us")? as u64);
     let shape =
         Shape { cost, share: case.number("share")?, logs: false, ..Shape::new(offer.slices) };
     let cluster = Cluster::with_workers(shape, &["one"])?;
+    let (_, worker) = cluster.pids().into_iter().next().context("no worker")?;
     let load = Load::start(&cluster.stream, offer)?;
     let items = case.count("items")? as u64;
+    let meter = Meter::start(worker, load.answered())?;
     while load.answered() < items {
         std::thread::sleep(Duration::from_millis(1));
     }
-    load.finish()
+    let cpu = meter.stop(load.answered())?;
+    Ok((load.finish()?, cpu))
 }
 
 /// Ends with this.
@@ -78,7 +127,7 @@ impl Drop for Process {
     }
 }
 
-fn plain(case: &Case) -> Result<Outcome> {
+fn plain(case: &Case) -> Result<(Outcome, Cpu)> {
     let domain = next_domain();
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -87,12 +136,12 @@ fn plain(case: &Case) -> Result<Outcome> {
         .args(["--cost-us", &case.count("item_us")?.to_string()])
         .args(["--share", &case.number("share")?.to_string()])
         .stdin(Stdio::piped());
-    let _worker = Process(command.spawn().context("a worker does not start")?);
-    publish(domain, &offer(case)?, case.count("items")? as i64)
+    let worker = Process(command.spawn().context("a worker does not start")?);
+    publish(domain, &offer(case)?, case.count("items")? as i64, worker.0.id())
 }
 
 /// As [`Load`] does it, but what was published is not kept, and goes into no group.
-fn publish(domain: u32, offer: &Offer, items: i64) -> Result<Outcome> {
+fn publish(domain: u32, offer: &Offer, items: i64, worker: u32) -> Result<(Outcome, Cpu)> {
     let stream = stream(domain, 0, true);
     let participant = Participant::new(Domain::open(domain, &stream.dds)?, &[])?;
     let writer = participant.topic(&stream.items, &DATA_ITEM)?.writer(&Qos::default())?;
@@ -103,6 +152,7 @@ fn publish(domain: u32, offer: &Offer, items: i64) -> Result<Outcome> {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(500));
+    let meter = Meter::start(worker, 0)?;
     let mut outcome = Outcome::default();
     let (mut samples, mut cdr, mut published) = (Vec::new(), Vec::new(), Vec::new());
     let (mut due, mut last) = (0.0, Instant::now());
@@ -130,5 +180,6 @@ fn publish(domain: u32, offer: &Offer, items: i64) -> Result<Outcome> {
             outcome.answers.push(Answered { id, at, delay: at - *since });
         }
     }
-    Ok(outcome)
+    let cpu = meter.stop(outcome.answers.len() as u64)?;
+    Ok((outcome, cpu))
 }

@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let protocol = protocol(args.patient);
     let options = Options { settle, protocol, ..Options::new(&args.name, args.slices) };
     let stream = stream(args.domain, args.loss_permille, args.patient);
-    let worker = Worker::start(&stream, options, Threads::start(1, process)?)?;
+    let worker = Worker::start(&stream, options, Threads::new(1, process))?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     worker.stop()?;
     Ok(())

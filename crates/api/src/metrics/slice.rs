@@ -57,6 +57,11 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     for status in leading(streams) {
         gauge(&mut family, &[("stream", &status.name)], status.hot.len() as u64)?;
     }
+    let help = "Publishers on the topic of items that no worker can read";
+    let mut family = describe(out, "slice_publishers_unread", help, None, MetricType::Gauge)?;
+    for status in leading(streams) {
+        gauge(&mut family, &[("stream", &status.name)], status.unread.len() as u64)?;
+    }
     let help = "What the most loaded worker has over the mean, as a share of the mean";
     let mut family = describe(out, "slice_imbalance_ratio", help, None, MetricType::Gauge)?;
     for status in leading(streams) {

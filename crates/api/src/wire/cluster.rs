@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::NodeStatus;
 
-/// A node's part in its cluster.
+/// A node's or an agent's part in its cluster, as it knows it: also while no controller answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterStanding {
+    /// `node`, or `agent`: it only reports.
+    #[serde(default)]
+    pub kind: String,
     /// Whose instructions it follows; `null` while no controller can be reached.
     pub following: Option<String>,
     /// Their leader's term; `null` before there were any.
@@ -18,6 +21,15 @@ pub struct ClusterStanding {
     pub generation: Option<u64>,
     /// How long the node has gone by them without newer ones.
     pub age_seconds: Option<f64>,
+    /// How long ago any controller was last heard; `null` if none was since this process started.
+    #[serde(default)]
+    pub heard_seconds: Option<f64>,
+    /// The controllers that its file names, by address.
+    #[serde(default)]
+    pub controllers: Vec<ControllerContact>,
+    /// Its own load, as it was measured last; `null` before that.
+    #[serde(default)]
+    pub load: Option<OwnLoad>,
     /// Whether an earlier process kept them, and no newer ones have come since this one started.
     #[serde(default)]
     pub kept: bool,
@@ -29,6 +41,40 @@ pub struct ClusterStanding {
     pub stale: u64,
     /// Instructions that it did not understand, and did not follow.
     pub not_understood: u64,
+}
+
+/// How a node gets on with a controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ControllerContact {
+    /// Where it is, as the node was told.
+    pub address: String,
+    /// How long ago it was last asked for anything; `null` if it never was.
+    pub tried_seconds: Option<f64>,
+    /// How long ago it last answered, be it by a refusal; `null` if it never did.
+    pub heard_seconds: Option<f64>,
+    /// Reports that it took.
+    pub reports_taken_total: u64,
+    /// Reports that it refused, or that did not arrive.
+    pub reports_failed_total: u64,
+    /// Why the last one failed; `null` if it was taken.
+    pub problem: Option<String>,
+}
+
+/// What a node measured of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnLoad {
+    /// Cores.
+    pub capacity: f64,
+    /// CPU in use, per cent; `null` is no signal, here and below.
+    pub cpu_percent: Option<f64>,
+    /// Memory in use.
+    pub memory_percent: Option<f64>,
+    /// The busiest interface against its link's speed.
+    pub net_percent: Option<f64>,
+    /// L1 of that, by this machine's coefficients.
+    pub l1: Option<f64>,
+    /// L2 of that.
+    pub l2: Option<f64>,
 }
 
 /// The cluster, as the controller that answers sees it.

@@ -139,6 +139,10 @@ pub struct NodeStatus {
     pub name: String,
     /// `node`, or `agent`: it only reports.
     pub kind: String,
+    /// `alive`; `late`: reports are missing; `gone`: nothing was heard for long, it is listed until it is forgotten; `evicted`: it
+    /// was shut out.
+    #[serde(default)]
+    pub state: String,
     /// Its equipoise; empty if it has not reported.
     pub version: String,
     /// Cores.
@@ -155,6 +159,12 @@ pub struct NodeStatus {
     pub memory_percent: Option<f64>,
     /// The busiest interface against its link's speed.
     pub net_percent: Option<f64>,
+    /// L1 in the coming period, per cent; `None` before it reported, here and below.
+    #[serde(default)]
+    pub l1: Option<f64>,
+    /// L2 in the coming period.
+    #[serde(default)]
+    pub l2: Option<f64>,
     /// How long ago it reported; `None` if it never did.
     pub report_age_seconds: Option<f64>,
     /// The plan that it goes by, `TERM.GENERATION`.

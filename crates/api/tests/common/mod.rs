@@ -19,7 +19,8 @@ use equipoise_api::wire::plan::{
     PlannedScaling, PoolWish,
 };
 use equipoise_api::wire::slice::{
-    SliceMove, SliceMoves, SlicePlan, SliceState, SliceWorker, StreamStatus, Streams, WorkerState,
+    SliceMove, SliceMoves, SlicePlan, SlicePlanReason, SliceState, SliceWorker, StreamStatus,
+    Streams, WorkerState,
 };
 use equipoise_api::wire::{
     Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
@@ -76,7 +77,9 @@ impl Recorder {
     fn stream(&self) -> StreamStatus {
         let worker = SliceWorker {
             name: "w".into(),
-            state: WorkerState::Up,
+            state: WorkerState::Active,
+            state_seconds: 0.0,
+            reason: None,
             drained: *self.drained.lock().unwrap(),
             problem: None,
             host: Some("rack-3".into()),
@@ -99,8 +102,11 @@ impl Recorder {
             epoch: 1,
             load: 0.0,
             queued: 0,
+            queue_age_seconds: 0.0,
             pinned: self.slice_pin.lock().unwrap().clone(),
             blocked: None,
+            blocked_seconds: None,
+            cool_down_seconds: None,
         };
         StreamStatus {
             name: "images".into(),
@@ -114,6 +120,7 @@ impl Recorder {
             slices: vec![slice],
             handovers: Vec::new(),
             hot: Vec::new(),
+            unread: Vec::new(),
             handovers_moved_total: 0,
             handovers_called_off_total: 0,
             handover_seconds_p50: None,
@@ -167,6 +174,7 @@ impl Operator for Recorder {
             packet: None,
             cluster: None,
             dns: None,
+            streams: Vec::new(),
         })
     }
 
@@ -278,6 +286,7 @@ impl Operator for Recorder {
         let node = NodeStatus {
             name: "n".into(),
             kind: "node".into(),
+            state: "alive".into(),
             version: "0".into(),
             capacity: 1.0,
             admin: *self.node_admin.lock().unwrap(),
@@ -286,6 +295,8 @@ impl Operator for Recorder {
             cpu_percent: None,
             memory_percent: None,
             net_percent: None,
+            l1: None,
+            l2: None,
             report_age_seconds: None,
             applied: None,
             refused_total: 0,
@@ -404,14 +415,25 @@ impl Operator for Recorder {
     }
 
     async fn slice_plan(&self, stream: &str) -> Result<SlicePlan, OperateError> {
-        let (moves, hot) = (Vec::new(), Vec::new());
-        Ok(SlicePlan { stream: stream.into(), moves, hot, imbalance: 0.0 })
+        Ok(SlicePlan {
+            stream: stream.into(),
+            moves: Vec::new(),
+            reason: SlicePlanReason::NothingMeasured,
+            explanation: "no load was measured".into(),
+            workers: Vec::new(),
+            hot: Vec::new(),
+            imbalance: 0.0,
+        })
     }
 
     async fn move_slices(&self, _: &str, wish: SliceMove) -> Result<SliceMoves, OperateError> {
         self.note(format!("move {:?} to {}", wish.slices, wish.worker));
-        let (there, refused) = (Vec::new(), Vec::new());
-        Ok(SliceMoves { handovers: vec![1], moving: wish.slices, there, refused })
+        let pinned = self.slice_pin.lock().unwrap().clone().filter(|worker| *worker != wish.worker);
+        if let Some(worker) = pinned.filter(|_| !wish.force) {
+            return Err(OperateError::Conflict(format!("slice 3 is pinned to {worker}")));
+        }
+        let (there, refused, unpinned) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(SliceMoves { handovers: vec![1], moving: wish.slices, there, refused, unpinned })
     }
 
     async fn drain_worker(

@@ -247,7 +247,12 @@ async fn ask_any(
             let mut connection = Connection::open(address, tls, inner.options.patience).await?;
             connection.ask::<Joined>(Method::POST, path, body.clone()).await
         };
-        match asked.await {
+        inner.note_tried(address);
+        let answered = asked.await;
+        if answered.as_ref().err().is_none_or(|error| error.status().is_some()) {
+            inner.note_heard(address);
+        }
+        match answered {
             Ok(joined) => return Ok(joined),
             Err(error) if matches!(error.status(), Some(400..=403)) => {
                 return Err(NoCertificate::Refused(error));

@@ -114,6 +114,7 @@ impl Follower {
         let mut credentials = inner.credentials.subscribe();
         let mut names = inner.wants_names.subscribe();
         names.mark_unchanged();
+        inner.note_tried(address);
         let opened = async {
             let patience = inner.options.patience;
             let mut connection = Connection::open(address, &shown.tls, patience).await?;
@@ -176,6 +177,7 @@ impl Follower {
                 return Err(ClientError::TimedOut { address, step: "stream", within: silence });
             }
         };
+        self.inner.note_heard(address);
         let Ok(bytes) = frame.into_data() else { return Ok(false) };
         let mut events = Vec::new();
         reading.parser.feed(&bytes, |event| events.push(event)).map_err(|error| {

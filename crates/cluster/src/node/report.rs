@@ -37,7 +37,12 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
         let newest = reports.borrow_and_update().clone();
         let (Some(shown), Some(body)) = (shown, newest) else { continue };
         let shown = credentials.borrow().clone().unwrap_or(shown);
-        match reporter.send(shown, body).await {
+        reporter.inner.note_tried(&reporter.address);
+        let sent = reporter.send(shown, body).await;
+        if sent.as_ref().err().is_none_or(|error| error.status().is_some()) {
+            reporter.inner.note_heard(&reporter.address);
+        }
+        match sent {
             Ok(()) => {
                 reporter.note(None);
                 backoff.reset();

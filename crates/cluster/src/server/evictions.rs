@@ -6,9 +6,9 @@ use std::time::Duration;
 use equipoise_store::{Change, Entry, StoreError, WatchEvent};
 use tokio::sync::watch;
 
+use crate::Tokens;
 pub(crate) use crate::evicted::Evictions;
 use crate::token::NodeRecord;
-use crate::{Fingerprint, Tokens};
 
 /// A task that follows the store, and what it knows. While the store is away, what was known holds.
 pub(crate) fn follow(tokens: Tokens) -> (impl Future<Output = ()>, watch::Receiver<Evictions>) {
@@ -27,9 +27,9 @@ pub(crate) fn follow(tokens: Tokens) -> (impl Future<Output = ()>, watch::Receiv
 async fn follow_once(tokens: &Tokens, tell: &watch::Sender<Evictions>) -> Result<(), StoreError> {
     let (store, folder) = tokens.nodes();
     let listing = store.list(folder).await?;
-    let mut known = BTreeMap::new();
+    let mut known = Known::new();
     listing.entries.iter().for_each(|entry| note(&mut known, entry));
-    tell.send_replace(Evictions::new(known.clone()));
+    tell.send_replace(evictions(&known));
     let mut watch = store.watch(folder.clone(), listing.revision).await?;
     loop {
         match watch.next().await? {
@@ -47,22 +47,29 @@ async fn follow_once(tokens: &Tokens, tell: &watch::Sender<Evictions>) -> Result
             }
         }
         tell.send_if_modified(|told| {
-            let differs = *told.by_node() != known;
-            if differs {
-                *told = Evictions::new(known.clone());
-            }
+            let now = evictions(&known);
+            let differs = *told != now;
+            *told = now;
             differs
         });
     }
 }
 
-fn note(known: &mut BTreeMap<String, Vec<Fingerprint>>, entry: &Entry) {
+/// Records that have refused keys, by node.
+type Known = BTreeMap<String, NodeRecord>;
+
+fn evictions(known: &Known) -> Evictions {
+    let keys = |record: &NodeRecord| record.evicted.iter().map(|one| one.key).collect();
+    let shut_out = known.iter().filter(|(_, record)| record.is_evicted(record.key));
+    Evictions::new(known.iter().map(|(name, record)| (name.clone(), keys(record))).collect())
+        .with_shut_out(shut_out.map(|(name, _)| name.clone()).collect())
+}
+
+fn note(known: &mut Known, entry: &Entry) {
     let name = entry.key.name().to_string();
     match serde_json::from_slice::<NodeRecord>(&entry.value) {
         Ok(record) if record.evicted.is_empty() => drop(known.remove(&name)),
-        Ok(record) => {
-            known.insert(name, record.evicted.into_iter().map(|one| one.key).collect());
-        }
+        Ok(record) => drop(known.insert(name, record)),
         Err(error) => tracing::warn!(key = %entry.key, %error, "the node's record is unreadable"),
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use equipoise_controller::MemberState;
+
 use super::Shared;
 use crate::token::{NodeRecord, TokenError, TokenId, TokenRecord, TokenWish};
 use crate::wire::{CreateToken, CreatedToken, ListedToken, ListedTokens, Members};
@@ -51,10 +53,15 @@ impl Office {
 
     /// How the cluster stands.
     pub fn members(&self) -> Members {
+        let mut view = self.shared.intake.cluster();
+        let evictions = self.shared.evictions.borrow().clone();
+        for member in view.members.iter_mut().filter(|it| evictions.is_shut_out(&it.name)) {
+            member.state = MemberState::Evicted;
+        }
         Members {
             cluster: self.shared.authority.cluster().clone(),
             authority: self.shared.authority.fingerprint(),
-            view: self.shared.intake.cluster(),
+            view,
             counts: self.shared.counts(),
         }
     }

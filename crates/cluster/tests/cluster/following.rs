@@ -151,7 +151,9 @@ async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_ar
     let (server, desk) = bed.controller().await;
     let client = bed.joined("a", &[&server]).await;
     desk.plan(1, 1);
-    until(&client, |status| status.edition == edition(1, 1)).await;
+    let address = server.address().to_string();
+    let status = until(&client, |status| status.edition == edition(1, 1)).await;
+    assert!(status.heard().is_some() && status.reports[&address].heard == status.heard());
     drop(server);
     let status = until(&client, |status| status.following.is_none()).await;
     assert!(status.follow_problem.is_some());
@@ -161,6 +163,13 @@ async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_ar
     let status = until(&client, aged).await;
     assert_eq!(status.edition, edition(1, 1));
     assert_eq!(client.instructions().borrow().generation, 1);
+    // It goes on to ask, and hears nothing.
+    let asked_later = |status: &equipoise_cluster::NodeStatus| {
+        let one = &status.reports[&address];
+        one.tried < one.heard
+    };
+    let status = until(&client, asked_later).await;
+    assert!(status.heard() > Some(Duration::from_millis(200)), "{status:?}");
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ impl Source for Stage {
 pub(crate) fn stage(backends: &[&str]) -> Arc<Stage> {
     let spec = BackendSpec { weight: Weight::DEFAULT, ..BackendSpec::default() };
     let backends = backends.iter().map(|name| (name.to_string(), spec.clone())).collect();
-    let pool = PoolSpec { backends, weights_by_load: true, elastic: None };
+    let pool = PoolSpec { backends, weights_by_load: true, ..PoolSpec::default() };
     let pools = [("web".to_string(), pool)].into();
     Arc::new(Stage(Mutex::new(Premises { pools, ..Premises::default() })))
 }

@@ -6,50 +6,21 @@ peer.py answer DOMAIN COUNT      answers items, until it has answered COUNT
 
 import sys
 import time
-from dataclasses import dataclass
 
-from cyclonedds.core import Policy, Qos, ReadCondition, SampleState, InstanceState, ViewState, WaitSet
+from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
 from cyclonedds.domain import Domain, DomainParticipant
-from cyclonedds.idl import IdlStruct
-from cyclonedds.idl.annotations import final, keylist
-from cyclonedds.idl.types import byte, int32, int64, sequence
 from cyclonedds.pub import DataWriter
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
+# Of crates/slice-runtime/examples, by PYTHONPATH.
+from dpslb import QOS, DataItem, Reply
+
 LOOPBACK = (
     '<CycloneDDS><Domain><General><Interfaces><NetworkInterface name="lo"/></Interfaces></General></Domain></CycloneDDS>'
 )
 PATIENCE_S = 30
-
-
-@dataclass
-@final
-@keylist(["sliceId"])
-class DataItem(IdlStruct, typename="dpslb.DataItem"):
-    sliceId: int32
-    id: int64
-    senderId: int32
-    timestamp: int64
-    message: sequence[byte]
-
-
-@dataclass
-@final
-@keylist(["id"])
-class Reply(IdlStruct, typename="dpslb.Reply"):
-    id: int64
-    timestamp: int64
-    senderId: int32
-    message: sequence[byte]
-
-
-QOS = Qos(
-    Policy.Reliability.Reliable(duration(seconds=10)),
-    Policy.History.KeepAll,
-    Policy.WriterDataLifecycle(autodispose=False),
-)
 
 
 def samples(participant, reader):

@@ -17,17 +17,23 @@ const ANSWER_BYTES_MAX: usize = UDP_PAYLOAD_MAX as usize;
 /// Room for either packet-information message with its header.
 const CONTROL_BYTES: usize = 64;
 
-/// As aligned as a control message's header has to be.
+/// As aligned as a control message's header has to be. The vectors share a cache line with the name, as far as an IPv4
+/// address needs it.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Place {
     query: [u8; QUERY_BYTES_MAX],
     answer: [u8; ANSWER_BYTES_MAX],
-    control: [u64; CONTROL_BYTES / 8],
-    name: libc::sockaddr_storage,
     vector: libc::iovec,
     answer_vector: libc::iovec,
+    name: libc::sockaddr_storage,
+    control: [u64; CONTROL_BYTES / 8],
 }
+
+const _: () = {
+    let (vector, name) = (std::mem::offset_of!(Place, vector), std::mem::offset_of!(Place, name));
+    assert!(vector / 64 == (name + size_of::<libc::sockaddr_in>() - 1) / 64);
+};
 
 /// The datagrams that a thread has in its hands.
 pub(super) struct Batch {
@@ -35,6 +41,8 @@ pub(super) struct Batch {
     received: Box<[libc::mmsghdr]>,
     answers: Box<[libc::mmsghdr]>,
     answered: usize,
+    /// Of `received` from the first one on: what the kernel may have written to since it was made ready.
+    touched: usize,
 }
 
 /// A datagram that was received.
@@ -57,6 +65,7 @@ impl Batch {
             received: vec![message; BATCH].into(),
             answers: vec![message; BATCH].into(),
             answered: 0,
+            touched: BATCH,
         };
         // The places never move again: they are behind a box.
         for (place, message) in batch.places.iter_mut().zip(&mut batch.received) {
@@ -73,7 +82,8 @@ impl Batch {
     /// Receives what has come; waits for the first, if `wait`, as long as the socket's time-out says.
     pub(super) fn receive(&mut self, socket: RawFd, wait: bool) -> io::Result<usize> {
         self.answered = 0;
-        for message in &mut self.received {
+        // Most batches are small when there is little to do: then most headers are as they were.
+        for message in &mut self.received[..self.touched] {
             message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             message.msg_hdr.msg_controllen = CONTROL_BYTES;
         }
@@ -89,7 +99,10 @@ impl Batch {
                 std::ptr::null_mut(),
             )
         };
-        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error());
+        // The one behind the last is that at which the kernel gave up.
+        self.touched = received.as_ref().map_or(BATCH, |received| (received + 1).min(BATCH));
+        received
     }
 
     /// The datagram at `place` of those that were received.

@@ -6,6 +6,7 @@
 //! rate limiter's table; counters have a shard for each thread.
 
 mod batch;
+mod clock;
 mod socket;
 mod tcp;
 mod udp;
@@ -14,14 +15,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use tokio::sync::watch;
 
 use crate::loads::LoadTable;
 use crate::query_log::{QueryLine, QueryLog};
-use crate::respond::{Now, Published};
+use crate::respond::Published;
 use crate::snapshot::Snapshot;
 use crate::stats::{Figures, Shard, Transport};
 use crate::top::{self, TopResolvers};
@@ -261,11 +262,6 @@ impl Shared {
     fn replace(&self, state: &mut State, published: Published) {
         state.published = Arc::new(published);
         self.version.fetch_add(1, Ordering::Release);
-    }
-
-    fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now::new(unix, self.started.elapsed())
     }
 
     fn stopping(&self) -> bool {

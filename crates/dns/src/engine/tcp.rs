@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout_at;
 
+use super::clock::Clock;
 use super::{Shared, lock};
 use crate::Reason;
 use crate::respond::{Published, Responder, TCP_MESSAGE_MAX};
@@ -41,6 +42,7 @@ struct Answering {
     responder: Responder,
     /// With room for the longest answer.
     scratch: Vec<u8>,
+    clock: Clock,
 }
 
 impl Thread {
@@ -64,6 +66,7 @@ pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listene
         published: Arc::clone(&lock(&shared.state).published),
         responder: Responder::new(shard, rand::random()),
         scratch: vec![0; TCP_MESSAGE_MAX],
+        clock: Clock::new(shared.started),
     });
     let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state });
     LocalSet::new().block_on(&runtime, follow(own, thread, listeners));
@@ -212,8 +215,8 @@ fn answer(own: &Thread, client: IpAddr, query: &[u8], answers: &mut Vec<u8>) -> 
         state.version = version;
         state.published = Arc::clone(&lock(&own.shared.state).published);
     }
-    let Answering { published, responder, scratch, .. } = state;
-    let now = own.shared.now();
+    let Answering { published, responder, scratch, clock, .. } = state;
+    let now = clock.at(began);
     let from = (client, Transport::Tcp);
     let length = responder.respond(published, own.stats(), from, now, query, scratch)?;
     if responder.is_logged(published) {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use socket2::Socket;
 
 use super::batch::Batch;
+use super::clock::Clock;
 use super::{LOOK, Shared, lock};
 use crate::Reason;
 use crate::respond::{Published, Responder};
@@ -52,19 +53,27 @@ pub(super) fn run(shared: &Shared, thread: usize) {
         responder: Responder::new(thread, rand::random()),
         batch: Batch::new(),
         batches: 0,
+        clock: Clock::new(shared.started),
         view: View::of(shared, thread),
     };
+    let mut sockets = Arc::clone(&worker.view.sockets);
     while !shared.stopping() {
-        let sockets = Arc::clone(&worker.view.sockets);
         match sockets.as_slice() {
             [only] => worker.turn(only, true),
             all => {
-                for socket in ready(all) {
+                let ready = ready(all);
+                if ready.is_empty() {
+                    worker.tell_top();
+                }
+                for socket in ready {
                     worker.turn(socket, false);
                 }
             }
         }
         worker.view.refresh(shared, thread);
+        if !Arc::ptr_eq(&sockets, &worker.view.sockets) {
+            sockets = Arc::clone(&worker.view.sockets);
+        }
     }
 }
 
@@ -74,6 +83,7 @@ struct Worker<'w> {
     responder: Responder,
     batch: Batch,
     batches: u64,
+    clock: Clock,
     view: View,
 }
 
@@ -90,6 +100,7 @@ impl Worker<'_> {
                     tracing::debug!(%error, "dns: receiving");
                     std::thread::yield_now();
                 }
+                self.tell_top();
                 return;
             }
         };
@@ -97,7 +108,7 @@ impl Worker<'_> {
         // What was published before the query came has to hold for its answer.
         self.view.refresh(self.shared, self.thread);
         let stats = &self.shared.shards[self.thread];
-        let now = self.shared.now();
+        let now = self.clock.at(began);
         for place in 0..received {
             let datagram = self.batch.datagram(place);
             let (client, why_not) = match datagram.peer {
@@ -136,10 +147,18 @@ impl Worker<'_> {
         stats.took(began.elapsed(), received);
         self.batches += 1;
         if self.batches.is_multiple_of(TELL_TOP) || received < 2 {
-            // Whoever reads it now gets the one before.
-            if let Ok(mut told) = self.shared.tops[self.thread].try_lock() {
-                told.clone_from(&self.responder.top);
-            }
+            self.tell_top();
+        }
+    }
+
+    /// Tells who asks most, if that is another than was told.
+    fn tell_top(&mut self) {
+        // Whoever reads it now gets the one before.
+        if self.responder.has_new_top
+            && let Ok(mut told) = self.shared.tops[self.thread].try_lock()
+        {
+            told.clone_from(&self.responder.top);
+            self.responder.has_new_top = false;
         }
     }
 }

@@ -258,6 +258,18 @@ fn what_is_not_told_any_more_fades_and_the_table_stays_bounded() {
 }
 
 #[test]
+fn of_many_that_are_told_at_once_those_that_bring_most_stay() {
+    let mut known = ResolverLoads::new(10, Duration::from_secs(10));
+    let start = Instant::now();
+    known.observe_all((0..20).map(|number| (resolver(number), 50.0)), start);
+    assert_eq!(known.len(), 10);
+    known.observe_all((20..120).map(|number| (resolver(number), number as f64)), start);
+    let loads: Vec<f64> = (110..120).map(|number| known.load(resolver(number), start)).collect();
+    assert_eq!(loads, (110..120).map(f64::from).collect::<Vec<_>>());
+    assert_eq!((known.len(), known.load(resolver(0), start)), (10, 0.0));
+}
+
+#[test]
 fn what_is_told_again_is_averaged() {
     let mut known = ResolverLoads::new(8, Duration::from_secs(10));
     let start = Instant::now();

@@ -50,10 +50,21 @@ pub(crate) const QUERY_TYPES: [(u16, &str); 13] = [
     (ANY, "ANY"),
 ];
 
+/// By type, so far as there are such: its place among [`QUERY_TYPES`].
+const PLACES: [u8; ANY as usize + 1] = {
+    let mut places = [QUERY_TYPES.len() as u8; ANY as usize + 1];
+    let mut place = 0;
+    while place < QUERY_TYPES.len() {
+        places[QUERY_TYPES[place].0 as usize] = place as u8;
+        place += 1;
+    }
+    places
+};
+
 /// The place of a type among [`QUERY_TYPES`]; one beyond them for others.
 #[inline]
 pub(crate) fn place_of(rtype: u16) -> usize {
-    QUERY_TYPES.iter().position(|(known, _)| *known == rtype).unwrap_or(QUERY_TYPES.len())
+    PLACES.get(usize::from(rtype)).map_or(QUERY_TYPES.len(), |place| usize::from(*place))
 }
 
 /// Response codes, with what EDNS adds to them.
@@ -80,5 +91,18 @@ pub(crate) fn rcode_name(number: usize) -> &'static str {
         rcode::BADVERS => "BADVERS",
         rcode::BADCOOKIE => "BADCOOKIE",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_has_its_own_place_or_that_of_the_others() {
+        for rtype in 0..=u16::MAX {
+            let place = QUERY_TYPES.iter().position(|(known, _)| *known == rtype);
+            assert_eq!(place_of(rtype), place.unwrap_or(QUERY_TYPES.len()), "{rtype}");
+        }
     }
 }

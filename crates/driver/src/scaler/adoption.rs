@@ -1,72 +1,105 @@
 //! From one process to the next: the record, and going on with it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::record::{Record, Recorded, RecordedState};
 use super::roster::{Member, Phase, Roster};
 use super::view::BackendState;
+use crate::DriverOptions;
 use crate::driver::{Added, Listed};
 
+/// What drivers say there is, by their number; `None` for one that cannot say.
+pub(crate) type Listings = BTreeMap<u32, Option<Vec<Listed>>>;
+
 impl Roster {
-    /// Goes on with what an earlier process made. `listed` is what the driver says there is, if it can; `age` says
-    /// how long ago a moment in milliseconds since 1970 was.
+    /// Goes on with what an earlier process made. `listings` has the drivers that there are; `age` says how long ago a
+    /// moment in milliseconds since 1970 was.
     ///
     /// Of what is recorded and not listed, what was being added is asked for again under its key, and the rest is gone.
-    /// What is listed under a name of this pool and not recorded is adopted: nobody else would ever remove it.
+    /// What is listed under a name of this pool and not recorded is adopted: nobody else would ever remove it. What another
+    /// driver made, which is not there, died with its process.
     pub(crate) fn adopt(
         &mut self,
         now: Duration,
         record: &Record,
-        listed: Option<&[Listed]>,
+        listings: &Listings,
         age: impl Fn(u64) -> Duration,
     ) {
         self.next_number = self.next_number.max(record.next_number);
-        let until = now + self.limits.drain_timeout;
         for one in &record.backends {
             let Some(number) = self.number(&one.name) else { continue };
-            let seen = listed.map(|all| all.iter().find(|listed| listed.name == one.name));
-            let known = one.address.zip(one.id.clone()).map(|(address, id)| Added { address, id });
-            let (added, is_there) = match seen {
-                Some(Some(listed)) => (Some(listed.added.clone()), true),
-                Some(None) => (None, false),
-                None => (known, one.state != RecordedState::Adding),
-            };
-            let phase = match (one.state, is_there) {
-                (RecordedState::Adding | RecordedState::Ready, true) if added.is_some() => {
-                    Phase::Ready
-                }
-                (RecordedState::Adding, _) | (RecordedState::Ready, true) => {
-                    Phase::Wanted { not_before: now }
-                }
-                (RecordedState::Draining, true) => Phase::Draining { until },
-                (RecordedState::Leaving, true) => Phase::Unwanted { not_before: now },
-                (_, false) => continue,
-            };
-            let age = one.ready_unix_ms.map_or(Duration::ZERO, &age);
-            let member = Member {
-                served: added.is_some().then_some((now, age)),
-                added,
-                may_exist: true,
-                ..Member::new(number, one.size.clone(), one.key.clone(), phase)
-            };
-            self.members.insert(one.name.clone(), member);
             self.next_number = self.next_number.max(number + 1);
-        }
-        for one in listed.unwrap_or_default() {
-            let Some(number) = self.number(&one.name) else { continue };
-            if self.members.contains_key(&one.name) {
-                continue;
+            let listing = listings.get(&one.maker);
+            let member = listing.and_then(|it| self.adopted(now, one, number, it.as_deref(), &age));
+            if let Some(member) = member {
+                self.members.insert(one.name.clone(), member);
             }
-            let key = format!("{}-{}", one.name, self.nonce);
-            let member = Member {
-                may_exist: true,
-                added: Some(one.added.clone()),
-                served: Some((now, Duration::ZERO)),
-                ..Member::new(number, one.size.clone(), key, Phase::Ready)
-            };
-            self.members.insert(one.name.clone(), member);
-            self.next_number = self.next_number.max(number + 1);
         }
+        for (maker, listed) in listings {
+            for one in listed.iter().flatten() {
+                self.take_in(now, *maker, one);
+            }
+        }
+        let there: BTreeSet<String> = self.members.keys().cloned().collect();
+        for member in self.members.values_mut() {
+            member.replaces = member.replaces.take().filter(|old| there.contains(old));
+        }
+    }
+
+    /// One that is recorded; `None` if it is gone.
+    fn adopted(
+        &self,
+        now: Duration,
+        one: &Recorded,
+        number: u64,
+        listed: Option<&[Listed]>,
+        age: impl Fn(u64) -> Duration,
+    ) -> Option<Member> {
+        let until = now + self.limits.drain_timeout;
+        let seen = listed.map(|all| all.iter().find(|listed| listed.name == one.name));
+        let known = one.address.zip(one.id.clone()).map(|(address, id)| Added { address, id });
+        let (added, is_there) = match seen {
+            Some(Some(listed)) => (Some(listed.added.clone()), true),
+            Some(None) => (None, false),
+            None => (known, one.state != RecordedState::Adding),
+        };
+        let phase = match (one.state, is_there) {
+            (RecordedState::Adding | RecordedState::Ready, true) if added.is_some() => Phase::Ready,
+            (RecordedState::Adding, _) | (RecordedState::Ready, true) => {
+                Phase::Wanted { not_before: now }
+            }
+            (RecordedState::Draining, true) => Phase::Draining { until },
+            (RecordedState::Leaving, true) => Phase::Unwanted { not_before: now },
+            (_, false) => return None,
+        };
+        let age = one.ready_unix_ms.map_or(Duration::ZERO, age);
+        Some(Member {
+            served: added.is_some().then_some((now, age)),
+            added,
+            may_exist: true,
+            maker: one.maker,
+            replaces: one.replaces.clone(),
+            ..Member::new(number, one.size.clone(), one.key.clone(), phase)
+        })
+    }
+
+    /// One that a driver says is there.
+    fn take_in(&mut self, now: Duration, maker: u32, one: &Listed) {
+        let Some(number) = self.number(&one.name) else { return };
+        if self.members.contains_key(&one.name) {
+            return;
+        }
+        let key = format!("{}-{}", one.name, self.nonce);
+        let member = Member {
+            may_exist: true,
+            maker,
+            added: Some(one.added.clone()),
+            served: Some((now, Duration::ZERO)),
+            ..Member::new(number, one.size.clone(), key, Phase::Ready)
+        };
+        self.members.insert(one.name.clone(), member);
+        self.next_number = self.next_number.max(number + 1);
     }
 
     /// The number in a name of this pool; `None` for other names.
@@ -77,7 +110,11 @@ impl Roster {
     }
 
     /// What must be known if this process ends now. `unix_ms` gives the time of a moment of ours.
-    pub(crate) fn record(&self, unix_ms: impl Fn(Duration) -> u64) -> Record {
+    pub(crate) fn record(
+        &self,
+        drivers: &BTreeMap<u32, Option<DriverOptions>>,
+        unix_ms: impl Fn(Duration) -> u64,
+    ) -> Record {
         let recorded = |(name, one): (&String, &Member)| {
             let ready = one.served.map(|(at, age)| {
                 let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -91,11 +128,14 @@ impl Roster {
                 address: one.address(),
                 id: one.added.as_ref().map(|added| added.id.clone()),
                 ready_unix_ms: ready,
+                maker: one.maker,
+                replaces: one.replaces.clone(),
             }
         };
         let backends = self.members().into_iter().map(recorded).collect();
-        let (version, pool) = (Record::VERSION, self.pool.clone());
-        Record { version, pool, next_number: self.next_number, backends }
+        let (version, pool, drivers) = (Record::VERSION, self.pool.clone(), drivers.clone());
+        let (next_number, maker) = (self.next_number, self.maker);
+        Record { version, pool, next_number, maker, drivers, backends }
     }
 }
 

@@ -11,7 +11,13 @@ impl Roster {
         self.maker += 1;
         // What one could not make, another may.
         self.gates.clear();
-        let names: Vec<String> = self.members().into_iter().map(|(name, _)| name.clone()).collect();
+        self.succeed(now, replace);
+    }
+
+    /// The same of a change that was before this process, and may not have come to its end.
+    pub(crate) fn succeed(&mut self, now: Duration, replace: bool) {
+        let earlier = self.members().into_iter().filter(|(_, one)| one.maker != self.maker);
+        let names: Vec<String> = earlier.map(|(name, _)| name.clone()).collect();
         for name in names {
             let next = self.maker;
             let member = self.member(&name);

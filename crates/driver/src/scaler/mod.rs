@@ -3,6 +3,7 @@
 mod adoption;
 mod change;
 pub(crate) mod desire;
+mod makers;
 pub(crate) mod record;
 mod roster;
 mod task;
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::options::{DriverOptions, OptionRefused, Refuse};
 use crate::{Backoff, Desired, Driver, Event};
+use makers::Makers;
 use record::{Record, RecordKeeper};
 use view::PoolView;
 
@@ -82,6 +84,8 @@ pub struct ScalerOptions {
     pub limits: Limits,
     /// What adds and removes.
     pub driver: DriverOptions,
+    /// Whether each backend that another driver made, by the record, is replaced by one of this one's.
+    pub replace: bool,
     /// What an earlier process left, as the keeper read it.
     pub record: Option<Record>,
     /// Where what is made is written down. It may be left out for a driver whose backends die with this process.
@@ -119,11 +123,11 @@ pub struct Stopped;
 
 /// What the task is told.
 enum Command {
-    Scale(Scaling),
+    Scale { step: Scaling, after: Option<u64> },
     Desire { desired: Vec<Desired>, done: oneshot::Sender<()> },
     Drained(String),
     Limits(Limits),
-    Driver { driver: Arc<dyn Driver>, replace: bool },
+    Driver { driver: Arc<dyn Driver>, options: Option<Box<DriverOptions>>, replace: bool },
     Stop { remove: bool, done: oneshot::Sender<()> },
 }
 
@@ -154,6 +158,16 @@ pub enum ChangeError {
     Stopped(#[from] Stopped),
 }
 
+/// The record, if it is this pool's.
+fn own(pool: &str, record: Option<Record>) -> Result<Option<Record>, StartError> {
+    match record {
+        Some(other) if other.pool != pool => {
+            Err(StartError::OtherPool { pool: pool.to_string(), found: other.pool })
+        }
+        record => Ok(record),
+    }
+}
+
 impl Scaler {
     /// Starts it, with what an earlier process left.
     ///
@@ -162,14 +176,17 @@ impl Scaler {
     pub async fn start(options: ScalerOptions) -> Result<Scaler, StartError> {
         let (events_to, events) = mpsc::channel(EVENTS);
         let kind = options.driver.kind();
-        let driver = options.driver.open(&options.pool, events_to.clone())?;
-        if driver.outlives_us() && options.keeper.is_none() {
+        if options.driver.outlives_us() && options.keeper.is_none() {
             return Err(StartError::NoKeeper { driver: kind });
         }
-        let (pool, limits) = (options.pool, options.limits);
-        let (record, keeper) = (options.record, options.keeper);
-        let scaler = Self::with_driver(pool, limits, driver, events, record, keeper).await?;
-        Ok(Scaler { events: Some(events_to), ..scaler })
+        let record = own(&options.pool, options.record)?;
+        let makers = Makers::open(&options.pool, &options.driver, record.as_ref(), &events_to)?;
+        let (limits, replace) = (options.limits, options.replace);
+        limits.check()?;
+        let work = task::Work::new(&options.pool, limits, makers, options.keeper.clone());
+        let scaler = Self::run(work, record, replace, events, options.keeper.is_some()).await;
+        let outlives_us = options.driver.outlives_us().into();
+        Ok(Scaler { events: Some(events_to), outlives_us, ..scaler })
     }
 
     /// The same with a driver of one's own, and what it notices.
@@ -185,16 +202,27 @@ impl Scaler {
         keeper: Option<Arc<dyn RecordKeeper>>,
     ) -> Result<Scaler, StartError> {
         limits.check()?;
-        if let Some(other) = record.as_ref().filter(|record| record.pool != pool) {
-            return Err(StartError::OtherPool { pool, found: other.pool.clone() });
-        }
+        let record = own(&pool, record)?;
         let (outlives_us, has_keeper) = (driver.outlives_us().into(), keeper.is_some());
-        let mut work = task::Work::new(&pool, limits, driver, keeper);
-        work.adopt(record).await;
+        let makers = Makers::own(driver, record.as_ref());
+        let work = task::Work::new(&pool, limits, makers, keeper);
+        let scaler = Self::run(work, record, false, events, has_keeper).await;
+        Ok(Scaler { outlives_us, ..scaler })
+    }
+
+    async fn run(
+        mut work: task::Work,
+        record: Option<Record>,
+        replace: bool,
+        events: mpsc::Receiver<Event>,
+        has_keeper: bool,
+    ) -> Scaler {
+        work.adopt(record, replace).await;
         let (commands, commanded) = mpsc::channel(COMMANDS);
         let view = work.subscribe();
         let task = Some(tokio::spawn(work.run(commanded, events)));
-        Ok(Scaler { commands, view, task, outlives_us, has_keeper, events: None })
+        let outlives_us = false.into();
+        Scaler { commands, view, task, outlives_us, has_keeper, events: None }
     }
 
     /// Goes over to a driver with other options, which must be this pool's: what comes is made by it, and what the one
@@ -211,11 +239,12 @@ impl Scaler {
         let kind = options.kind();
         let events = self.events.clone().unwrap_or_else(|| mpsc::channel(1).0);
         let pool = self.view.borrow().pool.clone();
-        let driver = options.open(&pool, events).map_err(StartError::from)?;
+        let driver = options.clone().open(&pool, events).map_err(StartError::from)?;
         if driver.outlives_us() && !self.has_keeper {
             return Err(StartError::NoKeeper { driver: kind }.into());
         }
-        Ok(self.change_driver(driver, replace).await?)
+        self.outlives_us.store(driver.outlives_us(), Relaxed);
+        Ok(self.tell(Command::Driver { driver, options: Some(Box::new(options)), replace }).await?)
     }
 
     /// The same with a driver of one's own.
@@ -228,7 +257,7 @@ impl Scaler {
         replace: bool,
     ) -> Result<(), Stopped> {
         self.outlives_us.store(driver.outlives_us(), Relaxed);
-        self.tell(Command::Driver { driver, replace }).await
+        self.tell(Command::Driver { driver, options: None, replace }).await
     }
 
     /// What exists, and every change of it.
@@ -241,14 +270,15 @@ impl Scaler {
         self.view.borrow().clone()
     }
 
-    /// Takes a step of the plan. To be told once for each plan: it is a step, not a goal.
+    /// Takes a step of the plan, if just so many steps have been taken as when it was planned ([`PoolView::steps`]): it is
+    /// a step, not a goal, and plans that did not see it taken say it again. `None`: whatever was taken.
     ///
     /// # Errors
     /// [`Stopped`].
-    pub async fn scale(&self, scaling: &Scaling) -> Result<(), Stopped> {
+    pub async fn scale(&self, scaling: &Scaling, after: Option<u64>) -> Result<(), Stopped> {
         match scaling {
             Scaling::Hold => Ok(()),
-            step => self.tell(Command::Scale(step.clone())).await,
+            step => self.tell(Command::Scale { step: step.clone(), after }).await,
         }
     }
 

@@ -1,13 +1,17 @@
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::DriverOptions;
+
 /// What a scaler made, as it must outlive this process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Of this layout; [`Record::VERSION`].
@@ -16,6 +20,12 @@ pub struct Record {
     pub pool: String,
     /// The number of the next backend's name. Never goes back, so that no name comes twice.
     pub next_number: u64,
+    /// The driver that adds, by its number.
+    #[serde(default)]
+    pub maker: u32,
+    /// The drivers whose backends these are: who made one takes it away. `None`: what it made died with its process.
+    #[serde(default)]
+    pub drivers: BTreeMap<u32, Option<DriverOptions>>,
     /// What there is, or may be.
     pub backends: Vec<Recorded>,
 }
@@ -38,6 +48,12 @@ pub struct Recorded {
     pub id: Option<String>,
     /// When it began to serve, milliseconds since 1970.
     pub ready_unix_ms: Option<u64>,
+    /// The number of the driver that made it or is to make it.
+    #[serde(default)]
+    pub maker: u32,
+    /// Whom it replaces when it is warm.
+    #[serde(default)]
+    pub replaces: Option<String>,
 }
 
 /// How far a recorded backend was.
@@ -55,8 +71,8 @@ pub enum RecordedState {
 }
 
 impl Record {
-    /// The layout that this version reads and writes.
-    pub const VERSION: u32 = 1;
+    /// The layout that this version writes; it reads those before, too, which know one driver.
+    pub const VERSION: u32 = 2;
 
     /// Of a pool that has nothing yet.
     pub fn empty(pool: &str) -> Record {
@@ -64,6 +80,8 @@ impl Record {
             version: Record::VERSION,
             pool: pool.to_string(),
             next_number: 1,
+            maker: 0,
+            drivers: BTreeMap::new(),
             backends: Vec::new(),
         }
     }
@@ -110,7 +128,7 @@ pub enum RecordError {
         source: serde_json::Error,
     },
     /// Another version's.
-    #[error("{path} has layout {found}; this version reads {}", Record::VERSION)]
+    #[error("{path} has layout {found}; this version reads up to {}", Record::VERSION)]
     Version {
         /// The file.
         path: PathBuf,
@@ -138,7 +156,7 @@ impl RecordFile {
         };
         let record: Record = serde_json::from_slice(&bytes)
             .map_err(|source| RecordError::Content { path: path(), source })?;
-        if record.version != Record::VERSION {
+        if !(1..=Record::VERSION).contains(&record.version) {
             return Err(RecordError::Version { path: path(), found: record.version });
         }
         Ok(Some(record))
@@ -163,7 +181,9 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    let mut file = File::create(&beside)?;
+    // It may have the token of a service.
+    let mut options = File::options();
+    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
@@ -181,11 +201,32 @@ mod tests {
         let file = RecordFile::new(folder.path().join("web.json"));
         assert_eq!(file.load().unwrap(), None);
         let mut record = Record::empty("web");
+        let webhook = crate::WebhookOptions {
+            token: Some(crate::Token::new("secret")),
+            ..crate::WebhookOptions::default()
+        };
+        let made = [DriverOptions::Exec(Default::default()), DriverOptions::Webhook(webhook)];
+        record.drivers = (1..).zip(made.map(Some)).chain([(0, None)]).collect();
         for number in 1..4 {
             record.next_number = number;
             file.keep(&record).await.unwrap();
             assert_eq!(file.load().unwrap().as_ref(), Some(&record));
         }
+        let mode = fs::metadata(&file.path).unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_record_of_the_version_before_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.json");
+        let one = r#"{"name": "web-e1", "size": null, "key": "k", "state": "adding", "address": null, "id": null,
+                      "ready_unix_ms": null}"#;
+        let text =
+            format!(r#"{{"version": 1, "pool": "web", "next_number": 2, "backends": [{one}]}}"#);
+        fs::write(&path, text).unwrap();
+        let record = RecordFile::new(&path).load().unwrap().unwrap();
+        assert_eq!((record.maker, record.drivers.len(), record.backends[0].maker), (0, 0, 0));
     }
 
     #[tokio::test]
@@ -195,7 +236,7 @@ mod tests {
         let file = RecordFile::new(&path);
         let rows = [
             ("{\"version\": 1, \"pool\"", "remove the backends that it names by hand"),
-            ("{\"version\": 2, \"pool\": \"w\", \"next_number\": 1, \"backends\": []}", "layout 2"),
+            ("{\"version\": 3, \"pool\": \"w\", \"next_number\": 1, \"backends\": []}", "layout 3"),
         ];
         for (content, expected) in rows {
             fs::write(&path, content).unwrap();

@@ -2,15 +2,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use equipoise_planner::elastic::Scaling;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use super::adoption::Listings;
+use super::makers::Makers;
 use super::record::{Record, RecordKeeper};
 use super::roster::{Roster, Task};
 use super::view::{ElasticBackend, PoolView};
 use super::{Command, Limits};
+use crate::DriverOptions;
 use crate::driver::{Added, Driver, Event, chain};
 
 /// A keeper that takes longer has failed.
@@ -34,6 +38,8 @@ pub(super) struct Work {
     roster: Roster,
     /// By number: the last adds, those before it take away what they made.
     drivers: BTreeMap<u32, Arc<dyn Driver>>,
+    /// What those are, for the next process; unknown of drivers of a caller's own.
+    options: BTreeMap<u32, Option<DriverOptions>>,
     keeper: Option<Arc<dyn RecordKeeper>>,
     kept: Option<Record>,
     keep_problem: Option<String>,
@@ -43,6 +49,8 @@ pub(super) struct Work {
     about: HashMap<Id, (Task, AbortHandle)>,
     started: Instant,
     started_unix_ms: u64,
+    /// Steps and changes of the driver that were taken: plans of before are of something else.
+    steps: u64,
     view: watch::Sender<Arc<PoolView>>,
 }
 
@@ -52,17 +60,21 @@ fn unix_ms() -> u64 {
 }
 
 impl Work {
+    /// `makers`: the drivers by number, of which the last adds.
     pub(super) fn new(
         pool: &str,
         limits: Limits,
-        driver: Arc<dyn Driver>,
+        makers: Makers,
         keeper: Option<Arc<dyn RecordKeeper>>,
     ) -> Work {
         let started_unix_ms = unix_ms();
+        let mut roster = Roster::new(pool, limits, format!("{started_unix_ms:x}"));
+        roster.maker = makers.drivers.keys().last().copied().unwrap_or(0);
         Work {
             pool: pool.to_string(),
-            roster: Roster::new(pool, limits, format!("{started_unix_ms:x}")),
-            drivers: [(0, driver)].into(),
+            roster,
+            drivers: makers.drivers,
+            options: makers.options,
             keeper,
             kept: None,
             keep_problem: None,
@@ -71,6 +83,8 @@ impl Work {
             about: HashMap::new(),
             started: Instant::now(),
             started_unix_ms,
+            // Further than a scaler can have come that was started a millisecond before.
+            steps: started_unix_ms.saturating_mul(1000),
             view: watch::Sender::new(Arc::new(PoolView::default())),
         }
     }
@@ -93,8 +107,18 @@ impl Work {
     }
 
     /// Goes over to another driver.
-    fn change_driver(&mut self, driver: Arc<dyn Driver>, replace: bool) {
+    fn change_driver(
+        &mut self,
+        driver: Arc<dyn Driver>,
+        options: Option<DriverOptions>,
+        replace: bool,
+    ) {
+        self.steps += 1;
         self.roster.change_driver(self.now(), replace);
+        if let Some(options) = options {
+            self.options
+                .insert(self.roster.maker, Some(options).filter(DriverOptions::outlives_us));
+        }
         self.drivers.insert(self.roster.maker, driver);
     }
 
@@ -106,25 +130,30 @@ impl Work {
         let current = roster.maker;
         self.drivers
             .retain(|maker, _| *maker == current || roster.has_of(*maker) || is_asked(*maker));
+        self.options.retain(|maker, _| self.drivers.contains_key(maker));
     }
 
     /// Goes on with what an earlier process left.
-    pub(super) async fn adopt(&mut self, record: Option<Record>) {
-        let mut record = record.unwrap_or_else(|| Record::empty(&self.pool));
-        if !self.driver().outlives_us() {
-            // They died with that process. Their names stay used.
-            record.backends.clear();
+    pub(super) async fn adopt(&mut self, record: Option<Record>, replace: bool) {
+        let record = record.unwrap_or_else(|| Record::empty(&self.pool));
+        let mut listings = Listings::new();
+        for (maker, driver) in self.drivers.iter().filter(|(_, it)| it.outlives_us()) {
+            let listed = match timeout(LIST_TIMEOUT, driver.list()).await {
+                Ok(outcome) => outcome.map_err(|error| chain(&error)),
+                Err(_) => Err(format!("no answer within {LIST_TIMEOUT:?}")),
+            };
+            let listed = listed.unwrap_or_else(|problem| {
+                warn!(
+                    pool = self.pool,
+                    problem, "cannot list what there is: going on by the record"
+                );
+                None
+            });
+            listings.insert(*maker, listed);
         }
-        let listed = match timeout(LIST_TIMEOUT, self.driver().list()).await {
-            Ok(outcome) => outcome.map_err(|error| chain(&error)),
-            Err(_) => Err(format!("no answer within {LIST_TIMEOUT:?}")),
-        };
-        let listed = listed.unwrap_or_else(|problem| {
-            warn!(pool = self.pool, problem, "cannot list what there is: going on by the record");
-            None
-        });
         let age = |at_ms: u64| Duration::from_millis(self.started_unix_ms.saturating_sub(at_ms));
-        self.roster.adopt(self.now(), &record, listed.as_deref(), age);
+        self.roster.adopt(self.started.elapsed(), &record, &listings, age);
+        self.roster.succeed(self.started.elapsed(), replace);
         self.publish();
     }
 
@@ -185,7 +214,7 @@ impl Work {
             let since = u64::try_from((at - start).as_millis()).unwrap_or(u64::MAX);
             started_ms.saturating_add(since)
         };
-        let record = self.roster.record(at_ms);
+        let record = self.roster.record(&self.options, at_ms);
         if self.kept.as_ref() == Some(&record) && self.keep_problem.is_none() {
             return;
         }
@@ -238,15 +267,10 @@ impl Work {
     fn obey(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Scale(scaling) => {
-                let step = self.roster.scale(now, &scaling);
-                let (added, revived, leaving) = (&step.added, &step.revived, &step.leaving);
-                info!(pool = self.pool, ?added, ?revived, ?leaving, "scaling");
-                if step.refused > 0 {
-                    let refused = step.refused;
-                    warn!(pool = self.pool, refused, "no room: draining backends count too");
-                }
+            Command::Scale { after: Some(after), .. } if after != self.steps => {
+                debug!(pool = self.pool, "planned before the last step was taken: not taken");
             }
+            Command::Scale { step, .. } => self.scale(&step),
             Command::Desire { desired, done } => {
                 let outlives_us = self.driver().outlives_us();
                 self.roster.desire(now, &desired, outlives_us);
@@ -256,8 +280,21 @@ impl Work {
             }
             Command::Drained(name) => self.roster.drained(now, &name),
             Command::Limits(limits) => self.roster.set_limits(limits),
-            Command::Driver { driver, replace } => self.change_driver(driver, replace),
+            Command::Driver { driver, options, replace } => {
+                self.change_driver(driver, options.map(|options| *options), replace);
+            }
             Command::Stop { .. } => {}
+        }
+    }
+
+    fn scale(&mut self, step: &Scaling) {
+        self.steps += 1;
+        let step = self.roster.scale(self.now(), step);
+        let (added, revived, leaving) = (&step.added, &step.revived, &step.leaving);
+        info!(pool = self.pool, ?added, ?revived, ?leaving, "scaling");
+        if step.refused > 0 {
+            let refused = step.refused;
+            warn!(pool = self.pool, refused, "no room: draining backends count too");
         }
     }
 
@@ -345,7 +382,7 @@ impl Work {
         };
         let backends = self.roster.members().into_iter().map(backend).collect();
         let (pool, record_problem) = (self.pool.clone(), self.keep_problem.clone());
-        let view = PoolView { pool, backends, record_problem };
+        let view = PoolView { pool, backends, steps: self.steps, record_problem };
         self.view.send_if_modified(|was| {
             let is_new = **was != view;
             if is_new {

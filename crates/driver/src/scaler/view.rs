@@ -61,6 +61,8 @@ pub struct PoolView {
     pub pool: String,
     /// In the order of their making.
     pub backends: Vec<ElasticBackend>,
+    /// The steps that were taken, which the backends show; counted from a number that no scaler before it had.
+    pub steps: u64,
     /// Why the record of them could not be kept, if so. Nothing is added meanwhile.
     pub record_problem: Option<String>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hyper::Uri;
+use serde::{Deserialize, Serialize};
 
 use crate::Backoff;
 use crate::driver::{Added, Ask, Driver, DriverError, Listed};
@@ -17,7 +18,7 @@ use crate::wire::{self, ANSWER_BYTES_MAX, AnswerError};
 use client::{Answer, Client};
 
 /// Where the service is, and how it is asked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WebhookOptions {
     /// URL to which a question to add is posted; the answer is `{"address": "IP:PORT", "id": "..."}`.
     pub add: String,
@@ -38,7 +39,8 @@ pub struct WebhookOptions {
 }
 
 /// A secret that is not shown.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Token(String);
 
 impl Token {

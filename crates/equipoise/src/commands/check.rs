@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use equipoise_api::wire::config::{Checked, ConfigProblem};
 
-use crate::config::{self, Config, ConfigErrors, Loaded, Problem, Severity};
+use crate::config::{self, Cluster, ClusterRole, Config, ConfigErrors, Loaded, Problem, Severity};
 
 /// Validates a configuration file and says everything that is wrong with it.
 ///
@@ -51,16 +51,45 @@ fn summary(config: &Config, warnings: usize) -> String {
         0 => "valid".to_string(),
         _ => format!("valid, with {}", counted(warnings, "warning")),
     };
-    let mut summary = format!(
-        "{state}: {}, {}, {}",
+    let mut parts = vec![
         counted(session.front_doors.len(), "front door"),
         counted(session.pools.len(), "pool"),
-        counted(backends, "backend")
-    );
-    if !config.slices.is_empty() {
-        summary.push_str(&format!(", {}", counted(config.slices.len(), "stream")));
+        counted(backends, "backend"),
+    ];
+    // Levels that the file does not have need no mention.
+    let others = [
+        (config.packet.vips.len(), "VIP"),
+        (config.dns.zones.len(), "zone"),
+        (config.slices.len(), "stream"),
+    ];
+    parts
+        .extend(others.iter().filter(|(count, _)| *count > 0).map(|(it, noun)| counted(*it, noun)));
+    parts.extend(config.cluster.as_ref().map(|cluster| part(cluster, serves(config))));
+    format!("{state}: {}", parts.join(", "))
+}
+
+/// Whether `equipoise run` would have anything to do besides its part in the cluster.
+fn serves(config: &Config) -> bool {
+    let doors = !config.session.front_doors.is_empty() || !config.packet.vips.is_empty();
+    doors || !config.dns.zones.is_empty() || !config.slices.is_empty()
+}
+
+/// A machine's part in its cluster.
+fn part(cluster: &Cluster, serves: bool) -> String {
+    match &cluster.role {
+        ClusterRole::Controller { name, etcd, .. } => {
+            let store = match etcd {
+                Some(etcd) => format!("with {}", counted(etcd.endpoints.len(), "etcd member")),
+                None => "the only one, with a file as its store".to_string(),
+            };
+            format!("a controller of the cluster {name} ({store})")
+        }
+        ClusterRole::Node { controllers, .. } => {
+            let whose = counted(controllers.len(), "controller");
+            let how = if serves { "" } else { "; it serves nothing: for `equipoise agent`" };
+            format!("a node of {whose}{how}")
+        }
     }
-    summary
 }
 
 fn counted(count: usize, noun: &str) -> String {

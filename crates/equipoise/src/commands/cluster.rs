@@ -1,16 +1,18 @@
 //! `equipoise cluster`: makes a cluster, lets machines in, shows and shuts out.
 
+pub(crate) mod alone;
 pub(crate) mod members;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use equipoise_cluster::wire::{CreateToken, ListedToken};
 use equipoise_cluster::{
-    Asker, Authority, ControllerAddress, Fingerprint, Name, StateFile, StateFolder, TokenId,
+    Asker, Authority, ClientError, ControllerAddress, Fingerprint, FolderError, Name, StateFile,
+    StateFolder, TokenId,
 };
 
 use crate::commands::table::{Align, Cell, Table, Tone};
@@ -115,6 +117,20 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 pub(crate) async fn run(args: ClusterArgs) -> anyhow::Result<ExitCode> {
+    obey(args).await.map_err(explained)
+}
+
+/// Commands of a controller's machine ask the controller there.
+pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Connect { .. }) => {
+            error.context("no controller runs on this machine (`equipoise run` starts it)")
+        }
+        _ => error,
+    }
+}
+
+async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         ClusterCommand::Init(args) => init(&args)?,
         ClusterCommand::Token(TokenCommand::Create(args)) => create(args).await?,
@@ -143,6 +159,13 @@ pub(crate) struct Here {
 
 impl Here {
     pub(crate) fn load(args: &ConfigArgs) -> anyhow::Result<Here> {
+        if !args.config.exists() {
+            bail!(
+                "there is no {}, which would say what this machine is: name its file with --config, or as the variable \
+                 EQUIPOISE_CONFIG",
+                args.config.display()
+            );
+        }
         let config = config::load(&args.config)?.config;
         let Some(cluster) = config.cluster.clone() else {
             bail!(
@@ -151,6 +174,10 @@ impl Here {
             );
         };
         Ok(Here { config, cluster })
+    }
+
+    fn is_node(&self) -> bool {
+        matches!(self.cluster.role, ClusterRole::Node { .. })
     }
 
     fn name(&self) -> anyhow::Result<Name> {
@@ -175,7 +202,12 @@ impl Here {
     /// Asks as an operator: on controllers only, since it takes the authority's key.
     fn operator(&self) -> anyhow::Result<Asker> {
         if let ClusterRole::Node { .. } = self.cluster.role {
-            bail!("this machine is a node: do this on a controller's machine");
+            let controllers: Vec<String> =
+                self.controllers()?.iter().map(ToString::to_string).collect();
+            bail!(
+                "this machine is a node: do this on a controller's machine; the controllers are {}",
+                controllers.join(", ")
+            );
         }
         let authority = authority(&self.cluster.folder())?;
         Ok(Asker::operator(&authority, &self.name()?, self.controllers()?)?)
@@ -194,11 +226,20 @@ impl Here {
 
 /// The authority in this folder.
 pub(crate) fn authority(folder: &StateFolder) -> anyhow::Result<Authority> {
-    let missing = "the cluster's authority cannot be used: make it with `equipoise cluster init` on the first \
-                   controller, and copy ca.pem and ca.key to the others";
-    let certificate = folder.read(StateFile::AuthorityCertificate).context(missing)?;
-    let key = folder.read(StateFile::AuthorityKey).context(missing)?;
-    Authority::from_pem(&certificate, &key).context(missing)
+    let read = |file| {
+        folder.read(file).map_err(|error| match error {
+            FolderError::Missing { path } => anyhow!(
+                "this machine has no certificate authority of the cluster ({} is not there): on the first controller \
+                 make it with `equipoise cluster init`; to the others copy ca.pem and ca.key from there",
+                path.display()
+            ),
+            // It says what is wrong and what to do.
+            other => other.into(),
+        })
+    };
+    let (certificate, key) =
+        (read(StateFile::AuthorityCertificate)?, read(StateFile::AuthorityKey)?);
+    Ok(Authority::from_pem(&certificate, &key)?)
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 mod dispatch;
 mod dns;
 mod packet;
+mod slice;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ use equipoise_api::wire::{
 
 use crate::cli::ApiArgs;
 use crate::commands::cluster::ConfigArgs;
+use crate::commands::cluster::alone::own_load;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::watch::{self, WatchArgs};
 
@@ -34,7 +36,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.cluster {
-        return crate::commands::cluster::members::show(&args.config, args.watch.json).await;
+        let api = args.api.given()?;
+        return crate::commands::cluster::members::show(&args.config, args.watch.json, api).await;
     }
     let client = args.api.client()?;
     watch::show(args.watch, async || client.status().await, render).await
@@ -44,9 +47,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn render(status: &Status, colour: bool, out: &mut String) {
     heading(status, out);
     out.push('\n');
-    front_doors(&status.front_doors).render(colour, out);
-    out.push('\n');
-    backends(&status.pools).render(colour, out);
+    // Of a machine without any, the rest is what there is to see.
+    let serves = !status.front_doors.is_empty() || !status.pools.is_empty();
+    let load = status.cluster.as_ref().and_then(|cluster| cluster.load.as_ref());
+    if serves {
+        front_doors(&status.front_doors).render(colour, out);
+        out.push('\n');
+        backends(&status.pools).render(colour, out);
+    } else if let Some(load) = load {
+        own_load(&status.instance, load).render(colour, out);
+    }
     dispatch::render(&status.front_doors, colour, out);
     if let Some(packet) = &status.packet {
         packet::render(packet, colour, out);
@@ -54,15 +64,19 @@ fn render(status: &Status, colour: bool, out: &mut String) {
     if let Some(dns) = &status.dns {
         dns::render(dns, colour, out);
     }
+    slice::render(&status.streams, colour, out);
     details(status, out);
 }
 
 /// A node's line about its cluster, and one for each thing that does not work.
 fn standing(cluster: &ClusterStanding, out: &mut String) {
-    let whom = cluster.following.as_deref().map_or_else(
-        || "no controller can be reached".to_string(),
-        |controller| format!("following {controller}"),
-    );
+    let whom = match (&cluster.following, cluster.heard_seconds) {
+        (Some(controller), _) => format!("following {controller}"),
+        (None, Some(age)) => {
+            format!("no controller can be reached, one was heard {} ago", duration(age))
+        }
+        (None, None) => "no controller can be reached".to_string(),
+    };
     let _ = match (cluster.term, cluster.generation, cluster.age_seconds) {
         (Some(term), Some(generation), Some(age)) => {
             let age = duration(age);
@@ -78,10 +92,15 @@ fn standing(cluster: &ClusterStanding, out: &mut String) {
 
 fn heading(status: &Status, out: &mut String) {
     let up = duration(status.uptime_seconds);
+    let threads = match status.threads {
+        // It has no data plane.
+        0 => "agent".to_string(),
+        threads => format!("{threads} threads"),
+    };
     let _ = write!(
         out,
-        "{} · equipoise {} · pid {} · up {up} · {} threads · {}",
-        status.instance, status.version, status.pid, status.threads, status.config_file
+        "{} · equipoise {} · pid {} · up {up} · {threads} · {}",
+        status.instance, status.version, status.pid, status.config_file
     );
     if status.phase == Phase::Stopping {
         out.push_str(" · STOPPING");
@@ -191,6 +210,7 @@ fn details(status: &Status, out: &mut String) {
     if let Some(dns) = &status.dns {
         lines.extend(dns::details(dns));
     }
+    lines.extend(slice::details(&status.streams));
     for pool in &status.pools {
         if pool.backends_eligible == 0 {
             lines.push(format!("pool {}: NO BACKEND can take new work", pool.name));

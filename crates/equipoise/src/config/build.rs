@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_session::config::{
@@ -111,8 +112,26 @@ fn pool(
         },
         slow_start: pool.duration_if_any("slow-start"),
         weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
+        starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
     })
 }
+
+/// When the first backend of an elastic pool is to serve at the latest: made, warm and checked. `None` if none is to be there.
+fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
+    if elastic.number("min") == Some(0) {
+        return None;
+    }
+    let process = elastic.table("process").map(|it| it.duration("ready-timeout"));
+    let others = ["exec", "webhook"].into_iter().filter_map(|kind| elastic.table(kind));
+    let made = process.or_else(|| others.map(|it| it.duration("timeout")).next());
+    let warm = elastic.duration("warm-up").max(made.unwrap_or(MADE_ELSEWHERE));
+    let health = pool.table("health").map(active_health);
+    let checked = health.map(|health| health.interval * health.rise + health.timeout);
+    Some(warm + checked.unwrap_or_default())
+}
+
+/// How long another member of the cluster may take to make a backend.
+const MADE_ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// Schedulers and kept-open sessions know a backend by its address: no other may have it.
 fn backends(

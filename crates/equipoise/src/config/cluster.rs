@@ -240,6 +240,12 @@ impl Cluster {
         equipoise_cluster::StateFolder::new(&self.state)
     }
 
+    /// Where an agent answers, unless its file says otherwise: beside its certificate, so that `equipoise run` on the same machine
+    /// has the usual socket for itself.
+    pub fn agent_socket(&self) -> PathBuf {
+        self.state.join("agent.sock")
+    }
+
     /// By which names and addresses a controller's certificate is known: those stated, that of `listen`, this machine's
     /// name, and loopback where commands on this machine need it.
     pub fn hosts(&self, listen: SocketAddr, instance: &Arc<str>) -> Vec<String> {

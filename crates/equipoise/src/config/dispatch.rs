@@ -123,6 +123,7 @@ fn peers_pool(
         },
         slow_start: None,
         weights_by_load: false,
+        starts_within: None,
     }
 }
 

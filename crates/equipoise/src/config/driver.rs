@@ -27,19 +27,24 @@ const KINDS: [&str; 3] = ["process", "exec", "webhook"];
 /// The driver of `[pool.elastic]`; `None` if it has none, or it is wrong, which is an error then.
 pub(super) fn maker(
     elastic: &Values,
+    is_in_cluster: bool,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Maker> {
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| elastic.given(kind)).collect();
     let [kind] = given[..] else {
-        if given.is_empty() {
-            let text = "nothing here makes backends: in a cluster other members may, and elsewhere the plan only says \
-                        what it would do; add a \
-                        [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table";
-            findings.warning(elastic.at, &elastic.path, text.to_string());
-        } else {
-            let text = format!("{} are given; accepted: one of them", given.join(" and "));
-            findings.error(elastic.at(given[1]), &elastic.path_of(given[1]), text);
+        match given.as_slice() {
+            // In a cluster others make them, and a controller need only plan.
+            [] if is_in_cluster => {}
+            [] => {
+                let text = "nothing here makes backends, so the plan only says what it would do; add a \
+                            [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table";
+                findings.warning(elastic.at, &elastic.path, text.to_string());
+            }
+            several => {
+                let text = format!("{} are given; accepted: one of them", several.join(" and "));
+                findings.error(elastic.at(several[1]), &elastic.path_of(several[1]), text);
+            }
         }
         return None;
     };

@@ -257,6 +257,12 @@ pub(crate) fn topic(text: &str) -> Result<String, String> {
     tables::TOPIC.read(text)
 }
 
+/// A type's name in DDS, as the file has it.
+#[cfg(feature = "slice")]
+pub(crate) fn type_name(text: &str) -> Result<String, String> {
+    tables::TYPE.read(text)
+}
+
 /// More configuration of Cyclone DDS, as the file has it.
 #[cfg(feature = "slice")]
 pub(crate) fn cyclone(text: &str) -> Result<String, String> {

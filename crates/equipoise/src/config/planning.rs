@@ -62,7 +62,7 @@ pub(super) fn config(
             findings.error(values.at(option), &values.path_of(option), error.to_string());
         }
         elastic.insert(name.to_string(), one);
-        if let Some(maker) = maker(values, around, findings) {
+        if let Some(maker) = maker(values, file.given("cluster"), around, findings) {
             makers.insert(name.to_string(), maker);
         }
     }

@@ -23,7 +23,8 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let vips = file.tables("packet");
     let zones = file.tables("dns");
     let served = LEVELS.into_iter().chain(["slice"]).any(|level| file.given(level));
-    if !served && doors.is_empty() {
+    // Members of a cluster may serve nothing: agents report, controllers plan.
+    if !served && doors.is_empty() && !file.given("cluster") {
         let text = "no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table";
         findings.warning(0, "session", text.to_string());
     }

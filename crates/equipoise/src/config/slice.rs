@@ -25,6 +25,10 @@ pub struct SliceStream {
     pub items: String,
     /// The topic of replies.
     pub replies: String,
+    /// The name of items' type.
+    pub item_type: String,
+    /// The name of replies' type.
+    pub reply_type: String,
     /// What the topics between workers and controllers begin with.
     pub control: String,
     /// How DDS works in the domain.
@@ -82,6 +86,8 @@ fn stream(slice: &Values) -> Option<SliceStream> {
         domain: slice.amount("domain"),
         items: topic("items")?,
         replies: topic("replies")?,
+        item_type: topic("item-type")?,
+        reply_type: topic("reply-type")?,
         control: topic("control")?,
         network: SliceNetwork {
             interfaces: texts("interfaces"),
@@ -134,6 +140,7 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
             }
         }
         one_network(slice, domains.entry(domain).or_insert(slice), findings);
+        security(slice, findings);
         balancing(slice, findings);
         leases(slice, findings);
     }
@@ -162,6 +169,25 @@ fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
             findings.error(slice.at(option), &slice.path_of(option), text);
         }
     }
+}
+
+/// What would be taken for protected and would not be. A file that is not here, or not yet, is looked at when DDS starts.
+fn security(slice: &Values, findings: &mut Findings<'_>) {
+    let Some(more) = slice.text("more") else { return };
+    let files = more.split(',').filter_map(|part| part.trim().strip_prefix("file://"));
+    let read = files.filter_map(|path| std::fs::read_to_string(path).ok());
+    let asked = read.chain([more.to_string()]).any(|xml| asks_for_security(&xml));
+    if asked && !cfg!(feature = "dds-security") {
+        let text = "asks for DDS Security, which this equipoise was built without: nothing would be protected; accepted: an \
+                    equipoise that was built with `--features dds-security`, or a configuration without it";
+        findings.error(slice.at("more"), &slice.path_of("more"), text.to_string());
+    }
+}
+
+/// Whether a configuration of Cyclone DDS configures DDS Security. The wrapper of DDS asks again; it is not always there.
+fn asks_for_security(xml: &str) -> bool {
+    let xml = xml.to_ascii_lowercase();
+    xml.contains("<security") || xml.contains("<ddssecurity")
 }
 
 /// DDS holds a writer up for one of its readers that has died, so mail may be as late as that.

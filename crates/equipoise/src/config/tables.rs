@@ -36,7 +36,7 @@ use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
 pub(super) use planning::{MODE, WEIGHTS};
 use slice::SLICE;
 #[cfg(feature = "slice")]
-pub(super) use slice::{MORE, TOPIC};
+pub(super) use slice::{MORE, TOPIC, TYPE};
 pub(super) use slice::{MULTICAST, ORDER as SLICE_ORDER};
 
 const fn ms(ms: u64) -> Duration {

@@ -299,6 +299,7 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "cookie-secrets" => Some("00112233445566778899aabbccddeeff"),
         "secret" => Some("/z.secret"),
         "items" | "replies" | "control" => Some("rt/x"),
+        "item-type" | "reply-type" => Some("my_msgs::msg::dds_::Item_"),
         "interfaces" | "peers" => Some("10.9.9.9"),
         "more" => Some("file:///x.xml"),
         _ => None,

@@ -1,19 +1,25 @@
 //! `equipoise agent`: a machine of backends that only reports.
 
+mod desk;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use equipoise_api::listen::ApiUnix;
+use equipoise_api::{Api, serve_unix};
 use equipoise_cluster::{NodeClient, NodeOptions};
 use equipoise_controller::{NodeKind, NodeReport, Pressure};
-use equipoise_monitor::{Monitor, MonitorOptions};
+use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use self::desk::Desk;
 use super::notify::{Notice, notify};
-use super::planning::monitor::begin;
+use super::planning::{cores, monitor::begin};
 use super::{Asked, Signals, cluster};
-use crate::config::{self, ClusterRole, Loaded};
+use crate::config::{self, Cluster, ClusterRole, Config, Loaded};
+use crate::run::entrance::Entrance;
 use crate::run::logs::Logs;
 
 /// Reports as `file` says until it is told to stop.
@@ -42,14 +48,16 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     // It does nothing by instructions.
     let client = NodeClient::start(NodeOptions { keeps: false, ..node });
     let mut instructions = client.instructions();
+    let desk = Arc::new(Desk::new(file, &config, client));
+    if let Err(error) = serve(&desk, &config, place) {
+        tracing::warn!("this agent only reports, and answers nobody here: {error:#}");
+    }
     let seen = cluster::look_out(
         &config.instance.name,
         instructions.clone(),
         config.planning.policy.period(),
     );
-    let link_speeds = config.planning.link_speeds.clone();
-    let mut monitor = Monitor::new(MonitorOptions { link_speeds, ..MonitorOptions::default() });
-    begin(&mut monitor);
+    let mut monitor = monitor(&config);
     let mut addresses = cluster::addresses(place).await;
     let period = config.planning.policy.period();
     let mut turns = interval_at(Instant::now() + period, period);
@@ -72,20 +80,50 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
             addresses = cluster::addresses(place).await;
         }
         let used = monitor.sample();
+        desk.measured(&used);
         let edition = Arc::clone(&instructions.borrow_and_update()).edition();
-        client.report(&NodeReport {
-            kind: NodeKind::Agent,
-            version: env!("CARGO_PKG_VERSION").into(),
-            capacity: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
-            load: NodeReport::load_of(&used),
-            pressure: Pressure::of(&used),
+        desk.client().report(&NodeReport {
             addresses: addresses.clone(),
             reachable: seen.borrow().clone(),
             applied: Some(edition).filter(|edition| edition.term > 0),
-            ..NodeReport::default()
+            ..measured(&used)
         });
     }
     notify(Notice::Stopping);
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// It has begun.
+fn monitor(config: &Config) -> Monitor {
+    let link_speeds = config.planning.link_speeds.clone();
+    let mut monitor = Monitor::new(MonitorOptions { link_speeds, ..MonitorOptions::default() });
+    begin(&mut monitor);
+    monitor
+}
+
+/// The part of a report that is of this machine alone.
+fn measured(used: &Utilisation) -> NodeReport {
+    NodeReport {
+        kind: NodeKind::Agent,
+        version: env!("CARGO_PKG_VERSION").into(),
+        capacity: cores(),
+        load: NodeReport::load_of(used),
+        pressure: Pressure::of(used),
+        ..NodeReport::default()
+    }
+}
+
+/// Answers `equipoise status` and scrapes on a unix socket, until the process ends.
+fn serve(desk: &Arc<Desk>, config: &Config, place: &Cluster) -> anyhow::Result<()> {
+    let socket = match &config.operations.api_socket {
+        usual if *usual == config::default_api_socket() => place.agent_socket(),
+        stated => stated.clone(),
+    };
+    let entrance = Entrance::open(&config.operations)?;
+    let unix = ApiUnix::bind(&socket)?;
+    tracing::info!(socket = %socket.display(), "API");
+    let service = Api::new(Arc::clone(desk), entrance.gate, entrance.audit);
+    tokio::spawn(serve_unix(unix, service, std::future::pending()));
+    Ok(())
 }

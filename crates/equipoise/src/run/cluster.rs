@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use equipoise_api::metrics::PlanningReading;
-use equipoise_api::wire::cluster::ClusterStanding;
+use equipoise_api::wire::cluster::{ClusterStanding, ControllerContact, OwnLoad};
 use equipoise_cluster::{
     ClusterServer, ControllerAddress, Journal, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
-    ServerOptions, TokenSource,
+    ReportStatus, ServerOptions, TokenSource,
 };
-use equipoise_controller::{Instructions, Intake, NodeReport};
+use equipoise_controller::{Instructions, Intake, NodeKind, NodeReport};
+use equipoise_core::load::{Coefficients, Signals};
+use equipoise_monitor::Utilisation;
 use equipoise_session::config::Protocol;
-use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Store};
+use equipoise_store::{
+    Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Restored, Store,
+};
 use tokio::sync::watch;
 
 use crate::commands::cluster::authority;
@@ -33,7 +37,11 @@ pub(super) struct OpenStore {
 impl OpenStore {
     /// The file of this machine, whose folder is there.
     pub(super) async fn embedded(file: PathBuf) -> anyhow::Result<OpenStore> {
-        let embedded = Arc::new(Embedded::open(EmbeddedOptions::new(file)).await?);
+        let embedded = Embedded::open(EmbeddedOptions::new(file.clone())).await?;
+        if let Some(restored) = embedded.restored() {
+            say_restored(&file, restored);
+        }
+        let embedded = Arc::new(embedded);
         Ok(OpenStore { store: Arc::clone(&embedded) as Arc<dyn Store>, embedded: Some(embedded) })
     }
 
@@ -50,6 +58,20 @@ impl OpenStore {
             Arc::unwrap_or_clone(embedded).close().await;
         }
     }
+}
+
+/// What an operator has to do about a store that is older than what was written.
+fn say_restored(file: &Path, restored: Restored) {
+    let Restored { found, lost, .. } = restored;
+    let file = file.display();
+    tracing::warn!(
+        %found, %lost,
+        "the store's file {file} {restored}. Plans go on in a later term, so that every node follows them. What was written \
+         since is undone: pins, pauses and drains; and in a cluster nodes that were evicted since may come back, and \
+         join tokens that were used or revoked since are good again. The audit log has what was done since: do it \
+         again (`equipoise cluster evict`, `equipoise cluster token revoke`), and take away backends that scripts or a \
+         service made since and that `equipoise status --cluster` does not show"
+    );
 }
 
 fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
@@ -96,7 +118,7 @@ pub(super) struct ControllerSeat {
 
 pub(super) struct NodeSeat {
     cluster: Cluster,
-    client: NodeClient,
+    pub(super) client: NodeClient,
     front_door: Option<SocketAddr>,
     addresses: OnceLock<Vec<IpAddr>>,
 }
@@ -279,8 +301,12 @@ pub(super) fn look_out(
     seen
 }
 
-/// A node's standing, as the API shows it.
-pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
+/// A node's or an agent's standing, as the API shows it.
+pub(super) fn standing(
+    kind: NodeKind,
+    status: &NodeStatus,
+    load: Option<OwnLoad>,
+) -> ClusterStanding {
     let reports = status.reports.values().filter_map(|one| one.problem.as_ref());
     let problems = [&status.certificate_problem, &status.follow_problem, &status.keep_problem];
     let problems = problems.into_iter().flatten();
@@ -288,17 +314,67 @@ pub(super) fn standing(status: &NodeStatus) -> ClusterStanding {
     problems.sort();
     problems.dedup();
     let left = |until: SystemTime| until.duration_since(SystemTime::now()).unwrap_or_default();
+    let seconds = |ago: Option<Duration>| ago.map(|ago| ago.as_secs_f64());
+    let contact = |(address, one): (&String, &ReportStatus)| ControllerContact {
+        address: address.clone(),
+        tried_seconds: seconds(one.tried),
+        heard_seconds: seconds(one.heard),
+        reports_taken_total: one.taken,
+        reports_failed_total: one.failed,
+        problem: one.problem.clone(),
+    };
     ClusterStanding {
+        kind: kind.to_string(),
         following: status.following.clone(),
         term: status.edition.map(|edition| edition.term),
         generation: status.edition.map(|edition| edition.generation),
-        age_seconds: status.instructions_age.map(|age| age.as_secs_f64()),
+        age_seconds: seconds(status.instructions_age),
+        heard_seconds: seconds(status.heard()),
+        controllers: status.reports.iter().map(contact).collect(),
+        load,
         kept: status.is_kept,
         certificate_seconds: status.certificate_until.map(|until| left(until).as_secs_f64()),
         problems,
         stale: status.stale,
         not_understood: status.not_understood,
     }
+}
+
+/// What this machine measured of itself; `capacity` in cores.
+pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients, capacity: f64) -> OwnLoad {
+    let signals = used.cpu_percent.zip(used.memory_percent);
+    let signals = signals.map(|(cpu, memory)| Signals { cpu, memory, net: used.net_percent });
+    OwnLoad {
+        capacity,
+        cpu_percent: used.cpu_percent,
+        memory_percent: used.memory_percent,
+        net_percent: used.net_percent,
+        l1: signals.map(|signals| weigh.l1(&signals).get()),
+        l2: signals.map(|signals| weigh.l2(&signals)),
+    }
+}
+
+/// Where to give a command that a node cannot obey: to the controller that it follows, or else to the first.
+pub(super) fn ask_there(status: &NodeStatus, command: &str) -> String {
+    let first = status.following.as_deref();
+    let first = first.or(status.reports.keys().next().map(String::as_str));
+    let first = first.and_then(|address| address.parse::<ControllerAddress>().ok());
+    let on_this_machine = |host: &str| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
+    };
+    let line = match first {
+        Some(it) if on_this_machine(it.host()) => {
+            format!("equipoise {command} --api SOCKET, with the `api.socket` of {it}")
+        }
+        Some(it) => format!("ssh {} equipoise {command}", it.host()),
+        None => format!("equipoise {command}, on a controller's machine"),
+    };
+    format!("ask on a controller: {line}; the controllers are {}", names(status))
+}
+
+/// The controllers that a node's file names.
+pub(super) fn names(status: &NodeStatus) -> String {
+    status.reports.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// A node's part of the metrics: of what it follows.

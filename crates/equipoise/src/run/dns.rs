@@ -1,6 +1,5 @@
 //! The DNS level of a running process: an engine while there are zones, and what it is told.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use equipoise_api::wire::dns as wire;
 use equipoise_controller::SourceRates;
-use equipoise_core::{Eligibility, Generation, SourcePrefix, eligibility};
+use equipoise_core::{Eligibility, Generation, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
-use equipoise_dns::{
-    NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Source, Standing, build,
-};
+use equipoise_dns::{NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Standing, build};
 use equipoise_planner::Standing as Planned;
 use equipoise_session::LogLines;
 use equipoise_session::registry::PoolState;
@@ -22,6 +19,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::run::planning::{PlannedShare, PlannedShares};
+use crate::run::sources;
 
 /// Resolvers that status and metrics tell.
 const RESOLVERS_TOLD: usize = 20;
@@ -138,29 +136,12 @@ impl DnsPlane {
         self.state.lock().await.engine.is_some()
     }
 
-    /// Learns how many pieces of work a second clients of each prefix bring, and assigns by it from now on.
-    ///
-    /// It is the load of the client subnet that a resolver tells (RFC 7871), and of a resolver in that prefix: those that
-    /// serve a site from within it. A resolver elsewhere that tells no subnet stays unknown.
+    /// Learns how many pieces of work a second clients of each prefix bring ([`sources::learn`]), and assigns by it from now on.
     pub(crate) async fn learn(&self, rates: &SourceRates) {
         let mut state = self.state.lock().await;
         let State { engine: Some(engine), loads, config, .. } = &mut *state else { return };
         let now = Instant::now();
-        for (prefix, rate) in rates {
-            loads.observe(Source::subnet(prefix.address()), *rate, now);
-        }
-        let resolvers = engine.top_resolvers(RESOLVERS_LEARNT);
-        let mut asked = HashMap::<SourcePrefix, u64>::new();
-        for (resolver, queries) in &resolvers {
-            *asked.entry(SourcePrefix::of(*resolver)).or_default() += queries;
-        }
-        for (resolver, queries) in resolvers {
-            let prefix = SourcePrefix::of(resolver);
-            if let Some(rate) = rates.get(&prefix) {
-                let share = queries as f64 / asked[&prefix] as f64;
-                loads.observe(Source::resolver(resolver), rate * share, now);
-            }
-        }
+        sources::learn(loads, rates, &engine.top_resolvers(RESOLVERS_LEARNT), now);
         let published = engine.published();
         let (layout, heavy) = (&published.snapshot.layout, config.options.heavy_share);
         let table = loads.table(now, heavy, layout, &published.loads);

@@ -2,6 +2,7 @@
 
 mod agent;
 mod cluster;
+mod control;
 mod dns;
 mod entrance;
 mod limits;
@@ -15,6 +16,7 @@ mod plane;
 mod planning;
 mod rates;
 mod reading;
+mod reload;
 #[cfg(feature = "slice")]
 pub(crate) mod slice;
 #[cfg(not(feature = "slice"))]
@@ -41,11 +43,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{self, Config, Loaded, Operations};
+use crate::run::control::{Control, Levels};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
 use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
-use crate::run::operator::{Control, Levels};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::{PlannedShares, Planner};

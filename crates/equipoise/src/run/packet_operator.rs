@@ -13,7 +13,7 @@ use equipoise_packet::engine::{Engine, Stopped};
 use equipoise_packet::{BackendId, Ports, VipId};
 use tokio::task::spawn_blocking;
 
-use super::operator::Control;
+use super::control::Control;
 use super::packet::{PacketWish, id};
 use super::packet_reading;
 

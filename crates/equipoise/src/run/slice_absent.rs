@@ -5,7 +5,9 @@ use std::sync::Arc;
 use anyhow::bail;
 use equipoise_api::OperateError;
 use equipoise_api::metrics::StreamReading;
-use equipoise_api::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
+use equipoise_api::wire::slice::{
+    SliceMove, SliceMoves, SlicePlan, StreamStatus, StreamSummary, Streams,
+};
 
 use crate::config::{Config, SliceStream};
 
@@ -30,6 +32,10 @@ impl SlicePlane {
     pub(crate) async fn try_again(self: Arc<Self>) {}
 
     pub(crate) async fn stop(&self) {}
+
+    pub(crate) fn summary(&self) -> Vec<StreamSummary> {
+        Vec::new()
+    }
 
     pub(crate) fn reading(&self) -> Vec<StreamReading> {
         Vec::new()

@@ -1,10 +1,12 @@
 //! What clients bring by where they are: from the levels that see them to the DNS level, over the cluster if there is one.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use equipoise_controller::{SOURCES_REPORTED_MAX, SourceRates, largest};
 use equipoise_core::SourcePrefix;
+use equipoise_dns::{ResolverLoads, Source};
 
 /// How often the work of clients is looked at.
 pub(crate) const LEARN_PERIOD: Duration = Duration::from_secs(2);
@@ -18,23 +20,52 @@ const LEAST: f64 = 0.05;
 /// Prefixes that are remembered: those that bring most.
 const PREFIXES_MAX: usize = 4096;
 
-/// What this node's clients bring, averaged over some seconds, since it is a sample.
+/// Pieces of work a second in the time `over`: of every prefix, and not averaged, which is done where it is learnt or told.
+pub(crate) fn rates(work: &HashMap<SourcePrefix, u64>, over: Duration) -> SourceRates {
+    let seconds = over.as_secs_f64().max(1e-3);
+    work.iter().map(|(prefix, pieces)| (*prefix, *pieces as f64 / seconds)).collect()
+}
+
+/// Has `loads` learn what clients of each prefix bring, `resolvers` being those that ask most, with how much they ask.
+///
+/// It is the load of the client subnet that a resolver tells (RFC 7871), and of resolvers in that prefix, as they ask: those
+/// that serve a site from within it. A resolver elsewhere that tells no subnet stays unknown.
+pub(crate) fn learn(
+    loads: &mut ResolverLoads,
+    rates: &SourceRates,
+    resolvers: &[(IpAddr, u64)],
+    now: Instant,
+) {
+    let subnet = |(prefix, rate): (&SourcePrefix, &f64)| (Source::subnet(prefix.address()), *rate);
+    loads.observe_all(rates.iter().map(subnet), now);
+    let mut asked = HashMap::<SourcePrefix, u64>::new();
+    for (resolver, queries) in resolvers {
+        *asked.entry(SourcePrefix::of(*resolver)).or_default() += queries;
+    }
+    let inside = resolvers.iter().filter_map(|(resolver, queries)| {
+        let prefix = SourcePrefix::of(*resolver);
+        let share = *queries as f64 / asked[&prefix] as f64;
+        Some((Source::resolver(*resolver), rates.get(&prefix)? * share))
+    });
+    loads.observe_all(inside, now);
+}
+
+/// What this node's clients bring, for reports: averaged over some seconds, since it is a sample and controllers do not
+/// average.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(HashMap<SourcePrefix, f64>);
 
 impl Seen {
-    /// Takes the pieces of work of the time `over`.
-    pub(crate) fn take(&mut self, work: &HashMap<SourcePrefix, u64>, over: Duration) {
-        let seconds = over.as_secs_f64().max(1e-3);
-        let kept = 0.5f64.powf(seconds / HALF_LIFE.as_secs_f64());
-        for (prefix, pieces) in work {
-            let rate = *pieces as f64 / seconds;
+    /// Takes the [`rates`] of the time `over`.
+    pub(crate) fn take(&mut self, rates: &SourceRates, over: Duration) {
+        let kept = 0.5f64.powf(over.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        for (prefix, rate) in rates {
             // Who is new is believed at once.
-            let known = self.0.entry(*prefix).or_insert(rate);
+            let known = self.0.entry(*prefix).or_insert(*rate);
             *known = *known * kept + rate * (1.0 - kept);
         }
         self.0.retain(|prefix, rate| {
-            if !work.contains_key(prefix) {
+            if !rates.contains_key(prefix) {
                 *rate *= kept;
             }
             *rate >= LEAST
@@ -52,20 +83,71 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    fn prefix(number: u32) -> SourcePrefix {
+        SourcePrefix::of(Ipv4Addr::from((100 << 24) + (number << 8)).into())
+    }
 
     #[test]
     fn rates_are_averaged_and_fade() {
-        let prefix = SourcePrefix::of([192, 0, 2, 1].into());
         let mut seen = Seen::default();
-        let (nothing, some) = (HashMap::new(), HashMap::from([(prefix, 320)]));
-        seen.take(&some, Duration::from_secs(2));
-        assert_eq!(seen.told()[&prefix], 160.0);
-        seen.take(&nothing, HALF_LIFE);
-        assert_eq!(seen.told()[&prefix], 80.0);
-        seen.take(&some, HALF_LIFE);
-        assert_eq!(seen.told()[&prefix], 56.0);
-        seen.take(&nothing, HALF_LIFE * 12);
-        assert!(seen.told().is_empty());
+        let mut take = |pieces: Option<u64>, over: Duration| {
+            let work = pieces.map(|pieces| (prefix(1), pieces)).into_iter().collect();
+            seen.take(&rates(&work, over), over);
+            seen.told().get(&prefix(1)).copied()
+        };
+        assert_eq!(take(Some(320), Duration::from_secs(2)), Some(160.0));
+        assert_eq!(take(None, HALF_LIFE), Some(80.0));
+        assert_eq!(take(Some(320), HALF_LIFE), Some(56.0));
+        assert_eq!(take(None, HALF_LIFE * 12), None);
+    }
+
+    #[test]
+    fn a_lone_server_learns_every_prefix_and_averages_once() {
+        let (half_life, begun) = (Duration::from_secs(60), Instant::now());
+        let mut loads = ResolverLoads::new(ResolverLoads::CAPACITY, half_life);
+        let mut work: HashMap<_, _> = (0..1000).map(|number| (prefix(number), 64)).collect();
+        let mut at = begun;
+        let mut pass = |work: &HashMap<_, _>, over: Duration| {
+            for _ in 0..over.as_secs() / LEARN_PERIOD.as_secs() {
+                at += LEARN_PERIOD;
+                learn(&mut loads, &rates(work, LEARN_PERIOD), &[], at);
+            }
+            let load = |number| loads.load(Source::subnet(prefix(number).address()), at);
+            (0..1000).map(load).collect::<Vec<_>>()
+        };
+        let known = pass(&work, half_life);
+        assert!(known.iter().all(|load| (load - 32.0).abs() < 1e-6), "{known:?}");
+        // The clients of one go, and those of another are three times as many.
+        work.remove(&prefix(0));
+        work.insert(prefix(1), 192);
+        let known = pass(&work, half_life);
+        for (load, expected) in known.iter().zip([16.0, 64.0, 32.0]) {
+            assert!((load - expected).abs() < 1e-6, "{load} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn reports_have_the_prefixes_that_bring_most() {
+        let work = (0..1000).map(|number| (prefix(number), u64::from(number))).collect();
+        let mut seen = Seen::default();
+        seen.take(&rates(&work, LEARN_PERIOD), LEARN_PERIOD);
+        let told = seen.told();
+        assert_eq!(told.len(), SOURCES_REPORTED_MAX);
+        assert_eq!((told.get(&prefix(999)), told.get(&prefix(1))), (Some(&499.5), None));
+    }
+
+    #[test]
+    fn resolvers_of_a_prefix_bring_what_it_brings_as_they_ask() {
+        let (mut loads, now) = (ResolverLoads::new(8, LEARN_PERIOD), Instant::now());
+        let [busy, other, elsewhere] =
+            ["100.0.1.1", "100.0.1.2", "100.0.2.1"].map(|text| text.parse::<IpAddr>().unwrap());
+        let rates = rates(&HashMap::from([(prefix(1), 80)]), LEARN_PERIOD);
+        learn(&mut loads, &rates, &[(busy, 96), (other, 32), (elsewhere, 500)], now);
+        let load = |resolver| loads.load(Source::resolver(resolver), now);
+        assert_eq!((load(busy), load(other), load(elsewhere)), (30.0, 10.0, 0.0));
     }
 }

@@ -6,6 +6,7 @@ mod common;
 
 mod api;
 mod bed;
+mod canary;
 mod clock;
 mod cut;
 mod faults;
@@ -13,4 +14,6 @@ mod members;
 mod names;
 mod pools;
 mod restart;
+mod restored;
+mod seen;
 mod watching;

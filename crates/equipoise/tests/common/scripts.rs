@@ -89,7 +89,12 @@ else:
 
 impl Fleet {
     pub fn new(folder: &Folder) -> Fleet {
-        let fleet = folder.path("fleet");
+        Fleet::named(folder, "fleet")
+    }
+
+    /// One of several.
+    pub fn named(folder: &Folder, name: &str) -> Fleet {
+        let fleet = folder.path(name);
         std::fs::create_dir_all(&fleet).expect("the folder is ours");
         Fleet { folder: fleet, script: folder.write("fleet.py", SCRIPT), server: None }
     }

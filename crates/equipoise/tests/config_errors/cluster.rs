@@ -35,6 +35,17 @@ fn store_makes_a_controller_and_controllers_make_a_node() {
 }
 
 #[test]
+fn a_member_that_serves_nothing_and_a_controller_that_only_plans_are_no_reason_to_warn() {
+    let plans = "store = {}\nadvertise = ['c1']\n[[session]]\nlisten = '127.0.0.1:80'\nprotocol = 'http'\npool = 'p'\n\
+                 [[pool]]\nname = 'p'\n[pool.elastic]\nmax = 3";
+    for file in ["controllers = 'c1:9911'", "store = {}\nadvertise = ['c1']", plans] {
+        let loaded = outcome(file).unwrap_or_else(|errors| panic!("{file}\n{errors}"));
+        let warnings: Vec<_> = loaded.warnings.iter().map(|it| it.text.clone()).collect();
+        assert!(warnings.is_empty(), "{file}\n{warnings:?}");
+    }
+}
+
+#[test]
 fn contradictions_say_what_belongs_together() {
     let token = "eqp1.0123456789.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.\
                  AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";

@@ -113,9 +113,14 @@ impl Bed {
     }
 
     pub(crate) fn worker_of(&mut self, name: &str, program: &[&str]) {
+        self.worker_with(name, &[], program);
+    }
+
+    /// A worker with options of its own.
+    pub(crate) fn worker_with(&mut self, name: &str, options: &[&str], program: &[&str]) {
         let config = self.file.clone();
-        let args = ["slice", "worker", "--config", text(&config), "--name", name, "--"];
-        let process = Process::start(&[&args, program].concat());
+        let args = ["slice", "worker", "--config", text(&config), "--name", name];
+        let process = Process::start(&[&args[..], options, &["--"], program].concat());
         process.wait_for_text("worker started");
         self.workers.insert(name.to_string(), process);
     }
@@ -176,7 +181,7 @@ impl Bed {
         self.worker("one", pause_ms);
         self.until("the first has all", |status| slices_of(status, "one") == u64::from(SLICES));
         self.worker("two", pause_ms);
-        self.until("the second is there", |status| worker(status, "two")["state"] == "up");
+        self.until("the second is there", |status| worker(status, "two")["state"] == "active");
         // Where slices may move, those without load are spread by themselves, and what is on its way is not moved.
         let end = Instant::now() + PATIENCE;
         while !self.command(&["move", "0-5", "two"]).0 {

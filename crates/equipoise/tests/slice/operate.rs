@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of};
+use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of, worker};
 use crate::common::{equipoise, stderr, stdout, text};
 
 /// Nothing moves but what operators ask for.
@@ -34,12 +34,32 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     bed.until("it says why it stays", |status| status["slices"][7]["blocked"] == "pinned to one");
     let shown = bed.said(&["status"]);
     assert!(shown.contains("pinned to one") && shown.contains("stream items"), "{shown}");
+    let refused = bed.command(&["move", "6-7", "two"]);
+    assert!(
+        !refused.0 && refused.1.contains("slice 7 is pinned to one: unpin it first"),
+        "{refused:?}"
+    );
+    let status = bed.status();
+    assert_eq!((owner(&status, 6), owner(&status, 7)), ("two", "one"), "nothing was moved");
+    let said = bed.said(&["move", "7", "two", "--force"]);
+    assert!(said.starts_with("slice 7: no longer pinned to one\nslices 7: on their way"), "{said}");
+    bed.until("it is there, and free", |status| {
+        owner(status, 7) == "two" && status["slices"][7]["pinned"].is_null()
+    });
+    bed.said(&["pin", "7", "one"]);
     assert_eq!(bed.said(&["unpin", "7"]), "slice 7: no longer pinned\n");
+    let (worked, said) = bed.command(&["unpin", "7"]);
+    assert!(!worked && said.contains("slice 7 is not pinned"), "{said}");
     assert_eq!(bed.status()["slices"][7]["pinned"], Value::Null);
     let plan: Value = serde_json::from_str(&bed.said(&["plan", "--json"])).unwrap();
     assert_eq!((&plan["stream"], &plan["moves"]), (&"items".into(), &serde_json::json!([])));
-    assert!(bed.said(&["plan"]).contains("nothing would be moved now"));
-    let rows: [(&[&str], &str); 7] = [
+    // Items flow, and rounds may move nothing; or the load is even.
+    assert!(["off", "balanced"].contains(&plan["reason"].as_str().unwrap()), "{plan:#}");
+    let shown = bed.said(&["plan"]);
+    assert!(shown.contains("nothing would be moved now: "), "{shown}");
+    assert!(shown.contains("WORKER") && shown.contains("share"), "{shown}");
+    let rows: [(&[&str], &str); 8] = [
+        (&["status", "--stream", "none"], "there is no stream `none`; there are `items`"),
         (&["move", "99", "one"], "there is no slice 99"),
         (
             &["move", "0", "nobody"],
@@ -83,7 +103,70 @@ fn a_plan_names_what_balancing_would_move() {
     let step = &plan["moves"][0];
     assert_eq!((&step["giver"], &step["taker"]), (&"one".into(), &"two".into()), "{plan:#}");
     assert!(!step["slices"].as_array().unwrap().is_empty(), "{plan:#}");
+    assert_eq!(plan["reason"], "moves", "{plan:#}");
+    let of = |name: &str| {
+        let workers = plan["workers"].as_array().unwrap();
+        workers.iter().find(|worker| worker["name"] == name).unwrap()["reason"].clone()
+    };
+    assert_eq!((of("one"), of("two")), ("gives".into(), "takes".into()), "{plan:#}");
     assert_eq!(slices_of(&bed.status(), "two"), 0, "nothing follows from a plan");
+}
+
+#[test]
+fn a_plan_says_why_nothing_is_moved() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-why", 170, "[slice.balancing]\nevery = \"100ms\"\nshare-max = 0");
+    let reason = |bed: &Bed| {
+        let plan: Value = serde_json::from_str(&bed.said(&["plan", "--json"])).unwrap();
+        plan["reason"].as_str().unwrap().to_string()
+    };
+    bed.until("it leads", |status| status["leading"] == true);
+    assert_eq!(reason(&bed), "nobody_takes");
+    bed.worker("one", 2);
+    bed.until_owned_by(&["one"]);
+    assert_eq!(reason(&bed), "one_worker");
+    bed.worker("two", 2);
+    bed.until("the second is there", |status| worker(status, "two")["state"] == "active");
+    assert_eq!(reason(&bed), "nothing_measured");
+    assert!(bed.said(&["plan"]).contains("no items come"));
+    let load = Load::start(&bed, 100.0);
+    load.wait_for(100);
+    assert_eq!(reason(&bed), "off");
+    assert!(bed.said(&["plan"]).contains("`share-max = 0`"));
+    bed.said(&["drain", "two"]);
+    assert_eq!(reason(&bed), "one_worker");
+    assert!(bed.said(&["plan"]).contains("is left without slices: drained by an operator"));
+    load.finish();
+}
+
+#[test]
+fn a_plan_names_the_pin_that_stands_against_balance() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-why-pinned", 172, "[slice.balancing]\nevery = \"100ms\"");
+    bed.worker("one", 2);
+    bed.until_owned_by(&["one"]);
+    for slice in 0..SLICES {
+        bed.said(&["pin", &slice.to_string(), "one"]);
+    }
+    bed.worker("two", 2);
+    bed.until("the second is there", |status| worker(status, "two")["state"] == "active");
+    let load = Load::start(&bed, 150.0);
+    load.wait_for(150);
+    let status =
+        bed.until("all is with one", |status| slices_of(status, "one") == u64::from(SLICES));
+    assert_eq!(worker(&status, "two")["state"], "active");
+    let plan: Value = serde_json::from_str(&bed.said(&["plan", "--json"])).unwrap();
+    assert_eq!(plan["reason"], "pinned", "{plan:#}");
+    let said = plan["explanation"].as_str().unwrap();
+    assert!(said.contains("from one to two, but it is pinned to one"), "{said}");
+    let workers = plan["workers"].as_array().unwrap();
+    assert_eq!((&workers[0]["reason"], &workers[1]["reason"]), (&"over".into(), &"under".into()));
+    assert_eq!(workers[0]["pinned"], SLICES, "{plan:#}");
+    load.finish();
 }
 
 #[test]

@@ -37,12 +37,12 @@ fn a_drained_worker_keeps_nothing_and_an_undrained_one_gets_slices_again() {
     bed.two_workers(2);
     let load = Load::start(&bed, 300.0);
     load.wait_for(50);
-    assert!(bed.said(&["drain", "one"]).starts_with("one: leaving"));
+    assert!(bed.said(&["drain", "one"]).starts_with("one: dra"));
     let status = bed.until_owned_by(&["two"]);
     assert_eq!(worker(&status, "one")["drained"], true, "{status:#}");
     assert!(bed.said(&["status"]).contains("drained"));
     load.wait_for(50);
-    assert!(bed.said(&["undrain", "one"]).starts_with("one: up"));
+    assert!(bed.said(&["undrain", "one"]).starts_with("one: active"));
     bed.until("it gets slices again", |status| slices_of(status, "one") > 0);
     let outcome = load.finish();
     each_done_once(&bed, &outcome);
@@ -62,6 +62,8 @@ fn what_a_killed_worker_had_is_done_by_another() {
     load.wait_for(100);
     let status = bed.status();
     assert_eq!(worker(&status, "one")["state"], "lost", "{status:#}");
+    assert!(worker(&status, "one")["state_seconds"].as_f64().unwrap() > 0.0, "{status:#}");
+    assert!(bed.said(&["status"]).contains("one is lost: nothing is heard of it"));
     // What it had done and nobody had heard of may be done twice: each item has one reply all the same.
     let outcome = load.finish();
     let done = bed.done();
@@ -83,7 +85,7 @@ fn a_controller_that_is_killed_and_started_again_loses_and_doubles_nothing() {
         bed.start();
         bed.until("the workers are back", |status| {
             status["leading"] == true
-                && ["one", "two"].iter().all(|name| worker(status, name)["state"] == "up")
+                && ["one", "two"].iter().all(|name| worker(status, name)["state"] == "active")
         });
     }
     load.wait_for(100);
@@ -95,30 +97,27 @@ fn a_controller_that_is_killed_and_started_again_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_worker_that_was_started_with_other_slices_is_named_and_left_without_any() {
+fn a_worker_that_was_started_with_other_terms_is_named_and_left_without_slices() {
     if !python() {
         return;
     }
     let mut bed = Bed::new("slice-mismatch", 155, "[slice.balancing]\nevery = \"200ms\"");
     bed.worker("one", 0);
     bed.until_owned_by(&["one"]);
-    let (domain, file) = (bed.domain.to_string(), bed.folder.path("equipoise.toml"));
-    let more = ["--config", text(&file), "--domain", &domain, "--slices", "7", "--name", "odd"];
-    let odd = crate::common::Process::start(
-        &[
-            &["slice", "worker"],
-            &more[..],
-            &["--", "python3", "-c", "import sys; sys.stdin.read()"],
-        ]
-        .concat(),
-    );
-    odd.wait_for_text("worker started");
-    let status = bed.until("the odd one is named", |status| {
-        worker(status, "odd")["problem"].is_string() && slices_of(status, "odd") == 0
-    });
-    let problem = worker(&status, "odd")["problem"].as_str().unwrap().to_string();
-    assert!(problem.contains("slices 7, the controller has 12"), "{problem}");
-    assert!(bed.said(&["status"]).contains(&problem));
+    let sleeper = ["python3", "-c", "import sys; sys.stdin.read()"];
+    for (name, options, expected) in [
+        ("odd", ["--slices", "7"], "slices 7, the controller has 12"),
+        ("astray", ["--items", "elsewhere"], "other topics of items and replies, or other types"),
+    ] {
+        bed.worker_with(name, &options, &sleeper);
+        let status = bed.until("the odd one is named", |status| {
+            worker(status, name)["problem"].is_string() && slices_of(status, name) == 0
+        });
+        assert_eq!(worker(&status, name)["state"], "refused");
+        let problem = worker(&status, name)["problem"].as_str().unwrap().to_string();
+        assert!(problem.contains(expected), "{problem}");
+        assert!(bed.said(&["status"]).contains(&problem));
+    }
 }
 
 #[test]
@@ -165,7 +164,8 @@ fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
     let mut one = bed.workers.remove("one").unwrap();
     one.signal(libc::SIGTERM);
     one.wait_for_text("leaving: slices go to other workers");
-    bed.until("it is leaving", |status| worker(status, "one")["state"] == "leaving");
+    let status = bed.until("it is leaving", |status| worker(status, "one")["state"] == "draining");
+    assert_eq!(worker(&status, "one")["reason"], "it is about to end");
     one.signal(libc::SIGTERM);
     assert_eq!(one.ended().code(), Some(1));
     one.wait_for_text("stopped at once by a second signal, with 12 slices");

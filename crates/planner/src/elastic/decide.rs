@@ -10,6 +10,8 @@ use super::{Elasticity, Mode};
 use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
 
+mod hold;
+
 /// What is done about a pool's size, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingPlan {
@@ -19,18 +21,23 @@ pub struct ScalingPlan {
     pub reason: String,
     /// Part of the speed shown that is expected to be in use; `None` if unknown.
     pub in_use: Option<f64>,
-    /// How long ago the pool last grew; saturates.
+    /// How long ago the pool last grew, without this plan's step; saturates.
     pub since_out: Duration,
-    /// How long ago the pool last shrank.
+    /// How long ago the pool last shrank, likewise.
     pub since_in: Duration,
     /// How long a smaller pool would have been enough.
     pub low_for: Duration,
+    /// The steps that the pool's driver had taken when this was planned ([`PoolSpec::steps`]): it takes this one only if
+    /// it has taken none since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
 }
 
 /// A step in a pool's size.
 ///
-/// The driver's work shows in the next inventory: what it starts is there at once, with an age of zero; what it drains
-/// is wanted drained. Else the same step is planned again.
+/// The driver's work shows in the inventory as soon as it has taken the step: what it starts is there at once, with an age
+/// of zero; what it drains is wanted drained. Until then the same step is planned again, and however many plans say it,
+/// the driver takes one of them: each names the number of steps that it follows ([`ScalingPlan::after`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scaling {
@@ -56,6 +63,22 @@ pub enum Scaling {
         /// Which goes.
         backend: String,
     },
+}
+
+impl Scaling {
+    fn in_words(&self) -> String {
+        let size = |size: &Option<String>| {
+            size.as_ref().map(|size| format!(" of size {size}")).unwrap_or_default()
+        };
+        match self {
+            Scaling::Hold => "hold".to_string(),
+            Scaling::Out { size: of, count } => format!("add {count}{}", size(of)),
+            Scaling::In { backends } => format!("drain {}", backends.join(", ")),
+            Scaling::Replace { size: of, backend } => {
+                format!("add one{} and drain {backend}", size(of))
+            }
+        }
+    }
 }
 
 /// A pool shrinks only to where this part of what may be in use is in use: else it would grow again at once.
@@ -84,13 +107,15 @@ pub(crate) fn decide(
     let state = State::of(elastic, pool, history, past);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
+    let was = was.map(|was| Times::after(was, pool.steps));
     let mut plan = ScalingPlan {
         action: Scaling::Hold,
         reason: String::new(),
         in_use: state.in_use,
-        since_out: ago(was.map(|was| was.since_out)),
-        since_in: ago(was.map(|was| was.since_in)),
+        since_out: ago(was.as_ref().map(|was| was.since_out)),
+        since_in: ago(was.as_ref().map(|was| was.since_in)),
         low_for: Duration::ZERO,
+        after: pool.steps,
     };
     if state.less(elastic).is_some() {
         plan.low_for = was.map_or(Duration::ZERO, |was| was.low_for).saturating_add(passed);
@@ -100,16 +125,42 @@ pub(crate) fn decide(
         Mode::Auto => state.judge(elastic, &plan),
         Mode::Paused => {
             let (would, reason) = state.judge(elastic, &plan);
-            let would = if would == Scaling::Hold { "hold" } else { "change the pool" };
-            (Scaling::Hold, format!("paused; it would {would}: {reason}"))
+            (Scaling::Hold, format!("paused; it would {}: {reason}", would.in_words()))
         }
     };
-    match &action {
-        Scaling::Hold => {}
-        Scaling::Out { .. } | Scaling::Replace { .. } => plan.since_out = Duration::ZERO,
-        Scaling::In { .. } => (plan.since_in, plan.low_for) = (Duration::ZERO, Duration::ZERO),
-    }
+    let reason = match action {
+        Scaling::Hold => reason + &hold::beside(&state, pool),
+        _ => reason,
+    };
     ScalingPlan { action, reason, ..plan }
+}
+
+/// How long ago things were when a plan had been followed, or not.
+struct Times {
+    since_out: Duration,
+    since_in: Duration,
+    low_for: Duration,
+}
+
+impl Times {
+    /// After a plan, when the driver has taken so many steps (`None`: it takes each at once). One that it has not taken
+    /// has not been.
+    fn after(was: &ScalingPlan, steps: Option<u64>) -> Times {
+        let ScalingPlan { since_out, since_in, low_for, .. } = *was;
+        let times = Times { since_out, since_in, low_for };
+        if steps.is_some() && steps == was.after {
+            return times;
+        }
+        match was.action {
+            Scaling::Hold => times,
+            Scaling::Out { .. } | Scaling::Replace { .. } => {
+                Times { since_out: Duration::ZERO, ..times }
+            }
+            Scaling::In { .. } => {
+                Times { since_in: Duration::ZERO, low_for: Duration::ZERO, ..times }
+            }
+        }
+    }
 }
 
 /// A backend that is wanted up.
@@ -273,10 +324,10 @@ impl<'a> State<'a> {
         let backends: Vec<String> =
             leavers.iter().take((have - count) as usize).map(|one| one.name.to_string()).collect();
         let reason = format!("{why}, there are {have}");
-        if backends.is_empty() {
-            (Scaling::Hold, reason)
-        } else {
-            (Scaling::In { backends }, reason)
+        match backends.is_empty() {
+            true if have == count => (Scaling::Hold, reason),
+            true => (Scaling::Hold, format!("{reason}, and its driver made none of them")),
+            false => (Scaling::In { backends }, reason),
         }
     }
 
@@ -289,7 +340,7 @@ impl<'a> State<'a> {
             return self.towards(elastic.max, format!("at most {} are wanted", elastic.max));
         }
         let (Some(used), Some(in_use)) = (self.used(), self.in_use) else {
-            return (Scaling::Hold, "nothing has been measured yet".to_string());
+            return (Scaling::Hold, self.why_unknown(elastic));
         };
         let wanted = 1.0 - elastic.headroom;
         let needed = used / wanted;
@@ -309,6 +360,12 @@ impl<'a> State<'a> {
         let wanted = 1.0 - elastic.headroom;
         let why =
             format!("{in_use:.2} of the speed shown is in use, at most {wanted:.2} is wanted");
+        let (room, faster) = (elastic.max - self.count(), self.faster());
+        let largest = format!("{why}; the pool is at its largest: max = {}", elastic.max);
+        // Before the cool-down: whoever waits for its end would wait in vain.
+        if room == 0 && faster.is_none() {
+            return (Scaling::Hold, largest);
+        }
         if plan.since_out < elastic.out_cool_down {
             let left = elastic.out_cool_down - plan.since_out;
             return (
@@ -317,7 +374,6 @@ impl<'a> State<'a> {
             );
         }
         let shortfall = (needed - self.speed).min(self.speed * (elastic.growth_max - 1.0));
-        let room = elastic.max - self.count();
         if room > 0 {
             let Some((kind, count)) = cover(&self.kinds, shortfall, room) else {
                 return (Scaling::Hold, format!("{why}; there is no size to add"));
@@ -325,38 +381,36 @@ impl<'a> State<'a> {
             let size = kind.name.clone();
             return (Scaling::Out { size, count }, why);
         }
-        let slowest = self.backends.iter().filter(|one| one.spec.is_elastic);
-        let slowest = slowest.min_by(|a, b| a.speed.total_cmp(&b.speed));
-        match (slowest, fastest(&self.kinds)) {
-            (Some(slow), Some(fast)) if fast.speed > slow.speed && !self.is_warming() => {
+        match (faster, self.why_not_warm(elastic)) {
+            (Some((slow, fast)), None) => {
                 let (size, backend) = (fast.name.clone(), slow.name.to_string());
                 let why =
                     format!("{why}; all {} are there, so the slowest is replaced", elastic.max);
                 (Scaling::Replace { size, backend }, why)
             }
-            _ => (Scaling::Hold, format!("{why}; all {} backends are there", elastic.max)),
+            (_, Some(cold)) => (Scaling::Hold, format!("{largest}, and {cold}")),
+            (None, None) => (Scaling::Hold, largest),
         }
+    }
+
+    /// The slowest backend, if there is a faster size, and that one.
+    fn faster(&self) -> Option<(&Backend<'a>, &Kind)> {
+        let slowest = self.backends.iter().filter(|one| one.spec.is_elastic);
+        let slowest = slowest.min_by(|a, b| a.speed.total_cmp(&b.speed))?;
+        fastest(&self.kinds).filter(|fast| fast.speed > slowest.speed).map(|fast| (slowest, fast))
     }
 
     fn shrink(&self, elastic: &Elasticity, plan: &ScalingPlan, in_use: f64) -> (Scaling, String) {
         let fine = format!("{in_use:.2} of the speed shown is in use");
         let Some(less) = self.less(elastic) else {
-            return (Scaling::Hold, format!("{fine}, and all of the pool is needed"));
+            return (Scaling::Hold, format!("{fine}; {}", self.why_all_needed(elastic)));
         };
         let what = match less {
             Less::Without(_) => "one fewer",
             Less::Cheaper(..) => "a cheaper one",
         };
-        if let Some(memory) = self.memory.filter(|memory| *memory >= MEMORY_TIGHT) {
-            return (Scaling::Hold, format!("{fine}, but memory is at {memory:.0} %"));
-        }
-        let quiet = plan.low_for.min(plan.since_out).min(plan.since_in);
-        if quiet < elastic.in_cool_down {
-            let left = elastic.in_cool_down - quiet;
-            return (
-                Scaling::Hold,
-                format!("{fine}; {what} would do, if it lasts {left:.0?} more"),
-            );
+        if let Some(why) = self.why_not_yet(elastic, plan, what) {
+            return (Scaling::Hold, format!("{fine}; {why}"));
         }
         let for_long = elastic.in_cool_down;
         let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
@@ -390,3 +444,6 @@ fn kinds(elastic: &Elasticity, past: Option<&PoolHistory>) -> (Vec<Kind>, f64) {
     };
     (elastic.sizes.iter().map(kind).collect(), unit)
 }
+
+#[cfg(test)]
+mod tests;

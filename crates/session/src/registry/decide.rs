@@ -128,7 +128,7 @@ impl Inventory {
         notices
     }
 
-    /// When [`Inventory::settle`] has something to do next: an ejection ends, a ramp rises.
+    /// When [`Inventory::settle`] has something to do next: an ejection ends, a ramp rises, a pool should have started.
     pub(crate) fn next_wake(&self, now: Instant) -> Option<Instant> {
         let of = |pool: &PoolEntry, backend: &BackendEntry| {
             let rise = match (pool.settings.slow_start, backend.ramp_from) {
@@ -139,7 +139,9 @@ impl Inventory {
             };
             rise.into_iter().chain(backend.health.ejected_until()).min()
         };
-        self.pools.iter().flat_map(|p| p.backends.iter().filter_map(move |b| of(p, b))).min()
+        let backends =
+            self.pools.iter().flat_map(|p| p.backends.iter().filter_map(move |b| of(p, b)));
+        backends.chain(self.pools.iter().filter_map(|pool| pool.starting_until)).min()
     }
 }
 
@@ -198,11 +200,24 @@ impl PoolEntry {
         for backend in &mut self.backends {
             backend.settle(self.settings.slow_start, now);
         }
-        let serving = self.backends.iter().any(|b| b.was_eligible);
-        if serving != self.serving {
-            self.serving = serving;
-            let what = if serving { What::Serving } else { What::Empty };
+        if let Some(what) = self.follow_serving(now) {
             notices.push(Notice { pool: self.settings.name.clone(), backend: None, what });
+        }
+    }
+
+    /// Whether it has come to serve, or to serve no more.
+    fn follow_serving(&mut self, now: Instant) -> Option<What> {
+        let was_serving = self.serving;
+        self.serving = self.backends.iter().any(|b| b.was_eligible);
+        let was_starting = self.starting_until.is_some();
+        self.starting_until = self.starting_until.filter(|until| !self.serving && now < *until);
+        match (was_serving, self.serving) {
+            (false, true) if was_starting => Some(What::Started),
+            (false, true) => Some(What::Serving),
+            (true, false) if self.starting_until.is_some() => Some(What::Starting),
+            (true, false) => Some(What::Empty),
+            (false, false) if was_starting && self.starting_until.is_none() => Some(What::Empty),
+            _ => None,
         }
     }
 

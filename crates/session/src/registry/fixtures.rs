@@ -40,6 +40,7 @@ pub(super) fn pool(name: &str, backends: u8) -> PoolConfig {
         passive: PassiveHealth::default(),
         slow_start: None,
         weights_by_load: false,
+        starts_within: None,
     }
 }
 

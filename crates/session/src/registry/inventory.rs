@@ -40,6 +40,8 @@ pub(crate) struct PoolEntry {
     pub(crate) backends: Vec<BackendEntry>,
     /// Whether any backend was eligible when last looked.
     pub(crate) serving: bool,
+    /// Until when it may have none, being new: backends are made for it, and none has served yet.
+    pub(crate) starting_until: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -203,7 +205,10 @@ impl Reload {
             self.changes.pools.added.push(name);
             // They all start together: no one ramps up behind the others.
             let backends = config.backends.iter().map(|b| self.backend(config, b, true)).collect();
-            return PoolEntry { id: take(&mut self.ids.pool), settings, backends, serving: true };
+            let within = config.starts_within.filter(|_| config.backends.is_empty());
+            let starting_until = within.map(|within| self.now + within);
+            let id = take(&mut self.ids.pool);
+            return PoolEntry { id, settings, backends, serving: true, starting_until };
         };
         if before.settings != settings {
             self.changes.pools.changed.push(name);

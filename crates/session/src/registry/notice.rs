@@ -45,7 +45,11 @@ pub(crate) enum What {
     Admin(AdminState),
     WeightSet(Weight),
     WeightReset(Weight),
-    /// The pool's last eligible backend is gone.
+    /// The pool is new, and its first backends are being made.
+    Starting,
+    /// The first of them is there.
+    Started,
+    /// The pool's last eligible backend is gone, or its first did not come in time.
     Empty,
     /// It has one again.
     Serving,
@@ -112,6 +116,10 @@ impl fmt::Display for What {
             What::Admin(AdminState::Down) => f.write_str("is set down"),
             What::WeightSet(weight) => write!(f, "is given weight {weight}"),
             What::WeightReset(weight) => write!(f, "is given its configured weight {weight}"),
+            What::Starting => {
+                f.write_str("starting its first backends; requests are refused until one serves")
+            }
+            What::Started => f.write_str("its first backend takes work"),
             What::Empty => f.write_str("no backend can take work; requests are refused"),
             What::Serving => f.write_str("a backend can take work again"),
         }

@@ -56,6 +56,7 @@ pub(crate) fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
         passive: PassiveHealth { failures: 0, ..PassiveHealth::default() },
         slow_start: None,
         weights_by_load: false,
+        starts_within: None,
     }
 }
 

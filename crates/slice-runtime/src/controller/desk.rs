@@ -1,7 +1,9 @@
 //! What the leader knows and decides. No I/O: mail, questions and `now` go in, outputs of the protocol come out.
 
+mod preview;
 mod seen;
 mod show;
+mod standing;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +15,10 @@ use equipoise_slice::{HandoverId, SliceId, Term, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::controller::desk::seen::Seen;
+use crate::controller::desk::standing::Standing;
 use crate::controller::kept::{Kept, Wishes};
 use crate::controller::status::{HandoverSteps, HandoverTotals};
-use crate::controller::{Ask, AskError, Options, Planned, PlannedMove};
+use crate::controller::{Ask, AskError, Options};
 use crate::mail::{Mail, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::stream::worker_id;
@@ -32,9 +35,13 @@ pub(super) struct Desk {
     protocol: Controller<Payload>,
     balancer: Balancer,
     options: Options,
+    /// The stream's, as a number.
+    topics: u64,
     reports: BTreeMap<WorkerId, Report>,
     /// What was reported since the last round.
     seen: Seen,
+    /// How each worker stands, and since when.
+    standings: BTreeMap<WorkerId, Standing>,
     /// What operators want.
     wishes: Wishes,
     /// Wishes that are to be answered when they are in the store.
@@ -55,15 +62,23 @@ struct Begun {
 }
 
 impl Desk {
-    pub(super) fn new(now: Duration, term: Term, options: Options, kept: &Kept) -> Self {
+    pub(super) fn new(
+        now: Duration,
+        term: Term,
+        options: Options,
+        topics: u64,
+        kept: &Kept,
+    ) -> Self {
         let (protocol, slices) = (options.protocol.clone(), options.slices);
         let protocol = Controller::new(now, term, protocol, slices, &kept.stored);
         Self {
             protocol,
             balancer: Balancer::new(options.policy.clone()),
             options,
+            topics,
             reports: BTreeMap::new(),
             seen: Seen::default(),
+            standings: BTreeMap::new(),
             wishes: kept.wishes.clone(),
             unanswered: Vec::new(),
             last_round: None,
@@ -121,6 +136,7 @@ impl Desk {
             slices: *slices,
             order: protocol.order,
             lease: protocol.lease,
+            topics: self.topics,
         })
     }
 
@@ -192,33 +208,6 @@ impl Desk {
         self.wishes.pins.keys().filter_map(elsewhere).collect()
     }
 
-    /// What a round would move now.
-    fn preview(&self, now: Duration) -> Planned {
-        let (workers, slices) = self.inputs();
-        let round = match self.options.round.is_zero() {
-            true => Round::default(),
-            false => self.balancer.clone().round(now, &workers, &slices),
-        };
-        let pinned = self.pinned_elsewhere();
-        let name = |worker: WorkerId| {
-            let report = self.reports.get(&worker);
-            report.map_or_else(|| format!("{:016x}", worker.0), |report| report.name.clone())
-        };
-        let of = |step: Move, pinned: bool| PlannedMove {
-            giver: name(step.giver),
-            taker: name(step.taker),
-            load: step.slices.iter().map(|slice| self.balancer.load(*slice)).sum(),
-            slices: step.slices,
-            pinned,
-        };
-        let pinned = pinned.into_iter().map(|step| of(step, true));
-        Planned {
-            moves: pinned.chain(round.moves.into_iter().map(|step| of(step, false))).collect(),
-            hot: round.hot,
-            imbalance: round.imbalance,
-        }
-    }
-
     /// Workers, and what was measured of their slices since the last round.
     fn inputs(&self) -> (Vec<WorkerInput>, Vec<SliceInput>) {
         let members = self.protocol.members().filter(|m| m.is_here && !m.lost);
@@ -276,8 +265,8 @@ impl Desk {
         // Who asked may have gone.
         match ask {
             Ask::Move(slices, worker, answer) => {
-                let begun = self.known(&worker).and_then(|to| self.begin(now, &slices, to));
-                let _ = answer.send(begun);
+                let free = self.known(&worker).and_then(|to| self.unpinned(&slices, to));
+                let _ = answer.send(free.and_then(|to| self.begin(now, &slices, to)));
             }
             Ask::Leave(worker, leaving, answer) => {
                 let left = self.leave(worker, leaving);
@@ -299,6 +288,15 @@ impl Desk {
         let id = worker_id(worker);
         let known = self.protocol.members().any(|member| member.life.worker == id);
         known.then_some(id).ok_or_else(|| AskError::UnknownWorker(worker.to_string()))
+    }
+
+    /// `to`, unless one of `slices` is pinned to another worker: whether that one is there or not, an operator wants it so.
+    fn unpinned(&self, slices: &[SliceId], to: WorkerId) -> Result<WorkerId, AskError> {
+        let pinned = |slice: &SliceId| Some((*slice, self.wishes.pins.get(slice)?));
+        let elsewhere = slices.iter().filter_map(pinned).find(|(_, pin)| worker_id(pin) != to);
+        elsewhere.map_or(Ok(to), |(slice, worker)| {
+            Err(AskError::Pinned { slice, worker: worker.clone() })
+        })
     }
 
     fn leave(&mut self, worker: String, leaving: bool) -> Result<(), AskError> {
@@ -325,7 +323,7 @@ impl Desk {
             self.known(&worker)?;
             self.wishes.pins.insert(slice, worker);
         } else {
-            self.wishes.pins.remove(&slice);
+            self.wishes.pins.remove(&slice).ok_or(AskError::NotPinned(slice))?;
         }
         Ok(())
     }

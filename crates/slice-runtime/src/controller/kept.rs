@@ -7,7 +7,7 @@ use equipoise_slice::controller::Stored;
 use serde::{Deserialize, Serialize};
 
 /// Of the encoding; the first byte of what is stored.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

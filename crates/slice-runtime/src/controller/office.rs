@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use equipoise_dds::{Error as DdsError, Waker, Writer as DdsWriter};
 use equipoise_slice::controller::Output;
 use equipoise_slice::{Group, Term};
-use equipoise_store::{Committed, Election, Key, Leadership, Store, Transaction};
+use equipoise_store::{Election, Key, Leadership, Store, Transaction};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::controller::desk::Desk;
 use crate::controller::kept::{Kept, KeptError};
+use crate::controller::pen::Pen;
 use crate::controller::status::Status;
+use crate::controller::unread::{Lookout, Told};
 use crate::controller::{Ask, AskError, Options};
 use crate::drops::{DropCounts, DropReason};
 use crate::mail::{CONTROLLERS, Mail, Passing};
@@ -40,16 +42,17 @@ pub(super) struct Office {
 pub(super) struct Wires {
     mail: mpsc::Receiver<Mail>,
     drops: Arc<DropCounts>,
+    unread: Told,
     down: DdsWriter,
     waker: Waker,
     /// The thread that reads, and what ends it when it is dropped.
     reading: Option<(Arc<()>, JoinHandle<()>)>,
-    _topics: Topics,
+    topics: Topics,
 }
 
 /// Why it leads no longer.
 #[derive(Debug, thiserror::Error)]
-enum Deposed {
+pub(super) enum Deposed {
     #[error("another controller leads")]
     FencedOff,
     #[error(transparent)]
@@ -77,11 +80,16 @@ impl Wires {
         let watched = Arc::downgrade(&alive);
         let drops = Arc::new(DropCounts::default());
         let counting = drops.clone();
-        let reading = move || -> Result<(), DdsError> {
+        let unread = Told::default();
+        let publications = topics.participant.publications(&stream.items)?;
+        let keyed = stream.is_keyed();
+        let mut lookout = Lookout::new(publications, &stream.item_type, keyed, unread.clone());
+        let mut reading = move || -> Result<(), DdsError> {
             let (mut ready, mut samples) = (Vec::new(), Vec::new());
             while watched.strong_count() > 0 {
                 ready.clear();
                 waitset.wait(Duration::from_millis(100), &mut ready)?;
+                lookout.look()?;
                 up.take(&mut samples)?;
                 for sample in samples.drain(..) {
                     match Mail::decode(sample.cdr(), CONTROLLERS) {
@@ -107,7 +115,7 @@ impl Wires {
             }
         });
         let reading = Some((alive, thread.map_err(|_| DdsError::Thread)?));
-        Ok(Self { mail, drops, down, waker, reading, _topics: topics })
+        Ok(Self { mail, drops, unread, down, waker, reading, topics })
     }
 }
 
@@ -165,20 +173,28 @@ impl Office {
             None => Kept::default(),
         };
         let term = Term(leadership.term().0.0);
-        let mut desk = Desk::new(begun.elapsed(), term, self.options.clone(), &kept);
+        let (options, topics) = (self.options.clone(), self.wires.topics.number);
+        let mut desk = Desk::new(begun.elapsed(), term, options, topics, &kept);
         tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
         let mut ticks = interval(self.options.protocol.resend / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told: Option<Instant> = None;
+        let mut pen = Pen::default();
         loop {
             tokio::select! {
                 () = leadership.lost() => return Err(Deposed::Lease),
+                written = pen.written() => written?,
                 letter = self.wires.mail.recv() => match letter {
                     Some(letter) => desk.mail(begun.elapsed(), letter),
                     None => return Ok(()),
                 },
                 ask = self.asked.recv() => match ask {
-                    Some(Ask::Stop) | None => return Ok(()),
+                    Some(Ask::Stop) | None => {
+                        if pen.noted {
+                            self.write(leadership, &kept, &mut pen).await?;
+                        }
+                        return pen.finish().await;
+                    }
                     Some(ask) => desk.ask(begun.elapsed(), ask),
                 },
                 _ = ticks.tick() => desk.tick(begun.elapsed()),
@@ -187,7 +203,7 @@ impl Office {
             while let Ok(letter) = self.wires.mail.try_recv() {
                 desk.mail(begun.elapsed(), letter);
             }
-            let carried_out = self.carry_out(&mut desk, leadership, &mut kept).await;
+            let carried_out = self.carry_out(&mut desk, leadership, &mut kept, &mut pen).await;
             if let Err(why) = carried_out {
                 desk.refuse();
                 return Err(why);
@@ -196,18 +212,20 @@ impl Office {
                 told = Some(Instant::now());
                 let mail_unreadable = self.wires.drops.of(DropReason::MailUnreadable);
                 let status = desk.status(begun.elapsed());
-                self.told.send_replace(Status { mail_unreadable, ..status });
+                let unread = self.wires.unread.now();
+                self.told.send_replace(Status { mail_unreadable, unread, ..status });
             }
         }
     }
 
-    /// Does outputs in their order: a message goes out when the records before it are in the store. Who waits for it does
-    /// so meanwhile.
+    /// Does outputs in their order: a message goes out when the records before it are in the store. What is only noted is
+    /// written beside all that.
     async fn carry_out(
         &self,
         desk: &mut Desk,
         leadership: &Leadership,
         kept: &mut Kept,
+        pen: &mut Pen,
     ) -> Result<(), Deposed> {
         // It may have stood still, with mail that is long out of date.
         if !leadership.is_held() {
@@ -221,6 +239,10 @@ impl Office {
                     kept.stored.apply(&record);
                     unwritten = true;
                 }
+                Output::Note(record) => {
+                    kept.stored.apply(&record);
+                    pen.noted = true;
+                }
                 Output::Send(envelope) if unwritten => letters.push(Mail::Envelope(envelope)),
                 Output::Send(envelope) => {
                     post(&self.wires.down, &Mail::Envelope(envelope), &mut cdr)?;
@@ -229,7 +251,10 @@ impl Office {
         }
         // All records at once: the messages between them may as well wait for the last.
         if unwritten {
-            self.write(leadership, kept).await?;
+            self.write(leadership, kept, pen).await?;
+            pen.finish().await?;
+        } else if pen.noted && !pen.is_writing() {
+            self.write(leadership, kept, pen).await?;
         }
         for letter in letters {
             post(&self.wires.down, &letter, &mut cdr)?;
@@ -238,13 +263,17 @@ impl Office {
         Ok(())
     }
 
-    async fn write(&self, leadership: &Leadership, kept: &Kept) -> Result<(), Deposed> {
-        let value = kept.encode()?;
-        let put = leadership.fence(Transaction::new().put(self.key.clone(), value));
-        match self.store.commit(put).await? {
-            Committed::Done(_) => Ok(()),
-            Committed::Refused(_) => Err(Deposed::FencedOff),
-        }
+    /// Begins to write all that there is, after what is under way.
+    async fn write(
+        &self,
+        leadership: &Leadership,
+        kept: &Kept,
+        pen: &mut Pen,
+    ) -> Result<(), Deposed> {
+        pen.finish().await?;
+        let put = Transaction::new().put(self.key.clone(), kept.encode()?);
+        pen.write(leadership.fence(put), &self.store);
+        Ok(())
     }
 }
 

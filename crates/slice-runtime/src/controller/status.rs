@@ -6,6 +6,8 @@ use equipoise_slice::balance::Hot;
 use equipoise_slice::{HandoverId, Process, SliceId};
 use serde::Serialize;
 
+use crate::controller::unread::Unread;
+
 /// How a stream stands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Status {
@@ -21,6 +23,8 @@ pub struct Status {
     pub hot: Vec<Hot>,
     /// What the most loaded worker has over the mean, as a share of the mean.
     pub imbalance: f64,
+    /// Publishers whose items reach no worker.
+    pub unread: Vec<Unread>,
     /// Messages that could not be read: of another version, or nobody's of ours.
     pub mail_unreadable: u64,
     /// Handovers that this leader has seen the end of.
@@ -79,19 +83,46 @@ impl HandoverTotals {
     }
 }
 
+/// Whether a worker takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum WorkerState {
+    /// It owns slices, or may.
+    Active,
+    /// It has not reported yet, or its first slices are on their way.
+    Joining,
+    /// It has a weight of 0 and owns nothing: it gets only slices of workers that are lost, and those pinned to it.
+    Standby,
+    /// It is left without slices.
+    Draining,
+    /// It was left without slices.
+    Drained,
+    /// It has had items for long and has finished none: it gets no slices.
+    Stuck,
+    /// It was started as it should not be: it is left without slices.
+    Refused,
+    /// Known by the store; this controller has not heard it yet.
+    Awaited,
+    /// Given up: its slices go to others.
+    Lost,
+}
+
 /// A worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerStatus {
     /// Its name; its number while it has not reported.
     pub name: String,
+    /// Whether it takes part.
+    pub state: WorkerState,
+    /// For how long it has been so; for one that is lost, how long ago it was heard last.
+    pub since: Duration,
+    /// Why it is so, where that is not plain.
+    pub reason: Option<String>,
     /// It is given up as lost.
     pub lost: bool,
     /// It is to be left without slices.
     pub leaving: bool,
     /// An operator drained it.
     pub drained: bool,
-    /// It has had items for long and has finished none: it gets no slices.
-    pub stuck: bool,
     /// Why it gets no slices, or what else is wrong with it.
     pub problem: Option<String>,
     /// Where it runs; `None` while it was not heard.
@@ -131,10 +162,16 @@ pub struct SliceStatus {
     pub load: f64,
     /// Items that wait.
     pub queued: u64,
+    /// How long the oldest of them has waited.
+    pub queue_age: Duration,
     /// Where it is pinned.
     pub pinned: Option<String>,
     /// Why it is not moved now.
     pub blocked: Option<String>,
+    /// For how long it has been in a handover, if that is why.
+    pub blocked_for: Option<Duration>,
+    /// It was moved lately: for how long balancing still leaves it where it is.
+    pub cools: Option<Duration>,
 }
 
 /// A handover.
@@ -150,6 +187,8 @@ pub struct HandoverStatus {
     pub slices: usize,
     /// How far it is.
     pub state: &'static str,
-    /// How long it has been there.
+    /// What it waits for, and of whom.
+    pub waits_for: String,
+    /// How long ago it was begun.
     pub since: Duration,
 }

@@ -1,4 +1,4 @@
-//! The worker's thread: waits for DDS and finished jobs, drives the protocol, hands out jobs, reports.
+//! The worker as one that is told of time: drives the protocol, hands out jobs, reports. Waits for nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::Error;
-use equipoise_slice::transport::{Driver, Task};
+use equipoise_slice::transport::{Driver, Started, Task};
 use equipoise_slice::worker::Reason;
 use equipoise_slice::{Process, SliceId};
 
@@ -18,11 +18,13 @@ use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
 use crate::worker::{Application, Options, Shared, WorkerError};
 
+/// What others may look at is told so often.
+const TELL: Duration = Duration::from_millis(2);
+
 pub(super) struct Engine {
     pub(super) driver: Driver<Payload, DdsTransport>,
-    pub(super) application: Box<dyn Application>,
-    pub(super) exits: Exits,
-    pub(super) finished: Receiver<Done>,
+    /// Who does the jobs, if it is not the worker's own threads.
+    pub(super) outside: Option<Outside>,
     pub(super) shared: Arc<Shared>,
     pub(super) process: Process,
     pub(super) tally: Tally,
@@ -31,8 +33,17 @@ pub(super) struct Engine {
     pub(super) acknowledged: Duration,
     /// When clients were last asked for what they have.
     pub(super) asked: Option<Duration>,
-    pub(super) jobs_max: usize,
+    pub(super) told: Duration,
     pub(super) options: Options,
+    pub(super) begun: Instant,
+}
+
+/// An application that is given jobs, and says when it has done them.
+pub(super) struct Outside {
+    pub(super) application: Box<dyn Application>,
+    pub(super) exits: Exits,
+    pub(super) finished: Receiver<Done>,
+    pub(super) jobs_max: usize,
 }
 
 /// Clients are asked so often for what is recovered here.
@@ -50,19 +61,27 @@ pub(super) struct Tally {
 }
 
 impl Engine {
-    pub(super) fn run(mut self) -> Result<(), WorkerError> {
-        // Half of what the protocol asks, so that a busy machine is in time.
-        let patience = self.options.protocol.resend / 2;
-        let begun = Instant::now();
-        while !self.shared.stop.load(Relaxed) {
-            self.driver.transport().wait(patience)?;
-            let now = begun.elapsed();
-            self.driver.step(now)?;
-            self.take_finished(begun)?;
-            self.hand_out(begun);
-            self.tell(begun.elapsed())?;
-            self.ask_again(begun.elapsed())?;
-            self.check_name(begun.elapsed())?;
+    /// Does what there is to do but jobs.
+    pub(super) fn step(&mut self) -> Result<(), WorkerError> {
+        self.driver.step(self.begun.elapsed())?;
+        if let Some(mut outside) = self.outside.take() {
+            let done = self.serve(&mut outside);
+            self.outside = Some(outside);
+            done?;
+        }
+        let now = self.begun.elapsed();
+        self.tell(now)?;
+        self.ask_again(now)?;
+        self.check_name(now)
+    }
+
+    fn serve(&mut self, outside: &mut Outside) -> Result<(), Error> {
+        while let Ok(done) = outside.finished.try_recv() {
+            self.done(done)?;
+        }
+        while self.under_way < outside.jobs_max {
+            let Some(started) = self.start() else { return Ok(()) };
+            outside.application.start(Job::new(started, outside.exits.clone()));
         }
         Ok(())
     }
@@ -92,43 +111,44 @@ impl Engine {
         Err(WorkerError::NameTaken { name, holder })
     }
 
-    fn take_finished(&mut self, begun: Instant) -> Result<(), Error> {
-        while let Ok(done) = self.finished.try_recv() {
-            self.under_way -= 1;
-            let now = begun.elapsed();
+    /// The next job, if there is one. [`Engine::done`] follows.
+    pub(super) fn start(&mut self) -> Option<Started<Payload>> {
+        let now = self.begun.elapsed();
+        let started = self.driver.start(now)?;
+        if self.under_way == 0 {
             self.acknowledged = now;
-            match &done.started.task {
-                Task::Execute(item) => {
-                    let (busy, count) = self.tally.slices.entry(item.slice).or_default();
-                    *busy += done.busy;
-                    *count += 1;
-                    self.shared.done.fetch_add(1, Relaxed);
-                    self.driver.finished(now, &done.started)?;
-                }
-                Task::Import { .. } => self.driver.finished(now, &done.started)?,
-                Task::Export { .. } => self.driver.exported(now, &done.started, done.state)?,
-            }
         }
-        Ok(())
+        self.under_way += 1;
+        Some(started)
     }
 
-    fn hand_out(&mut self, begun: Instant) {
-        while self.under_way < self.jobs_max {
-            let now = begun.elapsed();
-            let Some(started) = self.driver.start(now) else { return };
-            if self.under_way == 0 {
-                self.acknowledged = now;
+    pub(super) fn done(&mut self, done: Done) -> Result<(), Error> {
+        self.under_way -= 1;
+        let now = self.begun.elapsed();
+        self.acknowledged = now;
+        match &done.started.task {
+            Task::Execute(item) => {
+                let (busy, count) = self.tally.slices.entry(item.slice).or_default();
+                *busy += done.busy;
+                *count += 1;
+                self.shared.done.fetch_add(1, Relaxed);
+                self.driver.finished(now, &done.started)
             }
-            self.under_way += 1;
-            self.application.start(Job::new(started, self.exits.clone()));
+            Task::Import { .. } => self.driver.finished(now, &done.started),
+            Task::Export { .. } => self.driver.exported(now, &done.started, done.state),
         }
     }
 
     fn tell(&mut self, now: Duration) -> Result<(), Error> {
         let queued = self.driver.queued();
         self.driver.transport().full.store(queued >= self.options.queue_max, Relaxed);
+        // Items may come one by one.
+        if now.saturating_sub(self.told) < TELL {
+            return Ok(());
+        }
+        self.told = now;
         let worker = self.driver.worker();
-        self.shared.owned.store(worker.slices().count() as u64, Relaxed);
+        self.shared.owned.store(worker.slice_count() as u64, Relaxed);
         self.shared.queued.store((queued + self.under_way) as u64, Relaxed);
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
         self.shared.handovers.store(worker.handovers() as u64, Relaxed);
@@ -185,6 +205,7 @@ impl Engine {
                 slices: self.options.slices,
                 order: self.options.protocol.order,
                 lease: self.options.protocol.lease,
+                topics: self.driver.transport().topics(),
             },
             leaving: self.shared.leaving.load(Relaxed),
             period,

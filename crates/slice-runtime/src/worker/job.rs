@@ -62,10 +62,7 @@ impl Job {
 
     /// The slice.
     pub fn slice(&self) -> SliceId {
-        match &self.started.task {
-            Task::Execute(item) => item.slice,
-            Task::Import { slice, .. } | Task::Export { slice, .. } => *slice,
-        }
+        self.started.slice()
     }
 
     /// It was not worked on before `at`: its slice was not busy with it until then. Without this, since it was given out.
@@ -76,26 +73,45 @@ impl Job {
     /// What is to be done. `None` for an item that is malformed behind its slice: there is nothing to do but
     /// [`Job::done`].
     pub fn work(&self) -> Option<Work<'_>> {
-        match &self.started.task {
-            Task::Execute(item) => item.payload.item().ok().map(Work::Item),
-            Task::Import { state, .. } => Some(Work::Import(state.as_deref())),
-            Task::Export { .. } => Some(Work::Export),
-        }
+        Work::of(&self.started)
     }
 
     /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item
     /// without a reply is published again by clients that wait for one.
     pub fn done(self, answer: Option<Vec<u8>>) {
-        let busy = self.begun.get().elapsed();
-        if let (Task::Execute(item), Some(message)) = (&self.started.task, &answer)
+        let done = Done::of(self.started, answer, self.begun.get(), &self.exits.replies);
+        // The worker has ended: nobody counts what was done.
+        let _ = self.exits.done.send(done);
+        self.exits.waker.wake();
+    }
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn of(started: &'a Started<Payload>) -> Option<Self> {
+        match &started.task {
+            Task::Execute(item) => item.payload.item().ok().map(Work::Item),
+            Task::Import { state, .. } => Some(Work::Import(state.as_deref())),
+            Task::Export { .. } => Some(Work::Export),
+        }
+    }
+}
+
+impl Done {
+    /// It is done, since `begun`: answers the client, if it was an item.
+    pub(super) fn of(
+        started: Started<Payload>,
+        answer: Option<Vec<u8>>,
+        begun: Instant,
+        replies: &Replies,
+    ) -> Self {
+        let busy = begun.elapsed();
+        if let (Task::Execute(item), Some(message)) = (&started.task, &answer)
             && let Ok(item) = item.payload.item()
         {
-            self.exits.replies.send(&item, message);
+            replies.send(&item, message);
         }
-        let state = if let Task::Export { .. } = self.started.task { answer } else { None };
-        // The worker has ended: nobody counts what was done.
-        let _ = self.exits.done.send(Done { started: self.started, state, busy });
-        self.exits.waker.wake();
+        let state = if let Task::Export { .. } = started.task { answer } else { None };
+        Self { started, state, busy }
     }
 }
 

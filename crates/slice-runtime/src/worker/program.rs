@@ -25,6 +25,8 @@
 //!
 //! A program that is started again has to have kept its state itself.
 //!
+//! With [`Format::Lines`] all of it is lines of text (`program/lines.rs`).
+//!
 //! An acknowledgement means: the item is done and need not come again; it is the reply to the client, too. Jobs may be
 //! acknowledged in any order. A program that ends is started again, and gets what it had not acknowledged once more.
 
@@ -37,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_dds::items::DataItem;
 
+mod lines;
 mod socket;
 
 pub use self::socket::ListenError;
@@ -54,6 +57,16 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Between an end of the program and the next start.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// How jobs and acknowledgements are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// Batches of bytes, as above.
+    #[default]
+    Batches,
+    /// A line of text each, with messages and replies in base64.
+    Lines,
+}
+
 /// The program, started anew whenever it ends. Dropped, it ends with its input.
 #[derive(Debug)]
 pub struct Program {
@@ -67,6 +80,7 @@ struct Shared {
     desk: Mutex<Desk>,
     changed: Condvar,
     restarts: AtomicU64,
+    format: Format,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +102,18 @@ impl Program {
     /// # Errors
     /// When the program cannot be started the first time.
     pub fn start(command: impl FnMut() -> Command + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        Self::start_with(Format::default(), command)
+    }
+
+    /// Starts one that reads and writes `format`.
+    ///
+    /// # Errors
+    /// When the program cannot be started the first time.
+    pub fn start_with(
+        format: Format,
+        command: impl FnMut() -> Command + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared { format, ..Shared::default() });
         let mut command = command;
         let first = spawn(&mut command)?;
         let keeper = Keeper { shared: shared.clone() };
@@ -195,8 +220,12 @@ fn serve(shared: &Arc<Shared>, input: impl Write + Send + 'static, output: impl 
         }
     };
     let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
-    if let Err(error) = take(shared, output) {
-        tracing::debug!(%error, "the slice worker's program says nothing more");
+    match take(shared, output) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            tracing::error!(%error, "the slice worker's program wrote what is no acknowledgement");
+        }
+        Err(error) => tracing::debug!(%error, "the slice worker's program says nothing more"),
+        Ok(()) => tracing::debug!("the slice worker's program says nothing more"),
     }
     shared.desk().running += 1;
     shared.changed.notify_all();
@@ -217,16 +246,23 @@ fn give(shared: &Shared, mut input: impl Write, serving: u64) -> io::Result<()> 
             return Ok(());
         }
         batch.clear();
-        batch.extend_from_slice(&[0; 4]);
+        if shared.format == Format::Batches {
+            batch.extend_from_slice(&[0; 4]);
+        }
         while batch.len() < BATCH_BYTES {
             let Some(number) = desk.waiting.pop_front() else { break };
             if let Some(job) = desk.jobs.get(&number) {
-                entry(number, job, &mut batch);
+                match shared.format {
+                    Format::Batches => entry(number, job, &mut batch),
+                    Format::Lines => lines::entry(number, job, &mut batch),
+                }
             }
         }
         drop(desk);
-        let length = (batch.len() - 4) as u32;
-        batch[..4].copy_from_slice(&length.to_le_bytes());
+        if shared.format == Format::Batches {
+            let length = (batch.len() - 4) as u32;
+            batch[..4].copy_from_slice(&length.to_le_bytes());
+        }
         input.write_all(&batch)?;
         input.flush()?;
     }
@@ -262,6 +298,12 @@ fn take(shared: &Shared, output: impl Read) -> io::Result<()> {
     let mut output = BufReader::new(output);
     let mut batch = Vec::new();
     let mut last = Instant::now();
+    if shared.format == Format::Lines {
+        while let Some((number, reply)) = lines::read(&mut output)? {
+            acknowledge(shared, number, reply, &mut last);
+        }
+        return Ok(());
+    }
     loop {
         let mut length = [0; 4];
         output.read_exact(&mut length)?;
@@ -273,15 +315,20 @@ fn take(shared: &Shared, output: impl Read) -> io::Result<()> {
         output.read_exact(&mut batch)?;
         for acknowledged in acknowledgements(&batch) {
             let (number, reply) = acknowledged?;
-            let job = shared.desk().jobs.remove(&(number & NUMBER));
-            // One that it has acknowledged before is done.
-            if let Some(job) = job {
-                // It does them one after the other, as far as anybody can tell.
-                job.begun(last);
-                last = Instant::now();
-                job.done(Some(reply.to_vec()));
-            }
+            acknowledge(shared, number & NUMBER, reply.to_vec(), &mut last);
         }
+    }
+}
+
+/// A job is done. `last`: when the one before was.
+fn acknowledge(shared: &Shared, number: u64, reply: Vec<u8>, last: &mut Instant) {
+    let job = shared.desk().jobs.remove(&number);
+    // One that it has acknowledged before is done.
+    if let Some(job) = job {
+        // It does them one after the other, as far as anybody can tell.
+        job.begun(*last);
+        *last = Instant::now();
+        job.done(Some(reply));
     }
 }
 

@@ -1,13 +1,16 @@
-//! An application that does jobs on threads.
+//! Programs that are functions: what the worker's own threads do.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::Arc;
 use std::time::Instant;
 
 use equipoise_dds::items::DataItem;
 use equipoise_slice::SliceId;
+use equipoise_slice::transport::Started;
 
-use crate::worker::{Application, Job, Work};
+use crate::payload::Payload;
+use crate::worker::Work;
+use crate::worker::job::{Done, Replies};
 
 /// What a program does with items. Of one slice there is one call at a time.
 pub trait Process: Send + Sync + 'static {
@@ -29,64 +32,37 @@ impl<F: Fn(&DataItem<'_>) -> Vec<u8> + Send + Sync + 'static> Process for F {
     }
 }
 
-/// Threads that do jobs by a [`Process`]. They end when this is dropped.
+/// Work for the worker's own threads, by a [`Process`]. Between an item's arrival and its work is no other thread, and whoever
+/// has done one takes the next.
 pub struct Threads {
-    jobs: mpsc::Sender<Job>,
-    count: usize,
+    pub(super) count: usize,
+    pub(super) process: Arc<dyn Process>,
 }
 
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Threads")
+        f.debug_struct("Threads").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
 impl Threads {
-    /// Starts `count` threads, at least one.
-    ///
-    /// # Errors
-    /// When the system has no thread for us.
-    pub fn start(count: usize, process: impl Process) -> std::io::Result<Self> {
-        let (sender, jobs) = mpsc::channel::<Job>();
-        let (jobs, process) = (Arc::new(Mutex::new(jobs)), Arc::new(process));
-        let count = count.max(1);
-        for number in 0..count {
-            let (jobs, process) = (jobs.clone(), process.clone());
-            let name = format!("slice-{number}");
-            std::thread::Builder::new().name(name).spawn(move || {
-                loop {
-                    let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok(job) = job else { return };
-                    do_job(job, process.as_ref());
-                }
-            })?;
-        }
-        Ok(Self { jobs: sender, count })
+    /// `count` threads that work, at least one. They start with the worker.
+    pub fn new(count: usize, process: impl Process) -> Self {
+        Self { count: count.max(1), process: Arc::new(process) }
     }
 }
 
-fn do_job(job: Job, process: &impl Process) {
-    job.begun(Instant::now());
-    let answer = match job.work() {
+/// Does what was started.
+pub(super) fn work(started: Started<Payload>, process: &dyn Process, replies: &Replies) -> Done {
+    let begun = Instant::now();
+    let answer = match Work::of(&started) {
         None => None,
         Some(Work::Item(item)) => Some(process.process(&item)),
         Some(Work::Import(state)) => {
-            process.import(job.slice(), state);
+            process.import(started.slice(), state);
             None
         }
-        Some(Work::Export) => process.export(job.slice()),
+        Some(Work::Export) => process.export(started.slice()),
     };
-    job.done(answer);
-}
-
-impl Application for Threads {
-    /// One in hand and one in reserve for each thread.
-    fn jobs(&self) -> usize {
-        2 * self.count
-    }
-
-    fn start(&mut self, job: Job) {
-        // All threads have panicked: the job is dropped, and its item stays undone.
-        let _ = self.jobs.send(job);
-    }
+    Done::of(started, answer, begun, replies)
 }

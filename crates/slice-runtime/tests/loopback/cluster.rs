@@ -9,7 +9,7 @@ use equipoise_dds::items::DataItem;
 use equipoise_slice::{Config, Order, SliceId};
 use equipoise_slice_runtime::client::{Answer, Client};
 use equipoise_slice_runtime::controller::{Controller, Options, WorkerStatus};
-use equipoise_slice_runtime::worker::{Application, Threads, Worker};
+use equipoise_slice_runtime::worker::{Doer, Threads, Worker};
 use equipoise_slice_runtime::{Stream, client, worker};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
@@ -72,15 +72,15 @@ impl Cluster {
             log.lock().unwrap().push((item.id, item.slice_id, me.clone()));
             item.message.to_vec()
         };
-        self.worker_of(name, Threads::start(1, process).unwrap())
+        self.worker_of(name, Threads::new(1, process))
     }
 
-    pub(crate) fn worker_of(&self, name: &str, application: impl Application + 'static) -> Worker {
+    pub(crate) fn worker_of(&self, name: &str, doer: impl Into<Doer>) -> Worker {
         // A handover is over when readers are settled; on loopback they soon are.
         let settle = Duration::from_millis(300);
         let usual = worker::Options::new(name, SLICES);
         let options = worker::Options { protocol: self.protocol.clone(), settle, ..usual };
-        Worker::start(&self.stream, options, application).unwrap()
+        Worker::start(&self.stream, options, doer).unwrap()
     }
 
     /// Has half of the slices on each of two workers.

@@ -7,6 +7,7 @@ use equipoise_dds::items::DATA_ITEM;
 use equipoise_dds::items::DataItem;
 use equipoise_dds::{Domain, Kind, Member, Participant, Qos, Settings, StructType};
 use equipoise_slice::SliceId;
+use equipoise_slice_runtime::controller::WorkerState;
 use equipoise_slice_runtime::worker::Program;
 use equipoise_slice_runtime::{DropReason, worker_id};
 
@@ -189,15 +190,16 @@ fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
     let mute = cluster.worker_of("mute", Program::start(mute).unwrap());
     let _good = cluster.worker("good", Duration::ZERO);
     cluster.share("mute", "good");
-    assert_eq!(cluster.seen("mute").map(|worker| worker.stuck), Some(false));
+    assert_eq!(cluster.seen("mute").map(|worker| worker.state == WorkerState::Stuck), Some(false));
     let mut load = Load::new(&cluster);
     load.open_all();
     load.publish(100);
     cluster.eventually("it is called stuck, and why", || {
         load.read(Duration::from_millis(5));
         let seen = cluster.seen("mute").unwrap();
-        let problem = seen.problem.unwrap_or_default();
-        seen.stuck && seen.in_hand == 1 && problem.contains("acknowledged nothing for")
+        let why = seen.reason.unwrap_or_default();
+        let stuck = seen.state == WorkerState::Stuck;
+        stuck && seen.in_hand == 1 && why.contains("acknowledged nothing for")
     });
     let its_slices = || cluster.seen("mute").map(|worker| worker.slices);
     cluster.eventually("its slices go to others", || {

@@ -67,7 +67,7 @@ fn the_state_of_a_slice_moves_with_it() {
     let _workers = ["one", "two"]
         .into_iter()
         .zip(counts.clone())
-        .map(|(name, counting)| cluster.worker_of(name, Threads::start(2, counting).unwrap()));
+        .map(|(name, counting)| cluster.worker_of(name, Threads::new(2, counting)));
     let _workers: Vec<_> = _workers.collect();
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let mut load = Load::new(&cluster);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use equipoise_testkit::netns::{Host, Switch, unavailable};
 
 use crate::load::Load;
-use crate::role::stream;
+use crate::role::{by_peers, stream};
 use crate::stage::{Here, PATIENCE, Place, Stage};
 
 /// All slices go to and fro, while items flow.
@@ -57,21 +57,28 @@ fn where_one_packet_in_a_hundred_is_lost_every_item_is_done_once() {
 }
 
 /// Each process on a host of its own.
-struct Hosts<'a>(&'a [Host]);
+struct Hosts<'a> {
+    hosts: &'a [Host],
+    /// Who is asked for participants, where there is no multicast.
+    peers: &'a [&'a str],
+}
 
 impl Place for Hosts<'_> {
     fn command(&self, process: &str) -> Command {
-        let host = self.0.iter().find(|host| host.name() == process).unwrap();
+        let host = self.hosts.iter().find(|host| host.name() == process).unwrap();
         host.command(std::env::current_exe().unwrap().to_str().unwrap())
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        vec![("INTERFACE", "eth0".into())]
+        let interface = ("INTERFACE", "eth0".to_string());
+        let peers = (!self.peers.is_empty()).then(|| ("PEERS", self.peers.join(" ")));
+        [interface].into_iter().chain(peers).collect()
     }
 }
 
-#[test]
-fn workers_controller_and_client_may_be_on_hosts_of_their_own() {
+/// A controller, two workers and a client on one switch; slices go to and fro so often. The clients of both tests are of one
+/// process, so they need domains of their own.
+fn on_hosts_of_their_own(domain: u32, peers: &[&str], times: usize) {
     if let Some(reason) = unavailable() {
         println!("skipped: {reason}");
         return;
@@ -83,8 +90,22 @@ fn workers_controller_and_client_may_be_on_hosts_of_their_own() {
         switch.plug(host, "eth0").unwrap();
         host.address("eth0", [10, 0, 0, number].into(), 24).unwrap();
     }
-    let mut stage = Stage::new(0, Hosts(&hosts[..3]), &["one", "two"]);
-    let load = Load::start(stream(0, "eth0", 0), |work| hosts[3].spawn_thread(work));
-    to_and_fro(&mut stage, &load, 4);
+    let mut stage = Stage::new(domain, Hosts { hosts: &hosts[..3], peers }, &["one", "two"]);
+    let stream = match peers {
+        [] => stream(domain, "eth0", 0),
+        peers => by_peers(stream(domain, "eth0", 0), peers),
+    };
+    let load = Load::start(stream, |work| hosts[3].spawn_thread(work));
+    to_and_fro(&mut stage, &load, times);
     each_was_done_once(&stage, load);
+}
+
+#[test]
+fn workers_controller_and_client_may_be_on_hosts_of_their_own() {
+    on_hosts_of_their_own(0, &[], 4);
+}
+
+#[test]
+fn hosts_find_each_other_by_peers_where_there_is_no_multicast() {
+    on_hosts_of_their_own(1, &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 1);
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use equipoise_dds::Settings;
 use equipoise_dds::items::DataItem;
+use equipoise_dds::{Multicast, Settings};
 use equipoise_slice::{Config, SliceId};
 use equipoise_slice_runtime::controller::{self, Controller};
 use equipoise_slice_runtime::worker::{self, Threads, Worker};
@@ -44,7 +44,18 @@ pub(crate) fn stream(domain: u32, interface: &str, loss_permille: u16) -> Stream
 fn stream_of_role() -> Stream {
     let domain = variable("DOMAIN").unwrap().parse().unwrap();
     let loss = variable("LOSS_PERMILLE").map_or(0, |permille| permille.parse().unwrap());
-    stream(domain, &variable("INTERFACE").unwrap_or("lo".into()), loss)
+    let stream = stream(domain, &variable("INTERFACE").unwrap_or("lo".into()), loss);
+    match variable("PEERS") {
+        Some(peers) => by_peers(stream, &peers.split(' ').collect::<Vec<_>>()),
+        None => stream,
+    }
+}
+
+/// The same stream where there is no multicast: these hosts are asked who is there.
+pub(crate) fn by_peers(mut stream: Stream, peers: &[&str]) -> Stream {
+    stream.dds.multicast = Multicast::Off;
+    stream.dds.peers = peers.iter().map(ToString::to_string).collect();
+    stream
 }
 
 /// At which message this process ends itself, as by `kill -9`.
@@ -99,7 +110,7 @@ fn run_worker() {
     let settle = Duration::from_millis(200);
     let options =
         worker::Options { protocol: protocol(), settle, ..worker::Options::new(&name, SLICES) };
-    let threads = Threads::start(1, process).unwrap();
+    let threads = Threads::new(1, process);
     let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
     let mut worker = Some(worker);
     answer_lines(|word, _| match (word, worker.take_if(|worker| !worker.is_running())) {

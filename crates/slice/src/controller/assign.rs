@@ -24,7 +24,9 @@ impl<T: Clone> Controller<T> {
             HandoverState::Lost => self.assign_lost(now, handover, &open),
             _ => {}
         }
-        self.out.push_back(Output::Record(Record::Closed(handover)));
+        if open.giver.is_none() {
+            self.out.push_back(Output::Record(Record::Closed(handover)));
+        }
         if !self.members.is_lost(open.taker) {
             self.send(open.taker, Message::End { handover });
         }
@@ -136,7 +138,7 @@ impl<T: Clone> Controller<T> {
 
     /// Gives owners to slices that have none, or a lost one.
     pub(super) fn assign_unowned(&mut self, now: Duration) {
-        if self.members.able().next().is_none() {
+        if self.surveying || self.members.able().next().is_none() {
             return;
         }
         let stranded = self

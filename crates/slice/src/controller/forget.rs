@@ -18,7 +18,8 @@ impl<T: Clone> Controller<T> {
             return;
         }
         self.forgot = now;
-        if !self.members.has_any_gone() {
+        // Until everybody has spoken it is not known who refers to whom.
+        if self.surveying || !self.members.has_any_gone() {
             return;
         }
         let needed = self.lives_in_use();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::controller::members::Heard;
-use crate::controller::{Controller, HandoverEvent, HandoverState};
+use crate::controller::{Controller, HandoverEvent, HandoverState, Output, Record};
 use crate::ids::{HandoverId, Life};
 use crate::message::{Address, Envelope, Message, Progress};
 use crate::positions::Positions;
@@ -18,18 +18,32 @@ impl<T: Clone> Controller<T> {
         }
         if let Message::Claims(claims) = envelope.message {
             let number = claims.number;
-            match self.members.heard(from, claims, now) {
-                Heard::Renewed => self.send(from, Message::Grant { number }),
+            let taken: Vec<_> = claims.taken.iter().map(|taken| taken.handover).collect();
+            match self.members.heard(from, *claims, envelope.term == self.term, now) {
+                Heard::Renewed => {
+                    self.send(from, Message::Grant { number });
+                    self.end_taken(from, &taken);
+                }
+                Heard::New => {
+                    self.out.push_back(Output::Record(Record::Heard(from)));
+                    self.send(from, Message::Grant { number });
+                }
+                Heard::Stranger => {
+                    self.out.push_back(Output::Record(Record::Lost(from)));
+                    self.send(from, Message::Expel { last: from.number });
+                }
                 Heard::Unknown => {}
                 Heard::Expelled { last } => self.send(from, Message::Expel { last }),
                 Heard::Refused { last, holder, heard } => {
                     self.send(from, Message::Refuse { last, holder, heard });
                 }
                 Heard::Succeeds(before) => {
+                    self.out.push_back(Output::Record(Record::Heard(from)));
                     self.send(from, Message::Grant { number });
                     self.lost(now, before);
                 }
             }
+            self.end_survey(now);
             return self.assign_unowned(now);
         }
         if self.members.is_lost(from) {

@@ -16,6 +16,8 @@ pub struct Member {
     pub heard: Duration,
     /// It has sent claims to this controller.
     pub is_here: bool,
+    /// It was there before this controller, and has not said yet what it holds.
+    pub is_awaited: bool,
     /// Given up.
     pub lost: bool,
     /// To be left without slices.
@@ -41,9 +43,13 @@ pub(super) struct Members {
 pub(super) enum Heard {
     /// Its lease goes on.
     Renewed,
+    /// A worker that is new.
+    New,
+    /// A worker that holds something, though nobody knows of it.
+    Stranger,
     /// Another life of its name may still live; nothing is known of it but that.
     Unknown,
-    /// It was given up, has a successor, or is known to nobody and has slices.
+    /// It was given up, or has a successor.
     Expelled {
         /// The last life of the worker.
         last: u64,
@@ -64,9 +70,10 @@ pub(super) enum Heard {
 impl Members {
     /// A life that the store knows of.
     pub(super) fn expect(&mut self, life: Life, now: Duration) {
-        let member = self.current.entry(life.worker).or_insert_with(|| Member::new(life, now));
+        let expected = || Member { is_awaited: true, ..Member::new(life, now) };
+        let member = self.current.entry(life.worker).or_insert_with(expected);
         if member.life.number < life.number {
-            *member = Member::new(life, now);
+            *member = expected();
         }
     }
 
@@ -75,15 +82,22 @@ impl Members {
         self.current.insert(life.worker, Member { lost: true, ..Member::new(life, now) });
     }
 
-    pub(super) fn heard(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
+    /// `knows_us`: the claims were said to this controller, and not to an earlier one.
+    pub(super) fn heard(
+        &mut self,
+        life: Life,
+        claims: Claims,
+        knows_us: bool,
+        now: Duration,
+    ) -> Heard {
         let Some(member) = self.current.get_mut(&life.worker) else {
-            // It was forgotten, or the store was: what it thinks it has is another's.
-            if !(claims.slices.is_empty() && claims.cut.is_empty()) {
-                return Heard::Expelled { last: life.number };
-            }
-            let member = Member { is_here: true, claims, ..Member::new(life, now) };
+            // The store knows whoever was given anything, until it is given up and forgotten: what this one has is another's.
+            let holds = !(claims.slices.is_empty() && claims.taken.is_empty());
+            let lost = holds || !claims.given.is_empty();
+            let claims = if lost { Claims::default() } else { claims };
+            let member = Member { is_here: true, lost, claims, ..Member::new(life, now) };
             self.current.insert(life.worker, member);
-            return Heard::Renewed;
+            return if lost { Heard::Stranger } else { Heard::New };
         };
         let last = member.life.number;
         if member.lost {
@@ -108,6 +122,7 @@ impl Members {
         }
         member.heard = now;
         member.is_here = true;
+        member.is_awaited &= !knows_us;
         if claims.number > member.claims.number {
             member.claims = claims;
         }
@@ -154,6 +169,16 @@ impl Members {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
         self.current.values()
+    }
+
+    /// Whether somebody has still to say what it holds.
+    pub(super) fn awaits(&self) -> bool {
+        self.current.values().any(|member| member.is_awaited && !member.lost)
+    }
+
+    /// Workers that live and have said what they hold.
+    pub(super) fn living(&self) -> impl Iterator<Item = &Member> {
+        self.current.values().filter(|member| member.is_here && !member.lost)
     }
 
     /// Workers that may be given slices: of those that are stuck none, unless all are.
@@ -210,6 +235,11 @@ impl Members {
         self.claims(life).is_some_and(|claims| claims.number >= number)
     }
 
+    /// Whether `life` claims to own `slice`.
+    pub(super) fn claims_slice(&self, life: Life, slice: SliceId) -> bool {
+        self.claims(life).is_some_and(|claims| claims.epoch(slice).is_some())
+    }
+
     /// Whether `life` claims to own `slices` since `epoch`.
     pub(super) fn claims_epoch(&self, life: Life, slices: &[SliceId], epoch: HandoverId) -> bool {
         let owns = |claims: &Claims, slice: &SliceId| claims.epoch(*slice) == Some(epoch);
@@ -241,8 +271,8 @@ impl Members {
     /// What `life` committed of what it gave in `handover`, if it says that it cut.
     pub(super) fn committed_as_giver(&self, life: Life, handover: HandoverId) -> Option<Positions> {
         let claims = self.claims(life)?;
-        let (_, cut) = claims.cut.iter().find(|(of, _)| *of == handover)?;
-        Some(claims.marks.least(cut))
+        let given = claims.given.iter().find(|given| given.handover == handover)?;
+        Some(claims.marks.least(&given.cut))
     }
 }
 
@@ -252,6 +282,7 @@ impl Member {
             life,
             heard: now,
             is_here: false,
+            is_awaited: false,
             lost: false,
             leaving: false,
             stuck: false,
@@ -267,7 +298,8 @@ impl Member {
 
     /// It is not there any more, and nobody misses it: it was to leave, and had nothing when it was last heard.
     pub fn has_left(&self) -> bool {
-        let Claims { slices, cut, .. } = &self.claims;
-        self.lost && self.leaving && self.is_here && slices.is_empty() && cut.is_empty()
+        let Claims { slices, given, taken, .. } = &self.claims;
+        let holds = !(slices.is_empty() && given.is_empty() && taken.is_empty());
+        self.lost && self.leaving && self.is_here && !holds
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{HandoverId, Life, SliceId, WorkerId};
 use crate::positions::Positions;
 
-/// What is meant to be done, noted before anybody gives or gets anything.
+/// What is meant to be done. Of slices that nobody hands over it is noted before anybody gets them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The slices.
@@ -29,12 +29,14 @@ pub struct Intent {
 pub enum Record {
     /// Handovers of this term may have numbers up to this. Noted before the first of them is told to anybody.
     Numbers(HandoverId),
-    /// A handover begins.
+    /// Slices are assigned.
     Opened(HandoverId, Intent),
-    /// Its slices are the taker's.
-    Owned(HandoverId),
-    /// It is over.
+    /// The slices are the taker's.
+    Owned(HandoverId, Life, Arc<[SliceId]>),
+    /// An assignment is over.
     Closed(HandoverId),
+    /// A life was heard of. Noted before it is answered, so that the next controller asks it what it holds.
+    Heard(Life),
     /// A life was given up. It may still be there, fenced, and must not be let in again.
     Lost(Life),
     /// It was given up so long ago that it holds nothing any more, even if it is still there.
@@ -48,10 +50,12 @@ pub struct Stored {
     pub last: HandoverId,
     /// Owner and epoch of each slice that has an owner.
     pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
-    /// Handovers that are not over.
+    /// Assignments that are not over. Planned moves are not here: workers claim what is under way of them.
     pub open: BTreeMap<HandoverId, Intent>,
     /// Of each worker that was given up, the last life that was; until it is forgotten.
     pub lost: BTreeMap<WorkerId, u64>,
+    /// Of each worker that was heard of and not given up, its life.
+    pub heard: BTreeMap<WorkerId, u64>,
 }
 
 impl Stored {
@@ -63,21 +67,28 @@ impl Stored {
                 self.last = self.last.max(*handover);
                 self.open.insert(*handover, intent.clone());
             }
-            Record::Owned(handover) => {
-                let Some(intent) = self.open.get(handover) else { return };
-                for slice in intent.slices.iter() {
-                    self.owners.insert(*slice, (intent.taker, *handover));
+            Record::Owned(handover, taker, slices) => {
+                for slice in slices.iter() {
+                    self.owners.insert(*slice, (*taker, *handover));
                 }
             }
             Record::Closed(handover) => {
                 self.open.remove(handover);
             }
+            Record::Heard(life) => {
+                let last = self.heard.entry(life.worker).or_insert(life.number);
+                *last = life.number.max(*last);
+            }
             Record::Lost(life) => {
+                if self.heard.get(&life.worker).is_some_and(|heard| *heard <= life.number) {
+                    self.heard.remove(&life.worker);
+                }
                 let last = self.lost.entry(life.worker).or_insert(life.number);
                 *last = life.number.max(*last);
             }
             Record::Forgotten(worker) => {
                 self.lost.remove(worker);
+                self.heard.remove(worker);
             }
         }
     }

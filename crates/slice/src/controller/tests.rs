@@ -114,7 +114,7 @@ impl Office {
     fn carry_out(&mut self) {
         while let Some(output) = self.controller.poll() {
             match output {
-                Output::Record(record) => self.stored.apply(&record),
+                Output::Record(record) | Output::Note(record) => self.stored.apply(&record),
                 Output::Send(envelope) => {
                     if let Address::Worker(to) = envelope.to {
                         self.said.push((to, envelope.message));
@@ -141,7 +141,7 @@ impl Office {
         let process = Process { key, host: "rack".into(), pid: key as u32, since_unix_ms: 5 };
         let claims = Claims { number: self.number, process, slices, ..Claims::default() };
         let (from, to) = (Address::Worker(from), Address::Controller);
-        let message = Message::Claims(claims);
+        let message = Message::Claims(Box::new(claims));
         self.said.clear();
         self.controller.message(self.now, Envelope { from, to, term: Term(1), message });
         self.carry_out();
@@ -235,8 +235,8 @@ fn a_stuck_worker_is_given_nothing_unless_all_are() {
     assert_eq!(office.controller.handovers().values().next().unwrap().taker, life(1, 1));
     let mut office = Office::new(Stored::default());
     // Both are there before anything is given.
-    office.controller.members.heard(life(1, 1), Claims::default(), office.now);
-    office.controller.members.heard(life(2, 1), Claims::default(), office.now);
+    office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
+    office.controller.members.heard(life(2, 1), Claims::default(), true, office.now);
     office.controller.set_stuck(WorkerId(1), true);
     office.pass(1);
     let open = office.controller.handovers();
@@ -244,7 +244,7 @@ fn a_stuck_worker_is_given_nothing_unless_all_are() {
     let asked = office.controller.move_slices(office.now, &[SliceId(0)], WorkerId(1));
     assert!(matches!(asked, Err(MoveRefused::Busy(..))), "{asked:?}");
     let mut office = Office::new(Stored::default());
-    office.controller.members.heard(life(1, 1), Claims::default(), office.now);
+    office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
     office.controller.set_stuck(WorkerId(1), true);
     office.pass(1);
     assert_eq!(office.controller.handovers().len(), 1, "somebody has to have them");

@@ -92,7 +92,14 @@ impl World {
         self.term += 1;
         let (now, config) = (self.clock(), self.scenario.config());
         let (term, slices) = (Term(self.term), self.scenario.slices);
-        self.controller = Some(Controller::new(now, term, config, slices, &self.stored));
+        // What was not written when the last one crashed is gone, from some point on.
+        let written = self.rng.random_range(0..=self.noted.len());
+        for record in std::mem::take(&mut self.noted).into_iter().take(written) {
+            self.stored.apply(&record);
+        }
+        let mut controller = Controller::new(now, term, config, slices, &self.stored);
+        controller.sabotage = self.scenario.sabotage;
+        self.controller = Some(controller);
         self.control();
         self.after(1, Event::ControllerTick { term: self.term });
     }
@@ -101,29 +108,37 @@ impl World {
         while let Some(output) = self.controller.as_mut().and_then(Controller::poll) {
             match output {
                 controller::Output::Record(record) => {
-                    if let Record::Opened(_, intent) = &record
-                        && intent.giver.is_some()
-                    {
-                        self.judge.verdict.begun += 1;
-                    }
-                    if let Record::Owned(handover) = &record
-                        && self.stored.open.get(handover).is_some_and(|i| i.giver.is_some())
-                    {
+                    self.noted.push(record);
+                    self.write();
+                }
+                controller::Output::Note(record) => {
+                    if let Record::Owned(..) = record {
                         self.judge.verdict.moved += 1;
                     }
-                    if let Record::Lost(life) = &record {
-                        self.judge.gives_up(*life);
-                    }
-                    let forgets = match record {
-                        Record::Lost(_) => self.scenario.sabotage == Sabotage::ForgetLost,
-                        Record::Numbers(_) => self.scenario.sabotage == Sabotage::ForgetNumbers,
-                        _ => false,
-                    };
-                    if !forgets {
-                        self.stored.apply(&record);
+                    self.noted.push(record);
+                    if self.rng.random_range(0..8) == 0 {
+                        self.write();
                     }
                 }
                 controller::Output::Send(envelope) => self.send(envelope),
+            }
+        }
+    }
+
+    /// Everything that is noted gets into the store.
+    fn write(&mut self) {
+        for record in std::mem::take(&mut self.noted) {
+            if let Record::Lost(life) = &record {
+                self.judge.gives_up(*life);
+            }
+            let forgets = match record {
+                Record::Lost(_) => Sabotage::ForgetLost,
+                Record::Numbers(_) => Sabotage::ForgetNumbers,
+                Record::Heard(_) => Sabotage::ForgetHeard,
+                _ => Sabotage::None,
+            };
+            if forgets == Sabotage::None || self.scenario.sabotage != forgets {
+                self.stored.apply(&record);
             }
         }
     }
@@ -148,7 +163,9 @@ impl World {
         let slices: Vec<SliceId> = of_owner.map(|(slice, _)| **slice).collect();
         let taker = WorkerId(self.rng.random_range(0..self.scenario.workers));
         // Refused if it is the owner, or not there.
-        let _ = controller.move_slices(now, &slices, taker);
+        if controller.move_slices(now, &slices, taker).is_ok() {
+            self.judge.verdict.begun += 1;
+        }
         self.control();
     }
 

@@ -158,6 +158,23 @@ fn a_store_that_forgets_which_numbers_were_given_out_is_caught() {
     assert!(is_caught(Sabotage::ForgetNumbers, prepare));
 }
 
+#[test]
+fn a_store_that_forgets_which_workers_there_were_is_caught() {
+    assert!(is_caught(Sabotage::ForgetHeard, Scenario::crashing));
+}
+
+#[test]
+fn a_controller_that_does_not_ask_what_is_under_way_is_caught() {
+    let crashing = |seed| Scenario { faults: Faults::Controller, ..Scenario::crashing(seed) };
+    assert!(is_caught(Sabotage::NoSurvey, crashing));
+}
+
+#[test]
+fn a_giver_that_cuts_for_a_controller_that_is_none_any_more_is_caught() {
+    let crashing = |seed| Scenario { faults: Faults::Controller, ..Scenario::crashing(seed) };
+    assert!(is_caught(Sabotage::NoPromise, crashing));
+}
+
 /// `make slice-soak`: for SLICE_SOAK_SECONDS on every core.
 #[test]
 #[ignore = "takes as long as it is told to"]

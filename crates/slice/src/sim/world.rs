@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::controller::{Controller, Stored};
+use crate::controller::{Controller, Record, Stored};
 use crate::ids::{Group, HandoverId, SliceId};
 use crate::message::{Address, Envelope, Item, Message};
 use crate::sim::client::{Client, ItemId};
@@ -69,6 +69,8 @@ pub(crate) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) controller: Option<Controller<ItemId>>,
     pub(super) stored: Stored,
+    /// What the controller wants in the store, and nothing waits for.
+    pub(super) noted: Vec<Record>,
     pub(super) term: u64,
     /// When the last item of a client arrived at a node, by reader: the next comes after it.
     pub(super) arrived: HashMap<(u64, usize, u64), u64>,
@@ -93,6 +95,7 @@ impl World {
             clients: Vec::new(),
             controller: None,
             stored: Stored::default(),
+            noted: Vec::new(),
             term: 0,
             arrived: HashMap::new(),
             readers: 0,

@@ -80,7 +80,9 @@ impl Cluster {
         self.controller.tick(self.now);
         while let Some(output) = self.controller.poll() {
             match output {
-                controller::Output::Record(record) => self.stored.apply(&record),
+                controller::Output::Record(record) | controller::Output::Note(record) => {
+                    self.stored.apply(&record);
+                }
                 controller::Output::Send(envelope) => self.network.send(&envelope),
             }
         }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{Group, HandoverId, Life, Writer};
-use crate::message::{Claims, Message};
+use crate::message::{Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
-use crate::worker::{Output, TakerState, Worker, taking::Taking};
+use crate::worker::{GiverEvent, GiverState, Output, TakerState, Worker, taking::Taking};
 
 /// Claims that may still be answered.
 const OUTSTANDING_MAX: usize = 64;
@@ -20,11 +20,14 @@ pub(super) struct Lease {
     until: Duration,
     fenced: bool,
     said: Option<Duration>,
+    /// When this life first said anything.
+    began: Option<Duration>,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { number: 0, sent: VecDeque::new(), until: Duration::ZERO, fenced: true, said: None }
+        let (until, sent) = (Duration::ZERO, VecDeque::new());
+        Self { number: 0, sent, until, fenced: true, said: None, began: None }
     }
 }
 
@@ -58,8 +61,9 @@ impl<T: Clone> Worker<T> {
             self.claims.fenced = true;
             self.out.push_back(Output::Fence);
         }
-        // By now controllers may have forgotten that they gave it up.
-        if self.claims.was_granted() && now >= self.claims.until + self.config.retire {
+        // By now controllers may have forgotten that they gave it up: also one that was heard and does not know.
+        let heard = self.claims.began.map(|began| began.max(self.claims.until));
+        if heard.is_some_and(|heard| now >= heard + self.config.retire) {
             return self.expelled(now, self.life.number);
         }
         let period = self.config.claims;
@@ -108,6 +112,7 @@ impl<T: Clone> Worker<T> {
     pub fn say_claims(&mut self, now: Duration) {
         self.claims.number += 1;
         self.claims.said = Some(now);
+        self.claims.began.get_or_insert(now);
         if self.claims.sent.len() >= OUTSTANDING_MAX {
             self.claims.sent.pop_front();
         }
@@ -123,9 +128,10 @@ impl<T: Clone> Worker<T> {
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
             floors: self.floors(&marks),
             marks,
-            cut: self.cuts(),
+            given: self.given(),
+            taken: self.taken(),
         };
-        self.send_controller(Message::Claims(claims));
+        self.send_controller(Message::Claims(Box::new(claims)));
     }
 
     /// Up to where everything is done that was this worker's, and the replies have arrived.
@@ -170,8 +176,37 @@ impl<T: Clone> Worker<T> {
         by_epoch.into_iter().filter(|(_, floor)| ahead(floor)).collect()
     }
 
-    fn cuts(&self) -> Vec<(HandoverId, Positions)> {
+    fn given(&self) -> Vec<Given> {
         let cut = self.giving.iter().filter(|(_, giving)| giving.has_cut());
-        cut.map(|(handover, giving)| (*handover, giving.cut.clone())).collect()
+        cut.map(|(handover, giving)| Given {
+            handover: *handover,
+            slices: giving.slices.clone(),
+            taker: giving.taker,
+            cut: giving.cut.clone(),
+        })
+        .collect()
+    }
+
+    fn taken(&self) -> Vec<Taken> {
+        let open = self.taking.iter().filter(|(_, taking)| taking.is_coming());
+        open.filter_map(|(handover, taking)| {
+            let (slices, giver) = (taking.slices.clone(), taking.giver?);
+            Some(Taken { handover: *handover, slices, giver })
+        })
+        .collect()
+    }
+
+    /// There is a new controller. What the last one asked for and is not cut yet is called off, so that what is claimed from
+    /// now on is all that it left under way.
+    pub(super) fn begin_term(&mut self, now: Duration) {
+        #[cfg(test)]
+        if self.sabotage == Sabotage::NoPromise {
+            return self.say_claims(now);
+        }
+        let waiting = self.giving.iter().filter(|(_, g)| g.state == GiverState::Waiting);
+        for handover in waiting.map(|(handover, _)| *handover).collect::<Vec<_>>() {
+            self.giver_event(now, handover, GiverEvent::Abort);
+        }
+        self.say_claims(now);
     }
 }

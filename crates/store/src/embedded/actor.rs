@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::backup::Backups;
 use super::file::{Ledger, Lock};
-use super::state::{Staged, State};
+use super::state::{Staged, Stamp, State};
 use crate::error::Outcome;
 use crate::{Committed, Lease, LeaseId, Revision, StoreError, Transaction};
 
@@ -45,6 +46,7 @@ pub(super) struct Actor {
     pub(super) revision: watch::Sender<Revision>,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) leases: Leases,
+    pub(super) backups: Option<Backups>,
     /// Held until the file is closed.
     pub(super) _lock: Option<Lock>,
 }
@@ -101,11 +103,12 @@ impl Leases {
 impl Actor {
     pub(super) async fn run(mut self) {
         loop {
-            let due = self.leases.due();
+            let copy = self.backups.as_ref().and_then(|it| it.due(self.stamp()));
+            let due = self.leases.due().into_iter().chain(copy).min();
             let first = tokio::select! {
                 request = self.requests.recv() => match request {
                     Some(request) => Some(request),
-                    None => return,
+                    None => return self.end_copy().await,
                 },
                 () = async { sleep_until(due.expect("is set")).await }, if due.is_some() => None,
             };
@@ -115,12 +118,28 @@ impl Actor {
             {
                 batch.push(request);
             }
-            if let Some(closed) = self.batch(batch).await {
+            let closing = self.batch(batch).await;
+            if let Some(backups) = &mut self.backups {
+                backups.turn(&self.state).await;
+            }
+            if let Some(closed) = closing {
+                self.end_copy().await;
                 // The file is closed before whoever asked may open it again.
                 drop(self);
                 let _ = closed.send(());
                 return;
             }
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).stamp()
+    }
+
+    /// Whoever opens the file next makes copies of its own.
+    async fn end_copy(&mut self) {
+        if let Some(backups) = &mut self.backups {
+            backups.end().await;
         }
     }
 
@@ -198,7 +217,7 @@ impl Actor {
 
     /// If the last write failed: opens the file anew, and takes over that write if it is there after all.
     async fn recover(&mut self) -> Result<(), Failure> {
-        let known = self.state.read().unwrap_or_else(PoisonError::into_inner).stamp();
+        let known = self.stamp();
         let found = self.with_ledger(move |ledger| match ledger.is_failed() {
             false => Ok(None),
             true => ledger.recover(known).map_err(|error| Failure::of(ledger, &error, NOT_DONE)),
@@ -210,7 +229,7 @@ impl Actor {
     }
 
     async fn write(&mut self, staged: Staged) -> Result<(), Failure> {
-        let known = self.state.read().unwrap_or_else(PoisonError::into_inner).stamp();
+        let known = self.stamp();
         let (staged, written, late) = self
             .with_ledger(move |ledger| {
                 let written = ledger.write(&staged);

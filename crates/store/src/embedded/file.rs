@@ -3,75 +3,34 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redb::backends::InMemoryBackend;
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
 };
 
+use super::mark::Mark;
+use super::open_error::OpenError;
 use super::row;
 use super::state::{Staged, Stamp};
 use crate::{Entry, Revision};
 
 /// Of the file's tables and rows. A later equipoise that changes them counts up.
-const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+/// The number that says when the file was written last, seconds since 1970. Who does not know it leaves it as it is.
+const WRITTEN: &str = "written_unix_s";
 /// The state is in memory already; redb's cache only serves the pages that it changes.
 const CACHE_BYTES: usize = 4 << 20;
-
-/// Why the embedded store does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The file system says no.
-    #[error("cannot {doing} {path}", path = .path.display())]
-    Io {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Another process has it.
-    #[error("the store's file {path} is in use by another process: one file serves one controller", path = .0.display())]
-    InUse(PathBuf),
-    /// What is in the file is not what was written.
-    #[error("the store's file {path} is damaged ({what}). It is left as it is. {}", advice(.path, .backup))]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// How it was seen.
-        what: String,
-        /// The copy that was made when the file was last opened and whole, if there is one.
-        backup: Option<PathBuf>,
-    },
-    /// A later version wrote it.
-    #[error("the store's file {path} has format {format}; this version knows {FORMAT}: start the version that wrote it", path = .path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        format: u64,
-    },
-}
-
-fn advice(path: &Path, backup: &Option<PathBuf>) -> String {
-    let path = path.display();
-    match backup {
-        Some(backup) => format!(
-            "To go back to the copy from when it was last opened: mv {path} {path}.damaged && cp {} {path}",
-            backup.display()
-        ),
-        None => format!("There is no copy. To start with an empty store: mv {path} {path}.damaged"),
-    }
-}
 
 /// What a whole file held.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) stamp: Stamp,
+    /// When it was written last; `None` for a file of a version that did not say.
+    pub(super) written: Option<SystemTime>,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -82,7 +41,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+pub(super) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     move |source| OpenError::Io { doing, path: path.to_path_buf(), source }
 }
 
@@ -114,35 +73,56 @@ impl Drop for Lock {
 /// Makes an empty store beside its place and moves it there, so that a half-made one is never found.
 pub(super) fn create(path: &Path) -> Result<(), OpenError> {
     let new = beside(path, ".new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(io_error("remove", &new)(error));
-        }
-        _ => {}
-    }
-    let database = builder().create(&new).map_err(|error| match io_kind(&error) {
-        Some(kind) => io_error("make", &new)(kind.into()),
-        None => io_error("make", &new)(io::Error::other(error)),
-    })?;
-    set_up(&database).map_err(|error| io_error("write", &new)(io::Error::other(error)))?;
-    drop(database);
+    let empty = Content { stamp: Stamp::default(), written: None, entries: Vec::new() };
+    make(&new, &empty)?;
     move_into_place(&new, path)
 }
 
+/// Makes a file that holds this, in the place of what may be there.
+pub(super) fn make(new: &Path, content: &Content) -> Result<(), OpenError> {
+    match fs::remove_file(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(io_error("remove", new)(error));
+        }
+        _ => {}
+    }
+    let database = builder().create(new).map_err(|error| match io_kind(&error) {
+        Some(kind) => io_error("make", new)(kind.into()),
+        None => io_error("make", new)(io::Error::other(error)),
+    })?;
+    fill(&database, content).map_err(|error| io_error("write", new)(io::Error::other(error)))
+}
+
 /// The first rows.
-pub(super) fn set_up(database: &Database) -> Result<(), redb::Error> {
+fn fill(database: &Database, content: &Content) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
-    transaction.open_table(ENTRIES)?;
     {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for entry in &content.entries {
+            entries.insert(entry.key.as_str(), row::encode(entry).as_slice())?;
+        }
         let mut numbers = transaction.open_table(NUMBERS)?;
         numbers.insert("format", FORMAT)?;
-        numbers.insert("revision", 0)?;
-        numbers.insert("digest", 0)?;
+        numbers.insert("revision", content.stamp.revision.0)?;
+        numbers.insert("digest", content.stamp.digest)?;
+        if let Some(written) = content.written {
+            numbers.insert(WRITTEN, unix_s(written))?;
+        }
     }
     Ok(transaction.commit()?)
 }
 
-fn move_into_place(from: &Path, to: &Path) -> Result<(), OpenError> {
+/// The first rows of an empty store.
+#[cfg(test)]
+pub(super) fn set_up(database: &Database) -> Result<(), redb::Error> {
+    fill(database, &Content { stamp: Stamp::default(), written: None, entries: Vec::new() })
+}
+
+fn unix_s(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+pub(super) fn move_into_place(from: &Path, to: &Path) -> Result<(), OpenError> {
     let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
     let folder = match to.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -158,12 +138,8 @@ fn move_into_place(from: &Path, to: &Path) -> Result<(), OpenError> {
 /// page checksums are checked, and the sum of our entries' digests.
 pub(super) fn inspect(path: &Path) -> Result<Content, OpenError> {
     let bytes = fs::read(path).map_err(io_error("read", path))?;
-    let backup = beside(path, ".backup");
-    let damaged = |what: String| OpenError::Damaged {
-        path: path.to_path_buf(),
-        what,
-        backup: backup.exists().then(|| backup.clone()),
-    };
+    let damaged =
+        |what: String| OpenError::Damaged { path: path.to_path_buf(), what, backup: None };
     if bytes.is_empty() {
         return Err(damaged("it is empty".to_string()));
     }
@@ -196,9 +172,9 @@ fn read_copy(bytes: &[u8]) -> Result<(u64, Content), String> {
 
 fn read(database: &Database) -> Result<(u64, Content), String> {
     let text = |error: redb::Error| error.to_string();
-    let (format, stamp) = read_numbers(database).map_err(text)?;
+    let (format, stamp, written) = read_numbers(database).map_err(text)?;
     if format > FORMAT {
-        return Ok((format, Content { stamp, entries: Vec::new() }));
+        return Ok((format, Content { stamp, written, entries: Vec::new() }));
     }
     let mut entries = Vec::new();
     let transaction = database.begin_read().map_err(|error| text(error.into()))?;
@@ -212,24 +188,21 @@ fn read(database: &Database) -> Result<(u64, Content), String> {
     if sum != stamp.digest {
         return Err("its entries are not those that were written".to_string());
     }
-    Ok((format, Content { stamp, entries }))
+    Ok((format, Content { stamp, written, entries }))
 }
 
-fn read_numbers(database: &Database) -> Result<(u64, Stamp), redb::Error> {
+type Numbers = (u64, Stamp, Option<SystemTime>);
+
+fn read_numbers(database: &Database) -> Result<Numbers, redb::Error> {
     let numbers = database.begin_read()?.open_table(NUMBERS)?;
     let number = |name: &str| -> Result<u64, redb::Error> {
         let found = numbers.get(name)?.map(|number| number.value());
         found.ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
     };
     let stamp = Stamp { revision: Revision(number("revision")?), digest: number("digest")? };
-    Ok((number("format")?, stamp))
-}
-
-/// Keeps a copy of a file that was found whole.
-pub(super) fn back_up(path: &Path) -> Result<(), OpenError> {
-    let (backup, new) = (beside(path, ".backup"), beside(path, ".backup.new"));
-    fs::copy(path, &new).map_err(io_error("copy to", &new))?;
-    move_into_place(&new, &backup)
+    let written = numbers.get(WRITTEN)?.map(|at| Duration::from_secs(at.value()));
+    let written = written.and_then(|at| UNIX_EPOCH.checked_add(at));
+    Ok((number("format")?, stamp, written))
 }
 
 fn builder() -> redb::Builder {
@@ -263,12 +236,37 @@ pub(super) struct Ledger {
     database: Option<Database>,
     /// What was being written when it failed, and may be there.
     unsure: Option<Staged>,
+    /// Where it is noted how far the file has come.
+    mark: Option<Mark>,
 }
 
 impl Ledger {
     pub(super) fn new(medium: impl Medium) -> Result<Ledger, redb::Error> {
         let database = medium.open(builder())?;
-        Ok(Ledger { medium: Box::new(medium), database: Some(database), unsure: None })
+        let (unsure, mark) = (None, None);
+        Ok(Ledger { medium: Box::new(medium), database: Some(database), unsure, mark })
+    }
+
+    /// Notes there how far the file has come, from now on.
+    pub(super) fn marked(self, mark: Mark) -> Ledger {
+        Ledger { mark: Some(mark), ..self }
+    }
+
+    /// Goes on from a later revision than the file's.
+    pub(super) fn skip_to(&mut self, stamp: Stamp) -> Result<(), redb::Error> {
+        let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
+        let mut transaction = database.begin_write()?;
+        transaction.set_two_phase_commit(true);
+        transaction.open_table(NUMBERS)?.insert("revision", stamp.revision.0)?;
+        transaction.commit()?;
+        self.note(stamp.revision);
+        Ok(())
+    }
+
+    fn note(&mut self, revision: Revision) {
+        if let Some(mark) = &mut self.mark {
+            mark.note(revision);
+        }
     }
 
     pub(super) fn name(&self) -> String {
@@ -283,13 +281,14 @@ impl Ledger {
     /// Opens the file anew after a failed write. The answer is that write, if the file turns out to have it.
     pub(super) fn recover(&mut self, known: Stamp) -> Result<Option<Staged>, redb::Error> {
         let database = self.medium.open(builder())?;
-        let (_, found) = read_numbers(&database)?;
+        let (_, found, _) = read_numbers(&database)?;
         let written = self.unsure.as_ref().is_some_and(|unsure| unsure.stamp() == found);
         if !written && found != known {
             let what = "it is not the file that was written: somebody replaced it";
             return Err(redb::Error::Corrupted(what.to_string()));
         }
         self.database = Some(database);
+        self.note(found.revision);
         Ok(self.unsure.take().filter(|_| written))
     }
 
@@ -297,9 +296,12 @@ impl Ledger {
     pub(super) fn write(&mut self, staged: &Staged) -> Result<(), redb::Error> {
         let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
         let written = write(database, staged);
-        if written.is_err() {
-            self.database = None;
-            self.unsure = Some(staged.clone());
+        match written {
+            Ok(()) => self.note(staged.stamp().revision),
+            Err(_) => {
+                self.database = None;
+                self.unsure = Some(staged.clone());
+            }
         }
         written
     }
@@ -321,6 +323,7 @@ fn write(database: &Database, staged: &Staged) -> Result<(), redb::Error> {
         let mut numbers = transaction.open_table(NUMBERS)?;
         numbers.insert("revision", staged.stamp().revision.0)?;
         numbers.insert("digest", staged.stamp().digest)?;
+        numbers.insert(WRITTEN, unix_s(SystemTime::now()))?;
     }
     Ok(transaction.commit()?)
 }

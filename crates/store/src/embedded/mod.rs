@@ -4,11 +4,16 @@
 //! full. One task changes it ([`actor`]): what is asked while it writes is written together next
 //! ([`state`] decides, [`file`] writes). An answer comes only when the disk has the write.
 //!
-//! Beside `PATH` lie `PATH.lock` (one process at a time) and `PATH.backup` (the file as it was when it was
-//! last opened). A file that is not what was written is refused, and left as it is.
+//! Beside `PATH` lie `PATH.lock` (one process at a time), `PATH.backup` and older copies ([`backup`]), and `PATH.mark`
+//! ([`mark`]). A file that is not what was written is refused, and left as it is. An older copy in its place is gone on
+//! with, from a revision above all that were ever told: so whoever goes by revisions (terms are some) is never told
+//! one twice.
 
 mod actor;
+mod backup;
 mod file;
+mod mark;
+mod open_error;
 mod row;
 mod state;
 #[cfg(test)]
@@ -16,14 +21,17 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::actor::{Actor, Leases, Request};
-pub use self::file::OpenError;
+pub use self::backup::Copied;
+use self::backup::{Backups, Rhythm};
 use self::file::{Content, Ledger, Lock, Medium};
+use self::mark::Mark;
+pub use self::open_error::OpenError;
 use self::state::{Limits, State};
 use crate::watch::WatchSource;
 use crate::{
@@ -45,16 +53,22 @@ pub struct EmbeddedOptions {
     pub history_changes_max: usize,
     /// The same by size.
     pub history_bytes_max: u64,
+    /// A copy of the file is made so often, if anything has changed.
+    pub backup_every: Duration,
+    /// And sooner after so many changes, but not sooner than a sixtieth of that time.
+    pub backup_revisions: u64,
 }
 
 impl EmbeddedOptions {
-    /// With 64 MiB, and a history of 10,000 changes or 16 MiB.
+    /// With 64 MiB, a history of 10,000 changes or 16 MiB, and copies each hour or after 10,000 changes.
     pub fn new(path: impl Into<PathBuf>) -> EmbeddedOptions {
         EmbeddedOptions {
             path: path.into(),
             size_bytes_max: 64 << 20,
             history_changes_max: 10_000,
             history_bytes_max: 16 << 20,
+            backup_every: Duration::from_secs(3600),
+            backup_revisions: 10_000,
         }
     }
 
@@ -73,7 +87,33 @@ pub struct Embedded {
     state: Arc<RwLock<State>>,
     requests: mpsc::Sender<Request>,
     revision: watch::Receiver<Revision>,
+    restored: Option<Restored>,
 }
+
+/// A file that is older than what was written: a copy was put in its place, or a new one was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// How far it had come; 0 for a new one.
+    pub found: Revision,
+    /// How far the file before it had come: what was written after [`Self::found`] is lost.
+    pub lost: Revision,
+    /// When it was written last, if it says so.
+    pub written: Option<SystemTime>,
+}
+
+/// What the file is, in words that follow its name.
+impl std::fmt::Display for Restored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.found, self.written) {
+            (Revision(0), _) => f.write_str("is a new one in the place of another"),
+            (_, Some(written)) => write!(f, "is a copy of {}", open_error::at(written)),
+            (_, None) => f.write_str("is an older copy"),
+        }
+    }
+}
+
+/// Above what the mark says: after a power cut it may say less than was told.
+const SKIPPED: u64 = 1 << 20;
 
 impl Embedded {
     /// Opens the file, or makes it. Must be called inside a tokio runtime, on which its task then runs.
@@ -83,33 +123,49 @@ impl Embedded {
     /// # Errors
     /// [`OpenError`]; the file is unchanged then.
     pub async fn open(options: EmbeddedOptions) -> Result<Embedded, OpenError> {
-        let limits = options.limits();
-        let opened = tokio::task::spawn_blocking(move || open_file(&options.path));
-        let (lock, content, ledger) = match opened.await {
+        let (limits, path) = (options.limits(), options.path);
+        let rhythm = Rhythm { every: options.backup_every, revisions: options.backup_revisions };
+        let opened = tokio::task::spawn_blocking(move || open_file(&path).map(|file| (path, file)));
+        let (path, Opened { lock, content, ledger, restored }) = match opened.await {
             Ok(opened) => opened?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        Ok(Embedded::start(limits, content, ledger, Some(lock)).await)
+        let backups = Backups::new(path, rhythm, content.stamp.revision);
+        let store = Embedded::start(limits, content, ledger, Some((lock, backups))).await;
+        Ok(Embedded { restored, ..store })
+    }
+
+    /// Whether the file was older than what had been written; if so, what was lost.
+    pub fn restored(&self) -> Option<Restored> {
+        self.restored
     }
 
     async fn start(
         limits: Limits,
         content: Content,
         ledger: Ledger,
-        lock: Option<Lock>,
+        file: Option<(Lock, Backups)>,
     ) -> Embedded {
+        let (lock, backups) = file.unzip();
         let ended = content.entries.iter().filter_map(|entry| entry.lease).collect();
         let state = State::new(limits, content.stamp, content.entries);
         let state = Arc::new(RwLock::new(state));
         let (revision, seen) = watch::channel(content.stamp.revision);
         let (sender, requests) = mpsc::channel(QUEUE_MAX);
         let (ledger, leases) = (Arc::new(Mutex::new(ledger)), Leases::after(ended));
-        let mut actor =
-            Actor { state: state.clone(), ledger, revision, requests, leases, _lock: lock };
+        let mut actor = Actor {
+            state: state.clone(),
+            ledger,
+            revision,
+            requests,
+            leases,
+            backups,
+            _lock: lock,
+        };
         // Nobody sees what was under old leases. If it cannot be deleted now, the task tries again.
         actor.batch(Vec::new()).await;
         tokio::spawn(actor.run());
-        Embedded { state, requests: sender, revision: seen }
+        Embedded { state, requests: sender, revision: seen, restored: None }
     }
 
     /// Closes the file. Whoever still uses the store is told that it is closed.
@@ -137,23 +193,40 @@ impl Embedded {
     }
 }
 
-fn open_file(path: &Path) -> Result<(Lock, Content, Ledger), OpenError> {
+struct Opened {
+    lock: Lock,
+    content: Content,
+    ledger: Ledger,
+    restored: Option<Restored>,
+}
+
+fn open_file(path: &Path) -> Result<Opened, OpenError> {
     let lock = file::lock(path)?;
-    let is_there = path.try_exists().map_err(|source| OpenError::Io {
-        doing: "look for",
-        path: path.to_path_buf(),
-        source,
-    })?;
+    let is_there = path.try_exists().map_err(file::io_error("look for", path))?;
     if !is_there {
         file::create(path)?;
     }
-    let content = file::inspect(path)?;
-    if is_there && let Err(error) = file::back_up(path) {
-        // A full disk must not keep the controller from starting.
-        tracing::warn!(%error, "the store's file could not be copied; the older copy stays");
+    let mut content = match file::inspect(path) {
+        Err(OpenError::Damaged { path, what, .. }) => {
+            let backup = backup::newest(&path);
+            return Err(OpenError::Damaged { path, what, backup });
+        }
+        content => content?,
+    };
+    let mut ledger = open_ledger(path.to_path_buf(), path)?.marked(Mark::of(path));
+    let found = content.stamp.revision;
+    let lost = mark::read(path).filter(|lost| *lost > found);
+    let restored = lost.map(|lost| Restored { found, lost, written: content.written });
+    if let Some(restored) = restored {
+        content.stamp.revision = Revision(restored.lost.0.saturating_add(SKIPPED));
+        let written = ledger.skip_to(content.stamp).map_err(std::io::Error::other);
+        written.map_err(file::io_error("write", path))?;
     }
-    let ledger = open_ledger(path.to_path_buf(), path)?;
-    Ok((lock, content, ledger))
+    if is_there && let Err(error) = backup::write(path, &content) {
+        // A full disk must not keep the controller from starting.
+        tracing::warn!(%error, "the store's file could not be copied; the older copies stay");
+    }
+    Ok(Opened { lock, content, ledger, restored })
 }
 
 fn open_ledger(medium: impl Medium, path: &Path) -> Result<Ledger, OpenError> {

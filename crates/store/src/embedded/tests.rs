@@ -122,7 +122,7 @@ fn limits() -> Limits {
 
 async fn formatted(disk: &Disk) -> Embedded {
     set_up(&Database::builder().create_with_backend(disk.clone()).unwrap()).unwrap();
-    let content = Content { stamp: Stamp::default(), entries: Vec::new() };
+    let content = Content { stamp: Stamp::default(), written: None, entries: Vec::new() };
     Embedded::start(limits(), content, Ledger::new(disk.clone()).unwrap(), None).await
 }
 

@@ -27,6 +27,8 @@ fn recorded(number: u16, state: RecordedState) -> Recorded {
         address: made.as_ref().map(|made| made.address),
         id: made.map(|made| made.id),
         ready_unix_ms: (state != RecordedState::Adding).then_some(1_000_000),
+        maker: 0,
+        replaces: None,
     }
 }
 
@@ -43,7 +45,8 @@ fn listed(name: &str, port: u16) -> Listed {
 
 fn adopted(listed: Option<&[Listed]>) -> Roster {
     let mut roster = roster();
-    roster.adopt(at(5), &record(), listed, |_| at(600));
+    let listings = [(0, listed.map(<[Listed]>::to_vec))].into();
+    roster.adopt(at(5), &record(), &listings, |_| at(600));
     roster
 }
 
@@ -102,6 +105,59 @@ fn one_that_may_have_been_made_is_removed_by_the_driver_even_if_it_was_not_asked
 fn a_record_is_gone_on_with_as_it_was_written() {
     let roster = adopted(None);
     // Second 5 of this process is 1600 s after 1970, and the backends were 600 s old then.
-    let again = roster.record(|at| u64::try_from(at.as_millis()).unwrap() + 1_595_000);
+    let again =
+        roster.record(&BTreeMap::new(), |at| u64::try_from(at.as_millis()).unwrap() + 1_595_000);
     assert_eq!(again, record());
+}
+
+/// Killed in the middle of a driver's change: the first two were made by the one before.
+fn changing() -> Record {
+    use RecordedState::{Adding, Ready};
+    let states = [Ready, Ready, Ready, Adding];
+    let of = |(number, state)| {
+        let is_new = number > 2;
+        let replaces = is_new.then(|| format!("web-e{}", number - 2));
+        Recorded { maker: u32::from(is_new), replaces, ..recorded(number, state) }
+    };
+    let backends = (1..).zip(states).map(of).collect();
+    Record { next_number: 5, maker: 1, backends, ..Record::empty("web") }
+}
+
+#[test]
+fn a_change_of_the_driver_that_was_cut_off_is_gone_on_with() {
+    let mut roster = roster();
+    roster.maker = 1;
+    roster.adopt(at(5), &changing(), &[(0, None), (1, None)].into(), |_| at(600));
+    roster.succeed(at(5), true);
+    assert_eq!(roster.members.len(), 4, "none more");
+    let replaced = |name: &str| roster.is_replaced(name);
+    assert!(replaced("web-e1") && replaced("web-e2"));
+    // The third is warm, and the fourth is asked for again.
+    let asked = roster.due(at(5));
+    let [Task::Add(again)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((again.name.as_str(), roster.maker_of("web-e4")), ("web-e4", 1));
+    assert_eq!(states(&roster)[0], ("web-e1", BackendState::Draining));
+    roster.drained(at(6), "web-e1");
+    assert_eq!(roster.maker_of("web-e1"), 0, "its own driver takes it away");
+    assert!(matches!(&roster.due(at(6))[..], [Task::Remove(ask)] if ask.name == "web-e1"));
+}
+
+#[test]
+fn what_died_with_its_process_is_replaced_by_nobody_and_what_was_to_be_replaced_is_so_again() {
+    let mut by_the_first = roster();
+    by_the_first.maker = 1;
+    by_the_first.adopt(at(5), &changing(), &[(0, None)].into(), |_| at(600));
+    assert_eq!(states(&by_the_first).len(), 2, "the second driver's died");
+    by_the_first.succeed(at(5), true);
+    let names: Vec<_> = states(&by_the_first).iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(names, ["web-e1", "web-e2", "web-e5", "web-e6"], "no name comes twice");
+    assert!(by_the_first.is_replaced("web-e1") && by_the_first.is_replaced("web-e2"));
+
+    let mut by_the_second = roster();
+    by_the_second.maker = 1;
+    by_the_second.adopt(at(5), &changing(), &[(1, None)].into(), |_| at(600));
+    by_the_second.succeed(at(5), true);
+    use BackendState::{Ready, Starting};
+    assert_eq!(states(&by_the_second), [("web-e3", Ready), ("web-e4", Starting)]);
+    assert!(by_the_second.members.values().all(|one| one.replaces.is_none()));
 }

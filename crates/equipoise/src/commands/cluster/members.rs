@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use equipoise_api::client::Client;
 use equipoise_cluster::wire::Members;
-use equipoise_controller::{ClusterView, MemberView, Wanted};
+use equipoise_controller::{ClusterView, MemberState, MemberView, Wanted};
 use equipoise_planner::Standing;
 
-use super::{ConfigArgs, Here, rough};
+use super::{ConfigArgs, Here, alone, rough};
 use crate::commands::table::{Align, Cell, Table, Tone};
 
 #[derive(Debug, Args)]
@@ -22,12 +23,26 @@ pub(crate) struct MembersArgs {
 }
 
 pub(crate) async fn run(args: MembersArgs) -> anyhow::Result<ExitCode> {
-    show(&args.config, args.json).await
+    show(&args.config, args.json, None).await
 }
 
-/// Asks a controller and prints what it says.
-pub(crate) async fn show(config: &ConfigArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let members = Here::load(config)?.asker()?.members().await?;
+/// Asks a controller and prints what it says; on a node of which none will have it, what the node itself knows. `api` is
+/// where that one was said to be.
+pub(crate) async fn show(
+    config: &ConfigArgs,
+    json: bool,
+    api: Option<Client>,
+) -> anyhow::Result<ExitCode> {
+    let here = Here::load(config)?;
+    let asked = match here.asker() {
+        Ok(asker) => asker.members().await.map_err(anyhow::Error::from),
+        Err(error) => Err(error),
+    };
+    let members = match asked {
+        Ok(members) => members,
+        Err(error) if here.is_node() => return alone::show(&here, &error, json, api).await,
+        Err(error) => return Err(super::explained(error)),
+    };
     if json {
         println!("{}", serde_json::to_string_pretty(&members)?);
     } else {
@@ -36,15 +51,14 @@ pub(crate) async fn show(config: &ConfigArgs, json: bool) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// A member whose report is older than this many periods is late.
-const LATE_PERIODS: u32 = 3;
-
 fn render(members: &Members) -> String {
     let (view, mut out) = (&members.view, String::new());
     head(members, &mut out);
     let mut table = Table::new(&[
         ("MEMBER", Align::Left),
         ("KIND", Align::Left),
+        ("STATE", Align::Left),
+        ("HEARD", Align::Right),
         ("STANDING", Align::Left),
         ("CORES", Align::Right),
         ("CPU", Align::Right),
@@ -54,12 +68,11 @@ fn render(members: &Members) -> String {
         ("L2", Align::Right),
         ("KEEP", Align::Right),
         ("SHARE", Align::Right),
-        ("REPORT", Align::Right),
         ("INSTRUCTIONS", Align::Right),
         ("VERSION", Align::Left),
     ]);
     for member in &view.members {
-        table.row(row(member, view));
+        table.row(row(member));
     }
     table.render(false, &mut out);
     made(view, &mut out);
@@ -126,28 +139,24 @@ fn head(members: &Members, out: &mut String) {
     if let Some(failing) = view.store.failing_for {
         let _ = writeln!(out, "store: nothing has come of it for {}", seconds(failing));
     }
-    let late: Vec<&str> = view
-        .members
-        .iter()
-        .filter(|member| is_late(member, view))
-        .map(|member| member.name.as_str())
-        .collect();
-    if !late.is_empty() {
-        let _ = writeln!(out, "late: {}", late.join(", "));
+    for state in [MemberState::Late, MemberState::Gone, MemberState::Evicted] {
+        let names = view.members.iter().filter(|member| member.state == state);
+        let names: Vec<&str> = names.map(|member| member.name.as_str()).collect();
+        if !names.is_empty() {
+            let _ = writeln!(out, "{}: {}", state.name(), names.join(", "));
+        }
     }
     out.push('\n');
 }
 
-fn is_late(member: &MemberView, view: &ClusterView) -> bool {
-    let long = view.period * LATE_PERIODS;
-    member.report_age.is_none_or(|age| age > long)
-}
-
-fn row(member: &MemberView, view: &ClusterView) -> Vec<Cell> {
+fn row(member: &MemberView) -> Vec<Cell> {
     let none = || "-".to_string();
     let percent = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.0} %"));
-    let load = member.load.as_ref();
-    let standing = match member.standing {
+    // What was said before is not what is.
+    let is_here = matches!(member.state, MemberState::Alive | MemberState::Late);
+    let load = member.load.as_ref().filter(|_| is_here);
+    let planned = member.planned.as_ref().filter(|_| is_here);
+    let standing = match member.standing.filter(|_| member.state != MemberState::Evicted) {
         None => Cell::from("-"),
         Some(standing) => {
             let tone = match standing {
@@ -159,21 +168,27 @@ fn row(member: &MemberView, view: &ClusterView) -> Vec<Cell> {
             Cell::toned(word(standing), tone)
         }
     };
-    let report = member.report_age.map_or_else(|| "never".to_string(), seconds);
-    let tone = if is_late(member, view) { Tone::Warning } else { Tone::Plain };
+    let tone = match member.state {
+        MemberState::Alive => Tone::Good,
+        MemberState::Late => Tone::Warning,
+        MemberState::Gone | MemberState::Evicted => Tone::Bad,
+    };
+    let ago = |age| format!("{} ago", seconds(age));
+    let heard = member.report_age.map_or_else(|| "never here".to_string(), ago);
     vec![
         member.name.clone().into(),
         member.kind.to_string().into(),
+        Cell::toned(member.state.name(), tone),
+        heard.into(),
         standing,
         format!("{:.0}", member.capacity).into(),
         percent(load.map(|load| load.cpu)).into(),
         percent(load.map(|load| load.memory)).into(),
         percent(load.and_then(|load| load.net)).into(),
-        member.planned.map_or_else(none, |planned| format!("{:.0}", planned.l1)).into(),
-        member.planned.map_or_else(none, |planned| format!("{:.0}", planned.l2)).into(),
+        planned.map_or_else(none, |planned| format!("{:.0}", planned.l1)).into(),
+        planned.map_or_else(none, |planned| format!("{:.0}", planned.l2)).into(),
         percent(member.keep.filter(|_| member.dispatches).map(|keep| 100.0 * keep)).into(),
         shares(member).into(),
-        Cell::toned(report, tone),
         member.applied.map_or_else(none, |edition| edition.to_string()).into(),
         member.version.clone().into(),
     ]
@@ -185,7 +200,7 @@ fn word(standing: Standing) -> String {
     text.split(':').next().unwrap_or_default().to_string()
 }
 
-fn seconds(age: Duration) -> String {
+pub(super) fn seconds(age: Duration) -> String {
     if age < Duration::from_secs(10) {
         return format!("{:.1} s", age.as_secs_f64());
     }

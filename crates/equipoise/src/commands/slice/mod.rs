@@ -1,5 +1,6 @@
 //! `equipoise slice ...`: workers, and what is asked of the slice level of a running equipoise.
 
+mod drops;
 mod numbers;
 mod operate;
 mod plan;
@@ -42,9 +43,9 @@ enum Action {
     Pin(operate::PinArgs),
     /// Let balancing move a pinned slice again
     Unpin(operate::UnpinArgs),
-    /// Move slices to a worker now
+    /// Move slices to a worker now; --force takes back the pins that stand against it
     Move(operate::MoveArgs),
-    /// Show what a balancing round would move now; nothing follows from it
+    /// Show what a balancing round would move now, and why no more; nothing follows from it
     Plan(plan::Args),
 }
 

@@ -49,6 +49,9 @@ pub(super) struct MoveArgs {
     /// The worker, as `equipoise slice status` names it
     #[arg(value_name = "WORKER")]
     worker: String,
+    /// Move pinned slices, too: their pins are taken back
+    #[arg(long)]
+    force: bool,
     /// Print what the API answers, as JSON
     #[arg(long)]
     json: bool,
@@ -79,7 +82,7 @@ pub(super) async fn unpin(args: UnpinArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) async fn move_slices(args: MoveArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    let wish = SliceMove { slices: args.slices.0, worker: args.worker };
+    let wish = SliceMove { slices: args.slices.0, worker: args.worker, force: args.force };
     let moves = client.move_slices(&stream, &wish).await?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&moves)?),
@@ -90,6 +93,9 @@ pub(super) async fn move_slices(args: MoveArgs) -> anyhow::Result<ExitCode> {
 
 fn page(moves: &SliceMoves, worker: &str) -> String {
     let mut out = String::new();
+    for pin in &moves.unpinned {
+        out.push_str(&format!("slice {}: no longer pinned to {}\n", pin.slice, pin.worker));
+    }
     for (what, slices) in [("on their way to", &moves.moving), ("there already:", &moves.there)] {
         if !slices.is_empty() {
             out.push_str(&format!("slices {}: {what} {worker}\n", show(slices)));
@@ -103,6 +109,8 @@ fn page(moves: &SliceMoves, worker: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use equipoise_api::wire::slice::TakenPin;
+
     use super::*;
 
     #[test]
@@ -112,10 +120,11 @@ mod tests {
             moving: vec![1, 2, 3],
             there: vec![9],
             refused: vec!["slice 5 has no owner yet".into()],
+            unpinned: vec![TakenPin { slice: 2, worker: "w2".into() }],
         };
         assert_eq!(
             page(&moves, "w1"),
-            "slices 1-3: on their way to w1\nslices 9: there already: w1\nnot moved: slice 5 has no owner yet\n"
+            "slice 2: no longer pinned to w2\nslices 1-3: on their way to w1\nslices 9: there already: w1\nnot moved: slice 5 has no owner yet\n"
         );
     }
 }

@@ -35,7 +35,7 @@ fn page(plan: &SlicePlan) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(out, "{}: the most loaded worker has {over:.0} % over the mean", plan.stream);
     if plan.moves.is_empty() {
-        out.push_str("nothing would be moved now\n");
+        let _ = writeln!(out, "nothing would be moved now: {}", plan.explanation);
     } else {
         let mut table = Table::new(&[
             ("SLICES", Align::Left),
@@ -57,6 +57,11 @@ fn page(plan: &SlicePlan) -> String {
             ]);
         }
         table.render(false, &mut out);
+        let _ = writeln!(out, "no more than that: {}", plan.explanation);
+    }
+    if !plan.workers.is_empty() {
+        out.push('\n');
+        workers(plan).render(false, &mut out);
     }
     for hot in &plan.hot {
         let share = 100.0 * hot.share;
@@ -66,14 +71,57 @@ fn page(plan: &SlicePlan) -> String {
     out
 }
 
+fn workers(plan: &SlicePlan) -> Table {
+    let mut table = Table::new(&[
+        ("WORKER", Align::Left),
+        ("LOAD", Align::Right),
+        ("TO MEAN", Align::Right),
+        ("SLICES", Align::Right),
+        ("PINNED", Align::Right),
+        ("IN HANDOVER", Align::Right),
+        ("COOLING", Align::Right),
+        ("ROUND", Align::Left),
+    ]);
+    for worker in &plan.workers {
+        let over = worker.over_mean.map(|over| format!("{:+.0} %", 100.0 * over));
+        table.row(vec![
+            (&worker.name).into(),
+            format!("{:.2}", worker.load).into(),
+            over.as_deref().unwrap_or("-").into(),
+            worker.slices.into(),
+            worker.pinned.into(),
+            worker.in_handover.into(),
+            worker.cooling.into(),
+            (&worker.explanation).into(),
+        ]);
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
-    use equipoise_api::wire::slice::{HotSlice, PlannedSliceMove};
+    use equipoise_api::wire::slice::{
+        HotSlice, PlannedSliceMove, PlannedSliceWorker, PlannedWorkerReason, SlicePlanReason,
+    };
 
     use super::*;
 
+    fn worker(name: &str, over_mean: Option<f64>, explanation: &str) -> PlannedSliceWorker {
+        PlannedSliceWorker {
+            name: name.into(),
+            load: 0.5,
+            over_mean,
+            slices: 12,
+            pinned: 1,
+            in_handover: 0,
+            cooling: 3,
+            reason: PlannedWorkerReason::Over,
+            explanation: explanation.into(),
+        }
+    }
+
     #[test]
-    fn a_plan_says_what_goes_where_and_why() {
+    fn a_plan_says_what_goes_where_and_why_no_more_does() {
         let step = PlannedSliceMove {
             slices: vec![4, 5, 6, 9],
             giver: "w1".into(),
@@ -82,18 +130,35 @@ mod tests {
             pinned: false,
         };
         let pinned = PlannedSliceMove { slices: vec![1], pinned: true, ..step.clone() };
-        let hot = vec![HotSlice { slice: 7, share: 0.9 }];
-        let plan =
-            SlicePlan { stream: "images".into(), moves: vec![pinned, step], hot, imbalance: 0.5 };
+        let plan = SlicePlan {
+            stream: "images".into(),
+            moves: vec![pinned, step],
+            reason: SlicePlanReason::Moves,
+            explanation: "enough".into(),
+            workers: vec![worker("w1", Some(0.5), "gives 5"), worker("w3", None, "is lost")],
+            hot: vec![HotSlice { slice: 7, share: 0.9 }],
+            imbalance: 0.5,
+        };
         assert_eq!(
             page(&plan),
             "images: the most loaded worker has 50 % over the mean\n\
              SLICES  FROM  TO  LOAD  WHY\n\
              1       w1    w2  0.25  pinned there\n\
              4-6,9   w1    w2  0.25  balance\n\
+             no more than that: enough\n\
+             \n\
+             WORKER  LOAD  TO MEAN  SLICES  PINNED  IN HANDOVER  COOLING  ROUND\n\
+             w1      0.50    +50 %      12       1            0        3  gives 5\n\
+             w3      0.50        -      12       1            0        3  is lost\n\
              slice 7 is hot: 90 % of what a worker should have\n"
         );
-        let idle = SlicePlan { moves: Vec::new(), hot: Vec::new(), imbalance: 0.0, ..plan };
-        assert!(page(&idle).contains("nothing would be moved now"));
+        let (moves, workers, hot) = (Vec::new(), Vec::new(), Vec::new());
+        let explanation = "balanced: no worker has more than 8 % over the mean".to_string();
+        let idle = SlicePlan { moves, workers, hot, explanation, imbalance: 0.0, ..plan };
+        assert_eq!(
+            page(&idle),
+            "images: the most loaded worker has 0 % over the mean\n\
+             nothing would be moved now: balanced: no worker has more than 8 % over the mean\n"
+        );
     }
 }

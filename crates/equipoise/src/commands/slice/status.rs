@@ -3,9 +3,13 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use equipoise_api::wire::slice::{SliceState, StreamStatus, Streams, WorkerState};
 
+use super::drops;
+use super::numbers::show;
 use crate::cli::ApiArgs;
+use crate::commands::cluster::rough;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::watch::{self, WatchArgs};
 
@@ -15,7 +19,7 @@ pub(super) struct Args {
     /// Show this stream alone
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Show every slice, not only those that are blocked, pinned, hot or without an owner
+    /// Show every slice, not only those that are in a handover, pinned or without an owner
     #[arg(long)]
     slices: bool,
     #[command(flatten)]
@@ -26,6 +30,13 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.api.client()?;
+    if let Some(name) = &args.stream {
+        let streams = client.streams().await?.streams;
+        if !streams.iter().any(|stream| stream.name == *name) {
+            let known: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
+            bail!("there is no stream `{name}`; there are `{}`", known.join("`, `"));
+        }
+    }
     let ask = async || {
         let mut streams = client.streams().await?;
         if let Some(name) = &args.stream {
@@ -67,31 +78,48 @@ fn page(stream: &StreamStatus, all: bool, colour: bool, out: &mut String) {
     }
     let _ = writeln!(out, "{}", handover_times(stream));
     out.push('\n');
-    workers(stream).render(colour, out);
-    if !stream.handovers.is_empty() {
-        out.push('\n');
-        handovers(stream).render(colour, out);
-    }
-    let told: Vec<_> = stream.slices.iter().filter(|slice| all || notable(slice, stream)).collect();
-    if !told.is_empty() {
-        out.push('\n');
-        slices(&told, stream).render(colour, out);
+    if stream.workers.is_empty() {
+        out.push_str("there are no workers: start some with `equipoise slice worker`\n");
+    } else {
+        workers(stream).render(colour, out);
     }
     for worker in &stream.workers {
-        if let Some(problem) = &worker.problem {
+        if let Some(reason) = &worker.reason {
+            let _ = writeln!(out, "{} is {}: {reason}", worker.name, worker.state.word());
+        }
+        // Of one that is refused it is the reason.
+        if let Some(problem) = &worker.problem
+            && worker.state != WorkerState::Refused
+        {
             let _ = writeln!(out, "{}: {problem}", worker.name);
         }
-        for (reason, count) in worker.drops.iter().filter(|(_, count)| **count > 0) {
-            let _ = writeln!(out, "{}: {count} items dropped: {reason}", worker.name);
-        }
+    }
+    let told: Vec<_> = stream.slices.iter().filter(|slice| all || notable(slice)).collect();
+    let tables = [
+        (!stream.handovers.is_empty()).then(|| handovers(stream)),
+        (!told.is_empty()).then(|| slices(&told, all)),
+        drops::table(stream),
+    ];
+    for table in tables.into_iter().flatten() {
+        out.push('\n');
+        table.render(colour, out);
+    }
+    for hot in &stream.hot {
+        let share = 100.0 * hot.share;
+        let _ =
+            writeln!(out, "slice {} is hot: {share:.0} % of what a worker should have", hot.slice);
+    }
+    for publisher in &stream.unread {
+        let _ = writeln!(
+            out,
+            "items of writer {} reach no worker: {}",
+            publisher.writer, publisher.problem
+        );
     }
 }
 
-fn notable(slice: &SliceState, stream: &StreamStatus) -> bool {
-    slice.blocked.is_some()
-        || slice.pinned.is_some()
-        || slice.owner.is_none()
-        || stream.hot.iter().any(|hot| hot.slice == slice.slice)
+fn notable(slice: &SliceState) -> bool {
+    slice.blocked.is_some() || slice.pinned.is_some() || slice.owner.is_none()
 }
 
 fn handover_times(stream: &StreamStatus) -> String {
@@ -101,38 +129,52 @@ fn handover_times(stream: &StreamStatus) -> String {
         _ => String::new(),
     };
     format!(
-        "handovers: {} moved, {} called off{times} · {:.0} % over the mean",
+        "handovers: {} moved, {} called off{times} · most loaded worker {:.0} % over the mean",
         stream.handovers_moved_total,
         stream.handovers_called_off_total,
         100.0 * stream.imbalance
     )
 }
 
+/// A length of time, in as much room as it is worth.
+fn time(seconds: f64) -> String {
+    match seconds {
+        ..0.000_05 => "0".to_string(),
+        ..0.01 => format!("{:.1} ms", 1000.0 * seconds),
+        ..1.0 => format!("{:.0} ms", 1000.0 * seconds),
+        ..120.0 => format!("{seconds:.1} s"),
+        _ => rough(seconds as u64),
+    }
+}
+
 fn workers(stream: &StreamStatus) -> Table {
     let mut table = Table::new(&[
         ("WORKER", Align::Left),
         ("STATE", Align::Left),
+        ("FOR", Align::Right),
         ("SLICES", Align::Right),
         ("LOAD", Align::Right),
         ("ITEMS/S", Align::Right),
         ("QUEUED", Align::Right),
-        ("TOTAL", Align::Right),
+        ("OLDEST", Align::Right),
+        ("DONE", Align::Right),
     ]);
     for worker in &stream.workers {
-        let (word, tone) = match (worker.state, worker.drained) {
-            (WorkerState::Up, _) => ("up", Tone::Good),
-            (state @ WorkerState::Stuck, _) => (state.word(), Tone::Bad),
-            (WorkerState::Leaving, true) => ("drained", Tone::Warning),
-            (state @ WorkerState::Leaving, _) => (state.word(), Tone::Warning),
-            (state @ WorkerState::Lost, _) => (state.word(), Tone::Bad),
+        let tone = match worker.state {
+            WorkerState::Active => Tone::Good,
+            WorkerState::Joining | WorkerState::Standby => Tone::Plain,
+            WorkerState::Draining | WorkerState::Drained | WorkerState::Awaited => Tone::Warning,
+            WorkerState::Stuck | WorkerState::Refused | WorkerState::Lost => Tone::Bad,
         };
         table.row(vec![
             (&worker.name).into(),
-            Cell::toned(word, tone),
+            Cell::toned(worker.state.word(), tone),
+            time(worker.state_seconds).into(),
             worker.slices.into(),
             format!("{:.2}", worker.load).into(),
             format!("{:.1}", worker.items_per_second).into(),
             worker.queued.into(),
+            time(worker.queue_age_seconds).into(),
             worker.items_total.into(),
         ]);
     }
@@ -145,8 +187,9 @@ fn handovers(stream: &StreamStatus) -> Table {
         ("FROM", Align::Left),
         ("TO", Align::Left),
         ("SLICES", Align::Right),
-        ("SINCE", Align::Right),
+        ("FOR", Align::Right),
         ("STATE", Align::Left),
+        ("WAITS FOR", Align::Left),
     ]);
     for it in &stream.handovers {
         table.row(vec![
@@ -154,53 +197,82 @@ fn handovers(stream: &StreamStatus) -> Table {
             it.giver.as_deref().unwrap_or("-").into(),
             (&it.taker).into(),
             it.slices.into(),
-            format!("{:.3} s", it.seconds).into(),
-            (&it.state).into(),
+            time(it.seconds).into(),
+            it.state.split(':').next().unwrap_or_default().into(),
+            (&it.waits_for).into(),
         ]);
     }
     table
 }
 
-fn slices(told: &[&SliceState], stream: &StreamStatus) -> Table {
+/// Slices of which the same is to be said stand together, unless all are to be shown.
+fn slices(told: &[&SliceState], all: bool) -> Table {
     let mut table = Table::new(&[
-        ("SLICE", Align::Right),
+        ("SLICES", Align::Left),
         ("OWNER", Align::Left),
         ("EPOCH", Align::Right),
         ("LOAD", Align::Right),
         ("QUEUED", Align::Right),
-        ("NOTE", Align::Left),
+        ("OLDEST", Align::Right),
+        ("PINNED TO", Align::Left),
+        ("FOR", Align::Right),
+        ("STAYS BECAUSE", Align::Left),
     ]);
+    let alike = |a: &SliceState, b: &SliceState| {
+        let of =
+            |it: &SliceState| (it.owner.clone(), it.epoch, it.pinned.clone(), it.blocked.clone());
+        !all && of(a) == of(b)
+    };
+    let mut groups: Vec<Vec<&SliceState>> = Vec::new();
     for slice in told {
-        let hot = stream.hot.iter().find(|hot| hot.slice == slice.slice);
-        let hot =
-            hot.map(|hot| format!("hot: {:.0} % of what a worker should have", 100.0 * hot.share));
-        let note: Vec<_> = slice.blocked.iter().cloned().chain(hot).collect();
-        let owner = slice.owner.as_ref();
-        table.row(vec![
-            slice.slice.into(),
-            owner.map_or_else(|| Cell::toned("nobody", Tone::Bad), Into::into),
-            slice.epoch.into(),
-            format!("{:.3}", slice.load).into(),
-            slice.queued.into(),
-            note.join("; ").into(),
-        ]);
+        match groups.iter_mut().find(|group| alike(group[0], slice)) {
+            Some(group) => group.push(slice),
+            None => groups.push(vec![slice]),
+        }
+    }
+    for group in groups {
+        table.row(group_row(&group));
     }
     table
+}
+
+fn group_row(group: &[&SliceState]) -> Vec<Cell> {
+    let first = group[0];
+    let longest = |of: fn(&SliceState) -> Option<f64>| {
+        group.iter().filter_map(|slice| of(slice)).max_by(f64::total_cmp)
+    };
+    let cools = longest(|slice| slice.cool_down_seconds);
+    let cools = cools.map(|left| format!("moved lately, for another {}", time(left)));
+    let numbers: Vec<_> = group.iter().map(|slice| slice.slice).collect();
+    let owner = first.owner.as_ref();
+    vec![
+        show(&numbers).into(),
+        owner.map_or_else(|| Cell::toned("nobody", Tone::Bad), Into::into),
+        first.epoch.into(),
+        format!("{:.3}", group.iter().map(|slice| slice.load).sum::<f64>()).into(),
+        group.iter().map(|slice| slice.queued).sum::<u64>().into(),
+        time(longest(|slice| Some(slice.queue_age_seconds)).unwrap_or(0.0)).into(),
+        first.pinned.as_deref().unwrap_or("-").into(),
+        longest(|slice| slice.blocked_seconds).map(time).as_deref().unwrap_or("-").into(),
+        first.blocked.clone().or(cools).unwrap_or_default().into(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use equipoise_api::wire::slice::{SliceHandover, SliceWorker};
+    use equipoise_api::wire::slice::{HotSlice, SliceHandover, SliceWorker, UnreadPublisher};
 
     use super::*;
 
-    fn stream() -> StreamStatus {
-        let worker = |name: &str, state, drained| SliceWorker {
+    fn worker(name: &str, state: WorkerState) -> SliceWorker {
+        SliceWorker {
             name: name.into(),
             state,
-            drained,
+            state_seconds: 12.0,
+            reason: None,
+            drained: false,
             problem: None,
             host: Some("rack-3".into()),
             pid: Some(4711),
@@ -210,47 +282,68 @@ mod tests {
             items_per_second: 20.0,
             queued: 3,
             in_hand: 1,
-            queue_age_seconds: 0.2,
+            queue_age_seconds: 0.125,
             stalled_seconds: 0.0,
             pressure: 1.0,
             items_total: 400,
             drops: BTreeMap::from([("late".to_string(), 2), ("malformed".to_string(), 0)]),
-        };
-        let slice = |slice, owner: Option<&str>, blocked: Option<&str>| SliceState {
+        }
+    }
+
+    fn slice(slice: u32, owner: Option<&str>, blocked: Option<&str>) -> SliceState {
+        SliceState {
             slice,
             owner: owner.map(Into::into),
             epoch: 7,
             load: 0.25,
             queued: 1,
+            queue_age_seconds: 0.0,
             pinned: None,
             blocked: blocked.map(Into::into),
+            blocked_seconds: None,
+            cool_down_seconds: None,
+        }
+    }
+
+    fn stream() -> StreamStatus {
+        let lost = SliceWorker {
+            state_seconds: 4000.0,
+            reason: Some("nothing is heard of it".into()),
+            drops: BTreeMap::from([("malformed".to_string(), 5)]),
+            ..worker("w2", WorkerState::Lost)
         };
+        let moving = SliceState {
+            blocked_seconds: Some(0.0012),
+            ..slice(2, Some("w2"), Some("in handover 8, releasing"))
+        };
+        let pinned = SliceState { pinned: Some("w1".into()), ..slice(3, Some("w2"), None) };
         StreamStatus {
             name: "images".into(),
-            slices_total: 3,
+            slices_total: 5,
             domain: 5,
             leading: true,
             leader: Some("edge-1".into()),
             problem: None,
             imbalance: 0.04,
-            workers: vec![
-                worker("w1", WorkerState::Up, false),
-                worker("w2", WorkerState::Leaving, true),
-            ],
+            workers: vec![worker("w1", WorkerState::Active), lost],
             slices: vec![
                 slice(0, Some("w1"), None),
                 slice(1, None, Some("no worker owns it")),
-                slice(2, Some("w2"), Some("in handover 8, releasing")),
+                moving,
+                pinned,
+                slice(4, None, Some("no worker owns it")),
             ],
             handovers: vec![SliceHandover {
                 id: 8,
                 giver: Some("w2".into()),
                 taker: "w1".into(),
                 slices: 1,
-                state: "releasing".into(),
+                state: "releasing: the giver passes the taker's positions".into(),
+                waits_for: "w2, to stop".into(),
                 seconds: 0.0012,
             }],
-            hot: Vec::new(),
+            hot: vec![HotSlice { slice: 0, share: 0.9 }],
+            unread: vec![UnreadPublisher { writer: "00ff".into(), problem: "best-effort".into() }],
             handovers_moved_total: 6,
             handovers_called_off_total: 0,
             handover_seconds_p50: Some(0.0006),
@@ -268,23 +361,29 @@ mod tests {
     fn a_stream_shows_who_has_what_and_why_a_slice_is_blocked() {
         assert_eq!(
             shown(&stream(), false),
-            "stream images · 3 slices · DDS domain 5 · led by edge-1\n\
-             handovers: 6 moved, 0 called off, median 0.6 ms, longest 2.1 ms · 4 % over the mean\n\
+            "stream images · 5 slices · DDS domain 5 · led by edge-1\n\
+             handovers: 6 moved, 0 called off, median 0.6 ms, longest 2.1 ms · most loaded worker 4 % over the mean\n\
              \n\
-             WORKER  STATE    SLICES  LOAD  ITEMS/S  QUEUED  TOTAL\n\
-             w1      up            2  0.50     20.0       3    400\n\
-             w2      drained       2  0.50     20.0       3    400\n\
+             WORKER  STATE      FOR  SLICES  LOAD  ITEMS/S  QUEUED  OLDEST  DONE\n\
+             w1      active  12.0 s       2  0.50     20.0       3  125 ms   400\n\
+             w2      lost    66 min       2  0.50     20.0       3  125 ms   400\n\
+             w2 is lost: nothing is heard of it\n\
              \n\
-             HANDOVER  FROM  TO  SLICES    SINCE  STATE\n       \
-                    8  w2    w1       1  0.001 s  releasing\n\
+             HANDOVER  FROM  TO  SLICES     FOR  STATE      WAITS FOR\n       \
+                    8  w2    w1       1  1.2 ms  releasing  w2, to stop\n\
              \n\
-             SLICE  OWNER   EPOCH   LOAD  QUEUED  NOTE\n    \
-                 1  nobody      7  0.250       1  no worker owns it\n    \
-                 2  w2          7  0.250       1  in handover 8, releasing\n\
-             w1: 2 items dropped: late\n\
-             w2: 2 items dropped: late\n"
+             SLICES  OWNER   EPOCH   LOAD  QUEUED  OLDEST  PINNED TO     FOR  STAYS BECAUSE\n\
+             1,4     nobody      7  0.500       2       0  -               -  no worker owns it\n\
+             2       w2          7  0.250       1       0  -          1.2 ms  in handover 8, releasing\n\
+             3       w2          7  0.250       1       0  w1              -\n\
+             \n\
+             WORKER  DROPS  REASON     MEANING\n\
+             w1          2  late       no loss: the owner before did it\n\
+             w2          5  malformed  too short, or another type under the same name\n\
+             slice 0 is hot: 90 % of what a worker should have\n\
+             items of writer 00ff reach no worker: best-effort\n"
         );
-        assert!(shown(&stream(), true).contains("    0  w1"));
+        assert!(shown(&stream(), true).contains("\n0       w1 "));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use equipoise_slice_runtime::worker::{Options, Program, Worker};
+use equipoise_slice_runtime::worker::{Format, Options, Program, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -38,12 +38,24 @@ pub(super) struct Args {
     /// When it is to end: how long its slices may take to go to others
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = stream::duration)]
     drain_timeout: Duration,
+    /// How items are given to the program, and acknowledged by it; docs/slice-programs.md has both formats
+    #[arg(long, value_enum, default_value_t = Form::Batches)]
+    format: Form,
     /// Listen on this unix socket for a program that is started by others, in the place of COMMAND
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     socket: Option<PathBuf>,
     /// The program and its arguments, behind `--`
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "socket")]
     command: Vec<String>,
+}
+
+/// As programs read and write.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Form {
+    /// Bytes, many items at a time
+    Batches,
+    /// A line of text each, with messages in base64: for shells
+    Lines,
 }
 
 /// Between two looks at how it stands.
@@ -120,15 +132,19 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
         protocol: stream.protocol.clone(),
         ..usual
     };
+    let format = match args.format {
+        Form::Batches => Format::Batches,
+        Form::Lines => Format::Lines,
+    };
     let program = match &args.socket {
-        Some(path) => Program::listen(path)?,
-        None => spawned(&args.command)?,
+        Some(path) => Program::listen_with(format, path)?,
+        None => spawned(format, &args.command)?,
     };
     Worker::start(&dds_stream(stream), options, program)
         .with_context(|| format!("cannot join DDS domain {}", stream.domain))
 }
 
-fn spawned(words: &[String]) -> anyhow::Result<Program> {
+fn spawned(format: Format, words: &[String]) -> anyhow::Result<Program> {
     let [program, arguments @ ..] = words else { bail!("there is no COMMAND behind `--`") };
     let (path, arguments) = (program.clone(), arguments.to_vec());
     let make = move || {
@@ -138,7 +154,7 @@ fn spawned(words: &[String]) -> anyhow::Result<Program> {
         die_with_parent(&mut command);
         command
     };
-    Program::start(make).with_context(|| {
+    Program::start_with(format, make).with_context(|| {
         format!("cannot start `{program}`: is it installed, in PATH, and may it be executed?")
     })
 }

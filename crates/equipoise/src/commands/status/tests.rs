@@ -64,6 +64,7 @@ fn status() -> Status {
         packet: None,
         cluster: None,
         dns: None,
+        streams: Vec::new(),
     }
 }
 

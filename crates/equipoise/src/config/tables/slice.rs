@@ -27,6 +27,18 @@ pub(super) static SLICE: Table = Table {
         Opt::default("items", Kind::Text(&TOPIC), "\"items\"", "The topic of items."),
         Opt::default("replies", Kind::Text(&TOPIC), "\"replies\"", "The topic of replies."),
         Opt::default(
+            "item-type",
+            Kind::Text(&TYPE),
+            "\"dpslb::DataItem\"",
+            "The name of items' type; workers have to have the same. Of a name as ROS 2 makes them (`PACKAGE::msg::dds_::NAME_`) items have no key, and the name alone has to match, as ROS 2 does it.",
+        ),
+        Opt::default(
+            "reply-type",
+            Kind::Text(&TYPE),
+            "\"dpslb::Reply\"",
+            "The name of replies' type, likewise.",
+        ),
+        Opt::default(
             "control",
             Kind::Text(&TOPIC),
             "\"equipoise/slice\"",
@@ -72,7 +84,7 @@ pub(super) static SLICE: Table = Table {
             "more",
             Kind::Text(&MORE),
             "none",
-            "More configuration of Cyclone DDS. It comes last and wins; DDS Security is configured by it.",
+            "More configuration of Cyclone DDS. It comes last and wins; DDS Security is configured by it, and is an error in an equipoise that was built without the feature `dds-security`.",
         ),
         Opt::default("balancing", Kind::Table(&BALANCING), "{}", BALANCING.help),
         Opt::default("workers", Kind::Table(&WORKERS), "{}", WORKERS.help),
@@ -217,6 +229,18 @@ pub(in super::super) static TOPIC: Form = Form {
         (1..=120).contains(&text.len())
             && text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/".contains(&b))
+    },
+};
+
+pub(in super::super) static TYPE: Form = Form {
+    noun: "a type's name",
+    accepted: "1 to 200 letters, digits and `_`, with `::` between modules, such as \"dpslb::DataItem\" or \"my_msgs::msg::dds_::Item_\"",
+    fits: |text| {
+        let word = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_alphabetic())
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        text.len() <= 200 && text.split("::").all(word)
     },
 };
 

@@ -9,8 +9,9 @@ use anyhow::bail;
 use equipoise_slice::{GROUPS, SliceId};
 use equipoise_slice_runtime::Stream;
 use equipoise_slice_runtime::client::{Client, Options, PublishError};
+use equipoise_slice_runtime::greyscale::colour;
 
-use super::{PATIENCE, SIZE, SLICES, image};
+use super::{PATIENCE, SIZE, SLICES};
 
 /// Different images.
 const IMAGES: u64 = 8;
@@ -26,7 +27,7 @@ pub(super) struct Offer {
 
 impl Offer {
     pub(super) fn new(per_second: u32) -> Self {
-        let images = (0..IMAGES).map(|seed| image::colour(SIZE.0, SIZE.1, seed * 31));
+        let images = (0..IMAGES).map(|seed| colour(SIZE.0, SIZE.1, seed * 31));
         Self { per_second, images: images.collect() }
     }
 }

@@ -6,7 +6,6 @@
 //! was done twice.
 
 mod account;
-mod image;
 mod load;
 pub(crate) mod sample;
 mod stage;

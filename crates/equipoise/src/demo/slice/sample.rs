@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::image;
+use equipoise_slice_runtime::greyscale::grey;
 
 /// Arguments of `equipoise sample-worker`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut rest = &batch[..];
         while let Some((job, id, message)) = entry(&mut rest) {
             let begun = Instant::now();
-            let reply = match image::grey(message) {
+            let reply = match grey(message) {
                 Some(grey) => format!("processed {} pixels", grey.len()),
                 None => "no image".to_string(),
             };

@@ -9,6 +9,7 @@
 //! Without a pool that asks, only the monitor runs, and the history of utilisation is kept. A controller that cannot
 //! start stops nothing: pools keep the weights that they have, and `equipoise plan` says why.
 
+mod complaint;
 mod follow;
 mod meter;
 pub(crate) mod monitor;
@@ -27,7 +28,7 @@ mod wish;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use equipoise_cluster::{ClusterServer, Journal, NodeClient};
@@ -44,10 +45,13 @@ use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::complaint::Complaint;
 use self::peers::Learnt;
 use self::premises::Here;
+pub(in crate::run) use self::report::cores;
 use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
+pub(in crate::run) use self::views::machine;
 use self::wish::Wish;
 use crate::config::Config;
 use crate::encryption::peer_tls;
@@ -81,6 +85,9 @@ pub(crate) struct Planner {
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
+    /// That the controller does not run, as it was said last.
+    complaint: Mutex<Complaint>,
+    began: Instant,
     sampling: monitor::Sampling,
 }
 
@@ -143,6 +150,8 @@ impl Planner {
             sources: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
+            complaint: Mutex::default(),
+            began: Instant::now(),
             sampling,
         });
         if let Some(client) = planner.seat.client() {
@@ -167,6 +176,8 @@ impl Planner {
         if self.seat.cluster() != config.cluster.as_ref() {
             tracing::warn!("[cluster] changed: what it says now takes a restart");
         }
+        // Whoever reloads wants to know.
+        lock(&self.complaint).is_over();
         let wish = Arc::new(Wish::of(config));
         let asks = match &self.seat {
             Seat::Alone => wish.asks_for_a_controller(),
@@ -300,6 +311,7 @@ impl Planner {
         };
         let active = match started {
             Ok(running) => {
+                lock(&self.complaint).is_over();
                 let store =
                     etcd.map_or_else(|| file.display().to_string(), |it| it.endpoints.join(", "));
                 tracing::info!(store, "controller");
@@ -310,11 +322,15 @@ impl Planner {
                     Seat::Controller(_) => "it is tried again every few seconds",
                     _ => "reload when this is mended",
                 };
-                tracing::error!(
-                    "the controller does not run: {error:#}. Pools keep the weights that they have; \
-                     {what_next}"
-                );
-                Active::Failed(format!("{error:#}"))
+                let error = format!("{error:#}");
+                if let Some(again) = lock(&self.complaint).comes(&error, self.began.elapsed()) {
+                    tracing::error!(
+                        again,
+                        "the controller does not run: {error}. Pools keep the weights that they have; \
+                         {what_next}"
+                    );
+                }
+                Active::Failed(error)
             }
         };
         *lock(&self.active) = active;

@@ -10,7 +10,7 @@ use equipoise_cluster::{Name, NodeRecord, Office, OfficeError};
 use equipoise_controller::{ClusterView, Wanted};
 
 use super::{Active, Planner, views};
-use crate::run::cluster::Seat;
+use crate::run::cluster::{self, Seat};
 use crate::run::lock;
 
 impl Planner {
@@ -78,16 +78,19 @@ impl Planner {
         office.evict(&name).await.map_err(refused)
     }
 
-    fn office(&self) -> Result<Office, OperateError> {
+    pub(super) fn office(&self) -> Result<Office, OperateError> {
         match (&self.seat, &*lock(&self.active)) {
             (Seat::Alone, _) => Err(OperateError::NoCluster(
                 "this machine is alone: its file has no [cluster] table; docs/cluster.md says how \
                  to make a cluster"
                     .into(),
             )),
-            (Seat::Node(_), _) => Err(OperateError::NoCluster(
-                "this machine is a node of a cluster: ask on a controller's".into(),
-            )),
+            (Seat::Node(node), _) => Err(OperateError::NoCluster(format!(
+                "{} is a node of its cluster: `equipoise status --cluster` shows members here, too; for the rest ask on a \
+                     controller: {}",
+                self.instance,
+                cluster::names(&node.client.status())
+            ))),
             (Seat::Controller(_), Active::Running(running)) => running
                 .server
                 .as_ref()

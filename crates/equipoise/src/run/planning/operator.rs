@@ -2,11 +2,11 @@
 
 use equipoise_api::OperateError;
 use equipoise_api::metrics::{MachineReading, PlanningReading};
-use equipoise_api::wire::cluster::ClusterStanding;
+use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
 use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
 };
-use equipoise_controller::{ControllerHandle, Intake};
+use equipoise_controller::{ControllerHandle, Intake, NodeKind};
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::Mode;
 
@@ -19,7 +19,7 @@ const HISTORY_SECONDS_MAX: u64 = 86_400;
 impl Planner {
     /// What is planned, or would be planned now.
     pub(crate) fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
-        let controller = self.asked()?;
+        let controller = self.asked(|| "plan".to_string())?;
         let preview = if next { controller.preview() } else { None };
         if next && preview.is_none() {
             let why = "there would be no plan: what there is contradicts itself; see the log";
@@ -36,7 +36,7 @@ impl Planner {
         pool: &str,
         wish: PoolWish,
     ) -> Result<PlanStatus, OperateError> {
-        let controller = self.asked()?;
+        let controller = self.asked(|| "plan".to_string())?;
         let mode = self.mode(pool, &wish)?;
         controller.set_mode(pool, mode).await.map_err(|error| {
             let error = anyhow::Error::from(error);
@@ -83,8 +83,13 @@ impl Planner {
     /// Who reports here.
     pub(crate) fn nodes(&self) -> Nodes {
         match self.controller() {
-            Ok(controller) => views::nodes(&controller.cluster(), &controller.admins()),
-            Err(_) => views::alone(&self.instance, &self.recorder),
+            Ok(controller) => {
+                // It knows who was evicted, too.
+                let served = self.office().ok().map(|office| office.members().view);
+                let view = served.unwrap_or_else(|| controller.cluster());
+                views::nodes(&view, &controller.admins())
+            }
+            Err(_) => views::alone(&self.instance, &self.recorder, self.own_load()),
         }
     }
 
@@ -94,7 +99,10 @@ impl Planner {
         node: &str,
         admin: AdminState,
     ) -> Result<Nodes, OperateError> {
-        let controller = self.asked()?;
+        let controller = self.asked(|| match admin {
+            AdminState::Up => format!("undrain {node}"),
+            AdminState::Drain | AdminState::Down => format!("drain {node}"),
+        })?;
         let view = controller.cluster();
         if !view.members.iter().any(|member| member.name == node) {
             let known: Vec<&str> = view.members.iter().map(|it| it.name.as_str()).collect();
@@ -152,10 +160,26 @@ impl Planner {
 
     /// How a node stands to its cluster.
     pub(crate) fn standing(&self) -> Option<ClusterStanding> {
-        Some(cluster::standing(&self.seat.client()?.status()))
+        let status = self.seat.client()?.status();
+        Some(cluster::standing(NodeKind::Node, &status, self.own_load()))
     }
 
-    fn asked(&self) -> Result<ControllerHandle, OperateError> {
-        self.controller().map_err(OperateError::NotPlanning)
+    fn own_load(&self) -> Option<OwnLoad> {
+        let weigh = self.wish.borrow().planning.policy.coefficients;
+        let used = self.utilisation.borrow();
+        used.as_ref().map(|used| cluster::own_load(used, &weigh, super::report::cores()))
+    }
+
+    /// The controller that runs here; `command` is what can be given to another's.
+    fn asked(&self, command: impl FnOnce() -> String) -> Result<ControllerHandle, OperateError> {
+        self.controller().map_err(|why| {
+            OperateError::NotPlanning(match self.seat.client() {
+                Some(client) => {
+                    let there = cluster::ask_there(&client.status(), &command());
+                    format!("{} is a node of its cluster and plans nothing; {there}", self.instance)
+                }
+                None => why,
+            })
+        })
     }
 }

@@ -110,12 +110,14 @@ fn pool(status: &PoolStatus, wish: &Wish, ages: &HashMap<Name, Duration>) -> Poo
         backends: status.backends.iter().map(backend).collect(),
         weights_by_load: wish.weighs(&status.name),
         elastic: wish.planning.elastic.get(&*status.name).cloned(),
+        steps: None,
     }
 }
 
 /// Those that were made, pending ones too: each as its scaler has it, seen by the pool's checks if it is in the pool.
 fn add_made(spec: &mut PoolSpec, status: &PoolStatus, view: &PoolView) {
     let now = tokio::time::Instant::now();
+    spec.steps = Some(view.steps);
     for made in &view.backends {
         let seen = status.backends.iter().find(|it| *it.name == *made.name);
         let health = seen.map_or(Health::Unknown, |it| it.health);

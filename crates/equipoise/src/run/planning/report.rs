@@ -129,6 +129,6 @@ impl Planner {
     }
 }
 
-pub(super) fn cores() -> f64 {
+pub(in crate::run) fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
 }

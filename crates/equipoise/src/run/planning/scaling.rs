@@ -161,6 +161,7 @@ impl Scalers {
             pool: pool.to_string(),
             limits,
             driver: maker.driver.clone(),
+            replace: self.cluster.is_none(),
             record: file.load()?,
             keeper: Some(Arc::new(file)),
         };
@@ -177,15 +178,18 @@ impl Scalers {
         Ok(Running { scaler, driver: maker.driver.clone(), telling })
     }
 
-    /// Takes the steps of a plan that was made in this process just now; each plan once.
+    /// Takes the steps of a plan that was made in this process, but for those that another plan was quicker with.
     pub(super) async fn scale(&self, instructions: &Instructions) {
         for (pool, one) in &*self.running.lock().await {
             let plan = instructions.plan.pools.get(pool);
             let Some(scaling) = plan.and_then(|plan| plan.scaling.as_ref()) else { continue };
-            if scaling.action != Scaling::Hold {
-                tracing::info!(pool, action = ?scaling.action, "scaling: {}", scaling.reason);
+            // What was planned without this scaler's count was planned before it was there.
+            let after = scaling.after.filter(|after| *after == one.scaler.view().steps);
+            if scaling.action == Scaling::Hold || after.is_none() {
+                continue;
             }
-            let _ = one.scaler.scale(&scaling.action).await;
+            tracing::info!(pool, action = ?scaling.action, "scaling: {}", scaling.reason);
+            let _ = one.scaler.scale(&scaling.action, after).await;
         }
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use equipoise_api::metrics::{LinkReading, MachineReading, NodeReading, PlanningReading};
 use equipoise_api::wire::Admin;
+use equipoise_api::wire::cluster::OwnLoad;
 use equipoise_api::wire::plan::{
     HistoryPoint, HistoryQuestion, HistorySpread, NodeHistory, NodeStatus, Nodes, PlanMode,
     PlanStatus, PlannedNode, PlannedPool, PlannedScaling, PlannedWeight,
 };
 use equipoise_controller::{
-    ClusterView, Figures, Instructions, LoadFigures, MemberView, Premises, Recorder,
+    ClusterView, Figures, Instructions, LoadFigures, MemberState, MemberView, Premises, Recorder,
 };
 use equipoise_core::AdminState;
 use equipoise_core::load::{ForecastError, Signal};
@@ -107,6 +108,7 @@ pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -
     let node = |member: &MemberView| NodeStatus {
         name: member.name.clone(),
         kind: member.kind.to_string(),
+        state: member.state.name().to_string(),
         version: member.version.clone(),
         capacity: member.capacity,
         admin: reading::admin(admins.get(&member.name).copied().unwrap_or(AdminState::Up)),
@@ -115,6 +117,8 @@ pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -
         cpu_percent: member.load.map(|load| load.cpu),
         memory_percent: member.load.map(|load| load.memory),
         net_percent: member.load.and_then(|load| load.net),
+        l1: member.planned.map(|planned| planned.l1),
+        l2: member.planned.map(|planned| planned.l2),
         report_age_seconds: member.report_age.map(|age| age.as_secs_f64()),
         applied: member.applied.map(|edition| edition.to_string()),
         refused_total: member.refused,
@@ -127,12 +131,13 @@ pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -
 }
 
 /// This node alone, where no controller runs.
-pub(super) fn alone(name: &str, recorder: &Recorder) -> Nodes {
+pub(super) fn alone(name: &str, recorder: &Recorder, own: Option<OwnLoad>) -> Nodes {
     let latest = recorder.latest(name);
     let sample = latest.map(|(_, sample)| sample).unwrap_or_default();
     let node = NodeStatus {
         name: name.to_string(),
         kind: "node".to_string(),
+        state: MemberState::Alive.name().to_string(),
         version: env!("CARGO_PKG_VERSION").to_string(),
         capacity: super::report::cores(),
         admin: Admin::Up,
@@ -141,6 +146,8 @@ pub(super) fn alone(name: &str, recorder: &Recorder) -> Nodes {
         cpu_percent: sample.cpu_percent,
         memory_percent: sample.memory_percent,
         net_percent: sample.net_percent,
+        l1: own.and_then(|own| own.l1),
+        l2: own.and_then(|own| own.l2),
         report_age_seconds: latest.map(|(age, _)| age.as_secs_f64()),
         applied: None,
         refused_total: 0,
@@ -182,7 +189,7 @@ fn point(point: &Point) -> HistoryPoint {
 }
 
 /// What this machine is doing, for metrics.
-pub(super) fn machine(used: &Utilisation) -> MachineReading {
+pub(in crate::run) fn machine(used: &Utilisation) -> MachineReading {
     let known = |signals: [(&'static str, Option<f64>); 3]| {
         signals.into_iter().filter_map(|(name, percent)| Some((name, percent?))).collect()
     };

@@ -6,6 +6,7 @@
 
 mod operator;
 mod stream;
+mod summary;
 mod views;
 
 use std::path::PathBuf;

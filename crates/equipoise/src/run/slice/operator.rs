@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use equipoise_api::OperateError;
 use equipoise_api::metrics::StreamReading;
-use equipoise_api::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
+use equipoise_api::wire::slice::{
+    SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams, TakenPin,
+};
 use equipoise_slice::SliceId;
 use equipoise_slice::controller::MoveRefused;
 use equipoise_slice_runtime::controller::{AskError, Handle, Status};
@@ -56,6 +58,13 @@ impl Told {
                     "no worker of the stream {stream} is called `{worker}`; there are `{known}`"
                 ))
             }
+            AskError::Pinned { slice, worker } => OperateError::Conflict(format!(
+                "slice {} is pinned to {worker}: unpin it first, or move it with `force` (--force), which takes the pin back",
+                slice.0
+            )),
+            AskError::NotPinned(slice) => {
+                OperateError::NotFound(format!("slice {} is not pinned", slice.0))
+            }
             AskError::Refused(unknown @ MoveRefused::UnknownSlice(_)) => {
                 OperateError::NotFound(unknown.to_string())
             }
@@ -74,6 +83,33 @@ impl Told {
         self.status().await
     }
 
+    /// Takes back the pins that keep slices elsewhere than where they are to be moved, if that is wanted.
+    async fn free(
+        &self,
+        handle: &Handle,
+        status: &Status,
+        wish: &SliceMove,
+    ) -> Result<Vec<TakenPin>, OperateError> {
+        if !status.workers.iter().any(|worker| worker.name == wish.worker) {
+            return Err(self.refused(AskError::UnknownWorker(wish.worker.clone())).await);
+        }
+        let pinned = status.slices.iter().filter(|it| wish.slices.contains(&it.slice.0));
+        let pinned = pinned.filter_map(|it| Some((it.slice, it.pinned.clone()?)));
+        let mut taken = Vec::new();
+        for (slice, worker) in pinned.filter(|(_, worker)| *worker != wish.worker) {
+            if !wish.force {
+                return Err(self.refused(AskError::Pinned { slice, worker }).await);
+            }
+            match handle.pin(slice, None).await {
+                Ok(()) => taken.push(TakenPin { slice: slice.0, worker }),
+                // Status is of a moment ago.
+                Err(AskError::NotPinned(_)) => {}
+                Err(error) => return Err(self.refused(error).await),
+            }
+        }
+        Ok(taken)
+    }
+
     async fn move_slices(&self, wish: &SliceMove) -> Result<SliceMoves, OperateError> {
         let handle = self.handle()?;
         let status = handle.status();
@@ -85,6 +121,7 @@ impl Told {
             moving: Vec::new(),
             there: Vec::new(),
             refused: Vec::new(),
+            unpinned: Vec::new(),
         };
         let mut by_owner: BTreeMap<&str, Vec<SliceId>> = BTreeMap::new();
         for number in &wish.slices {
@@ -101,6 +138,7 @@ impl Told {
         if wish.slices.is_empty() {
             return Err(OperateError::Refused(MoveRefused::Nothing.to_string()));
         }
+        moves.unpinned = self.free(handle, &status, wish).await?;
         for (owner, slices) in by_owner {
             match handle.move_slices(slices.clone(), &wish.worker).await {
                 Ok(handover) => {
@@ -115,6 +153,10 @@ impl Told {
             }
         }
         if moves.moving.is_empty() && moves.there.is_empty() {
+            for TakenPin { slice, worker } in &moves.unpinned {
+                // Nothing came of it. If the office is lost meanwhile, so is the pin; the answer says that the move is not made.
+                let _ = handle.pin(SliceId(*slice), Some(worker)).await;
+            }
             return Err(OperateError::Refused(moves.refused.join("; ")));
         }
         Ok(moves)

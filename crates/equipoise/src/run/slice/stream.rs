@@ -26,6 +26,8 @@ pub(crate) fn dds_stream(config: &SliceStream) -> Stream {
         dds,
         items: config.items.clone(),
         replies: config.replies.clone(),
+        item_type: config.item_type.clone(),
+        reply_type: config.reply_type.clone(),
         control: config.control.clone(),
     }
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use equipoise_api::metrics::{StreamReading, TimeReading};
 use equipoise_api::wire::slice::{
-    HotSlice, PlannedSliceMove, SliceHandover, SlicePlan, SliceState, SliceWorker, StreamStatus,
-    WorkerState,
+    HotSlice, PlannedSliceMove, PlannedSliceWorker, PlannedWorkerReason, SliceHandover, SlicePlan,
+    SlicePlanReason, SliceState, SliceWorker, StreamStatus, UnreadPublisher, WorkerState,
 };
 use equipoise_slice::balance::Hot;
 use equipoise_slice::worker::Reason;
 use equipoise_slice_runtime::DropReason;
 use equipoise_slice_runtime::controller::{
-    HandoverStatus, HandoverTotals, Planned, PlannedMove, SliceStatus, Status, WorkerStatus,
+    HandoverStatus, HandoverTotals, HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker,
+    SliceStatus, Status, Unread, WorkerReason, WorkerState as Standing, WorkerStatus,
 };
 
 use crate::config::SliceStream;
@@ -39,6 +40,7 @@ pub(super) fn stream(
         slices: status.slices.iter().map(slice).collect(),
         handovers: status.handovers.iter().map(handover).collect(),
         hot: hot(&status.hot),
+        unread: status.unread.iter().map(unread).collect(),
         handovers_moved_total: status.totals.moved,
         handovers_called_off_total: status.totals.called_off,
         handover_seconds_p50: seconds(times.get(times.len() / 2)),
@@ -49,12 +51,9 @@ pub(super) fn stream(
 fn worker(worker: &WorkerStatus) -> SliceWorker {
     SliceWorker {
         name: worker.name.clone(),
-        state: match (worker.lost, worker.stuck, worker.leaving) {
-            (true, _, _) => WorkerState::Lost,
-            (_, true, _) => WorkerState::Stuck,
-            (_, _, true) => WorkerState::Leaving,
-            _ => WorkerState::Up,
-        },
+        state: state(worker.state),
+        state_seconds: worker.since.as_secs_f64(),
+        reason: worker.reason.clone(),
         drained: worker.drained,
         problem: worker.problem.clone(),
         host: worker.process.as_ref().map(|process| process.host.clone()),
@@ -76,6 +75,20 @@ fn worker(worker: &WorkerStatus) -> SliceWorker {
     }
 }
 
+fn state(state: Standing) -> WorkerState {
+    match state {
+        Standing::Active => WorkerState::Active,
+        Standing::Joining => WorkerState::Joining,
+        Standing::Standby => WorkerState::Standby,
+        Standing::Draining => WorkerState::Draining,
+        Standing::Drained => WorkerState::Drained,
+        Standing::Stuck => WorkerState::Stuck,
+        Standing::Refused => WorkerState::Refused,
+        Standing::Awaited => WorkerState::Awaited,
+        Standing::Lost => WorkerState::Lost,
+    }
+}
+
 fn slice(slice: &SliceStatus) -> SliceState {
     SliceState {
         slice: slice.slice.0,
@@ -83,8 +96,11 @@ fn slice(slice: &SliceStatus) -> SliceState {
         epoch: slice.epoch.0,
         load: slice.load,
         queued: slice.queued,
+        queue_age_seconds: slice.queue_age.as_secs_f64(),
         pinned: slice.pinned.clone(),
         blocked: slice.blocked.clone(),
+        blocked_seconds: slice.blocked_for.map(|time| time.as_secs_f64()),
+        cool_down_seconds: slice.cools.map(|time| time.as_secs_f64()),
     }
 }
 
@@ -95,8 +111,13 @@ fn handover(handover: &HandoverStatus) -> SliceHandover {
         taker: handover.taker.clone(),
         slices: handover.slices,
         state: handover.state.to_string(),
+        waits_for: handover.waits_for.clone(),
         seconds: handover.since.as_secs_f64(),
     }
+}
+
+fn unread(unread: &Unread) -> UnreadPublisher {
+    UnreadPublisher { writer: format!("{:?}", unread.writer), problem: unread.why.to_string() }
 }
 
 fn hot(hot: &[Hot]) -> Vec<HotSlice> {
@@ -115,8 +136,54 @@ pub(super) fn plan(stream: &str, planned: &Planned) -> SlicePlan {
     SlicePlan {
         stream: stream.to_string(),
         moves: planned.moves.iter().map(step).collect(),
+        reason: plan_reason(&planned.why),
+        explanation: planned.why.to_string(),
+        workers: planned.workers.iter().map(planned_worker).collect(),
         hot: hot(&planned.hot),
         imbalance: planned.imbalance,
+    }
+}
+
+fn plan_reason(why: &PlanReason) -> SlicePlanReason {
+    match why {
+        PlanReason::NobodyTakes => SlicePlanReason::NobodyTakes,
+        PlanReason::OneTakes(_) => SlicePlanReason::OneWorker,
+        PlanReason::NothingMeasured => SlicePlanReason::NothingMeasured,
+        PlanReason::Even(_) => SlicePlanReason::Balanced,
+        PlanReason::Off => SlicePlanReason::Off,
+        PlanReason::Moves => SlicePlanReason::Moves,
+        PlanReason::Held { by: HoldReason::Pinned(_), .. } => SlicePlanReason::Pinned,
+        PlanReason::Held { by: HoldReason::Handover(_), .. } => SlicePlanReason::InHandover,
+        PlanReason::Held { by: HoldReason::CoolDown(_), .. } => SlicePlanReason::CoolDown,
+        PlanReason::Held { by: HoldReason::TooLarge, .. } => SlicePlanReason::TooLarge,
+        PlanReason::NoSliceHelps { .. } => SlicePlanReason::NoSliceHelps,
+    }
+}
+
+fn planned_worker(worker: &PlannedWorker) -> PlannedSliceWorker {
+    PlannedSliceWorker {
+        name: worker.name.clone(),
+        load: worker.load,
+        over_mean: worker.over_mean,
+        slices: worker.slices,
+        pinned: worker.pinned,
+        in_handover: worker.in_handover,
+        cooling: worker.cooling,
+        reason: match worker.reason {
+            WorkerReason::Gives(_) => PlannedWorkerReason::Gives,
+            WorkerReason::Takes(_) => PlannedWorkerReason::Takes,
+            WorkerReason::Even => PlannedWorkerReason::Balanced,
+            WorkerReason::Over => PlannedWorkerReason::Over,
+            WorkerReason::Under => PlannedWorkerReason::Under,
+            WorkerReason::Leaves(_) => PlannedWorkerReason::Leaves,
+            WorkerReason::Standby => PlannedWorkerReason::Standby,
+            WorkerReason::Idle => PlannedWorkerReason::NothingMeasured,
+            WorkerReason::NoReport => PlannedWorkerReason::NoReport,
+            WorkerReason::Stuck(_) => PlannedWorkerReason::Stuck,
+            WorkerReason::Awaited => PlannedWorkerReason::Awaited,
+            WorkerReason::Lost => PlannedWorkerReason::Lost,
+        },
+        explanation: worker.reason.to_string(),
     }
 }
 

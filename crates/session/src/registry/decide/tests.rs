@@ -193,6 +193,42 @@ fn active_checks_may_take_everything_out_and_the_log_says_when() {
 }
 
 #[test]
+fn a_pool_whose_backends_are_still_being_made_is_no_warning_before_its_time() {
+    let now = Instant::now();
+    let made = |n| PoolConfig { starts_within: Some(seconds(40)), ..pool("web", n) };
+    let starting = "pool web: starting its first backends; requests are refused until one serves";
+    let empty = "pool web: no backend can take work; requests are refused";
+    let settled = |inventory: &mut Inventory, now| -> Vec<(bool, String)> {
+        let notices = inventory.settle(now);
+        notices.iter().map(|notice| (notice.is_warning(), notice.to_string())).collect()
+    };
+    let new = |one: PoolConfig| {
+        Inventory::default().reloaded(&config(vec![one]), THREADS, now).unwrap().0
+    };
+    let mut late = new(made(0));
+    assert_eq!(settled(&mut late, now), [(false, starting.to_string())]);
+    assert_eq!(late.next_wake(now), Some(now + seconds(40)));
+    assert!(settled(&mut late, now + seconds(39)).is_empty());
+    assert_eq!(settled(&mut late, now + seconds(40)), [(true, empty.to_string())]);
+    assert!(settled(&mut late, now + seconds(50)).is_empty() && late.next_wake(now).is_none());
+
+    let mut timely = new(made(0));
+    settle(&mut timely, now);
+    let join = |inventory: &Inventory, n| {
+        inventory.reloaded(&config(vec![made(n)]), THREADS, now + seconds(5)).unwrap().0
+    };
+    let mut timely = join(&timely, 1);
+    assert_eq!(settle(&mut timely, now + seconds(5)), ["pool web: its first backend takes work"]);
+    // It has served: from now on to have none is a loss.
+    let mut timely = join(&timely, 0);
+    assert_eq!(settled(&mut timely, now + seconds(6)), [(true, empty.to_string())]);
+    // Listed backends are there from the beginning.
+    let mut listed = new(checked(made(1)));
+    settle(&mut listed, now);
+    assert_eq!(check(&mut listed, "b1", false, now)[1], empty);
+}
+
+#[test]
 fn a_check_that_could_not_be_made_is_shown_and_not_counted() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 1))], now);

@@ -92,7 +92,7 @@ mod tests {
             name: "one".into(),
             process: Default::default(),
             weight: 1,
-            terms: Terms { slices: 9, order: Order::Free, lease: Duration::ZERO },
+            terms: Terms { slices: 9, order: Order::Free, lease: Duration::ZERO, topics: 0 },
             leaving: false,
             period: Duration::from_millis(250),
             queued: 0,

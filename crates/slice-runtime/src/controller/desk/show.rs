@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use equipoise_slice::controller::{Member, Row};
-use equipoise_slice::{Life, SliceId};
+use equipoise_slice::controller::{Handover, HandoverState, Member, Row};
+use equipoise_slice::{HandoverId, Life, SliceId, WorkerId};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
@@ -14,38 +14,30 @@ use crate::mail::{Report, SliceReport};
 const TWIN: Duration = Duration::from_secs(30);
 
 impl Desk {
+    /// A worker's name; its number while it has not reported.
+    pub(super) fn name_of(&self, worker: WorkerId) -> String {
+        let report = self.reports.get(&worker);
+        report.map_or_else(|| format!("{:016x}", worker.0), |report| report.name.clone())
+    }
+
     fn name(&self, life: Life) -> String {
-        let report = self.reports.get(&life.worker);
-        report.map_or_else(|| format!("{:016x}", life.worker.0), |report| report.name.clone())
+        self.name_of(life.worker)
     }
 
     /// How it stands.
-    pub(in crate::controller) fn status(&self, now: Duration) -> Status {
+    pub(in crate::controller) fn status(&mut self, now: Duration) -> Status {
+        self.watch_standings(now);
         let reported = self.reported();
+        let slices = self.protocol.table().iter();
+        let open = self.protocol.handovers().iter();
         Status {
             leading: true,
-            workers: self.workers(now),
-            slices: self
-                .protocol
-                .table()
-                .iter()
-                .map(|(slice, row)| self.slice(*slice, row, &reported))
-                .collect(),
-            handovers: self
-                .protocol
-                .handovers()
-                .iter()
-                .map(|(id, of)| HandoverStatus {
-                    id: *id,
-                    giver: of.giver.map(|giver| self.name(giver)),
-                    taker: self.name(of.taker),
-                    slices: of.slices.len(),
-                    state: of.state.name(),
-                    since: now.saturating_sub(of.since),
-                })
-                .collect(),
+            workers: self.workers(now).into_iter().map(|(_, worker)| worker).collect(),
+            slices: slices.map(|(slice, row)| self.slice(now, *slice, row, &reported)).collect(),
+            handovers: open.map(|(id, of)| self.handover(now, *id, of)).collect(),
             hot: self.round.hot.clone(),
             imbalance: self.round.imbalance,
+            unread: Vec::new(),
             mail_unreadable: 0,
             handovers_done: self.done,
             totals: self.totals.clone(),
@@ -54,32 +46,35 @@ impl Desk {
         }
     }
 
-    fn workers(&self, now: Duration) -> Vec<WorkerStatus> {
+    /// Every worker, by name.
+    pub(super) fn workers(&self, now: Duration) -> Vec<(WorkerId, WorkerStatus)> {
+        let all_owned = self.owned();
         let mut workers: Vec<_> = self
             .protocol
             .members()
             .filter(|member| !member.has_left())
             .map(|member| {
-                let owned = self.protocol.table().iter();
-                let owned = owned.filter(|(_, row)| row.owner == Some(member.life));
-                let (slices, load) = owned.fold((0, 0.0), |(count, load), (slice, _)| {
-                    (count + 1, load + self.balancer.load(*slice))
-                });
+                let owned = all_owned.get(&member.life.worker).copied().unwrap_or_default();
                 let report = self.reports.get(&member.life.worker);
                 let rate = report.map_or(0.0, |report| {
                     let done: u64 = report.slices.iter().map(|slice| slice.done).sum();
                     done as f64 / report.period.as_secs_f64().max(1e-3)
                 });
-                WorkerStatus {
+                let (state, reason) = self.state(member, owned);
+                let status = WorkerStatus {
                     name: self.name(member.life),
+                    state,
+                    since: self.since(now, member, state),
+                    reason,
                     lost: member.lost,
                     leaving: member.leaving,
                     drained: report.is_some_and(|it| self.wishes.leaving.contains(&it.name)),
-                    stuck: member.stuck && !member.lost,
-                    problem: report.and_then(|report| self.wrong(now, member, report)),
+                    problem: report
+                        .and_then(|report| self.problem(report))
+                        .or_else(|| twin(now, member)),
                     process: member.is_here.then(|| member.process().clone()),
-                    slices,
-                    load,
+                    slices: owned.slices,
+                    load: owned.load,
                     items_per_second: rate,
                     queued: report.map_or(0, |report| report.queued),
                     in_hand: report.map_or(0, |report| report.in_hand),
@@ -88,41 +83,17 @@ impl Desk {
                     pressure: self.balancer.pressure(member.life.worker),
                     done: report.map_or(0, |report| report.done),
                     drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
-                }
+                };
+                (member.life.worker, status)
             })
             .collect();
-        workers.sort_by(|a, b| a.name.cmp(&b.name));
+        workers.sort_by(|a, b| a.1.name.cmp(&b.1.name));
         workers
-    }
-
-    /// What an operator has to know of a worker.
-    fn wrong(&self, now: Duration, member: &Member, report: &Report) -> Option<String> {
-        let stuck = member.stuck && !member.lost;
-        let stuck = stuck.then(|| {
-            let moved = match self.options.protocol.order.is_strict() {
-                true => "its slices cannot go on elsewhere before it has",
-                false => "it gets no slices, and its own go to others",
-            };
-            format!(
-                "stuck: its program has acknowledged nothing for {} s, with {} items in hand and {} queued: {moved}. Restart it; \
-                 others then do what it had",
-                report.stalled.as_secs(),
-                report.in_hand,
-                report.queued.saturating_sub(report.in_hand),
-            )
-        });
-        let twin = member.twin.as_ref().filter(|(_, at)| now.saturating_sub(*at) < TWIN);
-        let twin = twin.map(|(twin, _)| {
-            format!(
-                "another process has the same name and was refused: pid {} on {}. Give it a name of its own",
-                twin.pid, twin.host
-            )
-        });
-        self.problem(report).or(stuck).or(twin)
     }
 
     fn slice(
         &self,
+        now: Duration,
         slice: SliceId,
         row: &Row,
         reported: &BTreeMap<SliceId, SliceReport>,
@@ -137,14 +108,57 @@ impl Desk {
             }
             _ => None,
         };
+        let reported = reported.get(&slice);
         SliceStatus {
             slice,
             owner: row.owner.map(|life| self.name(life)),
             epoch: row.epoch,
             load: self.balancer.load(slice),
-            queued: reported.get(&slice).map_or(0, |of| of.queued),
+            queued: reported.map_or(0, |of| of.queued),
+            queue_age: reported.map_or(Duration::ZERO, |of| of.queue_age),
             pinned,
             blocked,
+            blocked_for: busy.map(|(_, of)| now.saturating_sub(of.since)),
+            cools: self.balancer.cools(now, slice),
+        }
+    }
+
+    fn handover(&self, now: Duration, id: HandoverId, of: &Handover) -> HandoverStatus {
+        HandoverStatus {
+            id,
+            giver: of.giver.map(|giver| self.name(giver)),
+            taker: self.name(of.taker),
+            slices: of.slices.len(),
+            state: of.state.name(),
+            waits_for: self.waits_for(of),
+            since: now.saturating_sub(of.since),
+        }
+    }
+
+    /// What a handover waits for, and of whom.
+    fn waits_for(&self, of: &Handover) -> String {
+        let taker = self.name(of.taker);
+        let Some(giver) = of.giver.map(|giver| self.name(giver)) else {
+            return format!("{taker}, to take slices that nobody has");
+        };
+        match of.state {
+            HandoverState::Preparing => format!("{taker}, to follow the slices' items"),
+            HandoverState::Releasing => {
+                format!("{giver}, to come as far as {taker} has followed, and stop")
+            }
+            HandoverState::AbortingGiver { .. } => format!("{giver}, to keep the slices"),
+            HandoverState::AbortingTaker { .. } => format!("{taker}, to give the slices up"),
+            HandoverState::Activating { .. } => format!("{taker}, to begin with the slices"),
+            HandoverState::Settling { giver_lost: true } => {
+                format!("{taker}, to do what {giver} left when it was lost")
+            }
+            HandoverState::Settling { .. } | HandoverState::Orphaned => {
+                format!("{giver}, to finish what it has of the slices")
+            }
+            HandoverState::Moved
+            | HandoverState::Kept
+            | HandoverState::Returned
+            | HandoverState::Lost => "nothing: it is over".to_string(),
         }
     }
 }
@@ -152,4 +166,13 @@ impl Desk {
 /// How long the oldest item waits.
 fn oldest(report: &Report) -> Duration {
     report.slices.iter().map(|slice| slice.queue_age).max().unwrap_or_default()
+}
+
+/// Another process that wants to work under the name of `member`.
+fn twin(now: Duration, member: &Member) -> Option<String> {
+    let (twin, _) = member.twin.as_ref().filter(|(_, at)| now.saturating_sub(*at) < TWIN)?;
+    Some(format!(
+        "another process has the same name and was refused: pid {} on {}. Give it a name of its own",
+        twin.pid, twin.host
+    ))
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Program, Shared, serve};
+use super::{Format, Program, Shared, serve};
 
 /// The socket, which goes with this.
 #[derive(Debug)]
@@ -41,10 +41,18 @@ impl Program {
     /// # Errors
     /// [`ListenError`]
     pub fn listen(path: &Path) -> Result<Self, ListenError> {
+        Self::listen_with(Format::default(), path)
+    }
+
+    /// Listens for one that reads and writes `format`.
+    ///
+    /// # Errors
+    /// [`ListenError`]
+    pub fn listen_with(format: Format, path: &Path) -> Result<Self, ListenError> {
         let refused = |source| ListenError::Io { path: path.to_path_buf(), source };
         remove_stale(path)?;
         let listener = UnixListener::bind(path).map_err(refused)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { format, ..Shared::default() });
         let accepting = shared.clone();
         std::thread::Builder::new()
             .name("slice-program".into())

@@ -31,6 +31,12 @@ pub(super) struct StreamOptions {
     /// The topic of replies [default: replies]
     #[arg(long, value_name = "TOPIC", help_heading = "Stream", value_parser = config::topic)]
     replies: Option<String>,
+    /// The name of items' type; one that ROS 2 makes has no key [default: dpslb::DataItem]
+    #[arg(long, value_name = "TYPE", help_heading = "Stream", value_parser = config::type_name)]
+    item_type: Option<String>,
+    /// The name of replies' type [default: dpslb::Reply]
+    #[arg(long, value_name = "TYPE", help_heading = "Stream", value_parser = config::type_name)]
+    reply_type: Option<String>,
     /// What the topics between workers and controllers begin with [default: equipoise/slice]
     #[arg(long, value_name = "TOPIC", help_heading = "Stream", value_parser = config::topic)]
     control: Option<String>,
@@ -122,6 +128,8 @@ impl StreamOptions {
         set(&mut stream.domain, self.domain.as_ref());
         set(&mut stream.items, self.items.as_ref());
         set(&mut stream.replies, self.replies.as_ref());
+        set(&mut stream.item_type, self.item_type.as_ref());
+        set(&mut stream.reply_type, self.reply_type.as_ref());
         set(&mut stream.control, self.control.as_ref());
         set(&mut stream.protocol.lease, self.lease.as_ref());
         set(&mut stream.network.lease, self.dds_lease.as_ref());

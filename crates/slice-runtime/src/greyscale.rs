@@ -1,7 +1,11 @@
-//! Colour images (PPM, P6) made on the spot, and their greyscale.
+//! What the paper's evaluation does with items, for the demo and the lab: colour images (PPM, P6) made on the spot, and their
+//! greyscale.
+//!
+//! # Source
+//! Vasconcelos, DPSLB (PUC-Rio), the evaluation's application.
 
 /// An image of `width` by `height` pixels; which one, by `seed`.
-pub(crate) fn colour(width: usize, height: usize, seed: u64) -> Vec<u8> {
+pub fn colour(width: usize, height: usize, seed: u64) -> Vec<u8> {
     let mut image = format!("P6\n{width} {height}\n255\n").into_bytes();
     for y in 0..height {
         for x in 0..width {
@@ -14,7 +18,7 @@ pub(crate) fn colour(width: usize, height: usize, seed: u64) -> Vec<u8> {
 }
 
 /// 0.3 R + 0.59 G + 0.11 B of each pixel, as in the paper. `None`: it is no such image.
-pub(crate) fn grey(image: &[u8]) -> Option<Vec<u8>> {
+pub fn grey(image: &[u8]) -> Option<Vec<u8>> {
     let text = image.strip_prefix(b"P6\n")?;
     let head = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1)?.0;
     let (size, pixels) = (std::str::from_utf8(&text[..head]).ok()?, &text[head + 1..]);

@@ -1,0 +1,270 @@
+//! What a node or an agent knows of its cluster by itself: shown where no controller says more.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use equipoise_api::client::{Client, ClientError as ApiError, Endpoint};
+use equipoise_api::wire::Status;
+use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
+use equipoise_cluster::ClientError;
+use serde::Serialize;
+
+use super::Here;
+use super::members::seconds;
+use crate::cli::with_causes;
+use crate::commands::table::{Align, Cell, Table, Tone};
+
+/// What is said in the place of the members.
+#[derive(Debug, Serialize)]
+struct Alone<'a> {
+    /// What each controller that was asked just now said, or why it said nothing.
+    unanswered: Vec<String>,
+    /// The running node, or the agent, as it answers here.
+    node: Option<&'a Status>,
+    /// Why it does not.
+    node_problem: Option<String>,
+}
+
+/// Prints what this machine's own process knows. It fails all the same: members were asked for.
+pub(super) async fn show(
+    here: &Here,
+    error: &anyhow::Error,
+    json: bool,
+    api: Option<Client>,
+) -> anyhow::Result<ExitCode> {
+    let asked = match api {
+        Some(given) => given.status().await,
+        None => ask(here).await,
+    };
+    let controllers = error.downcast_ref::<ClientError>();
+    let alone = Alone {
+        unanswered: controllers
+            .map_or_else(|| vec![with_causes(error)], ClientError::by_controller),
+        node: asked.as_ref().ok(),
+        node_problem: asked.as_ref().err().map(ToString::to_string),
+    };
+    if json {
+        println!("{}", serde_json::to_string_pretty(&alone)?);
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut out = String::new();
+    let refused = controllers.is_some_and(|error| error.status().is_some());
+    let what = if refused { "a controller says no" } else { "no controller answers" };
+    let _ = writeln!(out, "{what}:");
+    for line in &alone.unanswered {
+        let _ = writeln!(out, "  {line}");
+    }
+    out.push('\n');
+    match asked {
+        Ok(status) => own(&status, &mut out),
+        // It is on standard output with the rest, since it is what there is to say.
+        Err(error) => {
+            let _ = writeln!(out, "nor does the process of this machine: {error}");
+        }
+    }
+    print!("{out}");
+    Ok(ExitCode::FAILURE)
+}
+
+/// A node has its socket where its file says, an agent beside its certificate unless the file says otherwise.
+async fn ask(here: &Here) -> Result<Status, ApiError> {
+    let mut failed = None;
+    for socket in [here.config.operations.api_socket.clone(), here.cluster.agent_socket()] {
+        match Client::new(Endpoint::Unix(socket)).status().await {
+            // Another equipoise of this machine may have the usual socket.
+            Ok(status) if status.instance == *here.config.instance.name => return Ok(status),
+            Ok(_) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| ApiError::NotRunning {
+        endpoint: Endpoint::Unix(here.cluster.agent_socket()),
+        source: std::io::ErrorKind::NotFound.into(),
+    }))
+}
+
+/// The process's own knowledge. Writing to a string cannot fail, here and below.
+fn own(status: &Status, out: &mut String) {
+    let Some(cluster) = &status.cluster else {
+        let _ = writeln!(
+            out,
+            "{} runs and is in no cluster: was its file changed since?",
+            status.instance
+        );
+        return;
+    };
+    let _ = writeln!(
+        out,
+        "what the {} {} knows itself (pid {}):",
+        cluster.kind, status.instance, status.pid
+    );
+    for line in lines(cluster) {
+        let _ = writeln!(out, "  {line}");
+    }
+    out.push('\n');
+    controllers(cluster).render(false, out);
+    if let Some(load) = &cluster.load {
+        out.push('\n');
+        own_load(&status.instance, load).render(false, out);
+    }
+}
+
+fn lines(cluster: &ClusterStanding) -> Vec<String> {
+    let ago = |age: f64| seconds(Duration::try_from_secs_f64(age).unwrap_or_default());
+    let mut lines = Vec::new();
+    lines.push(match (cluster.term, cluster.generation, cluster.age_seconds) {
+        (Some(term), Some(generation), Some(age)) => {
+            let kept = if cluster.kept { ", kept from before its restart" } else { "" };
+            format!("going on with instructions {term}.{generation} of {} ago{kept}", ago(age))
+        }
+        _ => "it has had no instructions: it goes by its file".to_string(),
+    });
+    lines.push(match cluster.heard_seconds {
+        Some(age) => format!("a controller was heard {} ago", ago(age)),
+        None => "no controller was heard since it started".to_string(),
+    });
+    lines.push(match cluster.certificate_seconds {
+        Some(left) if left > 0.0 => format!("its certificate holds for {}", ago(left)),
+        Some(_) => "its certificate has ended: it needs a token to join again".to_string(),
+        None => "it has no certificate of the cluster: it has not joined".to_string(),
+    });
+    // What each controller said last is in the table.
+    let told: Vec<&str> =
+        cluster.controllers.iter().filter_map(|it| it.problem.as_deref()).collect();
+    let others = cluster.problems.iter().filter(|problem| !told.contains(&problem.as_str()));
+    lines.extend(others.cloned());
+    lines
+}
+
+fn controllers(cluster: &ClusterStanding) -> Table {
+    let mut table = Table::new(&[
+        ("CONTROLLER", Align::Left),
+        ("TRIED", Align::Right),
+        ("HEARD", Align::Right),
+        ("REPORTS", Align::Right),
+        ("FAILED", Align::Right),
+        ("LAST ERROR", Align::Left),
+    ]);
+    let ago = |age: Option<f64>| {
+        let age = age.and_then(|age| Duration::try_from_secs_f64(age).ok());
+        age.map_or_else(|| "never".to_string(), |age| format!("{} ago", seconds(age)))
+    };
+    for one in &cluster.controllers {
+        // Errors name their controller, which stands in the row.
+        let said = one.problem.as_deref().unwrap_or("-");
+        let problem = said.strip_prefix(&format!("{}: ", one.address)).unwrap_or(said);
+        let tone = if one.problem.is_some() { Tone::Bad } else { Tone::Plain };
+        table.row(vec![
+            (&one.address).into(),
+            ago(one.tried_seconds).into(),
+            ago(one.heard_seconds).into(),
+            one.reports_taken_total.into(),
+            one.reports_failed_total.into(),
+            Cell::toned(problem, tone),
+        ]);
+    }
+    table
+}
+
+/// Also for `equipoise status` of an agent.
+pub(crate) fn own_load(name: &str, load: &OwnLoad) -> Table {
+    let mut table = Table::new(&[
+        ("MEMBER", Align::Left),
+        ("CORES", Align::Right),
+        ("CPU", Align::Right),
+        ("MEMORY", Align::Right),
+        ("NET", Align::Right),
+        ("L1", Align::Right),
+        ("L2", Align::Right),
+    ]);
+    let none = || "-".to_string();
+    let percent = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.0} %"));
+    let plain = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.0}"));
+    table.row(vec![
+        name.into(),
+        format!("{:.0}", load.capacity).into(),
+        percent(load.cpu_percent).into(),
+        percent(load.memory_percent).into(),
+        percent(load.net_percent).into(),
+        plain(load.l1).into(),
+        plain(load.l2).into(),
+    ]);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use equipoise_api::wire::cluster::ControllerContact;
+
+    use super::*;
+
+    fn standing() -> ClusterStanding {
+        let contact = |address: &str, problem: Option<&str>| ControllerContact {
+            address: address.into(),
+            tried_seconds: Some(1.25),
+            heard_seconds: problem.map(|_| 42.0),
+            reports_taken_total: 310,
+            reports_failed_total: 9,
+            problem: problem.map(Into::into),
+        };
+        ClusterStanding {
+            kind: "node".into(),
+            following: None,
+            term: Some(3),
+            generation: Some(14),
+            age_seconds: Some(42.4),
+            heard_seconds: Some(42.0),
+            controllers: vec![
+                contact("c1:9911", Some("c1:9911: no connection")),
+                contact("c2:9911", None),
+            ],
+            load: None,
+            kept: false,
+            certificate_seconds: Some(80_000.0),
+            problems: vec!["c1:9911: no connection".into(), "disk full".into()],
+            stale: 0,
+            not_understood: 0,
+        }
+    }
+
+    #[test]
+    fn a_node_says_by_what_it_goes_and_what_each_controller_said_last() {
+        assert_eq!(
+            lines(&standing()),
+            [
+                "going on with instructions 3.14 of 42 s ago",
+                "a controller was heard 42 s ago",
+                "its certificate holds for 22 h",
+                "disk full",
+            ]
+        );
+        let mut out = String::new();
+        controllers(&standing()).render(false, &mut out);
+        assert_eq!(
+            out,
+            "CONTROLLER      TRIED     HEARD  REPORTS  FAILED  LAST ERROR\n\
+             c1:9911     1.2 s ago  42 s ago      310       9  no connection\n\
+             c2:9911     1.2 s ago     never      310       9  -\n"
+        );
+    }
+
+    #[test]
+    fn who_never_joined_and_heard_nobody_says_so() {
+        let fresh = ClusterStanding {
+            term: None,
+            heard_seconds: None,
+            certificate_seconds: None,
+            kept: true,
+            ..standing()
+        };
+        assert_eq!(
+            lines(&fresh)[..3],
+            [
+                "it has had no instructions: it goes by its file",
+                "no controller was heard since it started",
+                "it has no certificate of the cluster: it has not joined",
+            ]
+        );
+    }
+}

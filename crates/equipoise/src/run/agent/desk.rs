@@ -1,0 +1,153 @@
+//! What an agent answers: how it stands to its cluster, and what it measured. There is nothing to change.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::plan::PlanStatus;
+use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status};
+use equipoise_api::{OperateError, Operator};
+use equipoise_cluster::NodeClient;
+use equipoise_controller::NodeKind;
+use equipoise_core::load::Coefficients;
+use equipoise_monitor::Utilisation;
+
+use crate::commands::check;
+use crate::config::{self, Config, Surroundings};
+use crate::run::cluster;
+use crate::run::planning::{cores, machine};
+
+/// An agent, as its API sees it.
+pub(super) struct Desk {
+    name: String,
+    file: PathBuf,
+    client: NodeClient,
+    weigh: Coefficients,
+    used: Mutex<Option<Utilisation>>,
+    started: Instant,
+    loaded_at: u64,
+}
+
+impl Desk {
+    /// It has just begun, by this file.
+    pub(super) fn new(file: &Path, config: &Config, client: NodeClient) -> Desk {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Desk {
+            name: config.instance.name.to_string(),
+            file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
+            client,
+            weigh: config.planning.policy.coefficients,
+            used: Mutex::default(),
+            started: Instant::now(),
+            loaded_at: now.unwrap_or_default().as_secs(),
+        }
+    }
+
+    pub(super) fn client(&self) -> &NodeClient {
+        &self.client
+    }
+
+    /// Notes what was measured last.
+    pub(super) fn measured(&self, used: &Utilisation) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(used.clone());
+    }
+
+    fn used(&self) -> Option<Utilisation> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn no_backends<T>(&self) -> Result<T, OperateError> {
+        Err(OperateError::NotFound(format!(
+            "{} is an agent: it only reports, and has no pools",
+            self.name
+        )))
+    }
+}
+
+impl Operator for Desk {
+    fn phase(&self) -> Phase {
+        Phase::Running
+    }
+
+    async fn status(&self) -> Result<Status, OperateError> {
+        let load = self.used().map(|used| cluster::own_load(&used, &self.weigh, cores()));
+        Ok(Status {
+            instance: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            phase: self.phase(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            threads: 0,
+            config_file: self.file.display().to_string(),
+            last_reload: None,
+            rates_over_seconds: 0.0,
+            front_doors: Vec::new(),
+            pools: Vec::new(),
+            packet: None,
+            cluster: Some(cluster::standing(NodeKind::Agent, &self.client.status(), load)),
+            dns: None,
+            streams: Vec::new(),
+        })
+    }
+
+    async fn metrics(&self) -> Result<Reading, OperateError> {
+        let reload = ReloadReading {
+            succeeded: 1,
+            failed: 0,
+            last_succeeded: true,
+            last_success_unix_seconds: self.loaded_at,
+        };
+        Ok(Reading {
+            version: env!("CARGO_PKG_VERSION").into(),
+            instance: self.name.clone(),
+            reload,
+            machine: self.used().as_ref().map(machine),
+            planning: Some(cluster::reading(&self.client.status())),
+            ..Reading::default()
+        })
+    }
+
+    async fn set_admin(&self, _: &str, _: &str, _: Admin) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+
+    async fn set_weight(&self, _: &str, _: &str, _: u16) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+
+    async fn config(&self) -> Result<ConfigState, OperateError> {
+        let (file, loaded_at_unix_seconds) = (self.file.display().to_string(), self.loaded_at);
+        Ok(ConfigState { file, generation: 1, loaded_at_unix_seconds })
+    }
+
+    fn config_schema(&self) -> serde_json::Value {
+        config::schema::schema()
+    }
+
+    async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
+        let file = self.file.clone();
+        // Reading may wait for a resolver.
+        let checked = tokio::task::spawn_blocking(move || match toml {
+            Some(text) => {
+                let name = Path::new("(sent)");
+                check::checked(name, &config::parse(&text, name, &Surroundings::here()))
+            }
+            None => check::checked(&file, &config::load(&file)),
+        });
+        checked.await.map_err(|panic| OperateError::Failed(format!("checking failed: {panic}")))
+    }
+
+    async fn reload(&self) -> Result<Reloaded, OperateError> {
+        Err(OperateError::Refused("an agent reads its file at the start only: restart it".into()))
+    }
+
+    async fn plan(&self, _: bool) -> Result<PlanStatus, OperateError> {
+        let there = cluster::ask_there(&self.client.status(), "plan");
+        Err(OperateError::NotPlanning(format!(
+            "{} is an agent and plans nothing; {there}",
+            self.name
+        )))
+    }
+}

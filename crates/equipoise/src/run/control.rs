@@ -1,0 +1,216 @@
+//! The control side of a running process: what it steers, and the tasks that keep the levels in step.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use equipoise_session::registry::RegistryHandle;
+
+use crate::config::Config;
+use crate::run::dns::DnsPlane;
+use crate::run::entrance::Entrance;
+use crate::run::lock;
+use crate::run::logs::Logs;
+use crate::run::packet::{PacketPlane, PacketWish};
+use crate::run::plane::DataPlane;
+use crate::run::planning::Planner;
+use crate::run::rates::{PERIOD, RateWindow};
+use crate::run::reload::Reloads;
+use crate::run::slice::SlicePlane;
+use crate::run::sources::{LEARN_PERIOD, Seen};
+use crate::run::{reading, sources};
+
+/// The control side of a running process.
+pub(crate) struct Control {
+    pub(super) file: PathBuf,
+    pub(super) levels: Levels,
+    pub(super) logs: Logs,
+    pub(super) entrance: Entrance,
+    pub(super) started: Instant,
+    pub(super) stopping: AtomicBool,
+    pub(super) rates: Mutex<RateWindow>,
+    pub(super) reloads: Mutex<Reloads>,
+    /// The configuration that runs. Held while it is read anew: one reload at a time.
+    pub(super) config: tokio::sync::Mutex<Config>,
+    /// What was said at the start and takes effect only there.
+    pub(super) fixed: Config,
+}
+
+/// What is steered.
+pub(crate) struct Levels {
+    /// Of the session level.
+    pub(crate) registry: RegistryHandle,
+    pub(crate) packet: PacketPlane,
+    pub(crate) dns: DnsPlane,
+    pub(crate) planner: Arc<Planner>,
+    pub(crate) slices: Arc<SlicePlane>,
+    /// Data-plane threads.
+    pub(crate) threads: usize,
+}
+
+impl Control {
+    /// The control side of a process that has just taken `config`, read from `file`.
+    pub(crate) fn new(
+        file: PathBuf,
+        config: Config,
+        levels: Levels,
+        logs: Logs,
+        entrance: Entrance,
+    ) -> Control {
+        Control {
+            file,
+            levels,
+            logs,
+            entrance,
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            rates: Mutex::default(),
+            reloads: Mutex::new(Reloads::begun()),
+            fixed: config.clone(),
+            config: tokio::sync::Mutex::new(config),
+        }
+    }
+
+    /// Takes no more changes from now on.
+    pub(crate) fn set_stopping(&self) {
+        self.stopping.store(true, Relaxed);
+    }
+
+    /// The packet level.
+    pub(crate) fn packet(&self) -> &PacketPlane {
+        &self.levels.packet
+    }
+
+    /// What plans.
+    pub(crate) fn planner(&self) -> &Planner {
+        &self.levels.planner
+    }
+
+    /// Ends the packet level, or leaves it running, as the command line says.
+    pub(crate) async fn stop_packet(&self) {
+        self.levels.packet.stop().await;
+    }
+
+    /// Steps down as the slice level's controller.
+    pub(crate) async fn stop_slices(&self) {
+        self.levels.slices.stop().await;
+    }
+
+    /// Ends the DNS level.
+    pub(crate) async fn stop_dns(&self) {
+        self.levels.dns.stop().await;
+    }
+
+    /// Tells the packet and DNS levels what checks and operators change, until the registry ends.
+    pub(crate) async fn follow_pools(self: Arc<Self>) {
+        let mut pools = self.levels.registry.pools();
+        while pools.changed().await.is_ok() {
+            self.sync_levels().await;
+        }
+    }
+
+    /// Has what is made for elastic pools join them, and drains who is to leave, and takes over new peers, until the end.
+    pub(crate) async fn follow_made(self: Arc<Self>) {
+        let mut made = self.levels.planner.made();
+        let mut peers = self.levels.planner.peers();
+        let mut tls = self.levels.planner.tls();
+        // What an earlier process left may be there already, and peers may be known.
+        made.mark_changed();
+        loop {
+            let changed = tokio::select! {
+                changed = made.changed() => changed,
+                changed = peers.changed() => changed,
+                changed = tls.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
+            if self.accepts_changes().is_err() {
+                return;
+            }
+            let config = self.config.lock().await;
+            if let Err(error) = self.join_made(&config).await {
+                tracing::error!("what was made or learnt does not join its pool: {error:#}");
+            }
+        }
+    }
+
+    /// Tells the DNS level what is planned of its names, until the end.
+    pub(crate) async fn follow_plan(self: Arc<Self>) {
+        let mut newest = self.levels.planner.newest();
+        // What an earlier process kept is there already.
+        newest.mark_changed();
+        while newest.changed().await.is_ok() {
+            newest.mark_unchanged();
+            let pools = self.levels.registry.pools().borrow().clone();
+            self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
+        }
+    }
+
+    /// Has what is known already join its pools, before there is any traffic.
+    pub(crate) async fn join_known(&self) {
+        let config = self.config.lock().await;
+        if let Err(error) = self.join_made(&config).await {
+            tracing::error!("what was made or kept does not join its pool: {error:#}");
+        }
+    }
+
+    async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
+        let session = self.levels.planner.with_made(&config.session);
+        let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };
+        let pools = self.levels.registry.pools().borrow().clone();
+        self.levels.packet.follow(wish, &pools).await?;
+        self.levels.registry.apply(session).await?;
+        self.levels.planner.drain_leaving().await;
+        self.sync_levels().await;
+        Ok(())
+    }
+
+    pub(super) async fn sync_levels(&self) {
+        let pools = self.levels.registry.pools().borrow().clone();
+        self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
+        self.levels.packet.sync(&pools).await;
+    }
+
+    /// How long what is in flight may take when the process stops.
+    pub(crate) async fn grace(&self) -> Duration {
+        self.config.lock().await.operations.grace
+    }
+
+    /// Feeds the rates, until the registry ends.
+    pub(crate) async fn sample_rates(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Ok(status) = self.levels.registry.status().await else { return };
+            lock(&self.rates).add(Instant::now(), reading::totals(&status));
+        }
+    }
+
+    /// Tells the DNS level, and the cluster, what clients bring, until the data plane ends. In a cluster the DNS level goes by what
+    /// all nodes see: which node a resolver's clients came to follows from the answers themselves.
+    pub(crate) async fn learn_sources(self: Arc<Self>, data: DataPlane) {
+        let mut ticks = tokio::time::interval(LEARN_PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut last, mut seen) = (Instant::now(), Seen::default());
+        loop {
+            ticks.tick().await;
+            let in_cluster = self.levels.planner.is_in_cluster();
+            if !in_cluster && !self.levels.dns.runs().await {
+                continue;
+            }
+            let Some(work) = data.take_sources() else { return };
+            let over = last.elapsed();
+            last += over;
+            let own = sources::rates(&work, over);
+            let of_all = self.levels.planner.newest().borrow().sources.clone();
+            self.levels.dns.learn(if of_all.is_empty() { &own } else { &of_all }).await;
+            if in_cluster {
+                seen.take(&own, over);
+                self.levels.planner.tell_sources(seen.told());
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! An error that comes again and again: said at first, when it is another, and then at growing intervals. No clock.
+
+use std::time::Duration;
+
+/// From the first time that it is said again to the next; each is twice as long as the one before.
+const FIRST: Duration = Duration::from_secs(60);
+/// No longer than this.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What was said last.
+#[derive(Debug, Default)]
+pub(super) struct Complaint {
+    said: Option<Said>,
+}
+
+#[derive(Debug)]
+struct Said {
+    text: String,
+    at: Duration,
+    pause: Duration,
+    /// Times that it came and was not said.
+    unsaid: u32,
+}
+
+impl Complaint {
+    /// Whether to say it now; then how often it came since it was said last.
+    pub(super) fn comes(&mut self, text: &str, now: Duration) -> Option<u32> {
+        let Some(said) = self.said.as_mut().filter(|said| said.text == text) else {
+            let text = text.to_string();
+            self.said = Some(Said { text, at: now, pause: FIRST, unsaid: 0 });
+            return Some(0);
+        };
+        if now.saturating_sub(said.at) < said.pause {
+            said.unsaid += 1;
+            return None;
+        }
+        (said.at, said.pause) = (now, (said.pause * 2).min(LONGEST));
+        Some(std::mem::take(&mut said.unsaid))
+    }
+
+    /// It is mended.
+    pub(super) fn is_over(&mut self) {
+        self.said = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(complaint: &mut Complaint, text: &str, seconds: std::ops::Range<u64>) -> Vec<u64> {
+        let every_two = seconds.step_by(2);
+        let is_said = |at: &u64| complaint.comes(text, Duration::from_secs(*at)).is_some();
+        every_two.filter(is_said).collect()
+    }
+
+    #[test]
+    fn it_is_said_at_growing_intervals() {
+        let mut complaint = Complaint::default();
+        assert_eq!(said(&mut complaint, "damaged", 0..1000), [0, 60, 180, 420, 900]);
+        let day = said(&mut complaint, "damaged", 1000..1000 + 86_400);
+        assert!((22..=26).contains(&day.len()), "each hour at last: {day:?}");
+    }
+
+    #[test]
+    fn another_is_said_at_once_and_so_is_the_same_after_it_was_mended() {
+        let mut complaint = Complaint::default();
+        assert_eq!(said(&mut complaint, "damaged", 0..10), [0]);
+        assert_eq!(said(&mut complaint, "away", 10..20), [10]);
+        assert_eq!(said(&mut complaint, "damaged", 20..30), [20]);
+        complaint.is_over();
+        assert_eq!(said(&mut complaint, "damaged", 30..40), [30]);
+    }
+
+    #[test]
+    fn it_is_said_how_often_it_came() {
+        let mut complaint = Complaint::default();
+        assert_eq!(complaint.comes("away", Duration::ZERO), Some(0));
+        for at in [1, 2, 3] {
+            assert_eq!(complaint.comes("away", Duration::from_secs(at)), None);
+        }
+        assert_eq!(complaint.comes("away", FIRST), Some(3));
+    }
+}

@@ -1,0 +1,160 @@
+//! Reading the file anew: whole, or not at all.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use equipoise_api::metrics::ReloadReading;
+use equipoise_api::wire::{LastReload, Reloaded};
+use equipoise_session::registry::ApplyError;
+
+use crate::cli::with_causes;
+use crate::config::{self, Config, Loaded};
+use crate::run::control::Control;
+use crate::run::lock;
+use crate::run::packet::PacketWish;
+
+/// How reading the file went.
+#[derive(Debug)]
+pub(super) struct Reloads {
+    pub(super) figures: ReloadReading,
+    pub(super) last: Option<LastReload>,
+}
+
+impl Reloads {
+    /// A process has just taken its file.
+    pub(super) fn begun() -> Reloads {
+        let figures = ReloadReading {
+            succeeded: 1,
+            failed: 0,
+            last_succeeded: true,
+            last_success_unix_seconds: unix_seconds_now(),
+        };
+        Reloads { figures, last: None }
+    }
+}
+
+impl Control {
+    pub(super) async fn load_and_apply(&self) -> Result<Reloaded, Vec<String>> {
+        let mut running = self.config.lock().await;
+        let file = self.file.clone();
+        // Reading may wait for a resolver; traffic, checks and the API do not wait with it.
+        let loaded = tokio::task::spawn_blocking(move || config::load(&file)).await;
+        let loaded = loaded.map_err(|panic| vec![format!("reading the file failed: {panic}")])?;
+        let Loaded { config, warnings } = loaded.map_err(|errors| {
+            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect::<Vec<_>>()
+        })?;
+        for warning in &warnings {
+            tracing::warn!("{}", warning.in_file(&self.file));
+        }
+        self.follow_all(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
+        self.logs.set_level(config.operations.log_level);
+        self.logs.reopen_access_log();
+        self.entrance.follow(&config.operations);
+        let reloaded = Reloaded {
+            config_file: self.file.display().to_string(),
+            front_doors: config.session.front_doors.len(),
+            vips: config.packet.vips.len(),
+            pools: config.session.pools.len(),
+            backends: config.session.pools.iter().map(|pool| pool.backends.len()).sum(),
+            need_restart: need_restart(&self.fixed, &config),
+        };
+        *running = config;
+        Ok(reloaded)
+    }
+
+    /// The slice level first: it goes back as it came.
+    async fn follow_all(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
+        self.levels.slices.follow(&after.slices).await?;
+        let applied = self.apply(before, after).await;
+        if applied.is_err()
+            && let Err(error) = self.levels.slices.follow(&before.slices).await
+        {
+            tracing::error!("the slice level could not go back: {error:#}");
+        }
+        applied
+    }
+
+    /// The packet level goes first: it can go back without losing a flow, and a front door that was closed cannot.
+    async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
+        let wish = |config: &Config| PacketWish {
+            config: config.packet.clone(),
+            pools: self.levels.planner.with_made(&config.session).pools,
+        };
+        let pools = self.levels.registry.pools().borrow().clone();
+        self.levels.packet.follow(wish(after), &pools).await?;
+        let shares = self.levels.planner.shares();
+        if let Err(error) = self.levels.dns.follow(after.dns.clone(), &pools, &shares).await {
+            if let Err(error) = self.levels.packet.follow(wish(before), &pools).await {
+                tracing::error!("the packet level could not go back: {error:#}");
+            }
+            return Err(error);
+        }
+        if let Err(error) =
+            self.levels.registry.apply(self.levels.planner.with_made(&after.session)).await
+        {
+            let back = self.levels.dns.follow(before.dns.clone(), &pools, &shares).await;
+            if let Err(error) = back {
+                tracing::error!("the DNS level could not go back: {error:#}");
+            }
+            let back = self.levels.packet.follow(wish(before), &pools).await;
+            if let Err(error) = back {
+                tracing::error!("the packet level could not go back: {error:#}");
+            }
+            let error: ApplyError = error;
+            return Err(error.into());
+        }
+        self.sync_levels().await;
+        self.levels.planner.follow(after).await;
+        Ok(())
+    }
+
+    pub(super) fn note_reload(&self, outcome: &Result<Reloaded, Vec<String>>) {
+        let now = unix_seconds_now();
+        let mut reloads = lock(&self.reloads);
+        reloads.figures.last_succeeded = outcome.is_ok();
+        match outcome {
+            Ok(reloaded) => {
+                reloads.figures.succeeded += 1;
+                reloads.figures.last_success_unix_seconds = now;
+                for option in &reloaded.need_restart {
+                    tracing::warn!(
+                        "`{option}` has changed and takes effect when equipoise is restarted"
+                    );
+                }
+            }
+            Err(errors) => {
+                reloads.figures.failed += 1;
+                for error in errors {
+                    tracing::error!("{error}");
+                }
+                tracing::error!("not reloaded: the running configuration stays");
+            }
+        }
+        let errors = outcome.as_ref().err().cloned().unwrap_or_default();
+        reloads.last =
+            Some(LastReload { succeeded: outcome.is_ok(), at_unix_seconds: now, errors });
+    }
+}
+
+/// What differs and is only read at the start.
+fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
+    let (before, after) = (&fixed.operations, &now.operations);
+    [
+        ("instance.name", fixed.instance.name == now.instance.name),
+        ("instance.threads", fixed.instance.threads == now.instance.threads),
+        ("api.socket", before.api_socket == after.api_socket),
+        ("api.listen", before.api_listen == after.api_listen),
+        ("log.format", before.log_format == after.log_format),
+        ("flows", fixed.packet.flows == now.packet.flows),
+        ("load.period", fixed.planning.policy.period() == now.planning.policy.period()),
+        ("controller.state", fixed.planning.state == now.planning.state),
+        ("log.access-log", before.access_log == after.access_log),
+    ]
+    .into_iter()
+    .filter(|(_, same)| !same)
+    .map(|(option, _)| option.to_owned())
+    .collect()
+}
+
+fn unix_seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

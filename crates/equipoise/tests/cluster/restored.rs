@@ -1,0 +1,110 @@
+//! A controller whose embedded store is put back from an older copy, after more terms have passed.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::HttpBackend;
+
+use crate::bed::{Machine, Site, command, generation, reporting, soon, term};
+use crate::common::{Load, text};
+use crate::watching::status;
+
+/// The controller's store, and what lies beside it.
+fn stored(site: &Site) -> PathBuf {
+    site.folder.path("c1").join("c1/controller.store")
+}
+
+/// The instructions that a node goes by.
+fn goes_by(node: &Machine) -> (u64, u64) {
+    let status = status(&node.file.with_extension("sock")).unwrap_or_default();
+    let number = |what: &str| status["cluster"][what].as_u64().unwrap_or(0);
+    (number("term"), number("generation"))
+}
+
+/// A controller with the embedded store, and two nodes that go by its plans.
+fn cluster(site: &Site, backend: &HttpBackend) -> (Machine, [Machine; 2]) {
+    let mut controller = site.machine("c1", backend.address(), |machine| {
+        format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
+    });
+    command(&["cluster", "init", "--config", text(&controller.file)]);
+    site.start(std::slice::from_mut(&mut controller));
+    let all = std::slice::from_ref(&controller);
+    let mut nodes = ["n1", "n2"].map(|name| site.node(name, backend.address(), all));
+    nodes.iter_mut().for_each(Machine::start);
+    controller.until("all report", |status| reporting(status).len() == 3);
+    (controller, nodes)
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    std::fs::copy(from, to).unwrap();
+}
+
+/// Starts the controller again, and waits until the node has a plan of its later term.
+fn begins_again(controller: &mut Machine, node: &Machine) {
+    let before = goes_by(node).0;
+    controller.kill();
+    controller.start();
+    soon("a plan of the next term", || goes_by(node).0 > before);
+}
+
+/// Starts the controller, whose store is an older one; the node goes by its plans in a moment, without being touched.
+fn is_followed(controller: &mut Machine, node: &Machine) {
+    let before = goes_by(node);
+    controller.start();
+    let began = Instant::now();
+    soon("the node goes by a later plan", || goes_by(node) > before);
+    let took = began.elapsed();
+    println!("followed {took:.1?} after the start");
+    // A period or two, and a pause of the node's before it asks again.
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let planned = controller.until("it says the same term", |status| {
+        generation(status).is_some_and(|(planned, _)| planned == goes_by(node).0)
+    });
+    assert_eq!(term(&planned), goes_by(node).0);
+}
+
+#[test]
+fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-put-back") else { return };
+    site.load = "period = \"250ms\"\n".to_string();
+    let (mut controller, nodes) = cluster(&site, &backend);
+    let load = Load::start(nodes[0].door.address(), 1);
+    controller.kill();
+    let (store, aside) = (stored(&site), site.folder.path("aside"));
+    copy(&store, &aside);
+    copy(&store.with_extension("store.mark"), &aside.with_extension("mark"));
+    controller.start();
+    begins_again(&mut controller, &nodes[0]);
+    // What the copy does not know.
+    command(&["cluster", "evict", "n2", "--config", text(&controller.file)]);
+    controller.until("n2 is out", |status| reporting(status) == ["c1", "n1"]);
+    begins_again(&mut controller, &nodes[0]);
+
+    // The file alone: what is beside it says that there was more.
+    controller.kill();
+    copy(&aside, &store);
+    is_followed(&mut controller, &nodes[0]);
+    let printed = controller.process().printed();
+    assert!(printed.contains("is a copy of 20"), "{printed}");
+    assert!(printed.contains("equipoise cluster evict"), "what to do: {printed}");
+    controller.until("n2 is back, as was said", |status| reporting(status).len() == 3);
+    command(&["cluster", "evict", "n2", "--config", text(&controller.file)]);
+    controller.until("n2 is out again", |status| reporting(status) == ["c1", "n1"]);
+
+    // All of it, as from last night's copy of the disk: nodes say that there was more.
+    controller.kill();
+    copy(&aside, &store);
+    copy(&aside.with_extension("mark"), &store.with_extension("store.mark"));
+    is_followed(&mut controller, &nodes[0]);
+    let printed = controller.process().printed();
+    assert!(!printed.contains("is a copy of"), "nothing beside it knows: {printed}");
+    assert!(printed.contains("a node goes by later instructions"), "{printed}");
+
+    // Whatever was put back, what comes is later: also when it is started again.
+    begins_again(&mut controller, &nodes[0]);
+    load.wait_for(20);
+    let (_, failed) = load.finish();
+    assert!(failed.is_empty(), "{:?}", failed.first());
+}

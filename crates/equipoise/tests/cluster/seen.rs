@@ -1,0 +1,187 @@
+//! What an operator sees of a cluster: who is heard, and what a node knows when no controller answers.
+
+use equipoise_testkit::HttpBackend;
+use serde_json::Value;
+
+use crate::bed::{Machine, Site, command, soon};
+use crate::common::{Process, equipoise, stderr, stdout, text};
+
+/// One controller with its state in a file.
+fn controller(site: &Site, backend: &HttpBackend) -> Machine {
+    let mut one = site.machine("c1", backend.address(), |machine| {
+        format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
+    });
+    command(&["cluster", "init", "--config", text(&one.file)]);
+    one.start();
+    one.process().wait_for_text("cluster API");
+    one
+}
+
+/// An agent that has joined, and its file.
+fn agent(site: &Site, controller: &Machine, name: &str) -> (Process, String) {
+    let token = command(&["cluster", "token", "create", "--config", text(&controller.file)]);
+    let file = site.folder.write(
+        &format!("{name}.toml"),
+        &format!(
+            "[instance]\nname = {name:?}\n[load]\n{}[cluster]\nstate = {:?}\ncontrollers = \"{}\"\njoin-token = {:?}\n",
+            site.load,
+            text(&site.folder.path(name)),
+            controller.cluster.address(),
+            token.trim(),
+        ),
+    );
+    let process = Process::start(&["agent", text(&file)]);
+    process.wait_for_text("certified for the cluster");
+    (process, text(&file).to_string())
+}
+
+fn member(status: &Value, name: &str) -> Value {
+    let members = status["view"]["members"].as_array().cloned().unwrap_or_default();
+    members.into_iter().find(|member| member["name"] == name).unwrap_or_default()
+}
+
+/// What `status --cluster` prints, whether or not a controller answers.
+fn page(file: &str) -> (bool, String) {
+    let output = equipoise(&["status", "--cluster", "--config", file]);
+    (output.status.success(), stdout(&output) + &stderr(&output))
+}
+
+fn line<'p>(page: &'p str, name: &str) -> &'p str {
+    page.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {page}"))
+}
+
+#[test]
+fn members_are_alive_late_or_evicted_and_agents_show_their_load_as_nodes_do() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-seen") else { return };
+    site.load = "period = \"200ms\"\n".to_string();
+    let one = controller(&site, &backend);
+    let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
+    node.start();
+    let (first, _) = agent(&site, &one, "a1");
+    let (_second, _) = agent(&site, &one, "a2");
+    let has_load = |it: &Value| it["planned"]["l1"].is_number() && it["planned"]["l2"].is_number();
+    one.until("all are alive, with their loads", |status| {
+        ["a1", "a2", "n1"].iter().all(|name| {
+            let it = member(status, name);
+            it["state"] == "alive" && has_load(&it)
+        })
+    });
+    let (worked, shown) = page(text(&one.file));
+    assert!(worked && line(&shown, "a1").contains(" alive "), "{shown}");
+
+    drop(first);
+    one.until("it is late", |status| member(status, "a1")["state"] == "late");
+    command(&["cluster", "evict", "a2", "--config", text(&one.file)]);
+    one.until("it is evicted", |status| member(status, "a2")["state"] == "evicted");
+    let (_, shown) = page(text(&one.file));
+    assert!(shown.contains("\nlate: a1\n") && shown.contains("\nevicted: a2\n"), "{shown}");
+    let evicted = line(&shown, "a2");
+    assert!(evicted.contains(" evicted ") && !evicted.contains('%'), "no load: {shown}");
+
+    // It is let in again, and is what it was.
+    let file = site.folder.path("a2.toml");
+    let written = std::fs::read_to_string(&file).unwrap();
+    let token =
+        command(&["cluster", "token", "create", "--node", "a2", "--config", text(&one.file)]);
+    let before = written.lines().find(|line| line.starts_with("join-token")).unwrap();
+    std::fs::write(&file, written.replace(before, &format!("join-token = {:?}", token.trim())))
+        .unwrap();
+    std::fs::remove_dir_all(site.folder.path("a2")).unwrap();
+    let _again = Process::start(&["agent", text(&file)]);
+    one.until("it is alive again", |status| member(status, "a2")["state"] == "alive");
+}
+
+/// What a controller alone can do is refused by `node`, which names the controller at `address`.
+fn says_whom_to_ask(node: &Machine, address: &str) {
+    let asked = |args: &[&str]| {
+        let socket = node.file.with_extension("sock");
+        let output = equipoise(&[args, &["--api", text(&socket)]].concat());
+        assert!(!output.status.success(), "{args:?} worked");
+        stderr(&output)
+    };
+    // While it is there, too: where to ask.
+    let rows = [
+        (&["plan"][..], "plan"),
+        // It looks at the plan first.
+        (&["plan", "pin", "web", "2"], "plan"),
+        (&["drain", "n1"], "drain n1"),
+    ];
+    for (command, there) in rows {
+        let said = asked(command);
+        let there = format!("ask on a controller: equipoise {there} --api SOCKET");
+        assert!(said.contains(&there) && said.contains(address), "{said}");
+    }
+}
+
+/// The parts of a member's status while no controller answers.
+fn says_what_it_knows(now: &Value, kind: &str, address: &str) {
+    let cluster = &now["node"]["cluster"];
+    let contact = &cluster["controllers"][0];
+    assert_eq!((&contact["address"], &cluster["kind"]), (&address.into(), &kind.into()));
+    assert!(
+        contact["tried_seconds"].is_number() && contact["reports_taken_total"].as_u64() > Some(0)
+    );
+    assert!(cluster["load"]["l1"].is_number(), "{now:#}");
+    assert!(now["unanswered"][0].as_str().is_some_and(|it| it.contains("refused")), "{now:#}");
+}
+
+#[test]
+fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-unheard") else { return };
+    site.load = "period = \"200ms\"\n".to_string();
+    let mut one = controller(&site, &backend);
+    let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
+    node.start();
+    let (_process, agent) = agent(&site, &one, "a1");
+    let applied = |it: &Value| it["applied"].is_object();
+    one.until("both go by a plan", |status| {
+        applied(&member(status, "n1")) && applied(&member(status, "a1"))
+    });
+    let address = one.cluster.address().to_string();
+    says_whom_to_ask(&node, &address);
+
+    one.kill();
+    let status = |file: &str| {
+        let output = equipoise(&["status", "--cluster", "--json", "--config", file]);
+        assert!(!output.status.success(), "members were not to be had");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    for (name, kind, file) in [("n1", "node", text(&node.file)), ("a1", "agent", &agent)] {
+        soon("it has noticed", || {
+            let cluster = &status(file)["node"]["cluster"];
+            let age = |what: &str| cluster[what].as_f64() > Some(0.5);
+            cluster["following"].is_null()
+                && age("age_seconds")
+                && age("heard_seconds")
+                && cluster["controllers"][0]["problem"].is_string()
+        });
+        says_what_it_knows(&status(file), kind, &address);
+
+        let (worked, shown) = page(file);
+        assert!(
+            !worked && shown.starts_with(&format!("no controller answers:\n  {address}: ")),
+            "{shown}"
+        );
+        assert!(shown.contains(&format!("what the {kind} {name} knows itself")), "{shown}");
+        assert!(shown.contains("  going on with instructions "), "{shown}");
+        assert!(line(&shown, &address).contains("Connection refused"), "{shown}");
+        assert!(line(&shown, name).contains(" %"), "its own load: {shown}");
+    }
+
+    // What an agent answers by itself.
+    let socket = site.folder.path("a1").join("agent.sock");
+    let shown = command(&["status", "--api", text(&socket)]);
+    assert!(
+        shown.contains("· agent ·") && shown.contains("no controller can be reached"),
+        "{shown}"
+    );
+    let said = stderr(&equipoise(&["plan", "--api", text(&socket)]));
+    assert!(said.contains("a1 is an agent and plans nothing; ask on a controller"), "{said}");
+
+    // And when it does not run either.
+    node.kill();
+    let (_, shown) = page(text(&node.file));
+    assert!(shown.contains("nor does the process of this machine"), "{shown}");
+}

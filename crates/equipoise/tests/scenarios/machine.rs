@@ -1,0 +1,104 @@
+//! A node's machine: an application on a processor that does one thing at a time, and what the kernel would say of it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::{Answer, Folder, HttpBackend};
+
+use crate::common::text;
+
+/// Between two accounts of the processor's time.
+const ACCOUNT: Duration = Duration::from_millis(10);
+
+/// Requests for `/work` take the processor for a while; others take nothing.
+pub(crate) struct Machine {
+    pub(crate) app: HttpBackend,
+    /// What is to be its `/proc/stat`.
+    pub(crate) stat: PathBuf,
+    stop: Arc<AtomicBool>,
+    account: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Processor {
+    free: Mutex<()>,
+    busy_us: AtomicU64,
+}
+
+impl Processor {
+    fn work(&self, time: Duration) {
+        let _taken = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        thread::sleep(time);
+        // What was asked for and not what it took: a machine that is busy with other things wakes late.
+        self.busy_us.fetch_add(time.as_micros() as u64, Relaxed);
+    }
+
+    /// As proc_stat(5) has it, in microseconds, since only ratios are looked at. Always of the same length, so that it can be
+    /// written over.
+    fn stat(&self, since: Instant) -> String {
+        let busy = self.busy_us.load(Relaxed);
+        let idle = (since.elapsed().as_micros() as u64).saturating_sub(busy);
+        let times = format!("{busy:020} 0 0 {idle:020} 0 0 0 0 0 0");
+        format!("cpu  {times}\ncpu0 {times}\n")
+    }
+}
+
+impl Machine {
+    /// It answers with its name, and takes `work` for each request for `/work`.
+    pub(crate) fn start(folder: &Folder, name: &'static str, work: Duration) -> Machine {
+        let (processor, since) = (Arc::<Processor>::default(), Instant::now());
+        let own = Arc::clone(&processor);
+        let app = HttpBackend::start(move |request| {
+            if request.head.target() == "/work" {
+                own.work(work);
+            }
+            Answer::ok(name)
+        });
+        let stat = folder.write(&format!("{name}.stat"), &processor.stat(since));
+        let stop = Arc::<AtomicBool>::default();
+        let (stopping, path) = (Arc::clone(&stop), stat.clone());
+        let account = thread::spawn(move || {
+            let file = File::options().write(true).open(path).unwrap();
+            while !stopping.load(Relaxed) {
+                file.write_all_at(processor.stat(since).as_bytes(), 0).unwrap();
+                thread::sleep(ACCOUNT);
+            }
+        });
+        Machine { app, stat, stop, account: Some(account) }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(account) = self.account.take() {
+            let _ = account.join();
+        }
+    }
+}
+
+/// The arguments of `unshare` that have a program read `stat` in the place of `/proc/stat`.
+pub(crate) fn with_stat(stat: &Path, program: &[&str]) -> Vec<String> {
+    let script = "mount --bind \"$0\" /proc/stat && exec \"$@\"";
+    let words = ["--mount", "sh", "-c", script, text(stat)];
+    words.iter().chain(program).map(|word| word.to_string()).collect()
+}
+
+/// Why no process can be given a `/proc/stat` of its own.
+pub(crate) fn unavailable(folder: &Folder) -> Option<String> {
+    let stat = folder.path("probe.stat");
+    fs::write(&stat, "probe\n").unwrap();
+    let tried = std::process::Command::new("unshare")
+        .args(with_stat(&stat, &["cat", "/proc/stat"]))
+        .output();
+    match tried {
+        Ok(output) if output.stdout == b"probe\n" => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+        Err(error) => Some(format!("unshare: {error}")),
+    }
+}

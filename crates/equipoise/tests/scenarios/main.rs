@@ -1,0 +1,107 @@
+//! TLLB's scenarios with real processes: a sharp fluctuation, and unbalanced resources. (The failure of a node is in `dispatch.rs` and in
+//! `cluster/`; `lab/tllb` measures all three with shares of real processors.)
+//!
+//! Whatever else the machine does, a node's processor is as loaded as its requests make it: the application does one request at a
+//! time and takes a stated time for each, and what the node reads as `/proc/stat` is made from that. So what is asserted is what
+//! the plan makes of the load, not how fast the machine is; how long things took is printed.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod crowd;
+mod machine;
+mod site;
+
+use std::time::{Duration, Instant};
+
+use crowd::{Asked, Crowd, done_by, p99_ms, wait_for};
+use site::Site;
+
+/// Processor time of a request.
+const WORK: Duration = Duration::from_millis(10);
+/// Each client asks so often.
+const EVERY: Duration = Duration::from_millis(100);
+
+fn assert_all_answered(asked: &[Asked]) {
+    let failed = asked.iter().filter(|one| one.by.is_none()).count();
+    assert_eq!(failed, 0, "of {} requests", asked.len());
+}
+
+#[test]
+fn a_crowd_that_comes_to_one_node_is_shared_while_it_is_there() {
+    let Some(site) = Site::start("scenario-crowd", &[WORK; 3]) else { return };
+    // A tenth of what each can do.
+    let usual: Vec<Crowd> =
+        site.doors().into_iter().map(|door| Crowd::start(door, "/work", 1, EVERY)).collect();
+    wait_for(10, &usual);
+    assert_eq!([0, 1, 2].map(|node| site.total(node, "delegated_total")), [0; 3]);
+
+    // Nine tenths, of one of them.
+    let came = Instant::now();
+    let crowd = Crowd::start(site.doors()[0], "/work", 8, EVERY);
+    site.until("it delegates", || site.total(0, "delegated_total") > 0);
+    let began = came.elapsed();
+    let totals = || ["arrived_total", "delegated_total"].map(|what| site.total(0, what));
+    let before = totals();
+    wait_for(160, std::slice::from_ref(&crowd));
+    let [arrived, delegated] = [0, 1].map(|place| totals()[place] - before[place]);
+    let share = delegated as f64 / arrived as f64;
+    assert!(share > 0.1, "{delegated} of {arrived}");
+    assert_eq!([1, 2].map(|node| site.total(node, "delegated_total")), [0; 2]);
+
+    let left = Instant::now();
+    let crowd = crowd.end();
+    site.until("it keeps all again", || site.keep(0) == 1.0);
+    let ended = left.elapsed();
+    let delegated = site.total(0, "delegated_total");
+    wait_for(10, &usual);
+    assert_eq!(site.total(0, "delegated_total"), delegated);
+
+    let usual: Vec<Asked> = usual.into_iter().flat_map(Crowd::end).collect();
+    assert_all_answered(&usual);
+    assert_all_answered(&crowd);
+    let within =
+        |from: Instant, to: Instant| usual.iter().filter(move |one| (from..to).contains(&one.at));
+    println!(
+        "a crowd at one node: delegated after {began:.1?}, {:.0} % of what came then; kept all {ended:.1?} after it had left; \
+         99th percentile {:.0} ms before, {:.0} during ({:.0} of the crowd's), {:.0} after; {} requests, none failed",
+        100.0 * share,
+        p99_ms(within(came - Duration::from_secs(60), came)),
+        p99_ms(within(came, left)),
+        p99_ms(&crowd),
+        p99_ms(within(left + ended, Instant::now())),
+        usual.len() + crowd.len(),
+    );
+}
+
+#[test]
+fn a_node_with_less_does_less_of_what_comes_to_all_alike() {
+    let Some(site) = Site::start("scenario-weak", &[WORK * 5 / 2, WORK, WORK]) else { return };
+    let light = Crowd::start(site.doors()[0], "/light", 1, EVERY);
+    // Three tenths of what each can do, three quarters of the first one's.
+    let all: Vec<Crowd> =
+        site.doors().into_iter().map(|door| Crowd::start(door, "/work", 3, EVERY)).collect();
+    let began = Instant::now();
+    site.until("it delegates", || site.total(0, "delegated_total") > 0);
+    let delegated_after = began.elapsed();
+    let settled = Instant::now();
+    wait_for(90, &all);
+    assert_eq!([1, 2].map(|node| site.total(node, "delegated_total")), [0; 2]);
+
+    let light = light.end();
+    let all: Vec<Asked> = all.into_iter().flat_map(Crowd::end).collect();
+    assert_all_answered(&all);
+    assert_all_answered(&light);
+    assert_eq!(done_by(&light, "n0"), light.len(), "light requests stay where they came");
+    let since: Vec<Asked> = all.iter().filter(|one| one.at >= settled).cloned().collect();
+    let [weak, one, other] = ["n0", "n1", "n2"].map(|node| done_by(&since, node));
+    println!(
+        "a node of two fifths: delegated after {delegated_after:.1?}; done {weak} by it, {one} and {other} by the others; \
+         99th percentile {:.0} ms before, {:.0} since; light ones {:.0} ms",
+        p99_ms(all.iter().filter(|one| one.at < settled)),
+        p99_ms(&since),
+        p99_ms(&light),
+    );
+    assert!(weak < one && weak < other, "{weak} {one} {other}");
+}

@@ -1,0 +1,47 @@
+//! A process without a `[[slice]]` table has nothing of DDS.
+
+use crate::bed::Bed;
+
+/// The names of its threads.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).ok();
+    tasks.filter_map(|task| name(task.unwrap().path())).map(|comm| comm.trim().into()).collect()
+}
+
+/// How many of its descriptors are sockets over UDP.
+fn udp_sockets(pid: u32) -> usize {
+    let lines = |family: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/net/{family}")).unwrap_or_default()
+    };
+    let table = lines("udp") + &lines("udp6");
+    // The inode is the tenth word.
+    let inodes: Vec<_> = table.lines().filter_map(|line| line.split_whitespace().nth(9)).collect();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let target = |fd: std::path::PathBuf| std::fs::read_link(fd).ok()?.to_str().map(str::to_string);
+    let sockets = open.filter_map(|fd| target(fd.unwrap().path()));
+    let inode = |target: String| target.strip_prefix("socket:[")?.strip_suffix(']').map(Into::into);
+    sockets.filter_map(inode).filter(|inode: &String| inodes.contains(&&**inode)).count()
+}
+
+/// Cyclone's threads: receiving, timed events, garbage, delivery; and ours.
+fn of_dds(thread: &str) -> bool {
+    ["recv", "tev", "gc", "dq.", "slice-"].iter().any(|name| thread.starts_with(name))
+}
+
+#[test]
+fn without_a_slice_table_no_thread_and_no_socket_of_dds_is_there() {
+    let mut bed = Bed::unstarted("slice-absent", 171);
+    bed.write_tables("");
+    bed.start();
+    let pid = bed.controller.as_ref().unwrap().pid();
+    assert!(!threads(pid).iter().any(|it| of_dds(it)), "{:?}", threads(pid));
+    assert_eq!(udp_sockets(pid), 0);
+    // With one it has: this is what was looked for.
+    bed.kill_controller();
+    bed.write("");
+    bed.start();
+    let pid = bed.controller.as_ref().unwrap().pid();
+    assert!(threads(pid).iter().filter(|it| of_dds(it)).count() > 3, "{:?}", threads(pid));
+    assert!(udp_sockets(pid) > 0);
+}

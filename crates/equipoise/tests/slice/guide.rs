@@ -1,0 +1,62 @@
+//! The programs of docs/slice-programs.md, as they stand there.
+
+use std::path::{Path, PathBuf};
+
+use crate::bed::{Bed, SLICES, cyclonedds, python};
+use crate::common::{Process, text};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The first block of a language.
+fn block(language: &str) -> String {
+    let page = std::fs::read_to_string(root().join("docs/slice-programs.md")).unwrap();
+    let (_, rest) = page.split_once(&format!("\n```{language}\n")).expect("the page has it");
+    let (block, _) = rest.split_once("\n```\n").expect("it ends");
+    format!("{block}\n")
+}
+
+/// Runs a program of the page as a worker, and what the client in Python prints.
+fn replies(bed: &mut Bed, name: &str, args: &[&str], program: &[&str]) -> Vec<String> {
+    let client_python = cyclonedds().unwrap();
+    bed.worker_with(name, args, program);
+    bed.until_owned_by(&[name]);
+    let client = root().join("crates/slice-runtime/examples/client.py");
+    let mut command = std::process::Command::new(client_python);
+    command.args([text(&client), &bed.domain.to_string(), &SLICES.to_string(), "60", "lo"]);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut client = Process::of(command);
+    assert!(client.ended().success(), "{}", client.printed());
+    let mut lines: Vec<_> = client.printed().lines().map(str::to_string).collect();
+    lines.sort_by_key(|line| line.split(' ').next().and_then(|id| id.parse::<i64>().ok()));
+    lines
+}
+
+#[test]
+fn programs_of_the_guide_work_as_they_stand_there() {
+    if !python() {
+        return;
+    }
+    // Items are `item N`: two words.
+    let expected: Vec<_> = (0..60).map(|id| format!("{id} 2")).collect();
+    let mut bed = Bed::new("slice-guide", 168, "");
+    let shell = bed.folder.write("words.sh", &block("sh"));
+    let lines = ["--format", "lines", "--parallel", "2"];
+    assert_eq!(replies(&mut bed, "shell", &lines, &["sh", text(&shell)]), expected);
+    let mut shell = bed.workers.remove("shell").unwrap();
+    let program = bed.folder.write("words.py", &block("python"));
+    bed.worker_with("python", &[], &["python3", text(&program)]);
+    shell.signal(libc::SIGTERM);
+    assert_eq!(shell.ended().code(), Some(0), "{}", shell.printed());
+    bed.kill_worker("python");
+    assert_eq!(replies(&mut bed, "python", &[], &["python3", text(&program)]), expected);
+}
+
+#[test]
+fn a_program_that_writes_what_is_no_acknowledgement_is_told_so_in_the_log() {
+    let mut bed = Bed::new("slice-babbler", 169, "");
+    let babbler = ["sh", "-c", "echo hello from the program; cat > /dev/null"];
+    bed.worker_with("one", &["--format", "lines"], &babbler);
+    bed.workers["one"].wait_for_text("`hello from the program` is no line of a job's number");
+}

@@ -1,0 +1,106 @@
+//! Publishers with ROS 2's names of topics and types; and those that no worker can read.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use equipoise_dds::items::DATA_ITEM;
+use equipoise_dds::{Domain, Kind, Participant, Qos};
+
+use crate::bed::{Bed, SLICES, cyclonedds, python, worker};
+use crate::common::Process;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_are_counted() {
+    let Some(python) = cyclonedds() else { return };
+    let mut bed = Bed::unstarted("slice-ros2", 166);
+    let table = bed.table("items", "");
+    let names = "items = \"rt/items\"\nreplies = \"rt/replies\"\n\
+                 item-type = \"equipoise_msgs::msg::dds_::DataItem_\"\n\
+                 reply-type = \"equipoise_msgs::msg::dds_::Reply_\"";
+    bed.write_tables(&table.replace("items = \"items\"", names));
+    bed.start();
+    bed.worker("one", 0);
+    bed.until_owned_by(&["one"]);
+    let mut command = Command::new(python);
+    command
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slice/ros2.py"))
+        .args(["166", &SLICES.to_string(), "200"])
+        .env("PYTHONPATH", root().join("crates/slice-runtime/examples"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut publisher = Process::of(command);
+    assert!(publisher.ended().success(), "{}", publisher.printed());
+    let expected: Vec<_> = (0..200).map(|id| format!("{id} item {id}")).collect();
+    assert_eq!(publisher.printed().lines().collect::<Vec<_>>(), expected);
+    bed.until("what was no item is counted", |status| {
+        worker(status, "one")["drops"]["malformed"] == 3
+    });
+    let shown = bed.said(&["status"]);
+    assert!(shown.contains("malformed") && shown.contains("another type under the same name"));
+}
+
+#[test]
+fn a_publisher_that_no_worker_can_read_is_named_with_what_is_wrong() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-unread", 167, "");
+    bed.worker("one", 0);
+    bed.until_owned_by(&["one"]);
+    let domain = Domain::open(167, &bed.stream().dds).unwrap();
+    let stranger = Participant::new(domain, &[]).unwrap();
+    let ros = stranger.topic_named("items", &DATA_ITEM, "my_msgs::msg::dds_::Item_").unwrap();
+    let ros = ros.writer(&Qos::default()).unwrap();
+    let domain = Domain::open(167, &bed.stream().dds).unwrap();
+    let other = Participant::new(domain, &[]).unwrap();
+    let usual = other.topic("items", &DATA_ITEM).unwrap();
+    let hasty = usual.writer(&Qos { reliable: false, ..Qos::default() }).unwrap();
+    let good = usual.writer(&Qos::default()).unwrap();
+    let status = bed.until("both are told of", |status| {
+        status["unread"].as_array().is_some_and(|unread| unread.len() == 2)
+    });
+    let problem = |guid| {
+        let unread = status["unread"].as_array().unwrap();
+        let found = unread.iter().find(|it| it["writer"] == format!("{guid:?}"));
+        found.map(|it| it["problem"].as_str().unwrap().to_string()).unwrap_or_default()
+    };
+    let said = problem(ros.guid());
+    assert!(said.contains("my_msgs::msg::dds_::Item_") && said.contains("`item-type`"), "{said}");
+    assert!(problem(hasty.guid()).contains("best-effort"), "{status:#}");
+    assert_eq!(problem(good.guid()), "");
+    assert!(bed.said(&["status"]).contains("reach no worker: it is best-effort"));
+    drop((ros, hasty));
+    bed.until("they have gone", |status| status["unread"].as_array().unwrap().is_empty());
+}
+
+/// `int32`, `int64` and `uint8[]`, as messages of ROS 2 have them, in order.
+fn fields(message: &str) -> Vec<(Kind, String)> {
+    let path = root().join("packaging/ros2/equipoise_msgs/msg").join(message);
+    let message = std::fs::read_to_string(path).unwrap();
+    let lines = message.lines().map(|line| line.split('#').next().unwrap().trim());
+    let field = |line: &str| {
+        let (kind, name) = line.split_once(' ').unwrap();
+        let kind = match kind {
+            "int32" => Kind::I32,
+            "int64" => Kind::I64,
+            "uint8[]" => Kind::Octets,
+            other => panic!("{other}"),
+        };
+        (kind, name.trim().replace('_', "").to_lowercase())
+    };
+    lines.filter(|line| !line.is_empty()).map(field).collect()
+}
+
+#[test]
+fn the_messages_for_ros_2_have_the_members_of_the_types() {
+    for (message, members) in
+        [("DataItem.msg", DATA_ITEM.members), ("Reply.msg", equipoise_dds::items::REPLY.members)]
+    {
+        let members: Vec<_> =
+            members.iter().map(|member| (member.kind, member.name.to_lowercase())).collect();
+        assert_eq!(fields(message), members, "{message}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What a balancing round would do, and why it would do no more.
+
+use std::time::Duration;
+
+use equipoise_slice::balance::{Hold, Move, Round, Why, WorkerInput};
+use equipoise_slice::{SliceId, WorkerId};
+
+use crate::controller::desk::Desk;
+use crate::controller::plan::{
+    HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker, WorkerReason,
+};
+use crate::controller::status::{WorkerState, WorkerStatus};
+
+/// What is this close to the mean, as a share of it, is said to be even in any case.
+const EVEN: f64 = 0.02;
+
+impl Desk {
+    /// What a round would do now.
+    pub(super) fn preview(&self, now: Duration) -> Planned {
+        let (workers, slices) = self.inputs();
+        let round = match self.options.round.is_zero() {
+            true => Round { why: Why::Off, ..Round::default() },
+            false => self.balancer.clone().round(now, &workers, &slices),
+        };
+        let of = |step: Move, pinned: bool| PlannedMove {
+            giver: self.name_of(step.giver),
+            taker: self.name_of(step.taker),
+            load: step.slices.iter().map(|slice| self.balancer.load(*slice)).sum(),
+            slices: step.slices,
+            pinned,
+        };
+        let pinned = self.pinned_elsewhere().into_iter().map(|step| of(step, true));
+        let moves: Vec<_> =
+            pinned.chain(round.moves.into_iter().map(|step| of(step, false))).collect();
+        let even = match round.why {
+            Why::Even(within) => within,
+            _ => EVEN,
+        };
+        let parts = self.parts(&workers, now);
+        let workers = parts.into_iter().map(|part| part.planned(&moves, even)).collect();
+        let (why, hot) = (self.reason(now, round.why), round.hot);
+        Planned { moves, why, workers, hot, imbalance: round.imbalance }
+    }
+
+    fn reason(&self, now: Duration, why: Why) -> PlanReason {
+        match why {
+            Why::NobodyTakes => PlanReason::NobodyTakes,
+            Why::OneTakes(worker) => PlanReason::OneTakes(self.name_of(worker)),
+            Why::NothingMeasured => PlanReason::NothingMeasured,
+            Why::Even(within) => PlanReason::Even(within),
+            Why::Off => PlanReason::Off,
+            Why::Moves => PlanReason::Moves,
+            Why::Held { slice, giver, taker, by } => PlanReason::Held {
+                slice,
+                giver: self.name_of(giver),
+                taker: self.name_of(taker),
+                by: self.hold(now, slice, by),
+            },
+            Why::NoSliceHelps { giver, slices } => {
+                PlanReason::NoSliceHelps { giver: self.name_of(giver), slices }
+            }
+        }
+    }
+
+    fn hold(&self, now: Duration, slice: SliceId, by: Hold) -> HoldReason {
+        let busy = self.protocol.table().get(&slice).and_then(|row| row.busy);
+        match (by, busy, self.wishes.pins.get(&slice)) {
+            (Hold::Blocked, Some(handover), _) => HoldReason::Handover(handover),
+            (Hold::Blocked, None, Some(worker)) => HoldReason::Pinned(worker.clone()),
+            // It has become free since.
+            (Hold::Blocked, None, None) => {
+                HoldReason::CoolDown(self.balancer.cools(now, slice).unwrap_or_default())
+            }
+            (Hold::CoolDown(left), _, _) => HoldReason::CoolDown(left),
+            (Hold::TooLarge, _, _) => HoldReason::TooLarge,
+        }
+    }
+
+    /// Workers with what the round knows of them.
+    fn parts(&self, inputs: &[WorkerInput], now: Duration) -> Vec<Part> {
+        let part = |(id, worker): (WorkerId, WorkerStatus)| {
+            let input = inputs.iter().find(|input| input.id == id);
+            let (pinned, in_handover, cooling) = self.held(now, id);
+            let takes = input.filter(|input| input.takes && !input.leaving);
+            let weight = takes.map(|input| input.weight.get()).filter(|weight| *weight > 0);
+            let weight = weight.map(|weight| f64::from(weight) / self.balancer.pressure(id));
+            let counts = weight.is_some() || input.is_some_and(|input| input.leaving);
+            Part { worker, counts, weight, over_mean: None, pinned, in_handover, cooling }
+        };
+        let mut parts: Vec<_> = self.workers(now).into_iter().map(part).collect();
+        // What lost workers had is on its way to the others.
+        let load: f64 = parts.iter().filter(|it| it.counts).map(|it| it.worker.load).sum();
+        let weights: f64 = parts.iter().filter_map(|it| it.weight).sum();
+        if load > 0.0 && weights > 0.0 {
+            for part in &mut parts {
+                let over = |weight| part.worker.load / weight / (load / weights) - 1.0;
+                part.over_mean = part.weight.map(over);
+            }
+        }
+        parts
+    }
+
+    /// Of a worker's slices, how many are pinned to it, in a handover, or have to cool down.
+    fn held(&self, now: Duration, worker: WorkerId) -> (u32, u32, u32) {
+        let owned = self.protocol.table().iter();
+        let owned = owned.filter(|(_, row)| row.owner.is_some_and(|life| life.worker == worker));
+        owned.fold((0, 0, 0), |(pinned, in_handover, cooling), (slice, row)| {
+            (
+                pinned + u32::from(self.pinned_to(*slice) == Some(worker)),
+                in_handover + u32::from(row.busy.is_some()),
+                cooling + u32::from(self.balancer.cools(now, *slice).is_some()),
+            )
+        })
+    }
+}
+
+/// A worker, and what the round knows of it.
+struct Part {
+    worker: WorkerStatus,
+    /// Its load is to be spread, or may stay.
+    counts: bool,
+    /// Above 0, if it may be given slices.
+    weight: Option<f64>,
+    over_mean: Option<f64>,
+    pinned: u32,
+    in_handover: u32,
+    cooling: u32,
+}
+
+impl Part {
+    fn planned(self, moves: &[PlannedMove], even: f64) -> PlannedWorker {
+        let reason = self.reason(moves, even);
+        let WorkerStatus { name, load, slices, .. } = self.worker;
+        let Part { over_mean, pinned, in_handover, cooling, .. } = self;
+        PlannedWorker { name, load, over_mean, slices, pinned, in_handover, cooling, reason }
+    }
+
+    fn reason(&self, moves: &[PlannedMove], even: f64) -> WorkerReason {
+        let name = &self.worker.name;
+        let count = |of: fn(&PlannedMove) -> &String| {
+            let slices = moves.iter().filter(|step| of(step) == name);
+            slices.map(|step| step.slices.len()).sum::<usize>()
+        };
+        let (gives, takes) = (count(|step| &step.giver), count(|step| &step.taker));
+        let why = || self.worker.reason.clone().unwrap_or_default();
+        match (self.worker.state, self.over_mean) {
+            (WorkerState::Lost, _) => WorkerReason::Lost,
+            (WorkerState::Awaited, _) => WorkerReason::Awaited,
+            _ if gives > 0 => WorkerReason::Gives(gives),
+            _ if takes > 0 => WorkerReason::Takes(takes),
+            (WorkerState::Stuck, _) => WorkerReason::Stuck(why()),
+            (WorkerState::Draining | WorkerState::Drained | WorkerState::Refused, _) => {
+                WorkerReason::Leaves(why())
+            }
+            (WorkerState::Joining, _) if self.worker.reason.is_some() => WorkerReason::NoReport,
+            (_, Some(over)) if over > even => WorkerReason::Over,
+            (_, Some(over)) if over < -even => WorkerReason::Under,
+            (_, Some(_)) => WorkerReason::Even,
+            (_, None) if self.weight.is_none() => WorkerReason::Standby,
+            (_, None) => WorkerReason::Idle,
+        }
+    }
+}

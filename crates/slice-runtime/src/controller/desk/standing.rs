@@ -1,0 +1,121 @@
+//! How workers stand, since when, and why.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_slice::WorkerId;
+use equipoise_slice::controller::Member;
+
+use crate::controller::desk::Desk;
+use crate::controller::status::WorkerState;
+use crate::mail::Report;
+
+/// How a worker stands, and since when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    state: WorkerState,
+    since: Duration,
+}
+
+/// What a worker owns.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owned {
+    pub(super) slices: u32,
+    /// In cores.
+    pub(super) load: f64,
+}
+
+impl Desk {
+    /// Notes when workers' states change.
+    pub(super) fn watch_standings(&mut self, now: Duration) {
+        let owned = self.owned();
+        let of = |worker| owned.get(&worker).copied().unwrap_or_default();
+        let state = |member: &Member| {
+            let worker = member.life.worker;
+            (worker, self.state(member, of(worker)).0)
+        };
+        let states: Vec<_> = self.protocol.members().map(state).collect();
+        self.standings.retain(|worker, _| states.iter().any(|(known, _)| known == worker));
+        for (worker, state) in states {
+            let new = Standing { state, since: now };
+            let standing = self.standings.entry(worker).or_insert(new);
+            if standing.state != state {
+                *standing = new;
+            }
+        }
+    }
+
+    /// For how long `member` has been in `state`.
+    pub(super) fn since(&self, now: Duration, member: &Member, state: WorkerState) -> Duration {
+        if state == WorkerState::Lost {
+            return now.saturating_sub(member.heard);
+        }
+        let known = self.standings.get(&member.life.worker);
+        let since = known.filter(|known| known.state == state).map_or(now, |known| known.since);
+        now.saturating_sub(since)
+    }
+
+    /// How `member` stands, and why, where that is not plain.
+    pub(super) fn state(&self, member: &Member, owned: Owned) -> (WorkerState, Option<String>) {
+        let worker = member.life.worker;
+        let report = self.reports.get(&worker);
+        if member.lost {
+            return (WorkerState::Lost, Some("nothing is heard of it".into()));
+        }
+        if !member.is_here {
+            let why = "it has not been heard since this controller leads";
+            return (WorkerState::Awaited, Some(why.into()));
+        }
+        let Some(report) = report else {
+            return (WorkerState::Joining, Some("it has not reported yet".into()));
+        };
+        if let Some(problem) = self.problem(report) {
+            return (WorkerState::Refused, Some(problem));
+        }
+        if member.stuck {
+            return (WorkerState::Stuck, Some(self.stuck(report)));
+        }
+        if member.leaving {
+            let drained = self.wishes.leaving.contains(&report.name);
+            let why = if drained { "drained by an operator" } else { "it is about to end" };
+            let left = owned.slices == 0;
+            let state = if left { WorkerState::Drained } else { WorkerState::Draining };
+            return (state, Some(why.into()));
+        }
+        let owns = owned.slices > 0;
+        let takes = self.protocol.handovers().values().any(|open| open.taker == member.life);
+        match owns {
+            false if takes => (WorkerState::Joining, None),
+            false if report.weight == 0 => (WorkerState::Standby, None),
+            _ => (WorkerState::Active, None),
+        }
+    }
+
+    /// What being stuck comes to.
+    fn stuck(&self, report: &Report) -> String {
+        let moved = match self.options.protocol.order.is_strict() {
+            true => "its slices cannot go on elsewhere before it has",
+            false => "it gets no slices, and its own go to others",
+        };
+        format!(
+            "its program has acknowledged nothing for {} s, with {} items in hand and {} queued: {moved}. Restart it; others \
+             then do what it had",
+            report.stalled.as_secs(),
+            report.in_hand,
+            report.queued.saturating_sub(report.in_hand),
+        )
+    }
+
+    /// How many slices each worker owns, and their load.
+    pub(super) fn owned(&self) -> BTreeMap<WorkerId, Owned> {
+        let mut owned: BTreeMap<WorkerId, Owned> = BTreeMap::new();
+        for (slice, row) in self.protocol.table() {
+            if let Some(owner) = row.owner {
+                let of = owned.entry(owner.worker).or_default();
+                of.slices += 1;
+                of.load += self.balancer.load(*slice);
+            }
+        }
+        owned
+    }
+}

@@ -1,0 +1,138 @@
+//! Publishers whose items reach no worker: DDS keeps them apart without a word.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use equipoise_dds::{Error, Guid, Publication, Publications};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// So many are told of.
+const TOLD_MAX: usize = 32;
+
+/// A publisher on the topic of items that no worker can read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// Its writer.
+    pub writer: Guid,
+    /// Why.
+    pub why: UnreadReason,
+}
+
+/// Why no worker can read a publisher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnreadReason {
+    /// Its type goes by another name.
+    OtherType {
+        /// Its name.
+        theirs: String,
+        /// What workers read.
+        ours: String,
+    },
+    /// Its type has a key, or (`false`) none, where ours is the other way round.
+    Keyed(bool),
+    /// It does not send again what is lost on the way.
+    BestEffort,
+}
+
+impl fmt::Display for UnreadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherType { theirs, ours } => write!(
+                f,
+                "its type is `{theirs}`, and workers read `{ours}`: publish that, or set `item-type`"
+            ),
+            Self::Keyed(true) => f.write_str(
+                "its type has a key, and that which workers read has none: publish without `@key`",
+            ),
+            Self::Keyed(false) => f.write_str(
+                "its type has no key, and that which workers read has one: publish with `@key`",
+            ),
+            Self::BestEffort => f.write_str(
+                "it is best-effort, and workers read reliable writers: publish with reliable QoS",
+            ),
+        }
+    }
+}
+
+impl UnreadReason {
+    /// Of a writer, where workers read `ours`.
+    fn of(writer: &Publication, ours: &str, keyed: bool) -> Option<Self> {
+        if writer.type_name != ours {
+            let (theirs, ours) = (writer.type_name.clone(), ours.to_string());
+            return Some(Self::OtherType { theirs, ours });
+        }
+        if writer.keyed != keyed {
+            return Some(Self::Keyed(writer.keyed));
+        }
+        (!writer.reliable).then_some(Self::BestEffort)
+    }
+}
+
+/// What is told of them; looked for on the thread that reads mail.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told(Arc<Mutex<Vec<Unread>>>);
+
+impl Told {
+    pub(super) fn now(&self) -> Vec<Unread> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Looks for them.
+#[derive(Debug)]
+pub(super) struct Lookout {
+    publications: Publications,
+    ours: String,
+    keyed: bool,
+    told: Told,
+    looked: Option<Instant>,
+}
+
+impl Lookout {
+    pub(super) fn new(publications: Publications, ours: &str, keyed: bool, told: Told) -> Self {
+        Self { publications, ours: ours.to_string(), keyed, told, looked: None }
+    }
+
+    /// Looks, if it is time.
+    pub(super) fn look(&mut self) -> Result<(), Error> {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        let (ours, keyed) = (&self.ours, self.keyed);
+        let unread = |of: &Publication| {
+            Some(Unread { writer: of.guid, why: UnreadReason::of(of, ours, keyed)? })
+        };
+        let unread: Vec<_> = self.publications.now()?.filter_map(unread).take(TOLD_MAX).collect();
+        let mut told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for new in unread.iter().filter(|it| !told.contains(it)) {
+            tracing::warn!(writer = ?new.writer, "a publisher's items reach no worker: {}", new.why);
+        }
+        *told = unread;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_publisher_apart_is_said() {
+        let good = Publication {
+            guid: Guid([1; 16]),
+            type_name: "dpslb::DataItem".into(),
+            keyed: true,
+            reliable: true,
+        };
+        let of = |writer: Publication| UnreadReason::of(&writer, "dpslb::DataItem", true);
+        assert_eq!(of(good.clone()), None);
+        let other = of(Publication { type_name: "a::B".into(), ..good.clone() });
+        assert!(matches!(other, Some(UnreadReason::OtherType { theirs, .. }) if theirs == "a::B"));
+        let unkeyed = of(Publication { keyed: false, ..good.clone() });
+        assert_eq!(unkeyed, Some(UnreadReason::Keyed(false)));
+        assert_eq!(of(Publication { reliable: false, ..good }), Some(UnreadReason::BestEffort));
+    }
+}

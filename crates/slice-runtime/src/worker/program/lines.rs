@@ -1,0 +1,81 @@
+//! Jobs as lines of text, for programs in shell and others that would rather not read bytes.
+//!
+//! To the program, words with a space between them: `KIND JOB SLICE ID SENDER TIMESTAMP MESSAGE`; from it: `JOB REPLY`.
+//! Messages and replies are in base64, and one that is empty is left out. Kinds: `item`, `import`, `lost`, `export`.
+
+use std::io::{self, BufRead, Read};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::worker::{Job, Work};
+
+/// The longest line that is taken from a program, bytes.
+const LINE_MAX: u64 = 350 << 20;
+
+/// Adds what is to be done to `batch`.
+pub(super) fn entry(number: u64, job: &Job, batch: &mut Vec<u8>) {
+    let Some(work) = job.work() else { return };
+    let slice = job.slice().0;
+    let (head, message) = match work {
+        Work::Item(item) => {
+            let (id, sender, time) = (item.id, item.sender_id, item.timestamp);
+            (format!("item {number} {slice} {id} {sender} {time}"), item.message)
+        }
+        Work::Import(Some(state)) => (format!("import {number} {slice} 0 0 0"), state),
+        Work::Import(None) => (format!("lost {number} {slice} 0 0 0"), &[][..]),
+        Work::Export => (format!("export {number} {slice} 0 0 0"), &[][..]),
+    };
+    batch.extend_from_slice(head.as_bytes());
+    if !message.is_empty() {
+        batch.push(b' ');
+        batch.extend_from_slice(BASE64.encode(message).as_bytes());
+    }
+    batch.push(b'\n');
+}
+
+/// Reads the next acknowledgement: the job and the reply. `None`: there are no more.
+pub(super) fn read(output: &mut impl BufRead) -> io::Result<Option<(u64, Vec<u8>)>> {
+    loop {
+        let mut line = Vec::new();
+        if Read::take(&mut *output, LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let shown = || String::from_utf8_lossy(&line[..line.len().min(80)]).trim().to_string();
+        let wrong = || {
+            let what =
+                format!("`{}` is no line of a job's number and its reply in base64", shown());
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        };
+        return acknowledgement(&line).map(Some).ok_or_else(wrong);
+    }
+}
+
+fn acknowledgement(line: &[u8]) -> Option<(u64, Vec<u8>)> {
+    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let reply = words.next().map_or(Ok(Vec::new()), |reply| BASE64.decode(reply)).ok()?;
+    words.next().is_none().then_some((number, reply))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn acknowledgements_are_lines_and_what_is_none_is_an_error_that_shows_it() {
+        let mut output = &b"7 aGVsbG8=\n\n 8 \n18446744073709551615 AA==\r\n9"[..];
+        let mut read = || super::read(&mut output);
+        assert_eq!(read().unwrap(), Some((7, b"hello".to_vec())));
+        assert_eq!(read().unwrap(), Some((8, Vec::new())));
+        assert_eq!(read().unwrap(), Some((u64::MAX, vec![0])));
+        assert_eq!(read().unwrap(), Some((9, Vec::new())));
+        assert_eq!(read().unwrap(), None);
+        for bad in ["x aGVsbG8=", "7 ###", "7 aGVsbG8= more", "-1", "7 aGVsbG8"] {
+            let error = super::read(&mut format!("{bad}\n").as_bytes()).unwrap_err();
+            assert!(error.to_string().contains(bad), "{error}");
+        }
+        assert!(super::read(&mut &[0xff, b'\n'][..]).is_err());
+    }
+}

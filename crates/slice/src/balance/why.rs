@@ -1,0 +1,221 @@
+//! Why a round moves what it does and no more.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Balancer, Sides};
+use crate::ids::{SliceId, WorkerId};
+
+/// Why a round moves no more than it does.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Why {
+    /// No worker may be given slices: none is here, or all leave or have a weight of 0.
+    #[default]
+    NobodyTakes,
+    /// One worker alone may have slices.
+    OneTakes(WorkerId),
+    /// Nothing was measured: no items come, or none was done yet.
+    NothingMeasured,
+    /// No worker has more over the mean than this, as a share of the mean: below it nothing is begun, or gone on with.
+    Even(f64),
+    /// Rounds may move no load at all.
+    Off,
+    /// It moves what is best now; the next round goes on if that is not enough.
+    Moves,
+    /// The move that would help most has to wait.
+    Held {
+        /// The slice that would be moved.
+        slice: SliceId,
+        /// Who has it.
+        giver: WorkerId,
+        /// Who would get it.
+        taker: WorkerId,
+        /// What it waits for.
+        by: Hold,
+    },
+    /// No slice that could be moved makes it more even: they are too few, or too large.
+    NoSliceHelps {
+        /// The most loaded worker.
+        giver: WorkerId,
+        /// How many slices it has.
+        slices: usize,
+    },
+}
+
+/// Why a slice is not moved now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It must not be moved now ([`super::SliceInput::blocked`]).
+    Blocked,
+    /// It was moved lately, and stays this much longer.
+    CoolDown(Duration),
+    /// It has more load than one round may move.
+    TooLarge,
+}
+
+/// A round at its end.
+pub(super) struct End<'a> {
+    pub(super) now: Duration,
+    pub(super) mean: f64,
+    /// Who has no more than this gives nothing.
+    pub(super) enough: f64,
+    pub(super) imbalance: f64,
+    /// Of the imbalance, from where on is moved.
+    pub(super) bound: f64,
+    pub(super) moves: bool,
+    pub(super) blocked: &'a BTreeSet<SliceId>,
+}
+
+impl Balancer {
+    /// How much longer `slice` stays where it is because it was moved lately.
+    pub fn cools(&self, now: Duration, slice: SliceId) -> Option<Duration> {
+        let moved = self.known.get(&slice)?.moved?;
+        let left = self.policy.cool_down.checked_sub(now.saturating_sub(moved))?;
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Why the round ends where it does.
+    pub(super) fn why(&self, sides: &Sides, end: &End<'_>) -> Why {
+        let mut takers = sides.takers();
+        let fullest = sides.takers().max_by(|a, b| a.1.relative().total_cmp(&b.1.relative()));
+        let (Some((only, _)), Some((giver, side))) = (takers.next(), fullest) else {
+            return Why::NobodyTakes;
+        };
+        if end.moves {
+            return Why::Moves;
+        }
+        if takers.next().is_none() {
+            return Why::OneTakes(only);
+        }
+        if end.mean <= 0.0 {
+            return Why::NothingMeasured;
+        }
+        if end.imbalance <= end.bound {
+            return Why::Even(end.bound);
+        }
+        if self.policy.share_max <= 0.0 {
+            return Why::Off;
+        }
+        match sides.best(&|_, _| false, f64::INFINITY, end.mean, end.enough) {
+            Some(((slice, giver, taker), _)) => {
+                Why::Held { slice, giver, taker, by: self.hold(end, slice) }
+            }
+            None => Why::NoSliceHelps { giver, slices: side.slices.len() },
+        }
+    }
+
+    fn hold(&self, end: &End<'_>, slice: SliceId) -> Hold {
+        match self.cools(end.now, slice) {
+            _ if end.blocked.contains(&slice) => Hold::Blocked,
+            Some(left) => Hold::CoolDown(left),
+            None => Hold::TooLarge,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equipoise_core::Weight;
+
+    use super::*;
+    use crate::balance::{Policy, SliceInput, WorkerInput};
+
+    const ROUND: Duration = Duration::from_millis(500);
+
+    fn worker(id: u64, weight: u16, leaving: bool) -> WorkerInput {
+        let weight = Weight::new(weight).unwrap();
+        WorkerInput { id: WorkerId(id), weight, leaving, takes: true, queued: 0 }
+    }
+
+    fn slice(id: u32, owner: u64, load: f64) -> SliceInput {
+        let busy = ROUND.mul_f64(load);
+        let items = busy.as_millis() as u64;
+        SliceInput {
+            id: SliceId(id),
+            owner: WorkerId(owner),
+            blocked: false,
+            observed: ROUND,
+            arrived: items,
+            done: items,
+            busy,
+            queue_age: Duration::ZERO,
+        }
+    }
+
+    /// Which of equal slices it is, is by lot.
+    fn any_slice(why: Why) -> Why {
+        match why {
+            Why::Held { giver, taker, by, .. } => Why::Held { slice: SliceId(0), giver, taker, by },
+            why => why,
+        }
+    }
+
+    /// Why the third round of the same inputs moves no more.
+    fn why(policy: Policy, workers: &[WorkerInput], slices: &[SliceInput]) -> Why {
+        let mut balancer = Balancer::new(policy);
+        let rounds = (1..=3).map(|round| balancer.round(round * ROUND, workers, slices));
+        any_slice(rounds.last().unwrap().why)
+    }
+
+    #[test]
+    fn a_round_says_why_it_moves_no_more() {
+        let two = [worker(1, 1, false), worker(2, 1, false)];
+        let usual = Policy::default;
+        let (one, other) = (WorkerId(1), WorkerId(2));
+        let uneven: Vec<_> = (0..8).map(|id| slice(id, 1, 0.1)).collect();
+        let blocked: Vec<_> =
+            uneven.iter().map(|it| SliceInput { blocked: true, ..it.clone() }).collect();
+        let held = |by| Why::Held { slice: SliceId(0), giver: one, taker: other, by };
+        let rows = [
+            ("nobody", usual(), vec![], uneven.clone(), Why::NobodyTakes),
+            ("all leave", usual(), vec![worker(1, 1, true)], uneven.clone(), Why::NobodyTakes),
+            ("weight 0", usual(), vec![worker(1, 0, false)], uneven.clone(), Why::NobodyTakes),
+            ("one", usual(), vec![two[0].clone()], uneven.clone(), Why::OneTakes(one)),
+            ("idle", usual(), two.to_vec(), vec![slice(0, 1, 0.0)], Why::NothingMeasured),
+            (
+                "even",
+                usual(),
+                two.to_vec(),
+                vec![slice(0, 1, 0.3), slice(1, 2, 0.3)],
+                Why::Even(0.08),
+            ),
+            ("off", Policy { share_max: 0.0, ..usual() }, two.to_vec(), uneven.clone(), Why::Off),
+            ("moves", usual(), two.to_vec(), uneven.clone(), Why::Moves),
+            ("blocked", usual(), two.to_vec(), blocked, held(Hold::Blocked)),
+            (
+                "larger than a round's share",
+                Policy { share_max: 0.05, ..usual() },
+                two.to_vec(),
+                uneven,
+                held(Hold::TooLarge),
+            ),
+            (
+                "one slice",
+                usual(),
+                two.to_vec(),
+                vec![slice(0, 1, 0.9)],
+                Why::NoSliceHelps { giver: one, slices: 1 },
+            ),
+        ];
+        for (case, policy, workers, slices, expected) in rows {
+            assert_eq!(why(policy, &workers, &slices), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_slice_that_was_moved_is_said_to_cool_down() {
+        let workers = [worker(1, 1, false), worker(2, 1, false)];
+        let mut balancer = Balancer::new(Policy::default());
+        let of = |owner: u64| [slice(0, owner, 0.4), slice(1, owner, 0.4)];
+        for (round, owner) in [(1, 2), (2, 1), (3, 1)] {
+            let why = any_slice(balancer.round(round * ROUND, &workers, &of(owner)).why);
+            if round == 3 {
+                let (giver, taker) = (WorkerId(1), WorkerId(2));
+                let by = Hold::CoolDown(Duration::from_millis(9500));
+                assert_eq!(why, Why::Held { slice: SliceId(0), giver, taker, by });
+            }
+        }
+        assert_eq!(balancer.cools(12 * ROUND, SliceId(0)), Some(Duration::from_secs(5)));
+        assert_eq!(balancer.cools(22 * ROUND, SliceId(0)), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! Copies of the store's file, for the day on which it is damaged.
+//!
+//! `PATH.backup` is the newest; `PATH.backup.1` and up are a day apart from each other. A copy is made of what is in
+//! memory, so that what a disk has done to the file is not copied, beside its place and moved there when the disk has it:
+//! a copy that is there is whole.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::OpenError;
+use super::file::{Content, beside, inspect, io_error, make, move_into_place};
+use super::state::{Stamp, State};
+use crate::Revision;
+
+/// Copies that are older than the newest.
+const OLDER: u32 = 3;
+/// Between two of these.
+const APART: Duration = Duration::from_secs(24 * 3600);
+
+fn place(path: &Path, number: u32) -> PathBuf {
+    match number {
+        0 => beside(path, ".backup"),
+        _ => beside(path, &format!(".backup.{number}")),
+    }
+}
+
+/// A copy that could be put in the file's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How far the store had come.
+    pub revision: Revision,
+    /// When it was made; `None` for one of a version that did not say.
+    pub made: Option<SystemTime>,
+}
+
+/// The newest copy that is whole.
+pub(super) fn newest(path: &Path) -> Option<Copied> {
+    let whole = |number| {
+        let path = place(path, number);
+        let content = inspect(&path).ok()?;
+        Some(Copied { path, revision: content.stamp.revision, made: content.written })
+    };
+    (0..=OLDER).find_map(whole)
+}
+
+/// Makes the newest copy; the one before it is kept if those are a day old that there are.
+pub(super) fn write(path: &Path, content: &Content) -> Result<(), OpenError> {
+    let new = beside(path, ".backup.new");
+    make(&new, content)?;
+    let mode = fs::metadata(path).map(|of| of.permissions());
+    mode.and_then(|mode| fs::set_permissions(&new, mode)).map_err(io_error("make", &new))?;
+    keep_older(path).map_err(io_error("keep", &place(path, 1)))?;
+    move_into_place(&new, &place(path, 0))
+}
+
+fn keep_older(path: &Path) -> io::Result<()> {
+    let Some(newest) = age_of(&place(path, 0))? else { return Ok(()) };
+    if let Some(older) = age_of(&place(path, 1))?
+        && newest.duration_since(older).unwrap_or_default() < APART
+    {
+        return Ok(());
+    }
+    for number in (1..OLDER).rev() {
+        match fs::rename(place(path, number), place(path, number + 1)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    // Another name for it, which it keeps when the newest takes its place.
+    fs::hard_link(place(path, 0), place(path, 1))
+}
+
+fn age_of(path: &Path) -> io::Result<Option<SystemTime>> {
+    match fs::metadata(path) {
+        Ok(of) => of.modified().map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// How often copies are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rhythm {
+    /// If anything has changed.
+    pub(super) every: Duration,
+    /// Sooner, after so many revisions; but not sooner than a sixtieth of `every`.
+    pub(super) revisions: u64,
+}
+
+/// Makes copies of a store while it runs.
+#[derive(Debug)]
+pub(super) struct Backups {
+    path: PathBuf,
+    rhythm: Rhythm,
+    copied: Revision,
+    at: Instant,
+    making: Option<JoinHandle<Result<(), OpenError>>>,
+    has_failed: bool,
+}
+
+impl Backups {
+    /// A copy of the content at `copied` was made just now.
+    pub(super) fn new(path: PathBuf, rhythm: Rhythm, copied: Revision) -> Backups {
+        Backups { path, rhythm, copied, at: Instant::now(), making: None, has_failed: false }
+    }
+
+    /// When there is a copy to be made of a store that has come so far; not while one is being made.
+    pub(super) fn due(&self, now: Stamp) -> Option<Instant> {
+        if self.making.as_ref().is_some_and(|making| !making.is_finished()) {
+            return None;
+        }
+        let changes = now.revision.0.saturating_sub(self.copied.0);
+        let wait = match changes {
+            0 => return None,
+            many if many >= self.rhythm.revisions => self.rhythm.every / 60,
+            _ => self.rhythm.every,
+        };
+        Some(self.at + wait)
+    }
+
+    /// Begins with a copy if one is due, and says how the one before ended.
+    pub(super) async fn turn(&mut self, state: &std::sync::RwLock<State>) {
+        if self.making.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.end().await;
+        }
+        let content = {
+            let state = state.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let is_due = self.due(state.stamp()).is_some_and(|due| due <= Instant::now());
+            if !is_due {
+                return;
+            }
+            let (stamp, written) = (state.stamp(), Some(SystemTime::now()));
+            Content { stamp, written, entries: state.entries().cloned().collect() }
+        };
+        // Whether it works or not: the next is tried when it is due again.
+        (self.copied, self.at) = (content.stamp.revision, Instant::now());
+        let path = self.path.clone();
+        self.making = Some(tokio::task::spawn_blocking(move || write(&path, &content)));
+    }
+
+    /// Waits for the copy that is being made.
+    pub(super) async fn end(&mut self) {
+        let Some(making) = self.making.take() else { return };
+        let problem = match making.await {
+            Ok(made) => made.err().map(|error| with_cause(&error)),
+            Err(error) => Some(error.to_string()),
+        };
+        match &problem {
+            Some(problem) if !self.has_failed => {
+                tracing::warn!("the store could not be copied: {problem}; the older copies stay");
+            }
+            None if self.has_failed => tracing::info!("the store is copied again"),
+            _ => {}
+        }
+        self.has_failed = problem.is_some();
+    }
+}
+
+fn with_cause(error: &OpenError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Revision;
+
+    fn content(revision: u64) -> Content {
+        let stamp = Stamp { revision: Revision(revision), digest: 0 };
+        Content { stamp, written: Some(SystemTime::now()), entries: Vec::new() }
+    }
+
+    fn kept(path: &Path) -> Vec<Option<u64>> {
+        let revision = |number| Some(inspect(&place(path, number)).ok()?.stamp.revision.0);
+        (0..=OLDER + 1).map(revision).collect()
+    }
+
+    #[test]
+    fn older_copies_are_a_day_apart_and_few() {
+        let folder = equipoise_testkit::Folder::new("copies");
+        let path = folder.path("state");
+        make(&path, &content(0)).unwrap();
+        let mut day = SystemTime::now();
+        for revision in 1..=12 {
+            write(&path, &content(revision)).unwrap();
+            // Three a day.
+            day += APART / 3 + Duration::from_secs(1);
+            let newest = fs::File::options().write(true).open(place(&path, 0)).unwrap();
+            newest.set_modified(day).unwrap();
+        }
+        assert_eq!(kept(&path), [Some(12), Some(10), Some(7), Some(4), None]);
+        // Nothing but the store and these.
+        assert_eq!(fs::read_dir(folder.root()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn a_copy_that_is_damaged_is_passed_over() {
+        let folder = equipoise_testkit::Folder::new("copies-damaged");
+        let path = folder.path("state");
+        make(&path, &content(0)).unwrap();
+        write(&path, &content(1)).unwrap();
+        write(&path, &content(2)).unwrap();
+        assert_eq!(newest(&path).unwrap().revision, Revision(2));
+        fs::write(place(&path, 0), b"noise").unwrap();
+        let found = newest(&path).unwrap();
+        assert_eq!((found.revision, found.path), (Revision(1), place(&path, 1)));
+        fs::remove_file(place(&path, 1)).unwrap();
+        assert_eq!(newest(&path), None);
+    }
+}

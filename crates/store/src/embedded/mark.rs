@@ -1,0 +1,78 @@
+//! Beside the file: how far it had come. An older copy in its place, or a new file, is seen by that.
+//!
+//! It is written after each batch and not waited for: a process that is killed loses nothing by that, and after a power
+//! cut it says less than the file, which is no sign of anything.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::file::beside;
+use crate::Revision;
+
+/// The decimals of the largest revision.
+const DIGITS: usize = 20;
+
+/// The highest revision that was ever told.
+#[derive(Debug)]
+pub(super) struct Mark {
+    path: PathBuf,
+    file: Option<File>,
+    has_failed: bool,
+}
+
+/// What the mark beside the store at `path` says; `None` if there is none, or nothing that can be read.
+pub(super) fn read(path: &Path) -> Option<Revision> {
+    let text = std::fs::read_to_string(beside(path, ".mark")).ok()?;
+    text.trim().parse().ok().map(Revision)
+}
+
+impl Mark {
+    /// Of the store at `path`.
+    pub(super) fn of(path: &Path) -> Mark {
+        Mark { path: beside(path, ".mark"), file: None, has_failed: false }
+    }
+
+    /// The store has come so far.
+    pub(super) fn note(&mut self, revision: Revision) {
+        let noted = self.put(revision);
+        if let Err(error) = &noted
+            && !self.has_failed
+        {
+            let path = self.path.display();
+            tracing::warn!(%error, "{path} cannot be written: an older copy of the store in its place would not be seen");
+        }
+        self.has_failed = noted.is_err();
+    }
+
+    fn put(&mut self, revision: Revision) -> io::Result<()> {
+        if self.file.is_none() {
+            let mut options = File::options();
+            let opened = options.create(true).truncate(false).write(true).open(&self.path);
+            self.file = Some(opened?);
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        // As long whatever it is, in one write, so that there is never half of one.
+        file.write_all_at(format!("{:0DIGITS$}\n", revision.0).as_bytes(), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_last_is_read_and_nonsense_is_nothing() {
+        let folder = equipoise_testkit::Folder::new("mark");
+        let path = folder.path("state");
+        assert_eq!(read(&path), None);
+        let mut mark = Mark::of(&path);
+        for revision in [7, u64::MAX, 12] {
+            mark.note(Revision(revision));
+            assert_eq!(read(&path), Some(Revision(revision)));
+        }
+        std::fs::write(beside(&path, ".mark"), "12x").unwrap();
+        assert_eq!(read(&path), None);
+    }
+}
