@@ -62,6 +62,16 @@ impl Participant {
         self.topic_of(name, &of.descriptor(self.raw())?)
     }
 
+    /// The same, as peers have it that know no XTypes: the type's name alone says whether two fit. For tests of what such
+    /// a peer may send.
+    ///
+    /// # Errors
+    /// As [`Self::topic`].
+    #[doc(hidden)]
+    pub fn topic_by_name_alone(&self, name: &str, of: &StructType) -> Result<Topic, Error> {
+        self.topic_of(name, &of.descriptor(self.raw())?.without_type_objects())
+    }
+
     /// A topic of `of`'s type, which goes by `type_name`. One that ROS 2 made (`PACKAGE::msg::dds_::NAME_`) is as ROS 2 has
     /// them: it has no key, and nobody is told what it is made of, so that the name alone has to match.
     ///

@@ -227,8 +227,8 @@ fn samples_of_another_type_under_the_same_name_are_counted_and_dropped() {
     let reader = topic.reader(&Qos::default()).unwrap();
     // A type with the same name and fewer members, of a peer that tells its name alone.
     let short = StructType { name: DATA_ITEM.name, members: &DATA_ITEM.members[..2] };
-    let descriptor = short.descriptor(there.raw()).unwrap().without_type_objects();
-    let foreign = there.topic_of("items", &descriptor).unwrap().writer(&Qos::default()).unwrap();
+    let foreign = there.topic_by_name_alone("items", &short).unwrap();
+    let foreign = foreign.writer(&Qos::default()).unwrap();
     meet(&foreign, &reader);
     for slice in 0..3 {
         let mut cdr = Vec::new();

@@ -1,7 +1,7 @@
 //! A client: publishes items, each into its slice's group, and keeps each until its reply has come.
 //!
 //! Any DDS publisher will do where workers never die: it writes to the topic of items, in no partition or in that of the
-//! item's group ([`crate::partition`]). This one's items survive the loss of a worker, too.
+//! item's group ([`crate::partition`]). This one's items survive the loss of a worker, too: its successor asks for them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,8 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use equipoise_dds::items::{DataItem, Reply};
 use equipoise_dds::{Error, Reader, Sample, Waitset, Writer as DdsWriter};
 pub use equipoise_slice::client::Assignment;
+use equipoise_slice::client::Retention;
 use equipoise_slice::{Group, SliceId};
 
+use crate::mail::{CLIENTS, Mail};
 use crate::stream::{Numbering, Stream, Topics, fnv1a, item_qos};
 
 /// What a client is like.
@@ -20,8 +22,11 @@ pub struct Options {
     pub sender_id: i32,
     /// Items that have no reply yet, at most.
     pub window: usize,
-    /// What has no reply after this is published again, and again.
+    /// What has no reply after this is published again at the earliest. It is waited for longer where replies take
+    /// longer, and by the clock where the successor of a lost worker asks for it.
     pub resend: Duration,
+    /// It is not waited for longer than this, the first time.
+    pub resend_max: Duration,
     /// A new group's writer publishes when it has readers, and no other has come for this long.
     pub settle: Duration,
 }
@@ -30,7 +35,8 @@ impl Options {
     /// With what is usual.
     pub fn new(sender_id: i32) -> Self {
         let (resend, settle) = (Duration::from_secs(1), Duration::from_millis(200));
-        Self { sender_id, window: 10_000, resend, settle }
+        let resend_max = Duration::from_secs(60);
+        Self { sender_id, window: 10_000, resend, resend_max, settle }
     }
 }
 
@@ -68,10 +74,14 @@ pub struct Client {
     options: Options,
     seed: u64,
     groups: BTreeMap<Group, GroupWriter>,
-    pending: BTreeMap<i64, Pending>,
+    /// By id, whose sign does not matter here.
+    pending: Retention<Pending>,
+    begun: Instant,
     /// The largest source timestamp of any item: the next is larger.
     position: i64,
     replies: Reader,
+    /// Of successors that ask for items.
+    asks: Reader,
     waitset: Waitset,
     topics: Topics,
     samples: Vec<Sample>,
@@ -91,8 +101,6 @@ struct Pending {
     cdr: Box<[u8]>,
     group: Group,
     position: i64,
-    published: Instant,
-    said: Instant,
 }
 
 impl Client {
@@ -103,16 +111,21 @@ impl Client {
     pub fn join(stream: &Stream, options: Options) -> Result<Self, Error> {
         let topics = stream.join()?;
         let replies = topics.replies.reader(&item_qos(Group::BASE, Vec::new()))?;
+        let asks = topics.again.reader(&item_qos(Group::BASE, Vec::new()))?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&replies, 0)?;
+        waitset.attach(&asks, 1)?;
+        let pending = Retention::new(options.resend, options.resend_max);
         let seed = fnv1a(&topics.participant.guid()?.0);
         Ok(Self {
             options,
             seed,
             groups: BTreeMap::new(),
-            pending: BTreeMap::new(),
+            pending,
+            begun: Instant::now(),
             position: 0,
             replies,
+            asks,
             waitset,
             topics,
             samples: Vec::new(),
@@ -183,7 +196,7 @@ impl Client {
         if self.pending.len() >= self.options.window {
             return Err(PublishError::WindowFull(self.pending.len()));
         }
-        if self.pending.contains_key(&id) {
+        if self.pending.contains(id as u64) {
             return Err(PublishError::SameId(id));
         }
         self.open(slice, Duration::from_secs(10))?;
@@ -202,10 +215,9 @@ impl Client {
             message,
         };
         item.encode(&mut self.buffer);
-        let now = Instant::now();
         let cdr = self.buffer.as_slice().into();
-        let kept = Pending { cdr, group, position: self.position, published: now, said: now };
-        self.pending.insert(id, kept);
+        let kept = Pending { cdr, group, position: self.position };
+        self.pending.keep(self.begun.elapsed(), id as u64, slice, kept);
         of.first.write_at(&self.buffer, self.position)?;
         Ok(())
     }
@@ -216,33 +228,44 @@ impl Client {
     /// [`Error`] of DDS.
     pub fn replies(&mut self, patience: Duration, answers: &mut Vec<Answer>) -> Result<(), Error> {
         self.waitset.wait(patience, &mut Vec::new())?;
+        self.hear_asks()?;
         self.replies.take(&mut self.samples)?;
+        let now = self.begun.elapsed();
         for sample in self.samples.drain(..) {
             let Ok(reply) = Reply::decode(sample.cdr()) else {
                 self.strange += 1;
                 continue;
             };
             let ours = reply.sender_id == self.options.sender_id;
-            let pending = if ours { self.pending.remove(&reply.id) } else { None };
+            let pending = if ours { self.pending.reply(now, reply.id as u64) } else { None };
             match pending {
-                Some(pending) => answers.push(Answer {
-                    id: reply.id,
-                    delay: pending.published.elapsed(),
-                    message: reply.message.to_vec(),
-                }),
+                Some((_, delay)) => {
+                    let message = reply.message.to_vec();
+                    answers.push(Answer { id: reply.id, delay, message });
+                }
                 None => self.strange += 1,
             }
         }
         self.publish_again()
     }
 
-    fn publish_again(&mut self) -> Result<(), Error> {
-        let (now, resend) = (Instant::now(), self.options.resend);
-        for pending in self.pending.values_mut() {
-            if now.duration_since(pending.said) < resend {
-                continue;
+    fn hear_asks(&mut self) -> Result<(), Error> {
+        self.asks.take(&mut self.samples)?;
+        for sample in self.samples.drain(..) {
+            match Mail::decode(sample.cdr(), CLIENTS) {
+                Ok(Some(Mail::Again(slices))) => {
+                    self.pending.asked(self.begun.elapsed(), &slices);
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "a slice worker's question"),
             }
-            pending.said = now;
+        }
+        Ok(())
+    }
+
+    fn publish_again(&mut self) -> Result<(), Error> {
+        let now = self.begun.elapsed();
+        while let Some(pending) = self.pending.again(now) {
             if let Some(of) = self.groups.get(&pending.group) {
                 of.again.write_at(&pending.cdr, pending.position)?;
                 self.resent += 1;

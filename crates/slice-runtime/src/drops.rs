@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why something was let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
     /// The item's slice is none of the stream's.
     NoSuchSlice,
-    /// The sample is no item.
+    /// The sample is no item: too short, or of another type that has the same name.
     Malformed,
     /// The worker's queue was full, and the item's publisher is not one of our clients, who would publish it again.
     QueueFull,
@@ -54,7 +54,11 @@ pub(crate) struct DropCounts([AtomicU64; DropReason::ALL.len()]);
 
 impl DropCounts {
     pub(crate) fn count(&self, reason: DropReason) {
-        self.0[reason as usize].fetch_add(1, Relaxed);
+        self.add(reason, 1);
+    }
+
+    pub(crate) fn add(&self, reason: DropReason, count: u64) {
+        self.0[reason as usize].fetch_add(count, Relaxed);
     }
 
     pub(crate) fn of(&self, reason: DropReason) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
-use equipoise_slice::{Address, Envelope, Life, Order, SliceId, WorkerId};
+use equipoise_slice::{Address, Envelope, Life, Order, Process, SliceId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
@@ -17,6 +17,8 @@ const VERSION: u8 = 3;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
+/// And to clients, on a topic of its own.
+pub(crate) const CLIENTS: u64 = 0;
 
 /// A letter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,6 +27,8 @@ pub(crate) enum Mail {
     Envelope(Envelope<Payload>),
     /// Of a worker, to controllers.
     Report(Report),
+    /// Of a worker, to clients: publish again what you have of these slices.
+    Again(Vec<SliceId>),
 }
 
 /// What a worker says of itself, several times a second.
@@ -34,6 +38,8 @@ pub struct Report {
     pub life: Life,
     /// What the worker is called.
     pub name: String,
+    /// Where it runs.
+    pub process: Process,
     /// Its share of the load: 0 to 1000.
     pub weight: u16,
     /// What it was started with.
@@ -44,6 +50,10 @@ pub struct Report {
     pub period: Duration,
     /// Items that wait or are being done.
     pub queued: u64,
+    /// Of those, the ones that the application has.
+    pub in_hand: u64,
+    /// For how long it has had some and finished none. Zero while it has none.
+    pub stalled: Duration,
     /// Items that were done since it started.
     pub done: u64,
     /// Items that were let go since it started, by reason.
@@ -101,9 +111,9 @@ pub struct SliceReport {
     pub busy: Duration,
     /// Items that were done in the period.
     pub done: u64,
-    /// Items that wait.
+    /// Items that wait or are being done.
     pub queued: u64,
-    /// How long the oldest has waited.
+    /// How long the oldest of those has waited that are not being done.
     pub queue_age: Duration,
 }
 
@@ -144,6 +154,7 @@ impl Mail {
         match self {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
             Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
+            Self::Again(_) => CLIENTS,
         }
     }
 

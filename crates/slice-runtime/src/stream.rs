@@ -32,7 +32,8 @@ pub struct Stream {
     pub item_type: String,
     /// The name of replies' type; likewise.
     pub reply_type: String,
-    /// Of the topics between workers and controllers: its name, and then `/up` or `/down`.
+    /// Of the topics between workers and controllers: its name, and then `/up` or `/down`. By the one with `/again`
+    /// workers ask clients to publish again what a lost one had.
     pub control: String,
 }
 
@@ -58,6 +59,7 @@ pub(crate) struct Topics {
     pub(crate) replies: Topic,
     pub(crate) up: Topic,
     pub(crate) down: Topic,
+    pub(crate) again: Topic,
     /// Topics of items and replies, and their types, as a number: other ones have another.
     pub(crate) number: u64,
 }
@@ -81,6 +83,7 @@ impl Stream {
             replies: participant.topic_named(&self.replies, &REPLY, &self.reply_type)?,
             up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
             down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
+            again: participant.topic(&format!("{}/again", self.control), &CONTROL)?,
             number: self.number(),
             participant,
         })

@@ -31,6 +31,8 @@ pub(crate) struct DdsTransport {
     /// To controllers, and to workers.
     mail_up: DdsWriter,
     mail_down: DdsWriter,
+    /// To clients.
+    again: DdsWriter,
     bell: Bell,
     topics: Topics,
     writers_seen: Option<Duration>,
@@ -84,6 +86,7 @@ impl DdsTransport {
         let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
         let mail_up = topics.up.writer(&mail_qos())?;
         let mail_down = topics.down.writer(&mail_qos())?;
+        let again = topics.again.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
@@ -94,6 +97,7 @@ impl DdsTransport {
             mail_in,
             mail_up,
             mail_down,
+            again,
             bell: Bell { waitset: Arc::new(waitset), ready: Arc::default() },
             topics,
             writers_seen: None,
@@ -117,14 +121,20 @@ impl DdsTransport {
         self.topics.number
     }
 
-    /// Samples on the topic of items that were none, and that DDS dropped.
-    pub(crate) fn malformed(&self) -> u64 {
-        self.topics.items.malformed()
-    }
-
     /// Tells controllers how it goes.
     pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
         self.post(&self.mail_up, &Mail::Report(report))
+    }
+
+    /// Asks clients for what they have of these slices.
+    pub(crate) fn ask_again(&self, slices: Vec<SliceId>) -> Result<(), Error> {
+        self.post(&self.again, &Mail::Again(slices))
+    }
+
+    /// Samples that DDS itself dropped, as they are none of the topic's type; by reason.
+    pub(crate) fn dropped_by_dds(&self) -> [(DropReason, u64); 2] {
+        let mail = self.topics.up.malformed() + self.topics.down.malformed();
+        [(DropReason::Malformed, self.topics.items.malformed()), (DropReason::MailUnreadable, mail)]
     }
 
     fn post(&self, writer: &DdsWriter, mail: &Mail) -> Result<(), Error> {
@@ -238,7 +248,8 @@ impl Transport<Payload> for DdsTransport {
         let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
         self.bell.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
-        self.groups.insert(group, GroupReader { reader, sources, opened: None, settled: false });
+        let of = GroupReader { reader, sources, opened: None, settled: false };
+        self.groups.insert(group, of);
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
         self.unsettled += 1;
         self.waker().wake();

@@ -2,6 +2,7 @@
 
 mod crew;
 mod engine;
+mod error;
 mod job;
 mod program;
 mod threads;
@@ -14,14 +15,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::Driver;
 use equipoise_slice::worker::Worker as Protocol;
-use equipoise_slice::{Config, Group, Life};
+use equipoise_slice::{Config, Group, Life, Process as OsProcess};
 
+pub use error::WorkerError;
 pub use job::{Job, Work};
 pub use program::{Format, ListenError, Program};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};
-use crate::stream::{Stream, item_qos, worker_id};
+use crate::stream::{Stream, fnv1a, item_qos, worker_id};
 use crate::transport::DdsTransport;
 
 /// What a worker is like.
@@ -116,6 +118,7 @@ struct Shared {
     queued: AtomicU64,
     handovers: AtomicU64,
     fenced: AtomicBool,
+    stalled_ms: AtomicU64,
     drops: Arc<DropCounts>,
 }
 
@@ -132,12 +135,14 @@ impl Worker {
             ..item_qos(Group::BASE, Vec::new())
         })?;
         let id = worker_id(&options.name);
+        let process = this_process(fnv1a(&topics.participant.guid()?.0));
         let replies = Arc::new(job::Replies { writer: replies, drops: shared.drops.clone() });
         let (slices, settle) = (options.slices, options.settle);
         let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
         let waker = transport.waker();
-        let life = Life { worker: id, number: life_number() };
-        let protocol = Protocol::new(life, options.protocol.clone());
+        // Larger than that of the life before.
+        let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
+        let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
         let (hands, outside) = match doer.into() {
             Doer::Threads(threads) => (Some(threads), None),
             Doer::Application(application) => {
@@ -151,8 +156,11 @@ impl Worker {
             driver: Driver::new(protocol, transport),
             outside,
             shared: shared.clone(),
+            process,
             tally: engine::Tally::default(),
             under_way: 0,
+            acknowledged: Duration::ZERO,
+            asked: None,
             told: Duration::ZERO,
             options,
             begun: Instant::now(),
@@ -193,12 +201,17 @@ impl Worker {
         self.shared.fenced.load(Relaxed)
     }
 
+    /// For how long the application has had items and finished none. Zero while it has none.
+    pub fn stalled(&self) -> Duration {
+        Duration::from_millis(self.shared.stalled_ms.load(Relaxed))
+    }
+
     /// Items that were let go for `reason`.
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.shared.drops.of(reason)
     }
 
-    /// Whether it still runs; DDS may have ended it.
+    /// Whether it still runs: DDS may have ended it, or another worker of its name. [`Worker::stop`] tells.
     pub fn is_running(&self) -> bool {
         self.threads.is_running()
     }
@@ -207,13 +220,18 @@ impl Worker {
     ///
     /// # Errors
     /// What ended it before.
-    pub fn stop(mut self) -> Result<(), Error> {
+    pub fn stop(mut self) -> Result<(), WorkerError> {
         self.threads.end()
     }
 }
 
-/// Larger than that of the life before: the time, in milliseconds.
-fn life_number() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Where it runs, for those who look for it. `key`: no other process has it.
+fn this_process(key: u64) -> OsProcess {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let since_unix_ms = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
+    OsProcess { key, host: host.trim().to_string(), pid: std::process::id(), since_unix_ms }
 }

@@ -1,14 +1,18 @@
 //! Which slices should move: a function of what was measured. It moves nothing itself.
 //!
-//! The load of a slice is the share of a core that it would keep busy if there were cores enough, smoothed. A worker
-//! that is full cannot be busier, but its queues grow older: by `g` seconds in a second if it does `1 - g` of what
-//! comes. So what comes is the busy time by `1 - g`. A worker's load is that of its slices, by its weight. Each round takes the best move (most imbalance removed for its cost) again and again, until the workers are
-//! even, or as much load has been moved as a round may. In a round a worker gives or takes, but does not do both.
+//! The load of a slice is the share of a core that it would keep busy if there were cores enough: the rate at which its
+//! items come, done or not, times what one takes ([`estimate`]). A worker's load is that of its slices, by its weight, and
+//! by what its queue says of that weight ([`pressure`]). Each round takes the best move (most imbalance removed for its
+//! cost) again and again, until the workers are even, or as much load has been moved as a round may ([`sides`]). In a
+//! round a worker gives or takes, but does not do both. When loads are even, slices that bring none are spread by number.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates: no merging or
 //! splitting of slices; hysteresis, and a cool-down for each slice; load is busy time, as slices' items differ.
 
+mod estimate;
+mod pressure;
+mod sides;
 #[cfg(test)]
 mod tests;
 mod why;
@@ -22,21 +26,24 @@ use why::End;
 pub use why::{Hold, Why};
 
 use crate::ids::{SliceId, WorkerId};
+use estimate::Estimates;
+use pressure::{Pressures, Queue};
+use sides::{Piece, Side, Sides, Step};
 
-/// No queue is taken to grow or shrink faster than this, in seconds for each second: a worker does at least a tenth of
-/// what comes.
-const GROWTH_MAX: f64 = 0.9;
-
-/// What the handover of a slice costs besides its load, as a share of the mean load of a worker.
-const HANDOVER_COST: f64 = 0.01;
+/// A worker is not stuck while its item may only take long: this many times what items take.
+const STUCK_ITEMS: u32 = 4;
 
 /// How eagerly is balanced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// What was measured this long ago counts by 1/e.
+    /// What was measured this long ago counts by 1/e. Of slices with few items, what came longer ago counts, too.
     pub smoothing: Duration,
-    /// When items of the most loaded worker wait this long, it is relieved however little it has over the mean.
+    /// When items of the most loaded worker wait this long, it is relieved however little it has over the mean; and a
+    /// worker whose queue grows is given less than its weight says.
     pub queue_horizon: Duration,
+    /// A worker is stuck that has had items for this long and finished none: it gets no slices, and its own go to
+    /// others.
+    pub stuck: Duration,
     /// Begins when the most loaded worker has this much over the mean, as a share of the mean.
     pub begin: f64,
     /// And goes on until it has no more than this.
@@ -58,6 +65,7 @@ impl Default for Policy {
         Self {
             smoothing: Duration::from_secs(1),
             queue_horizon: Duration::from_secs(1),
+            stuck: Duration::from_secs(10),
             begin: 0.08,
             stop: 0.02,
             share_max: 0.25,
@@ -78,6 +86,10 @@ pub struct WorkerInput {
     pub weight: Weight,
     /// It is to be left without slices.
     pub leaving: bool,
+    /// It may be given slices. One that may not, and is not leaving, keeps what it has.
+    pub takes: bool,
+    /// Items that wait there or are being done, also of slices that it has given away.
+    pub queued: u64,
 }
 
 /// What was measured of a slice since the last round.
@@ -89,7 +101,13 @@ pub struct SliceInput {
     pub owner: WorkerId,
     /// It is in a handover, or its owner is not sure: it cannot be moved now.
     pub blocked: bool,
-    /// How long its items were being done.
+    /// The time that the following are of. Zero: its owner has said nothing since.
+    pub observed: Duration,
+    /// Items that came.
+    pub arrived: u64,
+    /// Items that were done.
+    pub done: u64,
+    /// How long those were being done.
     pub busy: Duration,
     /// How long its oldest item waits.
     pub queue_age: Duration,
@@ -132,7 +150,8 @@ pub struct Round {
 #[derive(Debug, Clone)]
 pub struct Balancer {
     policy: Policy,
-    loads: BTreeMap<SliceId, f64>,
+    loads: Estimates,
+    pressures: Pressures,
     known: BTreeMap<SliceId, Known>,
     /// Since when each worker is here; those of the first round have always been.
     joined: BTreeMap<WorkerId, Option<Duration>>,
@@ -145,29 +164,6 @@ pub struct Balancer {
 struct Known {
     owner: WorkerId,
     moved: Option<Duration>,
-    queue_age: Duration,
-}
-
-/// A worker while a round is planned.
-#[derive(Debug)]
-struct Side {
-    weight: f64,
-    leaving: bool,
-    load: f64,
-    queue_age: Duration,
-    slices: Vec<SliceId>,
-    gave: bool,
-    took: bool,
-}
-
-impl Side {
-    fn relative(&self) -> f64 {
-        self.load / self.weight
-    }
-
-    fn takes(&self) -> bool {
-        !self.leaving && self.weight > 0.0
-    }
 }
 
 impl Balancer {
@@ -175,7 +171,8 @@ impl Balancer {
     pub fn new(policy: Policy) -> Self {
         Self {
             policy,
-            loads: BTreeMap::new(),
+            loads: Estimates::default(),
+            pressures: Pressures::default(),
             known: BTreeMap::new(),
             joined: BTreeMap::new(),
             last: None,
@@ -183,9 +180,20 @@ impl Balancer {
         }
     }
 
-    /// The smoothed load of `slice`, in cores.
+    /// The load of `slice`, in cores.
     pub fn load(&self, slice: SliceId) -> f64 {
-        self.loads.get(&slice).copied().unwrap_or(0.0)
+        self.loads.load(slice)
+    }
+
+    /// By how much `worker` can do less than its weight says, as its queue shows: its weight is divided by this.
+    pub fn pressure(&self, worker: WorkerId) -> f64 {
+        self.pressures.of(worker)
+    }
+
+    /// A worker that has had items for this long and finished none is stuck.
+    pub fn stuck_after(&self) -> Duration {
+        let items = self.loads.item().map_or(Duration::ZERO, |item| item * STUCK_ITEMS);
+        self.policy.stuck.max(items)
     }
 
     /// One round. `now` is the time since any fixed moment.
@@ -195,88 +203,96 @@ impl Balancer {
         workers: &[WorkerInput],
         slices: &[SliceInput],
     ) -> Round {
-        let since = self.last.map(|_| now);
-        self.joined.retain(|worker, _| workers.iter().any(|here| here.id == *worker));
-        for worker in workers {
-            self.joined.entry(worker.id).or_insert(since);
-        }
-        self.learn(now, slices);
+        self.learn(now, workers, slices);
         let mut sides = self.sides(workers, slices);
-        let takers = sides.values().filter(|side| side.takes());
-        let (load, weight) =
-            takers.clone().fold((0.0, 0.0), |(l, w), side| (l + side.load, w + side.weight));
-        let leaving: f64 = sides.values().filter(|side| side.leaving).map(|side| side.load).sum();
-        if weight <= 0.0 {
-            return Round::default();
+        let (mut load, mut weight, mut slices_here) = (0.0, 0.0, 0);
+        for side in sides.0.values().filter(|side| side.takes || side.leaving) {
+            load += side.load;
+            slices_here += side.slices.len();
+            weight += if side.takes { side.weight } else { 0.0 };
         }
-        let mean = (load + leaving) / weight;
-        let worst = takers.max_by(|a, b| a.relative().total_cmp(&b.relative()));
-        let is_behind = worst.is_some_and(|side| side.queue_age >= self.policy.queue_horizon);
-        let worst = worst.map_or(0.0, Side::relative);
-        let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
-        let policy = &self.policy;
-        let bound = if self.moving || is_behind { policy.stop } else { policy.begin };
-        self.moving = imbalance > bound;
-        let mut budget = self.policy.share_max * (load + leaving);
+        if weight <= 0.0 || slices_here == 0 {
+            let why = if weight > 0.0 { Why::NothingMeasured } else { Why::NobodyTakes };
+            return Round { why, ..Round::default() };
+        }
+        let mean = load / weight;
+        let (imbalance, bound) = self.begin_or_go_on(&sides, mean);
         let (blocked, cooling) = self.staying(now, slices);
         let mut moved = Vec::new();
-        self.leave(&mut sides, slices, &mut moved);
+        sides.leave(&|slice, _| blocked.contains(&slice), &mut moved);
         let left = moved.len();
-        while self.moving && budget > 0.0 {
-            let stays = |slice, taker| {
-                blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, taker)
-            };
-            let Some((slice, giver, taker)) = self.best(&sides, stays, budget, mean) else {
+        let stays = |slice, taker| {
+            blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, taker)
+        };
+        let mut budget = self.policy.share_max * load;
+        let enough = mean * (1.0 + self.policy.stop);
+        let mut goes_on = self.moving;
+        while goes_on && budget > 0.0 {
+            let Some((step, load)) = sides.best(&stays, budget, mean, enough) else {
                 // As even as it gets, unless something only has to wait.
-                self.moving = !(moved.is_empty() && blocked.is_empty() && cooling.is_empty());
+                goes_on = !(moved.is_empty() && blocked.is_empty() && cooling.is_empty());
                 break;
             };
-            budget -= self.load(slice);
-            self.shift(&mut sides, slice, giver, taker);
-            moved.push((slice, giver, taker));
+            budget -= load;
+            sides.shift(step, load);
+            moved.push(step);
         }
+        if moved.is_empty() {
+            sides.spread_idle(&stays, self.policy.share_max, enough, &mut moved);
+        }
+        self.moving = goes_on;
         let moves = moved.len() > left;
         let newcomers: Vec<_> = workers
             .iter()
             .filter(|worker| !slices.iter().any(|slice| slice.owner == worker.id))
             .map(|worker| worker.id)
             .collect();
-        let why = self.why(&sides, &End { now, mean, imbalance, bound, moves, blocked: &blocked });
+        let blocked = &blocked;
+        let why = self.why(&sides, &End { now, mean, enough, imbalance, bound, moves, blocked });
         let (moves, hot) = (self.batches(&moved, &newcomers), self.hot(mean, slices));
         Round { moves, hot, imbalance, why }
     }
 
-    fn learn(&mut self, now: Duration, slices: &[SliceInput]) {
-        let passed = now.saturating_sub(self.last.unwrap_or(now)).as_secs_f64();
-        self.last = Some(now);
-        for slice in slices {
-            let (owner, queue_age) = (slice.owner, slice.queue_age);
-            let new = || Known { owner, moved: None, queue_age };
-            let known = self.known.entry(slice.id).or_insert_with(new);
-            let before = std::mem::replace(&mut known.queue_age, queue_age);
-            if known.owner != owner {
-                // Another worker, another queue: its growth is known in the next round.
-                (known.owner, known.moved) = (owner, Some(now));
-                continue;
-            }
-            if passed <= 0.0 {
-                continue;
-            }
-            let growth = (queue_age.as_secs_f64() - before.as_secs_f64()) / passed;
-            let growth = growth.clamp(-GROWTH_MAX, GROWTH_MAX);
-            let load = slice.busy.as_secs_f64() / passed / (1.0 - growth);
-            let known = self.loads.entry(slice.id).or_insert(load);
-            let old = (-passed / self.policy.smoothing.as_secs_f64()).exp();
-            *known = *known * old + load * (1.0 - old);
-        }
-        let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
-        self.loads.retain(|slice, _| present.contains(slice));
-        self.known.retain(|slice, _| present.contains(slice));
+    /// Whether there is enough to be evened out. Returns the imbalance, and from where on it is.
+    fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> (f64, f64) {
+        let worst = sides.takers().map(|(_, side)| side);
+        let worst = worst.max_by(|a, b| a.relative().total_cmp(&b.relative()));
+        let is_behind = worst.is_some_and(|side| side.queue_age >= self.policy.queue_horizon);
+        let worst = worst.map_or(0.0, Side::relative);
+        let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
+        let policy = &self.policy;
+        let bound = if self.moving || is_behind { policy.stop } else { policy.begin };
+        self.moving = imbalance > bound;
+        (imbalance, bound)
     }
 
-    fn sides(&self, workers: &[WorkerInput], slices: &[SliceInput]) -> BTreeMap<WorkerId, Side> {
+    fn learn(&mut self, now: Duration, workers: &[WorkerInput], slices: &[SliceInput]) {
+        let since = self.last.map(|_| now);
+        self.joined.retain(|worker, _| workers.iter().any(|here| here.id == *worker));
+        for worker in workers {
+            self.joined.entry(worker.id).or_insert(since);
+        }
+        let passed = now.saturating_sub(self.last.unwrap_or(now));
+        self.last = Some(now);
+        let mut moved = BTreeSet::new();
+        for SliceInput { id, owner, .. } in slices {
+            let new = || Known { owner: *owner, moved: None };
+            let known = self.known.entry(*id).or_insert_with(new);
+            if known.owner != *owner {
+                (known.owner, known.moved) = (*owner, Some(now));
+                moved.insert(*id);
+            }
+        }
+        let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
+        self.known.retain(|slice, _| present.contains(slice));
+        self.loads.learn(self.policy.smoothing, slices, &moved);
+        self.pressures.learn(passed, self.policy.queue_horizon, &queues(workers, slices));
+    }
+
+    fn sides(&self, workers: &[WorkerInput], slices: &[SliceInput]) -> Sides {
         let side = |worker: &WorkerInput| Side {
-            weight: f64::from(worker.weight.get()),
+            weight: f64::from(worker.weight.get()) / self.pressures.of(worker.id),
+            takes: worker.takes && !worker.leaving && worker.weight.get() > 0,
             leaving: worker.leaving,
             load: 0.0,
             queue_age: Duration::ZERO,
@@ -288,12 +304,14 @@ impl Balancer {
             workers.iter().map(|worker| (worker.id, side(worker))).collect();
         for slice in slices {
             if let Some(side) = sides.get_mut(&slice.owner) {
-                side.load += self.load(slice.id);
+                let load = self.load(slice.id);
+                side.load += load;
                 side.queue_age = side.queue_age.max(slice.queue_age);
-                side.slices.push(slice.id);
+                let typical = self.loads.typical(slice.id);
+                side.slices.push(Piece { slice: slice.id, load, typical });
             }
         }
-        sides
+        Sides(sides)
     }
 
     /// Slices that cannot move now, and those that moved lately.
@@ -318,101 +336,8 @@ impl Balancer {
         joined.is_some_and(|since| now.saturating_sub(since) < self.policy.cool_down)
     }
 
-    /// Who leaves is left, whatever it costs: the largest slice first, to the emptiest.
-    fn leave(
-        &self,
-        sides: &mut BTreeMap<WorkerId, Side>,
-        slices: &[SliceInput],
-        moved: &mut Vec<(SliceId, WorkerId, WorkerId)>,
-    ) {
-        let leaving = |slice: &&SliceInput| {
-            !slice.blocked && sides.get(&slice.owner).is_some_and(|side| side.leaving)
-        };
-        let mut leaving: Vec<_> = slices.iter().filter(leaving).collect();
-        leaving.sort_by(|a, b| self.load(b.id).total_cmp(&self.load(a.id)).then(a.id.cmp(&b.id)));
-        for slice in leaving {
-            let after = |side: &Side| (side.load + self.load(slice.id)) / side.weight;
-            let emptiest = sides
-                .iter()
-                .filter(|(_, side)| side.takes())
-                .min_by(|a, b| {
-                    let slices = |side: &Side| side.slices.len();
-                    after(a.1).total_cmp(&after(b.1)).then(slices(a.1).cmp(&slices(b.1)))
-                })
-                .map(|(id, _)| *id);
-            let Some(taker) = emptiest else { return };
-            self.shift(sides, slice.id, slice.owner, taker);
-            moved.push((slice.id, slice.owner, taker));
-        }
-    }
-
-    /// The move from the fullest worker to the emptiest that evens out most for its cost.
-    fn best(
-        &self,
-        sides: &BTreeMap<WorkerId, Side>,
-        stays: impl Fn(SliceId, WorkerId) -> bool,
-        budget: f64,
-        mean: f64,
-    ) -> Option<(SliceId, WorkerId, WorkerId)> {
-        let takers = || sides.iter().filter(|(_, side)| side.takes());
-        let by_load = |a: &(&WorkerId, &Side), b: &(&WorkerId, &Side)| {
-            a.1.relative().total_cmp(&b.1.relative())
-        };
-        let mut givers: Vec<_> = takers().filter(|(_, side)| !side.took).collect();
-        givers.sort_by(|a, b| by_load(b, a));
-        let (taker, to) = takers().filter(|(_, side)| !side.gave).min_by(by_load)?;
-        for (giver, from) in givers {
-            // The fullest may have nothing that helps, as when it has one hot slice.
-            if from.relative() <= mean * (1.0 + self.policy.stop) {
-                return None;
-            }
-            let gap = from.relative() - to.relative();
-            let gain = |slice: SliceId| {
-                let load = self.load(slice);
-                let after = (from.load - load) / from.weight - (to.load + load) / to.weight;
-                gap - after.abs()
-            };
-            // What is moved is disturbed, and a handover has a price of its own.
-            let worth = |slice: SliceId| gain(slice) / (self.load(slice) + HANDOVER_COST * mean);
-            let best = from
-                .slices
-                .iter()
-                .filter(|slice| !stays(**slice, *taker) && self.load(**slice) <= budget)
-                .max_by(|a, b| worth(**a).total_cmp(&worth(**b)).then(b.cmp(a)));
-            if let Some(best) = best
-                && gain(*best) > 1e-3 * mean
-            {
-                return Some((*best, *giver, *taker));
-            }
-        }
-        None
-    }
-
-    fn shift(
-        &self,
-        sides: &mut BTreeMap<WorkerId, Side>,
-        slice: SliceId,
-        giver: WorkerId,
-        taker: WorkerId,
-    ) {
-        let load = self.load(slice);
-        if let Some(side) = sides.get_mut(&giver) {
-            side.load -= load;
-            side.slices.retain(|of| *of != slice);
-            side.gave = true;
-        }
-        if let Some(side) = sides.get_mut(&taker) {
-            side.load += load;
-            side.took = true;
-        }
-    }
-
     /// One handover for each pair of workers. The rest of what should move is found again in the next round.
-    fn batches(
-        &self,
-        moved: &[(SliceId, WorkerId, WorkerId)],
-        newcomers: &[WorkerId],
-    ) -> Vec<Move> {
+    fn batches(&self, moved: &[Step], newcomers: &[WorkerId]) -> Vec<Move> {
         let mut pairs: BTreeMap<(WorkerId, WorkerId), Vec<SliceId>> = BTreeMap::new();
         for (slice, giver, taker) in moved {
             pairs.entry((*giver, *taker)).or_default().push(*slice);
@@ -436,4 +361,24 @@ impl Balancer {
         };
         slices.iter().filter_map(hot).collect()
     }
+}
+
+/// How the queues of workers go that may be given slices.
+fn queues(workers: &[WorkerInput], slices: &[SliceInput]) -> BTreeMap<WorkerId, Queue> {
+    let queue = |worker: &WorkerInput| Queue {
+        queued: worker.queued,
+        arrived: 0,
+        age: Duration::ZERO,
+        slices: 0,
+    };
+    let takers = workers.iter().filter(|worker| worker.takes && !worker.leaving);
+    let mut queues: BTreeMap<_, _> = takers.map(|worker| (worker.id, queue(worker))).collect();
+    for slice in slices {
+        if let Some(queue) = queues.get_mut(&slice.owner) {
+            queue.arrived += slice.arrived;
+            queue.age = queue.age.max(slice.queue_age);
+            queue.slices += 1;
+        }
+    }
+    queues
 }

@@ -5,16 +5,19 @@
 //! it is told from the first.
 
 mod assignment;
+mod retention;
+mod timeout;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
 
 pub use assignment::{Assignment, Bounds, BoundsInvalid};
+pub use retention::Retention;
 
 use crate::ids::{Group, SliceId, Writer};
 use crate::message::Item;
@@ -22,9 +25,12 @@ use crate::message::Item;
 /// How long and how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Published again when there was no reply for so long. A quarter of the workers' `recovery` or less, so that a
-    /// lost try or two do no harm.
+    /// Published again when there was no reply for so long, at least; longer where replies take longer. And so often
+    /// while the successor of a lost worker asks for it: a quarter of the workers' `recovery` or less, so that a lost
+    /// try or two do no harm.
     pub again: Duration,
+    /// The first time, it is not waited for longer.
+    pub again_max: Duration,
     /// Items that are kept without a reply.
     pub pending_max: usize,
     /// Write to the base topic only, as publishers do that know no groups.
@@ -33,7 +39,8 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { again: Duration::from_millis(500), pending_max: 65_536, plain: false }
+        let (again, again_max) = (Duration::from_millis(500), Duration::from_secs(60));
+        Self { again, again_max, pending_max: 65_536, plain: false }
     }
 }
 
@@ -64,33 +71,20 @@ pub enum Reply<T> {
     Duplicate,
 }
 
-#[derive(Debug)]
-struct Pending<T> {
-    item: Item<T>,
-    published: Duration,
-    due: Duration,
-}
-
 /// A client's side. Items have ids, by which replies name them.
 #[derive(Debug)]
 pub struct Client<T> {
     writer: u64,
     config: Config,
     positions: BTreeMap<Writer, u64>,
-    pending: BTreeMap<u64, Pending<T>>,
-    due: BTreeSet<(Duration, u64)>,
+    pending: Retention<Item<T>>,
 }
 
 impl<T: Clone> Client<T> {
     /// A client whose writers are called `writer`, as no other's are.
     pub fn new(writer: u64, config: Config) -> Self {
-        Self {
-            writer,
-            config,
-            positions: BTreeMap::new(),
-            pending: BTreeMap::new(),
-            due: BTreeSet::new(),
-        }
+        let pending = Retention::new(config.again, config.again_max);
+        Self { writer, config, positions: BTreeMap::new(), pending }
     }
 
     /// The writer for items of `slice`: there is one for each group, opened when it is first used.
@@ -113,46 +107,43 @@ impl<T: Clone> Client<T> {
         if self.pending.len() >= self.config.pending_max {
             return Err(Refused::Full(self.pending.len()));
         }
-        if self.pending.contains_key(&id) {
+        if self.pending.contains(id) {
             return Err(Refused::Pending(id));
         }
         let writer = self.writer(slice);
         let position = self.positions.entry(writer).or_insert(0);
         *position += 1;
         let item = Item { slice, writer, position: *position, again: false, payload };
-        let due = now + self.config.again;
-        self.pending.insert(id, Pending { item: item.clone(), published: now, due });
-        self.due.insert((due, id));
+        self.pending.keep(now, id, slice, item.clone());
         Ok(item)
     }
 
     /// A reply came.
     pub fn reply(&mut self, now: Duration, id: u64) -> Reply<T> {
-        let Some(pending) = self.pending.remove(&id) else { return Reply::Duplicate };
-        self.due.remove(&(pending.due, id));
-        Reply::First { item: pending.item, delay: now.saturating_sub(pending.published) }
+        match self.pending.reply(now, id) {
+            Some((item, delay)) => Reply::First { item, delay },
+            None => Reply::Duplicate,
+        }
     }
 
     /// The next item that is to be written again, if one is due. Call it until there is none.
     pub fn again(&mut self, now: Duration) -> Option<Item<T>> {
-        let (due, id) = *self.due.first()?;
-        if due > now {
-            return None;
-        }
-        self.due.pop_first();
-        let pending = self.pending.get_mut(&id)?;
-        pending.due = now + self.config.again.max(Duration::from_nanos(1));
-        self.due.insert((pending.due, id));
-        Some(Item { again: true, ..pending.item.clone() })
+        let item = self.pending.again(now)?;
+        Some(Item { again: true, ..item.clone() })
+    }
+
+    /// The successor of a lost worker asks for what there is of these slices ([`crate::worker::Worker::recovering`]).
+    pub fn asked(&mut self, now: Duration, slices: &[SliceId]) {
+        self.pending.asked(now, slices);
     }
 
     /// When [`Client::again`] has to be called next.
     pub fn due(&self) -> Option<Duration> {
-        self.due.first().map(|(due, _)| *due)
+        self.pending.due()
     }
 
     /// The items that have no reply, by id.
     pub fn pending(&self) -> impl ExactSizeIterator<Item = (u64, &Item<T>)> {
-        self.pending.iter().map(|(id, pending)| (*id, &pending.item))
+        self.pending.iter()
     }
 }

@@ -6,6 +6,7 @@
 //! controller asks the workers what is under way (`survey.rs`), and only how it ended is noted, in good time.
 
 mod assign;
+mod forget;
 mod handover;
 mod hear;
 mod members;
@@ -129,6 +130,7 @@ pub struct Controller<T> {
     table: BTreeMap<SliceId, Row>,
     handovers: BTreeMap<HandoverId, Handover>,
     standby_said: Duration,
+    forgot: Duration,
     /// Workers have still to say what the last controller left under way.
     surveying: bool,
     out: VecDeque<Output<T>>,
@@ -148,6 +150,7 @@ impl<T: Clone> Controller<T> {
             table: (0..slices).map(|slice| (SliceId(slice), Row::default())).collect(),
             handovers: BTreeMap::new(),
             standby_said: now,
+            forgot: now,
             surveying: true,
             out: VecDeque::new(),
             #[cfg(test)]
@@ -202,6 +205,12 @@ impl<T: Clone> Controller<T> {
         member.map(|member| member.leaving = leaving).is_some()
     }
 
+    /// A worker that is stuck does nothing of what it has: it is given nothing, unless all are. `false`: no such worker.
+    pub fn set_stuck(&mut self, worker: WorkerId, stuck: bool) -> bool {
+        let member = self.members.current_mut(worker);
+        member.map(|member| member.stuck = stuck).is_some()
+    }
+
     /// Begins to move `slices`, all of one owner, to `taker`.
     ///
     /// # Errors
@@ -218,6 +227,9 @@ impl<T: Clone> Controller<T> {
             None => return refused("it was never heard of"),
             Some(member) if member.lost || !member.is_here => return refused("it is not there"),
             Some(member) if member.leaving => return refused("it is leaving"),
+            Some(member) if member.stuck => {
+                return refused("it is stuck: its program acknowledges nothing");
+            }
             Some(member) if member.life == giver => return refused("it owns them"),
             Some(member) => member.life,
         };
@@ -277,6 +289,7 @@ impl<T: Clone> Controller<T> {
         }
         self.assign_unowned(now);
         self.tick_standby(now);
+        self.tick_forget(now);
     }
 
     /// Lives that the store knows of, though their worker has a later one.

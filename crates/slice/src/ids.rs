@@ -63,6 +63,19 @@ pub struct Life {
     pub number: u64,
 }
 
+/// The process that a worker runs in: by it two of one name are told apart, and found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// No other process has it.
+    pub key: u64,
+    /// The machine's name.
+    pub host: String,
+    /// Its number there.
+    pub pid: u32,
+    /// When it was started: milliseconds since 1970.
+    pub since_unix_ms: u64,
+}
+
 /// A handover, in every message about it. Later ones have larger numbers; a slice's *epoch* is the handover
 /// that gave it to its owner.
 #[derive(
@@ -75,3 +88,10 @@ pub struct HandoverId(pub u64);
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Term(pub u64);
+
+/// SplitMix64's finalizer: neighbours in, strangers out.
+pub(crate) fn mixed(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -36,6 +36,8 @@
 //!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
 //!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. Items
 //!   that come again come out of order.
+//! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
+//!   told who that is. Given up, its place is taken.
 //! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
 //!   its lease lapses, also when it stood still. What it was at may still end.
 //!
@@ -53,15 +55,19 @@
 //! - A slice counts as assigned, or as recovered, when the worker's own claims say so; until then what its
 //!   predecessor left is done by whoever comes next.
 //! - What came by the tail is in hand, but not committed.
-//! - Who was given up is in the store: the next controller must not let it in again. So is who was heard of: it must know
-//!   whom to ask. Planned moves are not, they are asked for ([`controller`]).
+//! - Who was given up is in the store: the next controller must not let it in again. It is forgotten when it has begun a
+//!   new life by itself, as it does when no controller has answered it for [`Config::retire`]; and one that nobody knows is
+//!   not let in with slices. Who was heard of is in the store, too: the next controller must know whom to ask. Planned moves
+//!   are not, they are asked for ([`controller`]).
+//! - A successor asks clients for what it recovers ([`worker::Worker::recovering`]). Otherwise they wait for replies as long as
+//!   those take, and publish nothing again that only waits.
 //!
 //! # What is assumed
 //!
 //! DDS is reliable: between a reader and a writer that have matched, items come in order and none is missing. A client
 //! publishes when it has matched the readers there were when it began. A reader is not called *settled* before writers
 //! have matched it and what they wrote before has arrived. Clients publish again several times within
-//! `Config::recovery`. A controller stops before the store can elect another.
+//! `Config::recovery` what a successor asks for. A controller stops before the store can elect another.
 //!
 //! # Source
 //! Vasconcelos, DPSLB (PUC-Rio): slices, assignment, load balancing sessions. Deviates: the cut is taken at positions of
@@ -79,7 +85,7 @@ mod sim;
 pub mod transport;
 pub mod worker;
 
-pub use ids::{GROUPS, Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
+pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
     Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, TailEntry, Taken,
 };

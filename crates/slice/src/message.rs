@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{HandoverId, Life, SliceId, Term, Writer};
+use crate::ids::{HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::positions::Positions;
 
 /// One data item, with as much of it as the protocol needs. `T` is what the application gets; it is cloned by the
@@ -163,14 +163,27 @@ pub enum Message<T> {
         handover: HandoverId,
     },
     /// Worker to controller, again and again: I live, and this is what I hold.
-    Claims(Claims),
+    Claims(Box<Claims>),
     /// Controller to worker: the claims of this number were heard. They renew the lease from when they were sent.
     Grant {
         /// The number of the claims.
         number: u64,
     },
-    /// Controller to worker: you were given up as lost. Drop everything, and come as a new life.
-    Expel,
+    /// Controller to worker: you were given up as lost. Drop everything, and come as a new life, with a larger number
+    /// than this.
+    Expel {
+        /// The last life of the worker's name.
+        last: u64,
+    },
+    /// Controller to worker: another process works under your name. Drop everything.
+    Refuse {
+        /// The last life of the worker's name.
+        last: u64,
+        /// Which process.
+        holder: Process,
+        /// How long ago it was heard.
+        heard: Duration,
+    },
     /// Controller to worker, again and again: keep what comes for these slices, and for no others.
     Standby {
         /// All of them, by owner.
@@ -207,7 +220,8 @@ impl<T> Message<T> {
             Self::End { .. } => "end",
             Self::Claims(_) => "claims",
             Self::Grant { .. } => "grant",
-            Self::Expel => "expel",
+            Self::Expel { .. } => "expel",
+            Self::Refuse { .. } => "refuse",
             Self::Standby { .. } => "standby",
         }
     }
@@ -246,6 +260,8 @@ pub enum TailEntry<T> {
 pub struct Claims {
     /// Grows with each.
     pub number: u64,
+    /// Whose they are.
+    pub process: Process,
     /// The slices it owns, in order, with their epochs.
     pub slices: Vec<(SliceId, HandoverId)>,
     /// Committed: of what it owns or owned, all at or below is done.
@@ -316,6 +332,9 @@ pub struct Config {
     pub linger: Duration,
     /// A writer that is gone is forgotten after this.
     pub forget: Duration,
+    /// A worker that no controller has heard for this long begins a new life by itself; the controller forgets a lost one
+    /// this long after it was given up.
+    pub retire: Duration,
     /// Items in the shadow of one handover; a taker with more calls it off.
     pub shadow_max: usize,
     /// Workers stand by for each other's slices: what a lost one had in hand is done though its publisher does not publish it
@@ -340,6 +359,7 @@ impl Default for Config {
             reply: Duration::from_millis(50),
             linger: Duration::from_secs(10),
             forget: Duration::from_secs(60),
+            retire: Duration::from_secs(600),
             shadow_max: 262_144,
             standby: false,
             standby_max: 65_536,

@@ -45,6 +45,8 @@ pub(crate) struct Scenario {
     pub standby: bool,
     /// Readers stay open so long when nothing needs them.
     pub linger_us: u64,
+    /// Lost workers are forgotten after this.
+    pub retire_us: u64,
     /// Clients publish again what has no reply.
     pub again: bool,
     pub sabotage: Sabotage,
@@ -92,6 +94,8 @@ impl Scenario {
             faults: Faults::None,
             standby: seed / 27 % 2 == 1,
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
+            // Some are forgotten while they stand still or are cut off.
+            retire_us: [10_000, 10_000_000][seed as usize / 5 % 2],
             again: true,
             sabotage: Sabotage::None,
         }
@@ -139,6 +143,7 @@ impl Scenario {
             reply: us(REPLY_DELAY_US_MAX + 1),
             linger: us(self.linger_us),
             forget: us(10_000_000),
+            retire: us(self.retire_us),
             shadow_max: 10_000,
             standby: self.standby,
             standby_max: 10_000,

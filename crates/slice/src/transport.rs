@@ -116,6 +116,7 @@ pub struct Driver<T, N> {
 struct Queue<T> {
     /// Each with when it came.
     tasks: VecDeque<(Duration, Task<T>)>,
+    /// One of them is under way.
     busy: bool,
 }
 
@@ -124,9 +125,9 @@ struct Queue<T> {
 pub struct Waiting {
     /// Which slice.
     pub slice: SliceId,
-    /// How many tasks.
+    /// How many tasks: those that wait, and one that is under way.
     pub tasks: usize,
-    /// How long the first of them has waited.
+    /// How long the first of those has waited that are not under way.
     pub age: Duration,
 }
 
@@ -174,12 +175,12 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         &self.transport
     }
 
-    /// The slices of which something waits.
+    /// The slices of which something waits or is under way.
     pub fn waiting(&self, now: Duration) -> impl Iterator<Item = Waiting> {
-        self.queues.iter().filter_map(move |(slice, queue)| {
-            let (since, _) = queue.tasks.front()?;
-            let age = now.saturating_sub(*since);
-            Some(Waiting { slice: *slice, tasks: queue.tasks.len(), age })
+        self.queues.iter().map(move |(slice, queue)| {
+            let since = queue.tasks.front().map_or(now, |(since, _)| *since);
+            let tasks = queue.tasks.len() + usize::from(queue.busy);
+            Waiting { slice: *slice, tasks, age: now.saturating_sub(since) }
         })
     }
 

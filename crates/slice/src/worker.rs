@@ -9,6 +9,7 @@ mod giver_table;
 mod giving;
 mod ownership;
 mod reason;
+mod refused;
 mod standby;
 mod take;
 mod taker_table;
@@ -23,9 +24,10 @@ use std::time::Duration;
 
 pub use giver_table::{GiverAction, GiverEvent, GiverState};
 pub use reason::{Drops, Reason};
+pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
-use crate::ids::{Group, HandoverId, Life, SliceId, Term, Writer};
+use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::message::{Address, Config, Envelope, Item, Message};
 use giving::Giving;
 use ownership::Owned;
@@ -87,6 +89,8 @@ struct Subscription {
 #[derive(Debug)]
 pub struct Worker<T> {
     life: Life,
+    process: Process,
+    refused: Option<Refused>,
     config: Config,
     term: Term,
     seen: HashMap<Writer, Seen>,
@@ -134,6 +138,8 @@ pub(crate) enum Sabotage {
     ClaimTail,
     /// Claims as committed what has no reply yet.
     ClaimUnreplied,
+    /// Does not ask clients for what it recovers.
+    NoAsk,
     /// Not the worker's: the store forgets who was given up.
     ForgetLost,
     /// Not the worker's: the store forgets which numbers were given out.
@@ -151,6 +157,9 @@ impl<T: Clone> Worker<T> {
     pub fn new(life: Life, config: Config) -> Self {
         let mut worker = Self {
             life,
+            // No other life of this name was begun with this number.
+            process: Process { key: life.number, ..Process::default() },
+            refused: None,
             config,
             term: Term::default(),
             seen: HashMap::new(),
@@ -173,6 +182,12 @@ impl<T: Clone> Worker<T> {
         };
         worker.subscribe(Group::BASE);
         worker
+    }
+
+    /// The same, in `process`.
+    #[must_use]
+    pub fn in_process(self, process: Process) -> Self {
+        Self { process, ..self }
     }
 
     /// Which life this is. Changes when the controller had given the worker up.
@@ -203,6 +218,12 @@ impl<T: Clone> Worker<T> {
     /// The slices that it owns.
     pub fn slices(&self) -> impl Iterator<Item = SliceId> {
         self.owned.keys().copied()
+    }
+
+    /// The slices of which it takes what clients publish again. They should be asked for it, again and again.
+    pub fn recovering(&self) -> impl Iterator<Item = SliceId> {
+        let recovering = self.owned.iter().filter(|(_, owned)| owned.recovering.is_some());
+        recovering.map(|(slice, _)| *slice)
     }
 
     /// Handovers that it has a part in and that are not over.
@@ -324,7 +345,10 @@ impl<T: Clone> Worker<T> {
             Message::Forget { handover } => self.giver_event(now, handover, GiverEvent::Forget),
             Message::End { handover } => self.taker_event(now, handover, TakerEvent::End),
             Message::Grant { number } => self.granted(now, number),
-            Message::Expel => self.expelled(now),
+            Message::Expel { last } => self.expelled(now, last),
+            Message::Refuse { last, holder, heard } => {
+                self.on_refuse(now, last, holder, heard);
+            }
             Message::Standby { parts } => self.on_standby(&parts),
             // What workers say to the controller.
             Message::Ready { .. }

@@ -115,12 +115,23 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
         family.encode_family(&labels)?.encode_gauge(&worker.load)?;
     }
-    let help = "How long the oldest item at a worker has waited";
-    let name = "slice_queue_age";
-    let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
-    for (stream, worker) in workers(streams) {
-        let labels = [("stream", stream), ("worker", worker.name.as_str())];
-        family.encode_family(&labels)?.encode_gauge(&worker.queue_age_seconds)?;
+    type Seconds = fn(&SliceWorker) -> f64;
+    let times: [(&str, &str, Seconds); 2] = [
+        ("slice_queue_age", "How long the oldest item waits at a worker", |it| {
+            it.queue_age_seconds
+        }),
+        (
+            "slice_stalled",
+            "For how long a worker's program has had items and acknowledged none",
+            |it| it.stalled_seconds,
+        ),
+    ];
+    for (name, help, of) in times {
+        let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for (stream, worker) in workers(streams) {
+            let labels = [("stream", stream), ("worker", worker.name.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&of(worker))?;
+        }
     }
     let help = "Items that a worker has done since it started";
     let mut family = describe(out, "slice_items", help, None, MetricType::Counter)?;

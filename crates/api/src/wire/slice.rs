@@ -87,18 +87,30 @@ pub struct SliceWorker {
     pub reason: Option<String>,
     /// Whether an operator drained it.
     pub drained: bool,
-    /// Why it is given no slices, if it was started as it should not be.
+    /// Why it is given no slices, or what else is wrong with it.
     pub problem: Option<String>,
+    /// The machine that it runs on; `None` while it was not heard.
+    pub host: Option<String>,
+    /// Its process there.
+    pub pid: Option<u32>,
+    /// When it was started, seconds since 1970.
+    pub started_unix_seconds: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
     /// Its load: cores that its slices keep busy, or would.
     pub load: f64,
     /// Items that it does in a second.
     pub items_per_second: f64,
-    /// Items that wait there.
+    /// Items that wait there or are being done.
     pub queued: u64,
-    /// How long the oldest of them has waited.
+    /// Of those, the ones that its program has.
+    pub in_hand: u64,
+    /// How long the oldest of the others has waited.
     pub queue_age_seconds: f64,
+    /// For how long its program has had items and acknowledged none.
+    pub stalled_seconds: f64,
+    /// What its weight is divided by, since its queue grew while others had no more load: 1, or more.
+    pub pressure: f64,
     /// Items done since it started.
     pub items_total: u64,
     /// Items that were let go since it started, by reason.
@@ -119,7 +131,7 @@ pub enum WorkerState {
     Draining,
     /// It was left without slices; it may be ended.
     Drained,
-    /// Items wait, and its program does none.
+    /// Its program has items and acknowledges none: it is given no slices.
     Stuck,
     /// It was started as it should not be, and is given nothing.
     Refused,

@@ -108,6 +108,7 @@ fn stream(slice: &Values) -> Option<SliceStream> {
         policy: Policy {
             smoothing: balancing.duration("smoothing"),
             queue_horizon: balancing.duration("queue-horizon"),
+            stuck: balancing.duration("stuck"),
             begin: balancing.share("begin"),
             stop: balancing.share("stop"),
             share_max: balancing.share("share-max"),

@@ -1,6 +1,7 @@
 //! What the leader knows and decides. No I/O: mail, questions and `now` go in, outputs of the protocol come out.
 
 mod preview;
+mod seen;
 mod show;
 mod standing;
 
@@ -9,10 +10,11 @@ use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_slice::balance::{Balancer, Move, Round, SliceInput, WorkerInput};
-use equipoise_slice::controller::{Controller, HandoverState, Output};
+use equipoise_slice::controller::{Controller, HandoverState, Member, Output};
 use equipoise_slice::{HandoverId, SliceId, Term, WorkerId};
 use tokio::sync::oneshot;
 
+use crate::controller::desk::seen::Seen;
 use crate::controller::desk::standing::Standing;
 use crate::controller::kept::{Kept, Wishes};
 use crate::controller::status::{HandoverSteps, HandoverTotals};
@@ -36,10 +38,10 @@ pub(super) struct Desk {
     /// The stream's, as a number.
     topics: u64,
     reports: BTreeMap<WorkerId, Report>,
+    /// What was reported since the last round.
+    seen: Seen,
     /// How each worker stands, and since when.
     standings: BTreeMap<WorkerId, Standing>,
-    /// What was reported since the last round: busy time of slices, and the time it is of.
-    busy: BTreeMap<SliceId, Duration>,
     /// What operators want.
     wishes: Wishes,
     /// Wishes that are to be answered when they are in the store.
@@ -75,8 +77,8 @@ impl Desk {
             options,
             topics,
             reports: BTreeMap::new(),
+            seen: Seen::default(),
             standings: BTreeMap::new(),
-            busy: BTreeMap::new(),
             wishes: kept.wishes.clone(),
             unanswered: Vec::new(),
             last_round: None,
@@ -95,17 +97,17 @@ impl Desk {
     pub(super) fn mail(&mut self, now: Duration, mail: Mail) {
         match mail {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
-            Mail::Report(report) => self.report(now, report),
+            Mail::Report(report) => self.report(report),
+            // For clients.
+            Mail::Again(_) => {}
         }
         self.watch_handovers(now);
     }
 
-    fn report(&mut self, now: Duration, report: Report) {
+    fn report(&mut self, report: Report) {
         let worker = report.worker();
-        self.standings.entry(worker).or_default().progress(now, &report);
-        for slice in &report.slices {
-            *self.busy.entry(slice.slice).or_default() += slice.busy;
-        }
+        let owner = |slice| self.protocol.table().get(&slice).and_then(|row| row.owner);
+        self.seen.add(&report, self.reports.get(&worker), owner);
         if let Some(problem) = self.problem(&report)
             && self.reports.get(&worker).is_none_or(|before| before.life != report.life)
         {
@@ -113,6 +115,7 @@ impl Desk {
         }
         let leaving = self.is_to_leave(&report);
         self.protocol.set_leaving(worker, leaving);
+        self.protocol.set_stuck(worker, self.is_stuck(&report));
         self.reports.insert(worker, report);
     }
 
@@ -120,6 +123,11 @@ impl Desk {
     fn is_to_leave(&self, report: &Report) -> bool {
         let is_drained = self.wishes.leaving.contains(&report.name);
         report.leaving || is_drained || self.problem(report).is_some()
+    }
+
+    /// It has had items for long, and has finished none.
+    fn is_stuck(&self, report: &Report) -> bool {
+        report.stalled >= self.balancer.stuck_after()
     }
 
     fn problem(&self, report: &Report) -> Option<String> {
@@ -136,6 +144,7 @@ impl Desk {
     pub(super) fn tick(&mut self, now: Duration) {
         self.protocol.tick(now);
         self.watch_handovers(now);
+        self.forget();
         // Pins are followed in any case.
         let balances = !self.options.round.is_zero();
         let period = if balances { self.options.round } else { PINS };
@@ -145,9 +154,17 @@ impl Desk {
         }
     }
 
+    /// Reports of workers that are forgotten.
+    fn forget(&mut self) {
+        let protocol = &self.protocol;
+        if self.reports.len() > protocol.members().count() {
+            self.reports.retain(|worker, _| protocol.members().any(|m| m.life.worker == *worker));
+        }
+    }
+
     fn do_round(&mut self, now: Duration, balances: bool) {
         let (workers, slices) = self.inputs();
-        self.busy.clear();
+        self.seen = Seen::default();
         if balances {
             self.round = self.balancer.round(now, &workers, &slices);
         }
@@ -171,12 +188,13 @@ impl Desk {
         Ok(id)
     }
 
-    /// Whom a slice is pinned to, if that worker is there to own it: one that is lost or to be left without slices is not.
+    /// Whom a slice is pinned to, if that worker is there to own it: one that is lost, stuck or to be left without slices
+    /// is not.
     fn pinned_to(&self, slice: SliceId) -> Option<WorkerId> {
         let to = worker_id(self.wishes.pins.get(&slice)?);
         let mut members = self.protocol.members();
-        let is_there = members.any(|m| m.life.worker == to && m.is_here && !m.lost && !m.leaving);
-        is_there.then_some(to)
+        let owns = |m: &Member| m.is_here && !(m.lost || m.leaving || m.stuck);
+        members.any(|m| m.life.worker == to && owns(m)).then_some(to)
     }
 
     /// Slices that are pinned to a worker that is there, and are not there.
@@ -193,14 +211,19 @@ impl Desk {
     /// Workers, and what was measured of their slices since the last round.
     fn inputs(&self) -> (Vec<WorkerInput>, Vec<SliceInput>) {
         let members = self.protocol.members().filter(|m| m.is_here && !m.lost);
+        // In a stricter order a slice cannot go on anywhere while its last owner has an item of it in hand.
+        let is_left = !self.options.protocol.order.is_strict();
         let workers: Vec<_> = members
             .map(|member| {
                 let id = member.life.worker;
-                let weight = self.reports.get(&id).map_or(1, |report| report.weight);
+                let report = self.reports.get(&id);
+                let weight = report.map_or(1, |report| report.weight);
                 WorkerInput {
                     id,
                     weight: Weight::new(weight).unwrap_or(Weight::DEFAULT),
-                    leaving: member.leaving,
+                    leaving: member.leaving || (member.stuck && is_left),
+                    takes: !member.stuck,
+                    queued: report.map_or(0, |report| report.queued),
                 }
             })
             .collect();
@@ -210,12 +233,16 @@ impl Desk {
             .table()
             .iter()
             .filter_map(|(slice, row)| {
-                let owner = row.owner?.worker;
+                let owner = row.owner?;
+                let of = self.seen.of(*slice, owner);
                 Some(SliceInput {
                     id: *slice,
-                    owner,
+                    owner: owner.worker,
                     blocked: row.busy.is_some() || self.pinned_to(*slice).is_some(),
-                    busy: self.busy.get(slice).copied().unwrap_or_default(),
+                    observed: self.seen.time(owner),
+                    arrived: of.arrived,
+                    done: of.done,
+                    busy: of.busy,
                     queue_age: waiting.get(slice).map_or(Duration::ZERO, |of| of.queue_age),
                 })
             })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use equipoise_slice::balance::Hot;
-use equipoise_slice::{HandoverId, SliceId};
+use equipoise_slice::{HandoverId, Process, SliceId};
 use serde::Serialize;
 
 use crate::controller::unread::Unread;
@@ -96,7 +96,7 @@ pub enum WorkerState {
     Draining,
     /// It was left without slices.
     Drained,
-    /// Items wait, and its application has done none for a while.
+    /// It has had items for long and has finished none: it gets no slices.
     Stuck,
     /// It was started as it should not be: it is left without slices.
     Refused,
@@ -123,18 +123,26 @@ pub struct WorkerStatus {
     pub leaving: bool,
     /// An operator drained it.
     pub drained: bool,
-    /// Why it gets no slices, if it was started as it should not be.
+    /// Why it gets no slices, or what else is wrong with it.
     pub problem: Option<String>,
+    /// Where it runs; `None` while it was not heard.
+    pub process: Option<Process>,
     /// Slices that it owns.
     pub slices: u32,
     /// Its load: cores that its slices keep busy, or would.
     pub load: f64,
     /// Items that it did, of the last period, for each second.
     pub items_per_second: f64,
-    /// Items that wait there.
+    /// Items that wait there or are being done.
     pub queued: u64,
-    /// How long the oldest of them has waited.
+    /// Of those, the ones that its program has.
+    pub in_hand: u64,
+    /// How long the oldest of the others has waited.
     pub queue_age: Duration,
+    /// For how long its program has had items and finished none.
+    pub stalled: Duration,
+    /// What its weight is divided by, as its queue grew at even load: 1, or more.
+    pub pressure: f64,
     /// Items that were done since it started.
     pub done: u64,
     /// Items that were let go since it started, by reason.

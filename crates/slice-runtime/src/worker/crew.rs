@@ -14,6 +14,7 @@ use equipoise_dds::{Error, Waker};
 
 use crate::transport::Bell;
 use crate::worker::engine::Engine;
+use crate::worker::error::WorkerError;
 use crate::worker::job::Replies;
 use crate::worker::threads::{Threads, work};
 
@@ -37,7 +38,7 @@ struct Posts {
     idle: usize,
     /// By thread: it is at a job.
     working: Vec<bool>,
-    failed: Option<Error>,
+    failed: Option<WorkerError>,
 }
 
 /// The crew's threads, which end with this.
@@ -82,7 +83,7 @@ impl Crew {
         }
     }
 
-    fn work_and_lead(&self, number: usize) -> Result<(), Error> {
+    fn work_and_lead(&self, number: usize) -> Result<(), WorkerError> {
         let mut posts = self.posts();
         loop {
             let Some(engine) = &mut posts.engine else { return Ok(()) };
@@ -134,13 +135,13 @@ impl Posts {
 }
 
 impl Threaded {
-    /// Whether it still runs; DDS may have ended it.
+    /// Whether it still runs: DDS may have ended it, or another worker of its name.
     pub(super) fn is_running(&self) -> bool {
         self.crew.posts().engine.is_some() && !self.crew.posts.is_poisoned()
     }
 
     /// Ends it at once. What a thread is at it still does, and nobody counts it.
-    pub(super) fn end(&mut self) -> Result<(), Error> {
+    pub(super) fn end(&mut self) -> Result<(), WorkerError> {
         let (engine, failed, working) = {
             let mut posts = self.crew.posts();
             (posts.engine.take(), posts.failed.take(), posts.working.clone())

@@ -7,16 +7,16 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::Error;
-use equipoise_slice::SliceId;
 use equipoise_slice::transport::{Driver, Started, Task};
 use equipoise_slice::worker::Reason;
+use equipoise_slice::{Process, SliceId};
 
 use crate::drops::DropReason;
 use crate::mail::{Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
-use crate::worker::{Application, Options, Shared};
+use crate::worker::{Application, Options, Shared, WorkerError};
 
 /// What others may look at is told so often.
 const TELL: Duration = Duration::from_millis(2);
@@ -26,8 +26,13 @@ pub(super) struct Engine {
     /// Who does the jobs, if it is not the worker's own threads.
     pub(super) outside: Option<Outside>,
     pub(super) shared: Arc<Shared>,
+    pub(super) process: Process,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
+    /// When the application last finished something, or was given something after it had nothing.
+    pub(super) acknowledged: Duration,
+    /// When clients were last asked for what they have.
+    pub(super) asked: Option<Duration>,
     pub(super) told: Duration,
     pub(super) options: Options,
     pub(super) begun: Instant,
@@ -41,23 +46,33 @@ pub(super) struct Outside {
     pub(super) jobs_max: usize,
 }
 
+/// Clients are asked so often for what is recovered here.
+const ASK: Duration = Duration::from_millis(200);
+/// A worker whose name is taken waits this much longer than the other's lease could last.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// What was done since the last report.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     slices: BTreeMap<SliceId, (Duration, u64)>,
+    /// What DDS itself had dropped, in this process.
+    by_dds: BTreeMap<DropReason, u64>,
     since: Duration,
 }
 
 impl Engine {
     /// Does what there is to do but jobs.
-    pub(super) fn step(&mut self) -> Result<(), Error> {
+    pub(super) fn step(&mut self) -> Result<(), WorkerError> {
         self.driver.step(self.begun.elapsed())?;
         if let Some(mut outside) = self.outside.take() {
             let done = self.serve(&mut outside);
             self.outside = Some(outside);
             done?;
         }
-        self.tell(self.begun.elapsed())
+        let now = self.begun.elapsed();
+        self.tell(now)?;
+        self.ask_again(now)?;
+        self.check_name(now)
     }
 
     fn serve(&mut self, outside: &mut Outside) -> Result<(), Error> {
@@ -71,9 +86,38 @@ impl Engine {
         Ok(())
     }
 
+    /// Asks clients for what a lost worker had.
+    fn ask_again(&mut self, now: Duration) -> Result<(), Error> {
+        if self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK) {
+            return Ok(());
+        }
+        self.asked = Some(now);
+        let slices: Vec<_> = self.driver.worker().recovering().collect();
+        if slices.is_empty() {
+            return Ok(());
+        }
+        self.driver.transport().ask_again(slices)
+    }
+
+    /// Ends it when another process lives under its name, and not only seems to.
+    fn check_name(&self, now: Duration) -> Result<(), WorkerError> {
+        let Some(refused) = self.driver.worker().refused() else { return Ok(()) };
+        let protocol = &self.options.protocol;
+        let lease = protocol.lease + protocol.margin;
+        if now.saturating_sub(refused.since) < lease + REFUSED || refused.heard >= protocol.lease {
+            return Ok(());
+        }
+        let (name, holder) = (self.options.name.clone(), refused.holder.clone());
+        Err(WorkerError::NameTaken { name, holder })
+    }
+
     /// The next job, if there is one. [`Engine::done`] follows.
     pub(super) fn start(&mut self) -> Option<Started<Payload>> {
-        let started = self.driver.start(self.begun.elapsed())?;
+        let now = self.begun.elapsed();
+        let started = self.driver.start(now)?;
+        if self.under_way == 0 {
+            self.acknowledged = now;
+        }
         self.under_way += 1;
         Some(started)
     }
@@ -81,6 +125,7 @@ impl Engine {
     pub(super) fn done(&mut self, done: Done) -> Result<(), Error> {
         self.under_way -= 1;
         let now = self.begun.elapsed();
+        self.acknowledged = now;
         match &done.started.task {
             Task::Execute(item) => {
                 let (busy, count) = self.tally.slices.entry(item.slice).or_default();
@@ -112,8 +157,22 @@ impl Engine {
             return Ok(());
         }
         self.tally.since = now;
+        let stalled = u64::try_from(self.stalled(now).as_millis()).unwrap_or(u64::MAX);
+        self.shared.stalled_ms.store(stalled, Relaxed);
+        for (reason, count) in self.driver.transport().dropped_by_dds() {
+            let known = self.tally.by_dds.insert(reason, count).unwrap_or(0);
+            self.shared.drops.add(reason, count.saturating_sub(known));
+        }
         let report = self.report(now, period, (queued + self.under_way) as u64);
         self.driver.transport().report(report)
+    }
+
+    /// For how long the application has had something and finished nothing.
+    fn stalled(&self, now: Duration) -> Duration {
+        match self.under_way {
+            0 => Duration::ZERO,
+            _ => now.saturating_sub(self.acknowledged),
+        }
     }
 
     fn report(&mut self, now: Duration, period: Duration, queued: u64) -> Report {
@@ -132,21 +191,15 @@ impl Engine {
             let of = slices.entry(waiting.slice).or_insert_with(|| nothing(waiting.slice));
             (of.queued, of.queue_age) = (waiting.tasks as u64, waiting.age);
         }
-        let malformed = self.driver.transport().malformed();
         let worker = self.driver.worker();
         let protocol =
             Reason::ALL.map(|reason| (reason.name().to_string(), worker.drops().of(reason)));
-        let ours = DropReason::ALL.map(|reason| {
-            // Most of what is no item DDS drops before we see it.
-            let by_dds = match reason {
-                DropReason::Malformed => malformed,
-                _ => 0,
-            };
-            (reason.name().to_string(), self.shared.drops.of(reason) + by_dds)
-        });
+        let ours =
+            DropReason::ALL.map(|reason| (reason.name().to_string(), self.shared.drops.of(reason)));
         Report {
             life: worker.life(),
             name: self.options.name.clone(),
+            process: self.process.clone(),
             weight: self.options.weight,
             terms: Terms {
                 slices: self.options.slices,
@@ -157,6 +210,8 @@ impl Engine {
             leaving: self.shared.leaving.load(Relaxed),
             period,
             queued,
+            in_hand: self.under_way as u64,
+            stalled: self.stalled(now),
             done: self.shared.done.load(Relaxed),
             drops: protocol.into_iter().chain(ours).filter(|(_, count)| *count > 0).collect(),
             slices: slices.into_values().collect(),

@@ -8,7 +8,7 @@ use equipoise_dds::Settings;
 use equipoise_dds::items::DataItem;
 use equipoise_slice::{Config, Order, SliceId};
 use equipoise_slice_runtime::client::{Answer, Client};
-use equipoise_slice_runtime::controller::{Controller, Options};
+use equipoise_slice_runtime::controller::{Controller, Options, WorkerStatus};
 use equipoise_slice_runtime::worker::{Doer, Threads, Worker};
 use equipoise_slice_runtime::{Stream, client, worker};
 use equipoise_store::{Embedded, EmbeddedOptions};
@@ -39,6 +39,13 @@ impl Cluster {
     }
 
     pub(crate) fn with_order(domain: u32, round: Duration, order: Order) -> Self {
+        Self::with(domain, |options| {
+            options.round = round;
+            options.protocol.order = order;
+        })
+    }
+
+    pub(crate) fn with(domain: u32, change: impl FnOnce(&mut Options)) -> Self {
         // Nobody is to be taken for dead because the machine is slow.
         let lease = Duration::from_secs(30);
         let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
@@ -49,8 +56,10 @@ impl Cluster {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let store = EmbeddedOptions::new(folder.join("store"));
         let store = runtime.block_on(Embedded::open(store)).unwrap();
-        let protocol = Config { order, ..protocol() };
-        let options = Options { round, protocol: protocol.clone(), ..Options::new("test", SLICES) };
+        let usual = Options::new("test", SLICES);
+        let mut options = Options { round: Duration::ZERO, protocol: protocol(), ..usual };
+        change(&mut options);
+        let protocol = options.protocol.clone();
         let controller = runtime
             .block_on(async { Controller::start(&stream, Arc::new(store), options).unwrap() });
         Self { stream, protocol, folder, runtime, controller, log: Log::default() }
@@ -132,6 +141,11 @@ impl Cluster {
         owned == SLICES as usize && status.handovers.is_empty()
     }
 
+    /// How a worker stands.
+    pub(crate) fn seen(&self, name: &str) -> Option<WorkerStatus> {
+        self.controller.status().workers.into_iter().find(|worker| worker.name == name)
+    }
+
     pub(crate) fn owner(&self, slice: u32) -> Option<String> {
         let status = self.controller.status();
         status.slices.get(slice as usize).and_then(|slice| slice.owner.clone())
@@ -153,7 +167,11 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        let client = Client::join(&cluster.stream, client::Options::new(7)).unwrap();
+        Self::with(cluster, client::Options::new(7))
+    }
+
+    pub(crate) fn with(cluster: &Cluster, options: client::Options) -> Self {
+        let client = Client::join(&cluster.stream, options).unwrap();
         Self { client, answers: Vec::new(), next: 0 }
     }
 

@@ -3,9 +3,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use equipoise_dds::items::DATA_ITEM;
 use equipoise_dds::items::DataItem;
-use equipoise_dds::{Domain, Kind, Member, Participant, Qos, StructType};
+use equipoise_dds::{Domain, Kind, Member, Participant, Qos, Settings, StructType};
 use equipoise_slice::SliceId;
+use equipoise_slice_runtime::controller::WorkerState;
 use equipoise_slice_runtime::worker::Program;
 use equipoise_slice_runtime::{DropReason, worker_id};
 
@@ -32,20 +34,28 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let domain = Domain::open(cluster.stream.domain, &cluster.stream.dds).unwrap();
-    let participant = Participant::new(domain, &[]).unwrap();
-    // A topic of the same name with another type meets nobody.
-    let strange = participant.topic(&cluster.stream.items, &STRANGE).unwrap();
-    let strange = strange.writer(&Qos::default()).unwrap();
-    let domain = Domain::open(cluster.stream.domain, &cluster.stream.dds).unwrap();
     let other = Participant::new(domain, &[]).unwrap();
-    let items = other.topic(&cluster.stream.items, &equipoise_dds::items::DATA_ITEM).unwrap();
+    let items = other.topic(&cluster.stream.items, &DATA_ITEM).unwrap();
     let items = items.writer(&Qos::default()).unwrap();
+    // To DDS these are in another process.
+    let wire = "<CycloneDDS><Domain><Discovery><ExternalDomainId>148</ExternalDomainId></Discovery></Domain></CycloneDDS>";
+    let settings = Settings { more: Some(wire.into()), ..cluster.stream.dds.clone() };
+    let elsewhere = || Participant::new(Domain::open(195, &settings).unwrap(), &[]).unwrap();
+    // A topic of the same name with another type meets nobody.
+    let stranger = elsewhere();
+    let strange = stranger.topic(&cluster.stream.items, &STRANGE).unwrap();
+    let strange = strange.writer(&Qos::default()).unwrap();
+    // One that says no more of its type than its name, which is right, and has fewer members.
+    let short = StructType { name: DATA_ITEM.name, members: &DATA_ITEM.members[..2] };
+    let nameless = elsewhere();
+    let short = nameless.topic_by_name_alone(&cluster.stream.items, &short).unwrap();
+    let short = short.writer(&Qos::default()).unwrap();
     let mail = ["up", "down"].map(|way| {
         let topic = format!("{}/{way}", cluster.stream.control);
         other.topic(&topic, &CONTROL).unwrap().writer(&Qos::default()).unwrap()
     });
     cluster.eventually("they have met", || {
-        [&items, &mail[0], &mail[1]].iter().all(|writer| writer.matched().unwrap() > 0)
+        [&items, &short, &mail[0], &mail[1]].iter().all(|writer| writer.matched().unwrap() > 0)
     });
     assert_eq!(strange.matched().unwrap(), 0);
     let mut cdr = Vec::new();
@@ -56,6 +66,14 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
     }
     // Too short to be of its type: our own side of DDS refuses to send it.
     assert!(items.write(&cdr[..9]).is_err());
+    // This one's is sent.
+    for slice in 0..3 {
+        let mut encoder = equipoise_dds::cdr::Encoder::new(&mut cdr);
+        encoder.i32(slice);
+        encoder.i64(7);
+        encoder.finish();
+        short.write(&cdr).unwrap();
+    }
     for (writer, to) in mail.iter().zip([0, worker_id("one").0]) {
         for body in [&[][..], &[9, 9, 9], &[1, 255, 255, 255], &[1]] {
             let mut encoder = equipoise_dds::cdr::Encoder::new(&mut cdr);
@@ -66,6 +84,14 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
         }
     }
     cluster.eventually("items of no slice are counted", || one.drops(DropReason::NoSuchSlice) == 4);
+    cluster.eventually("samples that are too short are counted", || {
+        one.drops(DropReason::Malformed) == 3
+    });
+    cluster.eventually("status shows each", || {
+        let drops = cluster.seen("one").map(|worker| worker.drops).unwrap_or_default();
+        let of = |name: &str| drops.iter().find(|(of, _)| of == name).map_or(0, |(_, n)| *n);
+        of("no_such_slice") == 4 && of("malformed") == 3
+    });
     cluster.eventually("strange mail is counted", || {
         one.drops(DropReason::MailUnreadable) == 4
             && cluster.controller.status().mail_unreadable == 4
@@ -143,6 +169,54 @@ fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_m
         load.read(Duration::from_millis(5));
     }
     // Now it is killed, and what it never did is done.
+    drop(mute);
+    load.read_all();
+    load.check();
+}
+
+#[test]
+fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
+    let cluster = Cluster::with(138, |options| {
+        options.round = Duration::from_millis(200);
+        options.policy.stuck = Duration::from_secs(1);
+        // Nothing is moved for its load.
+        options.policy.share_max = 0.0;
+    });
+    let mute = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat > /dev/null"]);
+        command
+    };
+    let mute = cluster.worker_of("mute", Program::start(mute).unwrap());
+    let _good = cluster.worker("good", Duration::ZERO);
+    cluster.share("mute", "good");
+    assert_eq!(cluster.seen("mute").map(|worker| worker.state == WorkerState::Stuck), Some(false));
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(100);
+    cluster.eventually("it is called stuck, and why", || {
+        load.read(Duration::from_millis(5));
+        let seen = cluster.seen("mute").unwrap();
+        let why = seen.reason.unwrap_or_default();
+        let stuck = seen.state == WorkerState::Stuck;
+        stuck && seen.in_hand == 1 && why.contains("acknowledged nothing for")
+    });
+    let its_slices = || cluster.seen("mute").map(|worker| worker.slices);
+    cluster.eventually("its slices go to others", || {
+        load.read(Duration::from_millis(5));
+        its_slices() == Some(0)
+    });
+    let asked = cluster.controller.move_slices(vec![SliceId(0)], "mute");
+    let refused = cluster.runtime.block_on(asked).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("stuck") || refused.contains("in handover"), "{refused}");
+    // What comes now is done, while what it has in hand waits for it to end.
+    let before = load.answers.len();
+    load.publish(100);
+    let end = Instant::now() + PATIENCE;
+    while load.answers.len() < before + 100 {
+        assert!(Instant::now() < end, "{} of 100", load.answers.len() - before);
+        load.read(Duration::from_millis(5));
+    }
     drop(mute);
     load.read_all();
     load.check();

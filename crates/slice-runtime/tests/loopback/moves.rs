@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use equipoise_slice::SliceId;
+use equipoise_slice_runtime::client;
 use equipoise_slice_runtime::worker::{self, Program, Worker};
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES, protocol};
@@ -138,4 +139,45 @@ fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_mo
     ids.sort_unstable();
     assert_eq!(ids, (0..100).collect::<Vec<_>>());
     worker.stop().unwrap();
+}
+
+#[test]
+fn what_only_waits_is_hardly_published_again_and_never_done_twice() {
+    let cluster = Cluster::new(139, Duration::ZERO);
+    let _slow = cluster.worker("slow", Duration::from_millis(10));
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    // New slices are asked for.
+    std::thread::sleep(protocol().recovery + Duration::from_secs(1));
+    let resend = Duration::from_millis(50);
+    let mut load = Load::with(&cluster, client::Options { resend, ..client::Options::new(7) });
+    load.open_all();
+    // Three seconds of work at once: by the clock that were 30 times each.
+    load.publish(300);
+    load.read_all();
+    load.check();
+    let resent = load.client.resent();
+    assert!(resent < 3000, "{resent} of 300 items");
+    let mut done: Vec<_> = cluster.log.lock().unwrap().iter().map(|(id, _, _)| *id).collect();
+    done.sort_unstable();
+    assert_eq!(done, (0..300).collect::<Vec<_>>(), "each once");
+}
+
+#[test]
+fn a_lost_worker_is_forgotten_after_a_time() {
+    let cluster = Cluster::with(137, |options| {
+        options.protocol.retire = Duration::from_secs(2);
+    });
+    let one = cluster.worker("one", Duration::ZERO);
+    let two = cluster.worker("two", Duration::ZERO);
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    cluster.eventually("both are there", || {
+        ["one", "two"].iter().all(|name| cluster.seen(name).is_some())
+    });
+    drop(one);
+    cluster.eventually("it is lost", || cluster.seen("one").is_some_and(|worker| worker.lost));
+    cluster.eventually("it is listed no more", || cluster.seen("one").is_none());
+    assert!(cluster.seen("two").is_some_and(|worker| worker.slices > 0));
+    two.leave();
+    // Nobody could take its slices: it only ends.
+    drop(two);
 }

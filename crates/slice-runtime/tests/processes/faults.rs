@@ -60,7 +60,12 @@ fn kill_at(domain: u32, party: Party, steps: &[&str]) -> usize {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        stage.start(if party == Party::Controller { "controller" } else { "worker" }, victim);
+        if party == Party::Controller {
+            stage.start("controller", victim);
+        } else {
+            stage.start("worker", victim);
+            stage.until_heard(victim);
+        }
         load.published_more(20);
     }
     let seen = stage.settled("controller", &WORKERS);

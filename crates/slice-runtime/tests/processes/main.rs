@@ -4,6 +4,7 @@
 
 mod faults;
 mod load;
+mod names;
 mod places;
 mod role;
 mod stage;

@@ -112,7 +112,15 @@ fn run_worker() {
         worker::Options { protocol: protocol(), settle, ..worker::Options::new(&name, SLICES) };
     let threads = Threads::new(1, process);
     let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
-    answer_lines(|_, _| worker.slices().to_string());
+    let mut worker = Some(worker);
+    answer_lines(|word, _| match (word, worker.take_if(|worker| !worker.is_running())) {
+        ("process", None) => std::process::id().to_string(),
+        (_, Some(ended)) => {
+            ended.stop().map_or_else(|error| error.to_string(), |()| "ended".into())
+        }
+        ("fenced", None) => worker.as_ref().is_none_or(|worker| worker.is_fenced()).to_string(),
+        (_, None) => worker.as_ref().map_or(0, |worker| worker.slices()).to_string(),
+    });
 }
 
 async fn store() -> Arc<dyn Store> {

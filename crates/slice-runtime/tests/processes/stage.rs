@@ -147,6 +147,11 @@ impl<P: Place> Stage<P> {
     }
 
     pub(crate) fn start(&mut self, role: &str, name: &str) {
+        self.start_as(name, role, name);
+    }
+
+    /// Starts it, and calls it `process` here.
+    pub(crate) fn start_as(&mut self, process: &str, role: &str, name: &str) {
         let role = [
             ("IS", role.to_string()),
             ("NAME", name.to_string()),
@@ -154,8 +159,8 @@ impl<P: Place> Stage<P> {
             ("FOLDER", self.folder.root().to_string_lossy().into_owned()),
         ];
         let all: Vec<_> = role.into_iter().chain(self.place.settings()).collect();
-        let process = Process::start(self.place.command(name), &all);
-        self.processes.insert(name.to_string(), process);
+        let started = Process::start(self.place.command(name), &all);
+        self.processes.insert(process.to_string(), started);
     }
 
     pub(crate) fn of(&mut self, name: &str) -> &mut Process {
@@ -186,6 +191,15 @@ impl<P: Place> Stage<P> {
                 && seen.owners.len() == SLICES as usize
                 && seen.owners.iter().all(|owner| workers.contains(&owner.as_str()))
         })
+    }
+
+    /// The controller has let the worker in: who had its name before is lost, and that is known.
+    pub(crate) fn until_heard(&mut self, worker: &str) {
+        let end = Instant::now() + PATIENCE;
+        while self.of(worker).ask("fenced").as_deref() != Some("false") {
+            assert!(Instant::now() < end, "{worker} is not let in");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Has a slice moved to a worker, if it is not there.

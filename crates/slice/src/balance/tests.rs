@@ -15,8 +15,30 @@ struct Cluster {
     moved: usize,
 }
 
+/// What an item takes, where there are very many.
+const ITEM: Duration = Duration::from_micros(10);
+
 fn worker(id: u64, weight: u16) -> WorkerInput {
-    WorkerInput { id: WorkerId(id), weight: Weight::new(weight).unwrap(), leaving: false }
+    let weight = Weight::new(weight).unwrap();
+    WorkerInput { id: WorkerId(id), weight, leaving: false, takes: true, queued: 0 }
+}
+
+/// A slice of which `arrived` items of `item` came in a period and were done.
+fn done_at_once(number: usize, owner: WorkerId, arrived: u64, item: Duration) -> SliceInput {
+    SliceInput {
+        id: SliceId(number as u32),
+        owner,
+        blocked: false,
+        observed: PERIOD,
+        arrived,
+        done: arrived,
+        busy: item * arrived as u32,
+        queue_age: Duration::ZERO,
+    }
+}
+
+fn items(seconds: f64, item: Duration) -> u64 {
+    (seconds / item.as_secs_f64()).round() as u64
 }
 
 impl Cluster {
@@ -29,12 +51,9 @@ impl Cluster {
     }
 
     fn inputs(&self) -> Vec<SliceInput> {
-        let slice = |(number, load): (usize, &f64)| SliceInput {
-            id: SliceId(number as u32),
-            owner: self.owners[number],
-            blocked: false,
-            busy: PERIOD.mul_f64(*load),
-            queue_age: Duration::ZERO,
+        let slice = |(number, load): (usize, &f64)| {
+            let arrived = items(PERIOD.as_secs_f64() * load, ITEM);
+            done_at_once(number, self.owners[number], arrived, ITEM)
         };
         self.loads.iter().enumerate().map(slice).collect()
     }
@@ -196,13 +215,16 @@ struct Queues {
     waiting: Vec<f64>,
     /// By worker: what waited for slices when it gave them. It is still the giver's to do.
     left: BTreeMap<WorkerId, f64>,
+    /// Those that have not one.
+    cores: BTreeMap<WorkerId, f64>,
 }
 
 impl Queues {
     /// All that is offered goes to the first worker.
     fn new(workers: Vec<WorkerInput>, offered: Vec<f64>) -> Self {
         let waiting = vec![0.0; offered.len()];
-        Self { cluster: Cluster::new(workers, offered), waiting, left: BTreeMap::new() }
+        let (left, cores) = (BTreeMap::new(), BTreeMap::new());
+        Self { cluster: Cluster::new(workers, offered), waiting, left, cores }
     }
 
     /// A period: each worker shares its core among its slices, by what they have to do.
@@ -212,17 +234,20 @@ impl Queues {
             *waiting += offered * period;
         }
         let mut inputs = cluster.inputs();
-        for worker in &cluster.workers {
+        for worker in &mut cluster.workers {
             let own: Vec<_> =
                 (0..inputs.len()).filter(|slice| inputs[*slice].owner == worker.id).collect();
             let left = self.left.entry(worker.id).or_insert(0.0);
             let wanted: f64 = *left + own.iter().map(|slice| self.waiting[*slice]).sum::<f64>();
-            let share = (period / wanted).min(1.0);
+            let core = self.cores.get(&worker.id).copied().unwrap_or(1.0);
+            let share = if wanted > 0.0 { (core * period / wanted).min(1.0) } else { 0.0 };
             *left -= *left * share;
+            worker.queued = items(wanted * (1.0 - share), ITEM);
             for slice in own {
                 let done = self.waiting[slice] * share;
                 self.waiting[slice] -= done;
                 inputs[slice].busy = Duration::from_secs_f64(done);
+                inputs[slice].done = items(done, ITEM);
                 let age = self.waiting[slice] / cluster.loads[slice];
                 inputs[slice].queue_age = Duration::from_secs_f64(age);
             }
@@ -307,17 +332,11 @@ fn who_joins_soon_after_another_gets_of_what_has_just_moved() {
             _ => {}
         }
         let now = Duration::from_millis(500 * round);
-        let here: Vec<_> = workers
-            .iter()
-            .map(|id| WorkerInput { id: WorkerId(*id), weight: Weight::DEFAULT, leaving: false })
-            .collect();
+        let here: Vec<_> = workers.iter().map(|id| worker(*id, 1)).collect();
         let slices: Vec<_> = (0..100)
-            .map(|slice| SliceInput {
-                id: SliceId(slice),
-                owner: WorkerId(owners[slice as usize]),
-                blocked: false,
-                busy: Duration::from_millis(5),
-                queue_age: Duration::ZERO,
+            .map(|slice| {
+                let input = done_at_once(slice, WorkerId(owners[slice]), 500, ITEM);
+                SliceInput { observed: Duration::from_millis(500), ..input }
             })
             .collect();
         for step in balancer.round(now, &here, &slices).moves {
@@ -328,4 +347,215 @@ fn who_joins_soon_after_another_gets_of_what_has_just_moved() {
     }
     let most = (1..=3).map(|worker| owners.iter().filter(|owner| **owner == worker).count()).max();
     assert!(most <= Some(35), "{owners:?}");
+}
+
+/// How items come, of which each slice has few.
+#[derive(Clone, Copy)]
+enum Coming {
+    /// One slice after the other, as a client does that counts its items through.
+    InTurn,
+    /// By chance.
+    ByChance,
+}
+
+/// Slices that have an item in about a second, so that a round sees hardly any.
+struct Sparse {
+    cluster: Cluster,
+    rng: SmallRng,
+    coming: Coming,
+    item: Duration,
+    /// In turn: the part of an item that each slice is behind.
+    due: Vec<f64>,
+}
+
+impl Sparse {
+    fn new(seed: u64, coming: Coming, rates: impl Fn(&mut SmallRng) -> f64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let item = Duration::from_millis(1);
+        let loads: Vec<_> = (0..1000).map(|_| rates(&mut rng) * item.as_secs_f64()).collect();
+        let due = (0..1000).map(|_| rng.random_range(0.0..1.0)).collect();
+        let mut cluster = Cluster::new(vec![worker(1, 1)], loads);
+        // As with controllers: a round each half second.
+        cluster.now = Duration::from_secs(100);
+        Self { cluster, rng, coming, item, due }
+    }
+
+    fn arrived(&mut self, slice: usize, seconds: f64) -> u64 {
+        let expected = self.cluster.loads[slice] / self.item.as_secs_f64() * seconds;
+        match self.coming {
+            Coming::InTurn => {
+                self.due[slice] += expected;
+                let arrived = self.due[slice].floor();
+                self.due[slice] -= arrived;
+                arrived as u64
+            }
+            // Knuth's: so many uniform numbers are multiplied until there is less than this.
+            Coming::ByChance => {
+                let (mut count, mut product) = (0, self.rng.random_range(0.0..1.0_f64));
+                while product > (-expected).exp() {
+                    count += 1;
+                    product *= self.rng.random_range(0.0..1.0_f64);
+                }
+                count
+            }
+        }
+    }
+
+    fn rounds(&mut self, seconds: u32) {
+        let period = Duration::from_millis(500);
+        for _ in 0..seconds * 2 {
+            let inputs: Vec<_> = (0..self.cluster.loads.len())
+                .map(|slice| {
+                    let arrived = self.arrived(slice, period.as_secs_f64());
+                    let owner = self.cluster.owners[slice];
+                    let input = done_at_once(slice, owner, arrived, self.item);
+                    SliceInput { observed: period, ..input }
+                })
+                .collect();
+            let cluster = &mut self.cluster;
+            cluster.now += period;
+            let round = cluster.balancer.round(cluster.now, &cluster.workers, &inputs);
+            cluster.moved(&round);
+        }
+    }
+}
+
+fn joins_are_evened_out(what: &str, mut sparse: Sparse) {
+    sparse.rounds(5);
+    for joining in 2..=5 {
+        sparse.cluster.workers.push(worker(joining, 1));
+        sparse.rounds(3);
+        let imbalance = sparse.cluster.imbalance();
+        assert!(imbalance <= 0.05, "{what}, {joining} workers: {imbalance}");
+        sparse.rounds(11);
+    }
+    let moved = sparse.cluster.moved;
+    assert!(moved <= 1600, "{what}: {moved} moves");
+}
+
+#[test]
+fn a_thousand_slices_with_an_item_a_second_each_are_even_three_seconds_after_a_join() {
+    for seed in 0..4 {
+        for coming in [Coming::InTurn, Coming::ByChance] {
+            // As in lab/dpslb: each has an item in 1.25 s.
+            joins_are_evened_out("alike", Sparse::new(seed, coming, |_| 0.8));
+            let rates = |rng: &mut SmallRng| rng.random_range(0.2..1.8);
+            joins_are_evened_out("different", Sparse::new(seed, coming, rates));
+        }
+    }
+}
+
+#[test]
+fn a_hot_slice_among_sparse_ones_shows_within_two_seconds() {
+    let mut sparse = Sparse::new(5, Coming::ByChance, |_| 0.8);
+    sparse.cluster.workers.push(worker(2, 1));
+    sparse.rounds(20);
+    sparse.cluster.loads[3] = 0.2;
+    sparse.rounds(2);
+    let load = sparse.cluster.balancer.load(SliceId(3));
+    assert!((0.1..0.3).contains(&load), "{load}");
+    let others: f64 = (4..1000).map(|slice| sparse.cluster.balancer.load(SliceId(slice))).sum();
+    assert!((0.7..0.9).contains(&others), "{others}");
+}
+
+#[test]
+fn slices_without_load_are_spread_by_number_and_only_where_anything_may_move() {
+    let mut cluster = Cluster::new(vec![worker(1, 1)], vec![0.0; 100]);
+    cluster.rounds(1);
+    cluster.workers.extend([worker(2, 1), worker(3, 2)]);
+    cluster.rounds(12);
+    let of = |cluster: &Cluster, id| cluster.owners.iter().filter(|o| **o == WorkerId(id)).count();
+    let counts = [1, 2, 3].map(|id| of(&cluster, id));
+    assert_eq!(counts.iter().sum::<usize>(), 100);
+    assert!(counts[0].abs_diff(25) <= 1 && counts[1].abs_diff(25) <= 1, "{counts:?}");
+    let moved = cluster.moved;
+    cluster.rounds(30);
+    assert_eq!(cluster.moved, moved, "what is even stays");
+
+    let mut still = Cluster::new(vec![worker(1, 1), worker(2, 1)], vec![0.0; 100]);
+    still.balancer = Balancer::new(Policy { share_max: 0.0, ..Policy::default() });
+    still.rounds(5);
+    assert_eq!(still.moved, 0);
+}
+
+#[test]
+fn idle_slices_are_spread_beside_busy_ones() {
+    let loads = (0..200).map(|slice| if slice < 20 { 0.02 } else { 0.0 }).collect();
+    let mut cluster = Cluster::new(vec![worker(1, 1)], loads);
+    cluster.rounds(2);
+    cluster.workers.push(worker(2, 1));
+    cluster.rounds(15);
+    let idle = (20..200).filter(|slice| cluster.owners[*slice] == WorkerId(2)).count();
+    assert!((80..=100).contains(&idle), "{idle} of 180");
+    assert!(cluster.imbalance() <= 0.11, "{}", cluster.imbalance());
+}
+
+#[test]
+fn a_worker_that_acknowledges_nothing_looks_no_less_loaded_than_it_is() {
+    // Items come, and only the first does them.
+    let mut balancer = Balancer::new(Policy::default());
+    let workers = [worker(1, 1), worker(2, 1)];
+    for round in 1..=20_u64 {
+        let slices: Vec<_> = (0..20)
+            .map(|slice| {
+                let mute = slice >= 10;
+                let input = done_at_once(slice, WorkerId(if mute { 2 } else { 1 }), 10, ITEM);
+                match mute {
+                    true => SliceInput {
+                        done: 0,
+                        busy: Duration::ZERO,
+                        queue_age: PERIOD * round as u32,
+                        ..input
+                    },
+                    false => input,
+                }
+            })
+            .collect();
+        let mut workers = workers.clone();
+        workers[1].queued = 100 * round;
+        let moves = balancer.round(PERIOD * round as u32, &workers, &slices).moves;
+        assert!(moves.iter().all(|step| step.taker == WorkerId(1)), "{moves:?}");
+    }
+    assert!(balancer.load(SliceId(15)) > 0.5 * balancer.load(SliceId(5)));
+}
+
+#[test]
+fn a_worker_whose_queue_grows_at_even_load_is_given_less_until_it_does_not() {
+    // One could do four cores' worth, the other one; together they are asked for 3.6.
+    let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.036; 100]);
+    queues.cores.insert(WorkerId(1), 4.0);
+    for slice in 50..100 {
+        queues.cluster.owners[slice] = WorkerId(2);
+    }
+    queues.rounds(90);
+    let load = queues.cluster.load(&worker(2, 1));
+    assert!((0.5..=1.0).contains(&load), "{load} of its one core");
+    assert!(queues.cluster.balancer.pressure(WorkerId(2)) > 2.0);
+    assert!(queues.cluster.balancer.pressure(WorkerId(1)) < 1.1);
+    queues.rounds(120);
+    let waiting: f64 = queues.waiting.iter().chain(queues.left.values()).sum();
+    assert!(waiting < 1.0, "{waiting} s of work wait");
+}
+
+#[test]
+fn a_worker_that_may_take_nothing_keeps_what_it_has() {
+    let mut cluster = Cluster::new(vec![worker(1, 1), worker(2, 1)], vec![0.01; 100]);
+    cluster.workers[1].takes = false;
+    cluster.rounds(5);
+    assert_eq!(cluster.moved, 0);
+    let mut cluster = Cluster::new(vec![worker(1, 1), worker(2, 1)], vec![0.01; 100]);
+    cluster.workers[0].takes = false;
+    cluster.rounds(5);
+    assert_eq!(cluster.moved, 0, "it gives nothing either");
+}
+
+#[test]
+fn a_worker_is_not_stuck_while_its_items_only_take_long() {
+    let mut balancer = Balancer::new(Policy::default());
+    assert_eq!(balancer.stuck_after(), Policy::default().stuck);
+    for round in 1..40 {
+        let long = done_at_once(0, WorkerId(1), 1, Duration::from_secs(20));
+        balancer.round(PERIOD * round, &[worker(1, 1)], &[long]);
+    }
+    assert_eq!(balancer.stuck_after().as_secs(), 80);
 }

@@ -1,9 +1,9 @@
 //! Why a round moves what it does and no more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Balancer, Side};
+use super::{Balancer, Sides};
 use crate::ids::{SliceId, WorkerId};
 
 /// Why a round moves no more than it does.
@@ -57,6 +57,8 @@ pub enum Hold {
 pub(super) struct End<'a> {
     pub(super) now: Duration,
     pub(super) mean: f64,
+    /// Who has no more than this gives nothing.
+    pub(super) enough: f64,
     pub(super) imbalance: f64,
     /// Of the imbalance, from where on is moved.
     pub(super) bound: f64,
@@ -73,9 +75,9 @@ impl Balancer {
     }
 
     /// Why the round ends where it does.
-    pub(super) fn why(&self, sides: &BTreeMap<WorkerId, Side>, end: &End<'_>) -> Why {
-        let mut takers = sides.iter().filter(|(_, side)| side.takes());
-        let fullest = takers.clone().max_by(|a, b| a.1.relative().total_cmp(&b.1.relative()));
+    pub(super) fn why(&self, sides: &Sides, end: &End<'_>) -> Why {
+        let mut takers = sides.takers();
+        let fullest = sides.takers().max_by(|a, b| a.1.relative().total_cmp(&b.1.relative()));
         let (Some((only, _)), Some((giver, side))) = (takers.next(), fullest) else {
             return Why::NobodyTakes;
         };
@@ -83,7 +85,7 @@ impl Balancer {
             return Why::Moves;
         }
         if takers.next().is_none() {
-            return Why::OneTakes(*only);
+            return Why::OneTakes(only);
         }
         if end.mean <= 0.0 {
             return Why::NothingMeasured;
@@ -94,11 +96,11 @@ impl Balancer {
         if self.policy.share_max <= 0.0 {
             return Why::Off;
         }
-        match self.best(sides, |_, _| false, f64::INFINITY, end.mean) {
-            Some((slice, giver, taker)) => {
+        match sides.best(&|_, _| false, f64::INFINITY, end.mean, end.enough) {
+            Some(((slice, giver, taker), _)) => {
                 Why::Held { slice, giver, taker, by: self.hold(end, slice) }
             }
-            None => Why::NoSliceHelps { giver: *giver, slices: side.slices.len() },
+            None => Why::NoSliceHelps { giver, slices: side.slices.len() },
         }
     }
 
@@ -121,16 +123,30 @@ mod tests {
     const ROUND: Duration = Duration::from_millis(500);
 
     fn worker(id: u64, weight: u16, leaving: bool) -> WorkerInput {
-        WorkerInput { id: WorkerId(id), weight: Weight::new(weight).unwrap(), leaving }
+        let weight = Weight::new(weight).unwrap();
+        WorkerInput { id: WorkerId(id), weight, leaving, takes: true, queued: 0 }
     }
 
     fn slice(id: u32, owner: u64, load: f64) -> SliceInput {
+        let busy = ROUND.mul_f64(load);
+        let items = busy.as_millis() as u64;
         SliceInput {
             id: SliceId(id),
             owner: WorkerId(owner),
             blocked: false,
-            busy: ROUND.mul_f64(load),
+            observed: ROUND,
+            arrived: items,
+            done: items,
+            busy,
             queue_age: Duration::ZERO,
+        }
+    }
+
+    /// Which of equal slices it is, is by lot.
+    fn any_slice(why: Why) -> Why {
+        match why {
+            Why::Held { giver, taker, by, .. } => Why::Held { slice: SliceId(0), giver, taker, by },
+            why => why,
         }
     }
 
@@ -138,7 +154,7 @@ mod tests {
     fn why(policy: Policy, workers: &[WorkerInput], slices: &[SliceInput]) -> Why {
         let mut balancer = Balancer::new(policy);
         let rounds = (1..=3).map(|round| balancer.round(round * ROUND, workers, slices));
-        rounds.last().unwrap().why
+        any_slice(rounds.last().unwrap().why)
     }
 
     #[test]
@@ -192,7 +208,7 @@ mod tests {
         let mut balancer = Balancer::new(Policy::default());
         let of = |owner: u64| [slice(0, owner, 0.4), slice(1, owner, 0.4)];
         for (round, owner) in [(1, 2), (2, 1), (3, 1)] {
-            let why = balancer.round(round * ROUND, &workers, &of(owner)).why;
+            let why = any_slice(balancer.round(round * ROUND, &workers, &of(owner)).why);
             if round == 3 {
                 let (giver, taker) = (WorkerId(1), WorkerId(2));
                 let by = Hold::CoolDown(Duration::from_millis(9500));

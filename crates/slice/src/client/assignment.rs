@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ids::SliceId;
+use crate::ids::{SliceId, mixed};
 
 /// Gives ids their slices. There is at least one slice.
 ///
@@ -70,8 +70,5 @@ impl Assignment {
 }
 
 fn mix(id: u64) -> u64 {
-    let id = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    id ^ (id >> 31)
+    mixed(id.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }

@@ -7,7 +7,7 @@ fn at(ms: u64) -> Duration {
 }
 
 fn client(pending_max: usize) -> Client<&'static str> {
-    Client::new(7, Config { again: AGAIN, pending_max, plain: false })
+    Client::new(7, Config { again: AGAIN, pending_max, ..Config::default() })
 }
 
 #[test]
@@ -89,4 +89,75 @@ fn a_hash_spreads_ids_with_a_pattern_evenly() {
     }
     // Each is 10,000 with a deviation of 95.
     assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
+}
+
+/// A worker with one queue: what is published again while it waits is told from new items, and costs nothing else here.
+/// Returns how often anything was published again.
+fn behind_a_queue(config: Config, items: u64, each: Duration) -> usize {
+    let mut client = Client::new(7, config);
+    let (mut again, mut published, mut answered) = (0, 0, 0);
+    let mut free_at = Duration::ZERO;
+    let mut queue = std::collections::VecDeque::new();
+    for ms in 0.. {
+        let now = at(ms);
+        // Twice as many come as are done.
+        if published < items && ms % (each.as_millis() as u64 / 2) == 0 {
+            client.publish(now, published, SliceId(1), "x").unwrap();
+            queue.push_back(published);
+            published += 1;
+        }
+        if free_at <= now
+            && let Some(id) = queue.pop_front()
+        {
+            free_at = now + each;
+            answered += 1;
+            client.reply(now, id);
+        }
+        while client.again(now).is_some() {
+            again += 1;
+        }
+        if answered == items {
+            return again;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_backlog_is_not_multiplied() {
+    let adaptive = Config { again: AGAIN, ..Config::default() };
+    // 400 items of 20 ms: the last waits for four seconds, forty times as long as `again`.
+    let again = behind_a_queue(adaptive.clone(), 400, Duration::from_millis(20));
+    let fixed = Config { again_max: AGAIN, ..adaptive };
+    let by_the_clock = behind_a_queue(fixed, 400, Duration::from_millis(20));
+    assert!(by_the_clock > 5_000, "{by_the_clock} times by the clock");
+    assert!(again < 400, "{again} times, of 400 items");
+}
+
+#[test]
+fn what_a_successor_asks_for_comes_at_once_and_then_by_the_clock() {
+    let mut client = client(10);
+    client.publish(at(0), 1, SliceId(3), "one").unwrap();
+    client.publish(at(0), 2, SliceId(4), "two").unwrap();
+    // Both wait for long by now.
+    let mut time = 0;
+    while time < 1000 {
+        while client.again(at(time)).is_some() {}
+        time += 10;
+    }
+    assert!(client.due() > Some(at(1300)), "{:?}", client.due());
+    client.asked(at(1000), &[SliceId(3)]);
+    let mut came = Vec::new();
+    for time in (1000..2000).step_by(10) {
+        if time < 1300 {
+            client.asked(at(time), &[SliceId(3)]);
+        }
+        while let Some(item) = client.again(at(time)) {
+            came.push((time, item.slice.0));
+        }
+    }
+    let of_three: Vec<_> = came.iter().filter(|(_, slice)| *slice == 3).map(|(t, _)| *t).collect();
+    assert_eq!(of_three[..4], [1000, 1100, 1200, 1300], "{came:?}");
+    let others = came.iter().filter(|(_, slice)| *slice == 4).count();
+    assert!(others <= 1, "{came:?}");
 }

@@ -164,13 +164,6 @@ impl<T: Clone> Controller<T> {
             let after = owner.map(|(life, epoch)| self.committed(life, epoch, slices[0]));
             self.assign_spread(now, &slices, after.as_ref());
         }
-        let needed: Vec<_> = self
-            .table
-            .values()
-            .filter_map(|row| row.owner)
-            .chain(self.handovers.values().flat_map(|h| h.giver.into_iter().chain([h.taker])))
-            .collect();
-        self.members.bury(|life| needed.contains(&life));
     }
 
     /// What a lost owner had finished of `slice`.

@@ -19,7 +19,7 @@ impl<T: Clone> Controller<T> {
         if let Message::Claims(claims) = envelope.message {
             let number = claims.number;
             let taken: Vec<_> = claims.taken.iter().map(|taken| taken.handover).collect();
-            match self.members.heard(from, claims, envelope.term == self.term, now) {
+            match self.members.heard(from, *claims, envelope.term == self.term, now) {
                 Heard::Renewed => {
                     self.send(from, Message::Grant { number });
                     self.end_taken(from, &taken);
@@ -30,9 +30,13 @@ impl<T: Clone> Controller<T> {
                 }
                 Heard::Stranger => {
                     self.out.push_back(Output::Record(Record::Lost(from)));
-                    self.send(from, Message::Expel);
+                    self.send(from, Message::Expel { last: from.number });
                 }
-                Heard::Expelled => self.send(from, Message::Expel),
+                Heard::Unknown => {}
+                Heard::Expelled { last } => self.send(from, Message::Expel { last }),
+                Heard::Refused { last, holder, heard } => {
+                    self.send(from, Message::Refuse { last, holder, heard });
+                }
                 Heard::Succeeds(before) => {
                     self.out.push_back(Output::Record(Record::Heard(from)));
                     self.send(from, Message::Grant { number });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::ids::{HandoverId, Life, SliceId, WorkerId};
+use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
 use crate::message::Claims;
 use crate::positions::Positions;
 
@@ -22,6 +22,10 @@ pub struct Member {
     pub lost: bool,
     /// To be left without slices.
     pub leaving: bool,
+    /// Does nothing of what it has.
+    pub stuck: bool,
+    /// Another process that wanted to work under its name, and when it was last refused.
+    pub twin: Option<(Process, Duration)>,
     /// Its last claims.
     pub claims: Claims,
 }
@@ -41,10 +45,24 @@ pub(super) enum Heard {
     Renewed,
     /// A worker that is new.
     New,
-    /// A worker that holds something, though the store knows nothing of it.
+    /// A worker that holds something, though nobody knows of it.
     Stranger,
+    /// Another life of its name may still live; nothing is known of it but that.
+    Unknown,
     /// It was given up, or has a successor.
-    Expelled,
+    Expelled {
+        /// The last life of the worker.
+        last: u64,
+    },
+    /// Another process lives under its name.
+    Refused {
+        /// The last life of the worker.
+        last: u64,
+        /// The process.
+        holder: Process,
+        /// How long ago it was heard.
+        heard: Duration,
+    },
     /// A new life, which ends this one.
     Succeeds(Life),
 }
@@ -73,7 +91,7 @@ impl Members {
         now: Duration,
     ) -> Heard {
         let Some(member) = self.current.get_mut(&life.worker) else {
-            // The store knows whoever was ever given anything: this one has it of somebody else's.
+            // The store knows whoever was given anything, until it is given up and forgotten: what this one has is another's.
             let holds = !(claims.slices.is_empty() && claims.taken.is_empty());
             let lost = holds || !claims.given.is_empty();
             let claims = if lost { Claims::default() } else { claims };
@@ -81,15 +99,26 @@ impl Members {
             self.current.insert(life.worker, member);
             return if lost { Heard::Stranger } else { Heard::New };
         };
-        if life.number < member.life.number || (life == member.life && member.lost) {
-            return Heard::Expelled;
+        let last = member.life.number;
+        if member.lost {
+            return match life.number > last {
+                true => self.succeed(life, claims, now),
+                false => Heard::Expelled { last },
+            };
         }
-        if life.number > member.life.number {
-            let leaving = member.leaving;
-            let next = Member { is_here: true, claims, leaving, ..Member::new(life, now) };
-            let before = std::mem::replace(member, next);
-            self.dead.insert(before.life, before.claims);
-            return Heard::Succeeds(before.life);
+        let same_process = claims.process.key == member.claims.process.key;
+        match (member.is_here, life == member.life) {
+            (false, true) => {}
+            // The one that the store knows of is heard in time, or given up.
+            (false, false) => return Heard::Unknown,
+            (true, _) if !same_process => {
+                member.twin = Some((claims.process, now));
+                let holder = member.claims.process.clone();
+                return Heard::Refused { last, holder, heard: now.saturating_sub(member.heard) };
+            }
+            (true, false) if life.number > last => return self.succeed(life, claims, now),
+            (true, false) => return Heard::Expelled { last },
+            (true, true) => {}
         }
         member.heard = now;
         member.is_here = true;
@@ -98,6 +127,19 @@ impl Members {
             member.claims = claims;
         }
         Heard::Renewed
+    }
+
+    /// A new life of a worker begins.
+    fn succeed(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
+        let leaving = self.current.get(&life.worker).is_some_and(|member| member.leaving);
+        let next = Member { is_here: true, claims, leaving, ..Member::new(life, now) };
+        match self.current.insert(life.worker, next) {
+            Some(before) => {
+                self.dead.insert(before.life, before.claims);
+                Heard::Succeeds(before.life)
+            }
+            None => Heard::Renewed,
+        }
     }
 
     /// Gives up those that were not heard of for `silence`.
@@ -139,10 +181,41 @@ impl Members {
         self.current.values().filter(|member| member.is_here && !member.lost)
     }
 
-    /// Workers that may be given slices.
+    /// Workers that may be given slices: of those that are stuck none, unless all are.
     pub(super) fn able(&self) -> impl Iterator<Item = Life> {
         let able = |member: &&Member| member.is_here && !member.lost && !member.leaving;
-        self.current.values().filter(able).map(|member| member.life)
+        let any_works = self.current.values().filter(able).any(|member| !member.stuck);
+        let able = self.current.values().filter(able);
+        able.filter(move |member| !(member.stuck && any_works)).map(|member| member.life)
+    }
+
+    /// Whether there is anything to forget, now or later.
+    pub(super) fn has_any_gone(&self) -> bool {
+        !self.dead.is_empty() || self.current.values().any(|member| member.lost)
+    }
+
+    /// Forgets workers that were lost, have not been heard of for `after`, and are not needed; of more than `max` the first
+    /// that were.
+    pub(super) fn forget(
+        &mut self,
+        now: Duration,
+        after: Duration,
+        max: usize,
+        needed: impl Fn(Life) -> bool,
+    ) -> Vec<WorkerId> {
+        let lost = self.current.values().filter(|member| member.lost && !needed(member.life));
+        let mut lost: Vec<_> = lost.map(|it| (it.heard, it.life.worker)).collect();
+        lost.sort_unstable();
+        let excess = lost.len().saturating_sub(max);
+        let gone = |(place, (heard, _)): &(usize, (Duration, WorkerId))| {
+            *place < excess || now.saturating_sub(*heard) >= after
+        };
+        let gone: Vec<_> =
+            lost.into_iter().enumerate().filter(gone).map(|(_, (_, id))| id).collect();
+        for worker in &gone {
+            self.current.remove(worker);
+        }
+        gone
     }
 
     /// Forgets lives of which nothing is left.
@@ -212,7 +285,21 @@ impl Member {
             is_awaited: false,
             lost: false,
             leaving: false,
+            stuck: false,
+            twin: None,
             claims: Claims::default(),
         }
+    }
+
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        &self.claims.process
+    }
+
+    /// It is not there any more, and nobody misses it: it was to leave, and had nothing when it was last heard.
+    pub fn has_left(&self) -> bool {
+        let Claims { slices, given, taken, .. } = &self.claims;
+        let holds = !(slices.is_empty() && given.is_empty() && taken.is_empty());
+        self.lost && self.leaving && self.is_here && !holds
     }
 }

@@ -39,6 +39,8 @@ pub enum Record {
     Heard(Life),
     /// A life was given up. It may still be there, fenced, and must not be let in again.
     Lost(Life),
+    /// It was given up so long ago that it holds nothing any more, even if it is still there.
+    Forgotten(WorkerId),
 }
 
 /// What the store holds: every record, applied.
@@ -50,7 +52,7 @@ pub struct Stored {
     pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
     /// Assignments that are not over. Planned moves are not here: workers claim what is under way of them.
     pub open: BTreeMap<HandoverId, Intent>,
-    /// Of each worker that was ever given up, the last life that was.
+    /// Of each worker that was given up, the last life that was; until it is forgotten.
     pub lost: BTreeMap<WorkerId, u64>,
     /// Of each worker that was heard of and not given up, its life.
     pub heard: BTreeMap<WorkerId, u64>,
@@ -83,6 +85,10 @@ impl Stored {
                 }
                 let last = self.lost.entry(life.worker).or_insert(life.number);
                 *last = life.number.max(*last);
+            }
+            Record::Forgotten(worker) => {
+                self.lost.remove(worker);
+                self.heard.remove(worker);
             }
         }
     }

@@ -9,15 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::controller::{Controller, Row};
-use crate::ids::{Life, SliceId};
+use crate::ids::{Life, SliceId, mixed};
 use crate::message::{Message, StandbyPart};
-
-/// SplitMix64's finalizer: neighbours in, strangers out.
-fn mixed(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
 
 /// Of `workers`, who stands by for `slice`.
 pub(super) fn standby_of(

@@ -37,7 +37,6 @@ impl<T: Clone> Controller<T> {
         if !self.surveying || self.members.awaits() {
             return;
         }
-        self.surveying = false;
         let living: Vec<Member> = self.members.living().cloned().collect();
         for member in &living {
             self.learn_owned(member);
@@ -62,6 +61,8 @@ impl<T: Clone> Controller<T> {
         for member in &living {
             self.disown(member);
         }
+        // Not before: what is reopened last would be nobody's when the first is over.
+        self.surveying = false;
         self.assign_unowned(now);
     }
 

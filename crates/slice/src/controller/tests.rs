@@ -1,6 +1,12 @@
-//! The table, whole: every state with every event.
+//! The table, whole: every state with every event; and who is let in.
 
-use super::{HandoverAction, HandoverEvent, HandoverState};
+use std::time::Duration;
+
+use super::{
+    Controller, HandoverAction, HandoverEvent, HandoverState, MoveRefused, Output, Stored,
+};
+use crate::ids::{HandoverId, Life, Process, SliceId, Term, WorkerId};
+use crate::message::{Address, Claims, Config, Envelope, Message};
 
 #[test]
 fn a_handover_goes_this_way_in_each_state() {
@@ -76,4 +82,170 @@ fn a_handover_goes_this_way_in_each_state() {
             assert_eq!(actions, expected, "{state:?} on {event:?}");
         }
     }
+}
+
+/// A controller, its store, and what it last said to whom.
+struct Office {
+    controller: Controller<()>,
+    stored: Stored,
+    said: Vec<(Life, Message<()>)>,
+    now: Duration,
+    number: u64,
+}
+
+fn config() -> Config {
+    let (lease, margin) = (Duration::from_millis(300), Duration::from_millis(100));
+    Config { lease, margin, retire: Duration::from_secs(2), ..Config::default() }
+}
+
+fn life(worker: u64, number: u64) -> Life {
+    Life { worker: WorkerId(worker), number }
+}
+
+impl Office {
+    fn new(stored: Stored) -> Self {
+        let now = Duration::from_secs(1);
+        let controller = Controller::new(now, Term(1), config(), 4, &stored);
+        let mut office = Self { controller, stored, said: Vec::new(), now, number: 0 };
+        office.carry_out();
+        office
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(output) = self.controller.poll() {
+            match output {
+                Output::Record(record) | Output::Note(record) => self.stored.apply(&record),
+                Output::Send(envelope) => {
+                    if let Address::Worker(to) = envelope.to {
+                        self.said.push((to, envelope.message));
+                    }
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+        self.controller.tick(self.now);
+        self.carry_out();
+    }
+
+    /// Claims of a life of a process; what is answered to them.
+    fn claims(
+        &mut self,
+        from: Life,
+        key: u64,
+        slices: Vec<(SliceId, HandoverId)>,
+    ) -> Vec<Message<()>> {
+        self.number += 1;
+        let process = Process { key, host: "rack".into(), pid: key as u32, since_unix_ms: 5 };
+        let claims = Claims { number: self.number, process, slices, ..Claims::default() };
+        let (from, to) = (Address::Worker(from), Address::Controller);
+        let message = Message::Claims(Box::new(claims));
+        self.said.clear();
+        self.controller.message(self.now, Envelope { from, to, term: Term(1), message });
+        self.carry_out();
+        self.said.iter().map(|(_, message)| message.clone()).collect()
+    }
+}
+
+#[test]
+fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
+    let mut office = Office::new(Stored::default());
+    assert!(matches!(office.claims(life(1, 10), 7, vec![])[0], Message::Grant { .. }));
+    for number in [9, 10, 11] {
+        office.pass(100);
+        office.claims(life(1, 10), 7, vec![]);
+        office.pass(30);
+        let said = office.claims(life(1, number), 8, vec![]);
+        let [Message::Refuse { last: 10, holder, heard }] = &said[..] else {
+            panic!("{number}: {said:?}")
+        };
+        assert_eq!((holder.key, holder.host.as_str(), holder.pid), (7, "rack", 7));
+        assert_eq!(*heard, Duration::from_millis(30));
+    }
+    let (twin, _) = office.controller.members().next().unwrap().twin.clone().unwrap();
+    assert_eq!(twin.key, 8);
+    // Its lease is over: now the other may have the name, whatever its clock says.
+    office.pass(450);
+    assert!(office.stored.lost.contains_key(&WorkerId(1)));
+    let said = office.claims(life(1, 9), 8, vec![]);
+    assert!(matches!(said[..], [Message::Expel { last: 10 }]), "{said:?}");
+    assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Grant { .. }));
+    let said = office.claims(life(1, 10), 7, vec![]);
+    assert!(matches!(&said[..], [Message::Refuse { holder, .. }] if holder.key == 8), "{said:?}");
+}
+
+#[test]
+fn who_is_only_known_from_the_store_has_a_lease_of_time_to_come_back() {
+    let owners = [(SliceId(0), (life(1, 10), HandoverId(3)))];
+    let stored = Stored { owners: owners.into(), ..Stored::default() };
+    let mut office = Office::new(stored.clone());
+    assert!(office.claims(life(1, 11), 8, vec![]).is_empty(), "nobody knows yet who is who");
+    let owned = vec![(SliceId(0), HandoverId(3))];
+    assert!(matches!(office.claims(life(1, 10), 7, owned)[0], Message::Grant { .. }));
+    assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Refuse { .. }));
+    let mut office = Office::new(stored);
+    office.pass(450);
+    assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Grant { .. }));
+}
+
+#[test]
+fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
+    let mut office = Office::new(Stored::default());
+    for worker in 2..6000 {
+        office.claims(life(worker, 1), worker, vec![]);
+    }
+    // Only one of them goes on; of the others those with slices are succeeded by it.
+    for _ in 0..9 {
+        office.pass(100);
+        office.claims(life(1, 1), 1, vec![]);
+    }
+    assert_eq!(office.stored.lost.len(), 4096, "no more than that are remembered");
+    for _ in 0..30 {
+        office.pass(100);
+        let open = office.controller.handovers().keys().next().copied();
+        let slices = (0..4).map(|slice| (SliceId(slice), open.unwrap_or_default())).collect();
+        office.claims(life(1, 1), 1, slices);
+        let assigned: Vec<_> = office.controller.handovers().keys().copied().collect();
+        for handover in assigned {
+            let (from, to) = (Address::Worker(life(1, 1)), Address::Controller);
+            let slices = office.controller.handovers()[&handover].slices.clone();
+            let claimed = slices.iter().map(|slice| (*slice, handover)).collect();
+            office.claims(life(1, 1), 1, claimed);
+            let (cut, progress) = Default::default();
+            let message = Message::Active { handover, slices, cut, progress };
+            let envelope = Envelope { from, to, term: Term(1), message };
+            office.controller.message(office.now, envelope);
+            office.carry_out();
+        }
+    }
+    assert!(office.stored.lost.is_empty(), "{} are left", office.stored.lost.len());
+    assert_eq!(office.controller.members().count(), 1);
+    // One of them comes back after all: not with what it had, as that is another's.
+    let said = office.claims(life(9, 1), 9, vec![(SliceId(0), HandoverId(1))]);
+    assert!(matches!(said[..], [Message::Expel { last: 1 }]), "{said:?}");
+    assert!(matches!(office.claims(life(9, 2), 9, vec![])[0], Message::Grant { .. }));
+}
+
+#[test]
+fn a_stuck_worker_is_given_nothing_unless_all_are() {
+    let mut office = Office::new(Stored::default());
+    office.claims(life(1, 1), 1, vec![]);
+    assert_eq!(office.controller.handovers().values().next().unwrap().taker, life(1, 1));
+    let mut office = Office::new(Stored::default());
+    // Both are there before anything is given.
+    office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
+    office.controller.members.heard(life(2, 1), Claims::default(), true, office.now);
+    office.controller.set_stuck(WorkerId(1), true);
+    office.pass(1);
+    let open = office.controller.handovers();
+    assert!(open.values().all(|open| open.taker == life(2, 1)), "{open:?}");
+    let asked = office.controller.move_slices(office.now, &[SliceId(0)], WorkerId(1));
+    assert!(matches!(asked, Err(MoveRefused::Busy(..))), "{asked:?}");
+    let mut office = Office::new(Stored::default());
+    office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
+    office.controller.set_stuck(WorkerId(1), true);
+    office.pass(1);
+    assert_eq!(office.controller.handovers().len(), 1, "somebody has to have them");
 }

@@ -10,6 +10,7 @@ use crate::ids::SliceId;
 use crate::message::Item;
 use crate::sim::world::{Event, World};
 use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX};
+use crate::worker::Sabotage;
 
 /// An item by client and number.
 pub(super) type ItemId = (u64, u64);
@@ -80,6 +81,22 @@ impl World {
         let first = matches!(client.protocol.reply(now, item), Reply::First { .. });
         if first != (*replies == 1) {
             self.judge.fault(format!("a reply to {item} was taken for what it is not"));
+        }
+    }
+
+    /// Who recovers asks for what clients have.
+    pub(super) fn ask(&mut self, node: usize) {
+        let at = &self.nodes[node];
+        let asks = at.alive && at.worker.sabotage != Sabotage::NoAsk;
+        let slices: Vec<_> = at.worker.recovering().collect();
+        if !asks || slices.is_empty() {
+            return;
+        }
+        for client in 0..self.clients.len() {
+            if self.rng.random_range(0..1000) >= self.scenario.dropped_permille {
+                let delay = self.rng.random_range(10..500);
+                self.after(delay, Event::Asked { client, slices: slices.clone() });
+            }
         }
     }
 

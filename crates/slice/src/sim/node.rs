@@ -68,7 +68,7 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::Forget { .. } => 12,
         Message::End { .. } => 13,
         Message::Grant { .. } | Message::Claims(_) => 14,
-        Message::Expel => 15,
+        Message::Expel { .. } | Message::Refuse { .. } => 15,
         Message::Standby { .. } => 16,
     }
 }

@@ -143,6 +143,11 @@ fn a_worker_that_claims_what_has_no_reply_is_caught() {
 }
 
 #[test]
+fn a_successor_that_does_not_ask_is_caught() {
+    assert!(is_caught(Sabotage::NoAsk, Scenario::crashing));
+}
+
+#[test]
 fn a_store_that_forgets_who_was_given_up_is_caught() {
     assert!(is_caught(Sabotage::ForgetLost, Scenario::crashing));
 }

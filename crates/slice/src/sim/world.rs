@@ -27,6 +27,7 @@ pub(super) enum Event {
     ControllerTick { term: u64 },
     Publish { client: usize },
     Again { client: usize },
+    Asked { client: usize, slices: Vec<SliceId> },
     Join,
     Move,
     Fault,
@@ -195,7 +196,10 @@ impl World {
     fn tell(&self, event: &Event) {
         let renewal = |m: &Message<ItemId>| matches!(m, Message::Claims(_) | Message::Grant { .. });
         match event {
-            Event::Tick { .. } | Event::ControllerTick { .. } | Event::Again { .. } => {}
+            Event::Tick { .. }
+            | Event::ControllerTick { .. }
+            | Event::Again { .. }
+            | Event::Asked { .. } => {}
             Event::Control(envelope) if renewal(&envelope.message) => {}
             event => eprintln!("{:>8} {event:?}", self.now),
         }
@@ -240,11 +244,7 @@ impl World {
                 }
             }
             Event::Tick { node, process } => {
-                if self.nodes[node].alive && self.nodes[node].process == process {
-                    self.nodes[node].worker.tick(now);
-                    self.work(node);
-                    self.after(1_500, Event::Tick { node, process });
-                }
+                self.tick(node, process);
             }
             Event::ControllerTick { term } => {
                 if self.term == term
@@ -257,6 +257,7 @@ impl World {
             }
             Event::Publish { client } => self.publish_next(client),
             Event::Again { client } => self.publish_again(client),
+            Event::Asked { client, slices } => self.clients[client].protocol.asked(now, &slices),
             Event::Join => {
                 let id = self.clients.len() as u64;
                 self.clients.push(Client::new(id, self.now, self.scenario.seed));
@@ -269,6 +270,23 @@ impl World {
             Event::Start { node } => self.start(node),
             Event::Elect => self.elect(),
         }
+    }
+
+    fn tick(&mut self, node: usize, process: u64) {
+        let now = self.clock();
+        let at = &mut self.nodes[node];
+        if !at.alive || at.process != process {
+            return;
+        }
+        let before = at.worker.life();
+        at.worker.tick(now);
+        // It gave itself up.
+        if at.worker.life() != before {
+            self.judge.lost.insert(before);
+        }
+        self.work(node);
+        self.ask(node);
+        self.after(1_500, Event::Tick { node, process });
     }
 
     /// When the process that the event is for goes on, if it does not run now.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::ids::{HandoverId, Life};
+use crate::ids::{Group, HandoverId, Life, Writer};
 use crate::message::{Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -20,17 +20,25 @@ pub(super) struct Lease {
     until: Duration,
     fenced: bool,
     said: Option<Duration>,
+    /// When this life first said anything.
+    began: Option<Duration>,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { number: 0, sent: VecDeque::new(), until: Duration::ZERO, fenced: true, said: None }
+        let (until, sent) = (Duration::ZERO, VecDeque::new());
+        Self { number: 0, sent, until, fenced: true, said: None, began: None }
     }
 }
 
 impl Lease {
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced
+    }
+
+    /// Whether this life was ever heard.
+    pub(super) fn was_granted(&self) -> bool {
+        self.until > Duration::ZERO
     }
 
     /// The number of the next claims.
@@ -53,6 +61,11 @@ impl<T: Clone> Worker<T> {
             self.claims.fenced = true;
             self.out.push_back(Output::Fence);
         }
+        // By now controllers may have forgotten that they gave it up: also one that was heard and does not know.
+        let heard = self.claims.began.map(|began| began.max(self.claims.until));
+        if heard.is_some_and(|heard| now >= heard + self.config.retire) {
+            return self.expelled(now, self.life.number);
+        }
         let period = self.config.claims;
         if self.claims.said.is_none_or(|said| now.saturating_sub(said) >= period) {
             self.say_claims(now);
@@ -65,6 +78,7 @@ impl<T: Clone> Worker<T> {
         let Some(sent) = sent else { return };
         self.claims.sent.retain(|(of, _)| *of > number);
         self.claims.until = self.claims.until.max(sent + self.config.lease);
+        self.refused = None;
         if self.claims.fenced && now < self.claims.until {
             self.claims.fenced = false;
             self.out.push_back(Output::Resume);
@@ -75,8 +89,8 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Given up: what this life had is another's by now. A new one begins, with nothing.
-    pub(super) fn expelled(&mut self, now: Duration) {
-        self.life = Life { number: self.life.number + 1, ..self.life };
+    pub(super) fn expelled(&mut self, now: Duration, last: u64) {
+        self.life = Life { number: self.life.number.max(last) + 1, ..self.life };
         self.owned.clear();
         self.shadowed.clear();
         self.released.clear();
@@ -98,6 +112,7 @@ impl<T: Clone> Worker<T> {
     pub fn say_claims(&mut self, now: Duration) {
         self.claims.number += 1;
         self.claims.said = Some(now);
+        self.claims.began.get_or_insert(now);
         if self.claims.sent.len() >= OUTSTANDING_MAX {
             self.claims.sent.pop_front();
         }
@@ -109,13 +124,14 @@ impl<T: Clone> Worker<T> {
         let marks = self.marks();
         let claims = Claims {
             number: self.claims.number,
+            process: self.process.clone(),
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
             floors: self.floors(&marks),
             marks,
             given: self.given(),
             taken: self.taken(),
         };
-        self.send_controller(Message::Claims(claims));
+        self.send_controller(Message::Claims(Box::new(claims)));
     }
 
     /// Up to where everything is done that was this worker's, and the replies have arrived.
@@ -125,13 +141,20 @@ impl<T: Clone> Worker<T> {
             .values()
             .filter(|t| t.state == TakerState::Active && !t.covered && t.giver.is_some())
             .collect();
-        let recovering: Vec<_> =
-            self.owned.values().filter_map(|owned| owned.recovering.as_ref()).collect();
-        let of = |writer, last| {
+        let recovering = self.owned.iter().filter_map(|(slice, owned)| {
+            owned.recovering.as_ref().map(|recovering| (Group::of(*slice), recovering))
+        });
+        let recovering: Vec<_> = recovering.collect();
+        let of = |writer: Writer, last| {
             let unfinished = self.unfinished.least(writer).map(|position| position - 1);
+            // What is missing of slices of other groups does not come by this writer. Who said so all the same would claim
+            // too little of slices that it has given on, and have them done twice.
+            let brings = |group: Group| writer.group == group || writer.group == Group::BASE;
             let holes = open.iter().filter(|taking| !taking.is_known(writer));
+            let holes = holes.filter(|taking| taking.groups().any(brings));
             let holes = holes.map(|taking| taking.floor.of(writer));
-            let lost = recovering.iter().filter_map(|recovering| recovering.least(writer));
+            let lost = recovering.iter().filter(|(group, _)| brings(*group));
+            let lost = lost.filter_map(|(_, recovering)| recovering.least(writer));
             unfinished.into_iter().chain(holes).chain(lost).fold(last, u64::min)
         };
         self.seen.iter().map(|(writer, seen)| (*writer, of(*writer, seen.last))).collect()

@@ -87,6 +87,12 @@ fn page(stream: &StreamStatus, all: bool, colour: bool, out: &mut String) {
         if let Some(reason) = &worker.reason {
             let _ = writeln!(out, "{} is {}: {reason}", worker.name, worker.state.word());
         }
+        // Of one that is refused it is the reason.
+        if let Some(problem) = &worker.problem
+            && worker.state != WorkerState::Refused
+        {
+            let _ = writeln!(out, "{}: {problem}", worker.name);
+        }
     }
     let told: Vec<_> = stream.slices.iter().filter(|slice| all || notable(slice)).collect();
     let tables = [
@@ -268,11 +274,17 @@ mod tests {
             reason: None,
             drained: false,
             problem: None,
+            host: Some("rack-3".into()),
+            pid: Some(4711),
+            started_unix_seconds: Some(1.7e9),
             slices: 2,
             load: 0.5,
             items_per_second: 20.0,
             queued: 3,
+            in_hand: 1,
             queue_age_seconds: 0.125,
+            stalled_seconds: 0.0,
+            pressure: 1.0,
             items_total: 400,
             drops: BTreeMap::from([("late".to_string(), 2), ("malformed".to_string(), 0)]),
         }

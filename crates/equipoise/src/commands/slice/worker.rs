@@ -60,6 +60,8 @@ enum Form {
 
 /// Between two looks at how it stands.
 const LOOK: Duration = Duration::from_millis(20);
+/// A program that acknowledges nothing for this long is told of.
+const STALLED: Duration = Duration::from_secs(10);
 /// Between two lines about slices that nobody takes.
 const REMIND: Duration = Duration::from_secs(5);
 
@@ -171,6 +173,7 @@ fn default_name() -> String {
 struct Told {
     slices: u64,
     fenced: Option<bool>,
+    stalled: bool,
     reminded: Option<Instant>,
 }
 
@@ -192,6 +195,14 @@ impl Told {
             self.slices = slices;
             tracing::info!(slices, "slices");
         }
+        let stalled = worker.stalled() >= STALLED;
+        if stalled && !self.stalled {
+            tracing::warn!(
+                queued = worker.queued(),
+                "the program has items and has acknowledged none for {STALLED:?}"
+            );
+        }
+        self.stalled = stalled;
         let Some(since) = leaving else { return };
         if self.reminded.unwrap_or(since).elapsed() >= REMIND {
             self.reminded = Some(Instant::now());

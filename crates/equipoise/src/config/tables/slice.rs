@@ -105,13 +105,19 @@ static BALANCING: Table = Table {
             "smoothing",
             Kind::Duration(ms(100), HOUR),
             "\"1s\"",
-            "What was measured this long ago counts by 1/e.",
+            "What was measured this long ago counts by 1/e. Of slices with few items, what came longer ago counts, too.",
         ),
         Opt::default(
             "queue-horizon",
             Kind::Duration(ms(10), HOUR),
             "\"1s\"",
-            "When items of the most loaded worker wait this long, it is relieved however little it has over the mean.",
+            "When items of the most loaded worker wait this long, it is relieved however little it has over the mean; and a worker whose queue grows while others have none is given less than its weight says.",
+        ),
+        Opt::default(
+            "stuck",
+            Kind::Duration(secs(1), HOUR),
+            "\"10s\"",
+            "A worker whose program has had items for this long, and for four times what items take, and has acknowledged none is stuck: it gets no slices, and its own go to others, unless `order` keeps them.",
         ),
         Opt::default(
             "begin",
@@ -129,7 +135,7 @@ static BALANCING: Table = Table {
             "share-max",
             Kind::Share,
             "0.25",
-            "Of the whole load, what one round moves at most. 0: slices are moved only where operators say so, and off workers that leave.",
+            "Of the whole load, what one round moves at most. 0: slices are moved only where operators say so, and off workers that leave or are stuck.",
         ),
         Opt::default("batch-max", Kind::Count(1, SLICES_MAX), "512", "Slices in one handover."),
         Opt::default(

@@ -56,11 +56,20 @@ fn worker(worker: &WorkerStatus) -> SliceWorker {
         reason: worker.reason.clone(),
         drained: worker.drained,
         problem: worker.problem.clone(),
+        host: worker.process.as_ref().map(|process| process.host.clone()),
+        pid: worker.process.as_ref().map(|process| process.pid),
+        started_unix_seconds: worker
+            .process
+            .as_ref()
+            .map(|process| process.since_unix_ms as f64 / 1000.0),
         slices: worker.slices,
         load: worker.load,
         items_per_second: worker.items_per_second,
         queued: worker.queued,
+        in_hand: worker.in_hand,
         queue_age_seconds: worker.queue_age.as_secs_f64(),
+        stalled_seconds: worker.stalled.as_secs_f64(),
+        pressure: worker.pressure,
         items_total: worker.done,
         drops: worker.drops.iter().cloned().collect(),
     }

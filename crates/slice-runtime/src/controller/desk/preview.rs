@@ -81,14 +81,15 @@ impl Desk {
         let part = |(id, worker): (WorkerId, WorkerStatus)| {
             let input = inputs.iter().find(|input| input.id == id);
             let (pinned, in_handover, cooling) = self.held(now, id);
-            let takes = input.filter(|input| !input.leaving).map(|input| input.weight.get());
-            let weight = takes.filter(|weight| *weight > 0).map(f64::from);
-            let is_here = input.is_some();
-            Part { worker, is_here, weight, over_mean: None, pinned, in_handover, cooling }
+            let takes = input.filter(|input| input.takes && !input.leaving);
+            let weight = takes.map(|input| input.weight.get()).filter(|weight| *weight > 0);
+            let weight = weight.map(|weight| f64::from(weight) / self.balancer.pressure(id));
+            let counts = weight.is_some() || input.is_some_and(|input| input.leaving);
+            Part { worker, counts, weight, over_mean: None, pinned, in_handover, cooling }
         };
         let mut parts: Vec<_> = self.workers(now).into_iter().map(part).collect();
         // What lost workers had is on its way to the others.
-        let load: f64 = parts.iter().filter(|it| it.is_here).map(|it| it.worker.load).sum();
+        let load: f64 = parts.iter().filter(|it| it.counts).map(|it| it.worker.load).sum();
         let weights: f64 = parts.iter().filter_map(|it| it.weight).sum();
         if load > 0.0 && weights > 0.0 {
             for part in &mut parts {
@@ -116,7 +117,8 @@ impl Desk {
 /// A worker, and what the round knows of it.
 struct Part {
     worker: WorkerStatus,
-    is_here: bool,
+    /// Its load is to be spread, or may stay.
+    counts: bool,
     /// Above 0, if it may be given slices.
     weight: Option<f64>,
     over_mean: Option<f64>,

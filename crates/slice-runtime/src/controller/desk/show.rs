@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use equipoise_slice::controller::{Handover, HandoverState, Row};
+use equipoise_slice::controller::{Handover, HandoverState, Member, Row};
 use equipoise_slice::{HandoverId, Life, SliceId, WorkerId};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
-use crate::mail::SliceReport;
+use crate::mail::{Report, SliceReport};
+
+/// A process that was refused is told of for so long.
+const TWIN: Duration = Duration::from_secs(30);
 
 impl Desk {
     /// A worker's name; its number while it has not reported.
@@ -49,6 +52,7 @@ impl Desk {
         let mut workers: Vec<_> = self
             .protocol
             .members()
+            .filter(|member| !member.has_left())
             .map(|member| {
                 let owned = all_owned.get(&member.life.worker).copied().unwrap_or_default();
                 let report = self.reports.get(&member.life.worker);
@@ -56,8 +60,7 @@ impl Desk {
                     let done: u64 = report.slices.iter().map(|slice| slice.done).sum();
                     done as f64 / report.period.as_secs_f64().max(1e-3)
                 });
-                let oldest = report.and_then(|of| of.slices.iter().map(|it| it.queue_age).max());
-                let (state, reason) = self.state(now, member, owned);
+                let (state, reason) = self.state(member, owned);
                 let status = WorkerStatus {
                     name: self.name(member.life),
                     state,
@@ -66,12 +69,18 @@ impl Desk {
                     lost: member.lost,
                     leaving: member.leaving,
                     drained: report.is_some_and(|it| self.wishes.leaving.contains(&it.name)),
-                    problem: report.and_then(|report| self.problem(report)),
+                    problem: report
+                        .and_then(|report| self.problem(report))
+                        .or_else(|| twin(now, member)),
+                    process: member.is_here.then(|| member.process().clone()),
                     slices: owned.slices,
                     load: owned.load,
                     items_per_second: rate,
                     queued: report.map_or(0, |report| report.queued),
-                    queue_age: oldest.unwrap_or_default(),
+                    in_hand: report.map_or(0, |report| report.in_hand),
+                    queue_age: report.map_or(Duration::ZERO, oldest),
+                    stalled: report.map_or(Duration::ZERO, |report| report.stalled),
+                    pressure: self.balancer.pressure(member.life.worker),
                     done: report.map_or(0, |report| report.done),
                     drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
                 };
@@ -152,4 +161,18 @@ impl Desk {
             | HandoverState::Lost => "nothing: it is over".to_string(),
         }
     }
+}
+
+/// How long the oldest item waits.
+fn oldest(report: &Report) -> Duration {
+    report.slices.iter().map(|slice| slice.queue_age).max().unwrap_or_default()
+}
+
+/// Another process that wants to work under the name of `member`.
+fn twin(now: Duration, member: &Member) -> Option<String> {
+    let (twin, _) = member.twin.as_ref().filter(|(_, at)| now.saturating_sub(*at) < TWIN)?;
+    Some(format!(
+        "another process has the same name and was refused: pid {} on {}. Give it a name of its own",
+        twin.pid, twin.host
+    ))
 }

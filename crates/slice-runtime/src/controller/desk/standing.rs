@@ -10,20 +10,11 @@ use crate::controller::desk::Desk;
 use crate::controller::status::WorkerState;
 use crate::mail::Report;
 
-/// Where items wait, and none was done for this long and for four of the longest that one took before, the worker is said
-/// to be stuck.
-const STUCK: Duration = Duration::from_secs(5);
-
-/// How a worker stands.
-#[derive(Debug, Default)]
+/// How a worker stands, and since when.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
-    /// And since when.
-    state: Option<(WorkerState, Duration)>,
-    done: u64,
-    /// When it was seen to have done something, or to have nothing to do.
-    progressed: Duration,
-    /// The longest between two items that it did while others waited.
-    longest: Duration,
+    state: WorkerState,
+    since: Duration,
 }
 
 /// What a worker owns.
@@ -34,23 +25,6 @@ pub(super) struct Owned {
     pub(super) load: f64,
 }
 
-impl Standing {
-    /// Heeds what the worker says of itself.
-    pub(super) fn progress(&mut self, now: Duration, report: &Report) {
-        if report.done != self.done || report.queued == 0 {
-            if report.queued > 0 && self.done > 0 && report.done > self.done {
-                self.longest = self.longest.max(now.saturating_sub(self.progressed));
-            }
-            (self.done, self.progressed) = (report.done, now);
-        }
-    }
-
-    fn is_stuck(&self, now: Duration) -> bool {
-        let idle = now.saturating_sub(self.progressed);
-        idle >= STUCK && idle >= 4 * self.longest
-    }
-}
-
 impl Desk {
     /// Notes when workers' states change.
     pub(super) fn watch_standings(&mut self, now: Duration) {
@@ -58,14 +32,15 @@ impl Desk {
         let of = |worker| owned.get(&worker).copied().unwrap_or_default();
         let state = |member: &Member| {
             let worker = member.life.worker;
-            (worker, self.state(now, member, of(worker)).0)
+            (worker, self.state(member, of(worker)).0)
         };
         let states: Vec<_> = self.protocol.members().map(state).collect();
         self.standings.retain(|worker, _| states.iter().any(|(known, _)| known == worker));
         for (worker, state) in states {
-            let standing = self.standings.entry(worker).or_default();
-            if standing.state.is_none_or(|(before, _)| before != state) {
-                standing.state = Some((state, now));
+            let new = Standing { state, since: now };
+            let standing = self.standings.entry(worker).or_insert(new);
+            if standing.state != state {
+                *standing = new;
             }
         }
     }
@@ -75,18 +50,13 @@ impl Desk {
         if state == WorkerState::Lost {
             return now.saturating_sub(member.heard);
         }
-        let known = self.standings.get(&member.life.worker).and_then(|it| it.state);
-        let since = known.filter(|(known, _)| *known == state).map_or(now, |(_, since)| since);
+        let known = self.standings.get(&member.life.worker);
+        let since = known.filter(|known| known.state == state).map_or(now, |known| known.since);
         now.saturating_sub(since)
     }
 
     /// How `member` stands, and why, where that is not plain.
-    pub(super) fn state(
-        &self,
-        now: Duration,
-        member: &Member,
-        owned: Owned,
-    ) -> (WorkerState, Option<String>) {
+    pub(super) fn state(&self, member: &Member, owned: Owned) -> (WorkerState, Option<String>) {
         let worker = member.life.worker;
         let report = self.reports.get(&worker);
         if member.lost {
@@ -102,8 +72,8 @@ impl Desk {
         if let Some(problem) = self.problem(report) {
             return (WorkerState::Refused, Some(problem));
         }
-        if let Some(why) = self.stuck(now, report) {
-            return (WorkerState::Stuck, Some(why));
+        if member.stuck {
+            return (WorkerState::Stuck, Some(self.stuck(report)));
         }
         if member.leaving {
             let drained = self.wishes.leaving.contains(&report.name);
@@ -121,12 +91,19 @@ impl Desk {
         }
     }
 
-    /// Why it is stuck, if it is.
-    fn stuck(&self, now: Duration, report: &Report) -> Option<String> {
-        let standing = self.standings.get(&report.worker())?;
-        let waiting = (report.queued > 0 && standing.is_stuck(now)).then_some(report.queued)?;
-        let idle = now.saturating_sub(standing.progressed).as_secs();
-        Some(format!("{waiting} items wait, and its program has done none for {idle} s"))
+    /// What being stuck comes to.
+    fn stuck(&self, report: &Report) -> String {
+        let moved = match self.options.protocol.order.is_strict() {
+            true => "its slices cannot go on elsewhere before it has",
+            false => "it gets no slices, and its own go to others",
+        };
+        format!(
+            "its program has acknowledged nothing for {} s, with {} items in hand and {} queued: {moved}. Restart it; others \
+             then do what it had",
+            report.stalled.as_secs(),
+            report.in_hand,
+            report.queued.saturating_sub(report.in_hand),
+        )
     }
 
     /// How many slices each worker owns, and their load.

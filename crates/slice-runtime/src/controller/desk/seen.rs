@@ -1,0 +1,133 @@
+//! What workers report between two rounds, added up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equipoise_slice::{Life, SliceId};
+
+use crate::mail::Report;
+
+/// Reports since the last round.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The time that each worker's are of.
+    time: BTreeMap<Life, Duration>,
+    /// What owners say of their slices.
+    slices: BTreeMap<SliceId, (Life, Activity)>,
+}
+
+/// What was going on in a slice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Activity {
+    /// Items that came.
+    pub(super) arrived: u64,
+    /// Items that were done.
+    pub(super) done: u64,
+    /// How long those took.
+    pub(super) busy: Duration,
+}
+
+impl Seen {
+    /// A report, and the last one of the same worker: what has come is what was done, and what waits more than before.
+    pub(super) fn add(
+        &mut self,
+        report: &Report,
+        before: Option<&Report>,
+        owner: impl Fn(SliceId) -> Option<Life>,
+    ) {
+        let life = report.life;
+        *self.time.entry(life).or_default() += report.period;
+        let before = before.filter(|before| before.life == life);
+        let waited: BTreeMap<_, _> = before
+            .into_iter()
+            .flat_map(|before| before.slices.iter().map(|of| (of.slice, of.queued)))
+            .collect();
+        for of in &report.slices {
+            // What another still has in hand of it came before.
+            if owner(of.slice) != Some(life) {
+                continue;
+            }
+            let waited = waited.get(&of.slice).copied().unwrap_or(0);
+            let (by, activity) = self.slices.entry(of.slice).or_insert((life, Activity::default()));
+            if *by != life {
+                (*by, *activity) = (life, Activity::default());
+            }
+            activity.arrived += (of.done + of.queued).saturating_sub(waited);
+            activity.done += of.done;
+            activity.busy += of.busy;
+        }
+    }
+
+    /// What `owner` has said of `slice`.
+    pub(super) fn of(&self, slice: SliceId, owner: Life) -> Activity {
+        let of = self.slices.get(&slice).filter(|(life, _)| *life == owner);
+        of.map(|(_, activity)| *activity).unwrap_or_default()
+    }
+
+    /// Of how much time `life` has reported.
+    pub(super) fn time(&self, life: Life) -> Duration {
+        self.time.get(&life).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equipoise_slice::{Order, WorkerId};
+
+    use super::*;
+    use crate::mail::{SliceReport, Terms};
+
+    const ONE: Life = Life { worker: WorkerId(1), number: 5 };
+
+    fn report(life: Life, slices: &[(u32, u64, u64)]) -> Report {
+        let of = |&(slice, done, queued): &(u32, u64, u64)| SliceReport {
+            slice: SliceId(slice),
+            busy: Duration::from_millis(done),
+            done,
+            queued,
+            queue_age: Duration::ZERO,
+        };
+        Report {
+            life,
+            name: "one".into(),
+            process: Default::default(),
+            weight: 1,
+            terms: Terms { slices: 9, order: Order::Free, lease: Duration::ZERO, topics: 0 },
+            leaving: false,
+            period: Duration::from_millis(250),
+            queued: 0,
+            in_hand: 0,
+            stalled: Duration::ZERO,
+            done: 0,
+            drops: Vec::new(),
+            slices: slices.iter().map(of).collect(),
+        }
+    }
+
+    #[test]
+    fn what_has_come_is_counted_whether_it_was_done_or_waits() {
+        let mut seen = Seen::default();
+        let first = report(ONE, &[(1, 10, 3), (2, 0, 5)]);
+        let second = report(ONE, &[(1, 2, 0), (2, 0, 9), (3, 1, 0)]);
+        let owner = |slice: SliceId| (slice.0 < 3).then_some(ONE);
+        seen.add(&first, None, owner);
+        seen.add(&second, Some(&first), owner);
+        assert_eq!(seen.time(ONE), Duration::from_millis(500));
+        let of = |slice| seen.of(SliceId(slice), ONE);
+        let busy = Duration::from_millis(12);
+        assert_eq!(of(1), Activity { arrived: 13, done: 12, busy }, "3 of them had waited");
+        assert_eq!(of(2), Activity { arrived: 9, ..Activity::default() });
+        assert_eq!(of(3), Activity::default(), "it is another's");
+    }
+
+    #[test]
+    fn a_new_life_has_a_queue_of_its_own() {
+        let mut seen = Seen::default();
+        let next = Life { number: 6, ..ONE };
+        let before = report(ONE, &[(1, 0, 40)]);
+        seen.add(&before, None, |_| Some(ONE));
+        seen.add(&report(next, &[(1, 1, 1)]), Some(&before), |_| Some(next));
+        assert_eq!(seen.of(SliceId(1), next).arrived, 2);
+        assert_eq!(seen.of(SliceId(1), ONE), Activity::default());
+    }
+}

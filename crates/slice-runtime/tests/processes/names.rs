@@ -1,0 +1,56 @@
+//! Two workers of one name.
+
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use crate::load::Load;
+use crate::role::stream;
+use crate::stage::{Here, PATIENCE, Stage};
+
+#[test]
+fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
+    let mut stage = Stage::new(136, Here { loss_permille: 0, etcd: None }, &["one", "two"]);
+    let load = Load::start(stream(136, "lo", 0), std::thread::spawn);
+    let before = stage.settled("controller", &["one", "two"]);
+    let pid = stage.of("one").ask("process").unwrap();
+    stage.start_as("twin", "worker", "one");
+    let end = Instant::now() + PATIENCE;
+    let refused = loop {
+        let said = stage.of("twin").ask("how is it").unwrap();
+        if said != "0" {
+            break said;
+        }
+        assert!(Instant::now() < end, "it is not refused");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    assert!(
+        refused.starts_with(&format!("another worker is called one: pid {pid} on ")),
+        "{refused}"
+    );
+    load.published_more(100);
+    let after = stage.settled("controller", &["one", "two"]);
+    assert_eq!(after.owners, before.owners, "nothing has moved");
+    let done = stage.done();
+    assert!(done.values().all(|count| *count == 1), "something was done twice");
+
+    // A third comes while the first stands still, and has its place when its lease is over; the first ends when it goes on.
+    stage.of("one").signal(Signal::STOP);
+    stage.start_as("third", "worker", "one");
+    stage.until("controller", "the first is lost", |seen| {
+        seen.owners.iter().all(|owner| owner == "two")
+    });
+    stage.of("one").signal(Signal::CONT);
+    let end = Instant::now() + PATIENCE;
+    let pid = stage.of("third").ask("process").unwrap();
+    loop {
+        let said = stage.of("one").ask("how is it").unwrap();
+        if said.starts_with(&format!("another worker is called one: pid {pid} on ")) {
+            break;
+        }
+        assert!(Instant::now() < end, "the first says {said}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    stage.until_moved("controller", 0, "one");
+    load.finish();
+}

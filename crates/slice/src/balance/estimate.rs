@@ -1,0 +1,220 @@
+//! What load a slice brings: how many items come in a second, times how long one keeps its worker busy.
+//!
+//! Items that come are counted whether they are done or wait, so a worker that does nothing looks no less loaded than
+//! it is. Of a slice with few items the count says little: of a thousand slices with an item a second each, those that
+//! have just had one look twice as heavy as they are, and whoever goes by that moves the wrong ones. So
+//!
+//! - each slice is counted over a window that suits it: some [`WINDOW_ITEMS`], within bounds;
+//! - what is known of all slices together counts as much as the count of the slice itself is uncertain.
+//!
+//! With counts `n` over times `t`, Poisson with rates that have mean `m` and variance `v` over the slices, the best
+//! linear estimate of a rate is `m + B (n/t - m)`, `B = t / (t + m/v)`. `m` and `v` are those of the counts, less the
+//! variance that counting alone makes; is there no more than that, all slices have the same rate. An estimate never goes
+//! further from the slice's own count than twice that count's deviation, so that one hot slice among idle ones shows.
+//!
+//! Which slices are moved must not follow from what chance, or this model of it, makes of their counts: of those with few
+//! items all count as *typical* when slices are chosen, and by their estimates when loads are added up.
+//!
+//! The time of an item is that of the slice's last ones, together with [`ITEMS_BEFORE`] that took its worker's mean.
+//!
+//! # Source
+//! Robbins, "The empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference", JASA 1983, section 4
+//! (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the risk of Bayes and empirical Bayes estimators",
+//! JASA 1972 (limited translation). Deviates: counts are faded exponentially, so their effective size is Kish's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::balance::SliceInput;
+use crate::ids::{SliceId, WorkerId};
+
+/// Items that a slice's window should hold.
+const WINDOW_ITEMS: f64 = 16.0;
+/// No window is longer.
+const WINDOW_SECONDS_MAX: f64 = 30.0;
+/// A slice with this many items speaks for itself, and says nothing of those that have few.
+const FEW_ITEMS: f64 = 64.0;
+/// Of its own count's deviation, how far an estimate may be from the count.
+const DEVIATIONS_MAX: f64 = 2.0;
+/// An item of a slice is taken to cost what its worker's cost, until there were about this many.
+const ITEMS_BEFORE: f64 = 4.0;
+/// Before anything was ever done, an item costs the same everywhere: this many seconds.
+const ITEM_SECONDS: f64 = 1e-3;
+
+/// What was counted of a slice, faded.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    arrived: f64,
+    /// The time that `arrived` is of, seconds; and with the fading squared, for the variance.
+    time: f64,
+    time_squared: f64,
+    done: f64,
+    busy_seconds: f64,
+    rate: f64,
+    load: f64,
+    typical: f64,
+}
+
+/// The loads of all slices.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Estimates {
+    counts: BTreeMap<SliceId, Count>,
+    /// Seconds of an item, over all.
+    item_seconds: Option<f64>,
+}
+
+impl Estimates {
+    /// The load of `slice`, in cores. One that was never counted is like the others.
+    pub(super) fn load(&self, slice: SliceId) -> f64 {
+        self.counts.get(&slice).map_or(0.0, |count| count.load)
+    }
+
+    /// The load by which `slice` is chosen among others: its own if it is known well.
+    pub(super) fn typical(&self, slice: SliceId) -> f64 {
+        self.counts.get(&slice).map_or(0.0, |count| count.typical)
+    }
+
+    /// Seconds of an item, if any was done.
+    pub(super) fn item(&self) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.item_seconds?).ok()
+    }
+
+    /// Counts what came since the last time; `moved`: slices that have another owner now.
+    pub(super) fn learn(
+        &mut self,
+        smoothing: Duration,
+        slices: &[SliceInput],
+        moved: &BTreeSet<SliceId>,
+    ) {
+        for slice in slices {
+            let count = self.counts.entry(slice.id).or_default();
+            if moved.contains(&slice.id) {
+                // What came here came of the last owner's queue, and items may cost something else here.
+                count.keep_items(ITEMS_BEFORE);
+            } else {
+                count.add(smoothing.as_secs_f64(), slice);
+            }
+        }
+        let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
+        self.counts.retain(|slice, _| present.contains(slice));
+        let prior = Prior::of(self.counts.values());
+        let items = self.item_seconds_by_owner(slices);
+        for slice in slices {
+            let Some(count) = self.counts.get_mut(&slice.id) else { continue };
+            count.rate = prior.rate(count);
+            let before = items.get(&slice.owner).copied().or(self.item_seconds);
+            let before = before.unwrap_or(ITEM_SECONDS);
+            let item = (ITEMS_BEFORE * before + count.busy_seconds) / (ITEMS_BEFORE + count.done);
+            count.load = count.rate * item;
+            let few = count.effective().0 < FEW_ITEMS;
+            count.typical = if few { prior.mean * before } else { count.load };
+        }
+    }
+
+    /// What an item costs each worker that has done any; and over all.
+    fn item_seconds_by_owner(&mut self, slices: &[SliceInput]) -> BTreeMap<WorkerId, f64> {
+        let mut sums: BTreeMap<WorkerId, (f64, f64)> = BTreeMap::new();
+        for slice in slices {
+            let Some(count) = self.counts.get(&slice.id) else { continue };
+            let (busy, done) = sums.entry(slice.owner).or_default();
+            (*busy, *done) = (*busy + count.busy_seconds, *done + count.done);
+        }
+        let (busy, done) = sums.values().fold((0.0, 0.0), |(b, d), (busy, n)| (b + busy, d + n));
+        // Faded to next to nothing, what was known before is better.
+        if done >= 1.0 {
+            self.item_seconds = Some(busy / done);
+        }
+        let enough = sums.into_iter().filter(|(_, (_, done))| *done >= 1.0);
+        enough.map(|(worker, (busy, done))| (worker, busy / done)).collect()
+    }
+}
+
+impl Count {
+    fn add(&mut self, smoothing_seconds: f64, slice: &SliceInput) {
+        let (time, arrived) = (slice.observed.as_secs_f64(), slice.arrived as f64);
+        if time <= 0.0 {
+            return;
+        }
+        let expected = self.rate * time;
+        if self.time > smoothing_seconds && arrived > expected + 4.0 * expected.sqrt() + 4.0 {
+            // Nothing that chance does: what was before is over.
+            self.fade(smoothing_seconds / self.time);
+        }
+        let window = (WINDOW_ITEMS / self.rate.max(1e-9))
+            .clamp(smoothing_seconds, WINDOW_SECONDS_MAX.max(smoothing_seconds));
+        self.fade((-time / window).exp());
+        self.arrived += arrived;
+        self.time += time;
+        self.time_squared += time;
+        let done = slice.done as f64;
+        self.keep_items((WINDOW_ITEMS - done).max(0.0));
+        self.done += done;
+        self.busy_seconds += slice.busy.as_secs_f64();
+    }
+
+    fn fade(&mut self, by: f64) {
+        self.arrived *= by;
+        self.time *= by;
+        self.time_squared *= by * by;
+    }
+
+    /// Has the time of items be that of no more than `items`.
+    fn keep_items(&mut self, items: f64) {
+        if self.done > items {
+            self.busy_seconds *= items / self.done;
+            self.done = items;
+        }
+    }
+
+    /// How many counts over what time, not faded, would say as much.
+    fn effective(&self) -> (f64, f64) {
+        if self.time_squared <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let by = self.time / self.time_squared;
+        (self.arrived * by, self.time * by)
+    }
+}
+
+/// What is known of a slice's rate before its own items are counted.
+#[derive(Debug)]
+struct Prior {
+    mean: f64,
+    variance: f64,
+}
+
+impl Prior {
+    /// Of slices that have few items; those with many need none.
+    fn of<'c>(counts: impl Iterator<Item = &'c Count> + Clone) -> Self {
+        let few = counts.filter(|count| count.time > 0.0 && count.effective().0 < FEW_ITEMS);
+        let (arrived, time) =
+            few.clone().fold((0.0, 0.0), |(n, t), count| (n + count.arrived, t + count.time));
+        if time <= 0.0 {
+            return Self { mean: 0.0, variance: 0.0 };
+        }
+        let mean = arrived / time;
+        let (mut excess, mut squares) = (0.0, 0.0);
+        for count in few {
+            let off = count.arrived - mean * count.time;
+            excess += off * off - mean * count.time_squared;
+            squares += count.time * count.time;
+        }
+        Self { mean, variance: (excess / squares).max(0.0) }
+    }
+
+    fn rate(&self, count: &Count) -> f64 {
+        let (arrived, time) = count.effective();
+        if time <= 0.0 {
+            return self.mean;
+        }
+        let counted = arrived / time;
+        if arrived >= FEW_ITEMS {
+            return counted;
+        }
+        let own = time * self.variance;
+        let weight = if own > 0.0 { own / (own + self.mean) } else { 0.0 };
+        let far = DEVIATIONS_MAX * arrived.max(1.0).sqrt() / time;
+        let best = self.mean + weight * (counted - self.mean);
+        best.clamp((counted - far).max(0.0), counted + far)
+    }
+}

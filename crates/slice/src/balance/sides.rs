@@ -1,0 +1,188 @@
+//! Workers while a round is planned, and the moves between them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::ids::{SliceId, WorkerId, mixed};
+
+/// What the handover of a slice costs besides its load, as a share of the mean load of a worker.
+const HANDOVER_COST: f64 = 0.01;
+/// What a move gains has to be more than this share of the slice's load. And a slice with less than this share of what is
+/// typical is not worth it.
+const GAIN_MIN: f64 = 0.1;
+/// A slice is idle with less than this share of the mean load of a slice.
+const IDLE: f64 = 0.01;
+
+/// A slice, its giver, its taker.
+pub(super) type Step = (SliceId, WorkerId, WorkerId);
+
+/// A worker while a round is planned.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) weight: f64,
+    /// May be given slices.
+    pub(super) takes: bool,
+    pub(super) leaving: bool,
+    pub(super) load: f64,
+    pub(super) queue_age: Duration,
+    pub(super) slices: Vec<Piece>,
+    pub(super) gave: bool,
+    pub(super) took: bool,
+}
+
+/// A slice of a worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) slice: SliceId,
+    pub(super) load: f64,
+    /// The load that it is chosen by.
+    pub(super) typical: f64,
+}
+
+impl Side {
+    pub(super) fn relative(&self) -> f64 {
+        self.load / self.weight
+    }
+}
+
+/// Which slices may not move now, to a worker.
+pub(super) type Stays<'s> = &'s dyn Fn(SliceId, WorkerId) -> bool;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Sides(pub(super) BTreeMap<WorkerId, Side>);
+
+impl Sides {
+    pub(super) fn takers(&self) -> impl Iterator<Item = (WorkerId, &Side)> {
+        self.0.iter().filter(|(_, side)| side.takes).map(|(id, side)| (*id, side))
+    }
+
+    /// Who leaves is left, whatever it costs: the largest slice first, to the emptiest.
+    pub(super) fn leave(&mut self, stays: Stays<'_>, moved: &mut Vec<Step>) {
+        let leaving = self.0.iter().filter(|(_, side)| side.leaving);
+        let mut leaving: Vec<_> = leaving
+            .flat_map(|(id, side)| side.slices.iter().map(|of| (of.slice, of.load, *id)))
+            .collect();
+        leaving.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        for (slice, load, giver) in leaving {
+            let after = |side: &Side| (side.load + load) / side.weight;
+            let emptiest = self
+                .takers()
+                .min_by(|a, b| {
+                    let slices = |side: &Side| side.slices.len();
+                    after(a.1).total_cmp(&after(b.1)).then(slices(a.1).cmp(&slices(b.1)))
+                })
+                .map(|(id, _)| id);
+            let Some(taker) = emptiest else { return };
+            if !stays(slice, taker) {
+                self.shift((slice, giver, taker), load);
+                moved.push((slice, giver, taker));
+            }
+        }
+    }
+
+    /// The move from the fullest worker to the emptiest that evens out most for its cost, of slices with no more than
+    /// `budget`; with its load. `mean`: of a worker's load by its weight. Who has no more than `enough` gives nothing.
+    pub(super) fn best(
+        &self,
+        stays: Stays<'_>,
+        budget: f64,
+        mean: f64,
+        enough: f64,
+    ) -> Option<(Step, f64)> {
+        let by_load = |a: &(WorkerId, &Side), b: &(WorkerId, &Side)| {
+            a.1.relative().total_cmp(&b.1.relative())
+        };
+        let mut givers: Vec<_> = self.takers().filter(|(_, side)| !side.took).collect();
+        givers.sort_by(|a, b| by_load(b, a));
+        let (taker, to) = self.takers().filter(|(_, side)| !side.gave).min_by(by_load)?;
+        for (giver, from) in givers {
+            // The fullest may have nothing that helps, as when it has one hot slice.
+            if from.relative() <= enough {
+                return None;
+            }
+            let gap = from.relative() - to.relative();
+            let gain = |load: f64| {
+                let after = (from.load - load) / from.weight - (to.load + load) / to.weight;
+                gap - after.abs()
+            };
+            // What is moved is disturbed, and a handover has a price of its own.
+            let worth = |load: f64| gain(load) / (load + HANDOVER_COST * mean);
+            let helps = |of: &&Piece| {
+                of.load <= budget
+                    && of.load > GAIN_MIN * of.typical
+                    && gain(of.load) > GAIN_MIN * of.load / from.weight
+                    && !stays(of.slice, taker)
+            };
+            // Numbers may go with loads: of equal ones it is by lot.
+            let lot = |of: &Piece| mixed(u64::from(of.slice.0));
+            let best = from.slices.iter().filter(helps).max_by(|a, b| {
+                worth(a.typical).total_cmp(&worth(b.typical)).then(lot(a).cmp(&lot(b)))
+            });
+            if let Some(best) = best {
+                return Some(((best.slice, giver, taker), best.load));
+            }
+        }
+        None
+    }
+
+    /// Slices that bring no load are spread by their number, so that they are spread when they bring some: at most
+    /// `share_max` of them. Who has more load than `enough` gets none.
+    pub(super) fn spread_idle(
+        &mut self,
+        stays: Stays<'_>,
+        share_max: f64,
+        enough: f64,
+        moved: &mut Vec<Step>,
+    ) {
+        let (count, load) = self.0.values().fold((0, 0.0), |(count, load), side| {
+            (count + side.slices.len(), load + side.load.max(0.0))
+        });
+        let bound = IDLE * load / count.max(1) as f64;
+        let idle = |side: &Side| side.slices.iter().filter(|of| of.load <= bound).count();
+        let mut idle: BTreeMap<_, _> = self.takers().map(|(id, side)| (id, idle(side))).collect();
+        let all: usize = idle.values().sum();
+        for _ in 0..(share_max * all as f64).ceil() as usize {
+            let by_weight = |id: &WorkerId, count: usize| {
+                count as f64 / self.0.get(id).map_or(1.0, |side| side.weight)
+            };
+            let of = |id: &WorkerId| by_weight(id, idle.get(id).copied().unwrap_or(0));
+            let ids = || idle.keys().copied();
+            let gives = |id: &WorkerId| self.0.get(id).is_some_and(|side| !side.took);
+            let takes = |id: &WorkerId| {
+                self.0.get(id).is_some_and(|side| !side.gave && side.relative() <= enough)
+            };
+            let Some(giver) = ids().filter(gives).max_by(|a, b| of(a).total_cmp(&of(b))) else {
+                return;
+            };
+            let Some(taker) = ids().filter(takes).min_by(|a, b| of(a).total_cmp(&of(b))) else {
+                return;
+            };
+            let (from, to) = (idle[&giver], idle[&taker]);
+            // Not for one slice more or less.
+            if from < 2 || by_weight(&giver, from - 1) < by_weight(&taker, to + 1) {
+                return;
+            }
+            let Some(side) = self.0.get(&giver) else { return };
+            let mut movable = side.slices.iter().filter(|of| of.load <= bound);
+            let movable = movable.find(|of| !stays(of.slice, taker)).copied();
+            let Some(Piece { slice, load, .. }) = movable else { return };
+            self.shift((slice, giver, taker), load);
+            idle.insert(giver, from - 1);
+            idle.insert(taker, to + 1);
+            moved.push((slice, giver, taker));
+        }
+    }
+
+    pub(super) fn shift(&mut self, (slice, giver, taker): Step, load: f64) {
+        if let Some(side) = self.0.get_mut(&giver) {
+            side.load -= load;
+            side.slices.retain(|of| of.slice != slice);
+            side.gave = true;
+        }
+        if let Some(side) = self.0.get_mut(&taker) {
+            side.load += load;
+            side.took = true;
+        }
+    }
+}

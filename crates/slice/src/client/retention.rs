@@ -1,0 +1,159 @@
+//! What a client keeps until there is a reply, and when it publishes that again.
+//!
+//! A reply may be late for two reasons. Its item waits in a queue: then publishing it again only makes the queue's work
+//! more, so the time-out follows the replies, and doubles where there are none ([`Timeout`]). Or the item was lost with
+//! its worker: then a successor takes it for a short time alone. It *asks* for it, and as long as it asks, items of its slices are published
+//! again by the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::client::timeout::{Timeout, doubled};
+use crate::ids::SliceId;
+
+/// A successor that was not heard for so many times the lower bound asks no more.
+const ASKING: u32 = 4;
+
+/// Items without a reply, by id.
+#[derive(Debug, Clone)]
+pub struct Retention<T> {
+    min: Duration,
+    max: Duration,
+    kept: BTreeMap<u64, Kept<T>>,
+    due: BTreeSet<(Duration, u64)>,
+    timeouts: BTreeMap<SliceId, Timeout>,
+    /// When a successor last asked for items of a slice.
+    asked: BTreeMap<SliceId, Duration>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept<T> {
+    what: T,
+    slice: SliceId,
+    published: Duration,
+    said: Duration,
+    due: Duration,
+    again: u32,
+}
+
+impl<T> Retention<T> {
+    /// Items are published again after `min` at the earliest and, the first time, `max` at the latest.
+    pub fn new(min: Duration, max: Duration) -> Self {
+        Self {
+            // Time has to pass between two tries.
+            min: min.max(Duration::from_nanos(1)),
+            max,
+            kept: BTreeMap::new(),
+            due: BTreeSet::new(),
+            timeouts: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Whether the item is kept.
+    pub fn contains(&self, id: u64) -> bool {
+        self.kept.contains_key(&id)
+    }
+
+    /// Everything that is kept, by id.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &T)> {
+        self.kept.iter().map(|(id, kept)| (*id, &kept.what))
+    }
+
+    /// Keeps an item that is published now. One with the same id goes.
+    pub fn keep(&mut self, now: Duration, id: u64, slice: SliceId, what: T) {
+        self.forget(id);
+        let due = now + self.wait(now, slice, 0);
+        let kept = Kept { what, slice, published: now, said: now, due, again: 0 };
+        self.kept.insert(id, kept);
+        self.due.insert((due, id));
+    }
+
+    /// There is a reply. The item, and how long ago it was published first; `None`: it is not kept.
+    pub fn reply(&mut self, now: Duration, id: u64) -> Option<(T, Duration)> {
+        let kept = self.forget(id)?;
+        let delay = now.saturating_sub(kept.published);
+        // Of two that were published nobody knows which was answered.
+        if kept.again == 0 {
+            self.timeouts.entry(kept.slice).or_default().sample(delay);
+        }
+        Some((kept.what, delay))
+    }
+
+    /// The next item that is to be published again, if one is due. Call it until there is none.
+    pub fn again(&mut self, now: Duration) -> Option<&T> {
+        let (due, id) = *self.due.first()?;
+        if due > now {
+            return None;
+        }
+        self.due.pop_first();
+        let (slice, said, again) = self.kept.get(&id).map(|it| (it.slice, it.said, it.again))?;
+        if !self.is_asked(now, slice) {
+            self.timeouts.entry(slice).or_default().expired(now, said);
+        }
+        let due = now + self.wait(now, slice, again + 1);
+        self.due.insert((due, id));
+        let kept = self.kept.get_mut(&id)?;
+        (kept.said, kept.due, kept.again) = (now, due, again + 1);
+        Some(&kept.what)
+    }
+
+    /// When [`Retention::again`] has to be called next.
+    pub fn due(&self) -> Option<Duration> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// The successor of a lost worker asks for what clients have of these slices.
+    pub fn asked(&mut self, now: Duration, slices: &[SliceId]) {
+        let asking = ASKING * self.min;
+        self.asked.retain(|_, asked| now.saturating_sub(*asked) <= asking);
+        // Anybody may ask for anything: what there is nothing of is not noted.
+        let wanted: BTreeSet<_> = slices.iter().copied().collect();
+        let mut new = BTreeSet::new();
+        for (id, kept) in &mut self.kept {
+            if !wanted.contains(&kept.slice) {
+                continue;
+            }
+            if self.asked.insert(kept.slice, now).is_none() {
+                new.insert(kept.slice);
+            }
+            if new.contains(&kept.slice) && kept.due > now {
+                self.due.remove(&(kept.due, *id));
+                kept.due = now;
+                self.due.insert((now, *id));
+            }
+        }
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Kept<T>> {
+        let kept = self.kept.remove(&id)?;
+        self.due.remove(&(kept.due, id));
+        Some(kept)
+    }
+
+    /// How long to wait after an item was published for the `again`th time once more.
+    fn wait(&self, now: Duration, slice: SliceId, again: u32) -> Duration {
+        if self.is_asked(now, slice) {
+            return self.min;
+        }
+        let timeout = self.timeouts.get(&slice);
+        let wait = timeout.map_or(self.min, |timeout| timeout.current(self.min, self.max));
+        // The slice's own doubling may be undone by another item's reply.
+        wait.max(doubled(self.min, again)).min(self.max.max(self.min))
+    }
+
+    fn is_asked(&self, now: Duration, slice: SliceId) -> bool {
+        let asked = self.asked.get(&slice);
+        asked.is_some_and(|asked| now.saturating_sub(*asked) <= ASKING * self.min)
+    }
+}
