@@ -54,7 +54,20 @@ pub(super) fn bind_all(
     Ok(all)
 }
 
+/// Ports that the system chose for UDP and TCP has in use, until another is tried no more.
+const CHOICES_MAX: usize = 16;
+
+/// A port of 0 is one that the system chooses for UDP; it may be in use for TCP, and then another is chosen.
 fn bind(asked: SocketAddr, threads: usize) -> Result<Bound, BindError> {
+    let is_in_use = |error: &BindError| error.source.kind() == io::ErrorKind::AddrInUse;
+    let choice = |_| match bind_once(asked, threads) {
+        Err(error) if asked.port() == 0 && is_in_use(&error) => None,
+        done => Some(done),
+    };
+    (1..CHOICES_MAX).find_map(choice).unwrap_or_else(|| bind_once(asked, threads))
+}
+
+fn bind_once(asked: SocketAddr, threads: usize) -> Result<Bound, BindError> {
     let error = |protocol| move |source| BindError { address: asked, protocol, source };
     free(asked)?;
     let first = datagrams(asked).map_err(error("UDP"))?;
