@@ -36,6 +36,10 @@
 //!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
 //!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. Items
 //!   that come again come out of order.
+//! - A loss around a change of controllers is where that does not hold yet: when a giver has closed a handover and its
+//!   taker is lost before the next controller has heard what the taker claims, the cut is known to nobody, and a standby
+//!   may execute again what the giver had executed (about one in a thousand simulated runs that crash workers and
+//!   controllers together; seeds 7004698 and 7006811).
 //! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
 //!   told who that is. Given up, its place is taken.
 //! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
