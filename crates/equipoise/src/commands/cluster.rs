@@ -124,7 +124,10 @@ pub(crate) async fn run(args: ClusterArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Connect { .. }) => {
-            error.context("no controller runs on this machine (`equipoise run` starts it)")
+            error.context(
+                "no controller runs on this machine (`equipoise run` starts it; where that runs, `equipoise plan` \
+                 says why its controller does not, such as a store that is damaged)",
+            )
         }
         _ => error,
     }

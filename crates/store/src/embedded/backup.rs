@@ -88,7 +88,7 @@ fn age_of(path: &Path) -> io::Result<Option<SystemTime>> {
 /// How often copies are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rhythm {
-    /// If anything has changed.
+    /// If anything has changed; sooner at first, from a sixtieth of it on, as much is made when a cluster is.
     pub(super) every: Duration,
     /// Sooner, after so many revisions; but not sooner than a sixtieth of `every`.
     pub(super) revisions: u64,
@@ -101,6 +101,8 @@ pub(super) struct Backups {
     rhythm: Rhythm,
     copied: Revision,
     at: Instant,
+    /// Until the next.
+    wait: Duration,
     making: Option<JoinHandle<Result<(), OpenError>>>,
     has_failed: bool,
 }
@@ -108,7 +110,8 @@ pub(super) struct Backups {
 impl Backups {
     /// A copy of the content at `copied` was made just now.
     pub(super) fn new(path: PathBuf, rhythm: Rhythm, copied: Revision) -> Backups {
-        Backups { path, rhythm, copied, at: Instant::now(), making: None, has_failed: false }
+        let (at, wait) = (Instant::now(), rhythm.every / 60);
+        Backups { path, rhythm, copied, at, wait, making: None, has_failed: false }
     }
 
     /// When there is a copy to be made of a store that has come so far; not while one is being made.
@@ -120,7 +123,7 @@ impl Backups {
         let wait = match changes {
             0 => return None,
             many if many >= self.rhythm.revisions => self.rhythm.every / 60,
-            _ => self.rhythm.every,
+            _ => self.wait,
         };
         Some(self.at + wait)
     }
@@ -140,9 +143,14 @@ impl Backups {
             Content { stamp, written, entries: state.entries().cloned().collect() }
         };
         // Whether it works or not: the next is tried when it is due again.
-        (self.copied, self.at) = (content.stamp.revision, Instant::now());
+        self.begins(content.stamp.revision);
         let path = self.path.clone();
         self.making = Some(tokio::task::spawn_blocking(move || write(&path, &content)));
+    }
+
+    fn begins(&mut self, revision: Revision) {
+        (self.copied, self.at) = (revision, Instant::now());
+        self.wait = (2 * self.wait).min(self.rhythm.every);
     }
 
     /// Waits for the copy that is being made.
@@ -199,6 +207,20 @@ mod tests {
         assert_eq!(kept(&path), [Some(12), Some(10), Some(7), Some(4), None]);
         // Nothing but the store and these.
         assert_eq!(fs::read_dir(folder.root()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn the_first_copies_come_sooner() {
+        let rhythm = Rhythm { every: Duration::from_secs(3600), revisions: 10_000 };
+        let mut backups = Backups::new(PathBuf::from("store"), rhythm, Revision(1));
+        let stamp = |revision| Stamp { revision: Revision(revision), ..Stamp::default() };
+        assert_eq!(backups.due(stamp(1)), None, "nothing has changed");
+        let mut waits = Vec::new();
+        for revision in 2..10 {
+            waits.push((backups.due(stamp(revision)).unwrap() - backups.at).as_secs());
+            backups.begins(Revision(revision));
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct EmbeddedOptions {
     pub history_changes_max: usize,
     /// The same by size.
     pub history_bytes_max: u64,
-    /// A copy of the file is made so often, if anything has changed.
+    /// A copy of the file is made so often, if anything has changed; at first sooner, from a sixtieth of it on.
     pub backup_every: Duration,
     /// And sooner after so many changes, but not sooner than a sixtieth of that time.
     pub backup_revisions: u64,
