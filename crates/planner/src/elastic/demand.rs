@@ -48,6 +48,8 @@ pub struct PoolHistory {
 const RISE_MAX: f64 = 1.5;
 /// Without a seen top, a backend is never taken for fuller than this by its response time alone.
 const BY_RESPONSE_MAX: f64 = 0.99;
+/// As many times what is in flight at the top are no burst.
+const LARGE_CROWD: f64 = 4.0;
 /// Requests in flight below which a backend is idle.
 const IDLE: f64 = 0.01;
 /// A backend is not taken for fuller than this many times its top, queue and all.
@@ -97,8 +99,10 @@ impl PoolHistory {
         if best.is_topped {
             let crowd = in_flight / best.in_flight;
             let by_speed = speed(one).map_or(0.0, |speed| speed / best.speed);
-            // Below the top a crowd is a burst; at the top it is demand that speed no longer shows.
-            let in_use = if by_speed >= AT_TOP { crowd.max(by_speed) } else { by_speed };
+            // Below the top a crowd is a burst, unless it is a large one: that slows answers past the top. At the top it is
+            // demand that speed no longer shows.
+            let is_demand = by_speed >= AT_TOP || crowd >= LARGE_CROWD;
+            let in_use = if is_demand { crowd.max(by_speed) } else { by_speed };
             return Some(in_use.min(IN_USE_MAX));
         }
         let response_s = one.response?.as_secs_f64();
