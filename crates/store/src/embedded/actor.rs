@@ -111,6 +111,9 @@ impl Actor {
                     None => return self.end_copy().await,
                 },
                 () = async { sleep_until(due.expect("is set")).await }, if due.is_some() => None,
+                // What changed meanwhile may be due by now, and nobody else would ask.
+                () = async { self.backups.as_mut().expect("is set").ended().await },
+                    if self.backups.is_some() => None,
             };
             let mut batch = Vec::from_iter(first);
             while batch.len() < BATCH_MAX
@@ -120,7 +123,7 @@ impl Actor {
             }
             let closing = self.batch(batch).await;
             if let Some(backups) = &mut self.backups {
-                backups.turn(&self.state).await;
+                backups.turn(&self.state);
             }
             if let Some(closed) = closing {
                 self.end_copy().await;

@@ -114,9 +114,10 @@ impl Backups {
         Backups { path, rhythm, copied, at, wait, making: None, has_failed: false }
     }
 
-    /// When there is a copy to be made of a store that has come so far; not while one is being made.
+    /// When there is a copy to be made of a store that has come so far; not before the one being made has
+    /// [ended](Backups::ended).
     pub(super) fn due(&self, now: Stamp) -> Option<Instant> {
-        if self.making.as_ref().is_some_and(|making| !making.is_finished()) {
+        if self.making.is_some() {
             return None;
         }
         let changes = now.revision.0.saturating_sub(self.copied.0);
@@ -128,11 +129,8 @@ impl Backups {
         Some(self.at + wait)
     }
 
-    /// Begins with a copy if one is due, and says how the one before ended.
-    pub(super) async fn turn(&mut self, state: &std::sync::RwLock<State>) {
-        if self.making.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.end().await;
-        }
+    /// Begins with a copy if one is due.
+    pub(super) fn turn(&mut self, state: &std::sync::RwLock<State>) {
         let content = {
             let state = state.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             let is_due = self.due(state.stamp()).is_some_and(|due| due <= Instant::now());
@@ -153,10 +151,20 @@ impl Backups {
         self.wait = (2 * self.wait).min(self.rhythm.every);
     }
 
-    /// Waits for the copy that is being made.
+    /// Waits for the copy that is being made, if one is.
     pub(super) async fn end(&mut self) {
-        let Some(making) = self.making.take() else { return };
-        let problem = match making.await {
+        if self.making.is_some() {
+            self.ended().await;
+        }
+    }
+
+    /// Waits until a copy has been made, and says if it could not; for ever while none is being made. Nothing is lost
+    /// if it is dropped before.
+    pub(super) async fn ended(&mut self) {
+        let Some(making) = &mut self.making else { return std::future::pending().await };
+        let ended = making.await;
+        self.making = None;
+        let problem = match ended {
             Ok(made) => made.err().map(|error| with_cause(&error)),
             Err(error) => Some(error.to_string()),
         };
