@@ -9,9 +9,9 @@ use libbpf_cargo::SkeletonBuilder;
 const PROGRAMS: &[&str] = &["balancer", "decap", "layout"];
 
 fn main() {
-    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    // Cargo sets it for build scripts.
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // Where it lies now: the script may have been compiled before its folder was moved.
+    let bpf = set_by_cargo("CARGO_MANIFEST_DIR").join("../../bpf");
+    let out = set_by_cargo("OUT_DIR");
     println!("cargo::rerun-if-changed={}", bpf.join("include").display());
     println!("cargo::rerun-if-env-changed=EQUIPOISE_CLANG");
     for program in PROGRAMS {
@@ -30,6 +30,10 @@ fn main() {
             );
         }
     }
+}
+
+fn set_by_cargo(name: &str) -> PathBuf {
+    env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}")).into()
 }
 
 /// `-mcpu=v3`: compare-and-exchange, and 32-bit arithmetic; every kernel from 5.12 on has it.

@@ -4,9 +4,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use equipoise_api::OperateError;
 use equipoise_api::wire::config::{Checked, ConfigProblem};
 
-use crate::config::{self, Cluster, ClusterRole, Config, ConfigErrors, Loaded, Problem, Severity};
+use crate::config::{
+    self, Cluster, ClusterRole, Config, ConfigErrors, Loaded, Problem, Severity, Surroundings,
+};
 
 /// Validates a configuration file and says everything that is wrong with it.
 ///
@@ -98,6 +101,19 @@ fn counted(count: usize, noun: &str) -> String {
 
 fn json_report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
     serde_json::to_string_pretty(&checked(file, outcome)).unwrap_or_default()
+}
+
+/// What was sent to the API, or else the file.
+pub(crate) async fn asked(file: PathBuf, toml: Option<String>) -> Result<Checked, OperateError> {
+    // Reading may wait for a resolver.
+    let checked = tokio::task::spawn_blocking(move || match toml {
+        Some(text) => {
+            let name = Path::new("(sent)");
+            checked(name, &config::parse(&text, name, &Surroundings::here()))
+        }
+        None => checked(&file, &config::load(&file)),
+    });
+    checked.await.map_err(|panic| OperateError::Failed(format!("checking failed: {panic}")))
 }
 
 /// What the API answers, and `--json` prints.

@@ -1,6 +1,5 @@
 //! What the API asks, answered by the registry and the configuration file.
 
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ use equipoise_core::Weight;
 use equipoise_session::registry::RegistryError;
 
 use crate::commands::check;
-use crate::config::{self, Surroundings};
+use crate::config;
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::{dns, lock, packet_reading, reading};
@@ -161,16 +160,7 @@ impl Operator for Control {
     }
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
-        let file = self.file.clone();
-        // Reading may wait for a resolver.
-        let checked = tokio::task::spawn_blocking(move || match toml {
-            Some(text) => {
-                let name = Path::new("(sent)");
-                check::checked(name, &config::parse(&text, name, &Surroundings::here()))
-            }
-            None => check::checked(&file, &config::load(&file)),
-        });
-        checked.await.map_err(|panic| OperateError::Failed(format!("checking failed: {panic}")))
+        check::asked(self.file.clone(), toml).await
     }
 
     async fn reload(&self) -> Result<Reloaded, OperateError> {

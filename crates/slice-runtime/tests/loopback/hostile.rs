@@ -13,6 +13,16 @@ use equipoise_slice_runtime::{DropReason, worker_id};
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES};
 
+/// It reads, and says nothing.
+fn mute_program() -> Program {
+    let command = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat > /dev/null"]);
+        command
+    };
+    Program::start(command).unwrap()
+}
+
 /// As between workers and controllers.
 const CONTROL: StructType = StructType {
     name: "equipoise::Control",
@@ -132,13 +142,7 @@ fn a_slow_worker_holds_up_nobody_else() {
 #[test]
 fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_move() {
     let cluster = Cluster::new(150, Duration::ZERO);
-    // It reads, and says nothing.
-    let mute = || {
-        let mut command = Command::new("sh");
-        command.args(["-c", "cat > /dev/null"]);
-        command
-    };
-    let mute = cluster.worker_of("mute", Program::start(mute).unwrap());
+    let mute = cluster.worker_of("mute", mute_program());
     let _good = cluster.worker("good", Duration::ZERO);
     cluster.share("mute", "good");
     let owners: Vec<_> = (0..SLICES).map(|slice| cluster.owner(slice).unwrap()).collect();
@@ -182,12 +186,7 @@ fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
         // Nothing is moved for its load.
         options.policy.share_max = 0.0;
     });
-    let mute = || {
-        let mut command = Command::new("sh");
-        command.args(["-c", "cat > /dev/null"]);
-        command
-    };
-    let mute = cluster.worker_of("mute", Program::start(mute).unwrap());
+    let mute = cluster.worker_of("mute", mute_program());
     let _good = cluster.worker("good", Duration::ZERO);
     cluster.share("mute", "good");
     assert_eq!(cluster.seen("mute").map(|worker| worker.state == WorkerState::Stuck), Some(false));

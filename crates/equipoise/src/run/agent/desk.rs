@@ -15,7 +15,7 @@ use equipoise_core::load::Coefficients;
 use equipoise_monitor::Utilisation;
 
 use crate::commands::check;
-use crate::config::{self, Config, Surroundings};
+use crate::config::{self, Config};
 use crate::run::cluster;
 use crate::run::planning::{cores, machine};
 
@@ -127,16 +127,7 @@ impl Operator for Desk {
     }
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
-        let file = self.file.clone();
-        // Reading may wait for a resolver.
-        let checked = tokio::task::spawn_blocking(move || match toml {
-            Some(text) => {
-                let name = Path::new("(sent)");
-                check::checked(name, &config::parse(&text, name, &Surroundings::here()))
-            }
-            None => check::checked(&file, &config::load(&file)),
-        });
-        checked.await.map_err(|panic| OperateError::Failed(format!("checking failed: {panic}")))
+        check::asked(self.file.clone(), toml).await
     }
 
     async fn reload(&self) -> Result<Reloaded, OperateError> {
