@@ -5,6 +5,7 @@ mod build;
 mod collect;
 mod error;
 pub mod file;
+mod view;
 
 pub use build::{SnapshotInput, build};
 pub use collect::check;
