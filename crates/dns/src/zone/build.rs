@@ -8,12 +8,13 @@ use rand::Rng;
 
 use super::balance::Spreading;
 use super::collect::{Names, collect, is_within, lower};
+use super::nested::served_below;
 use super::view::View;
 use super::{NodeState, Standing};
 use crate::config::{DnsConfig, DnsOptions, ZoneConfig};
 use crate::cookie::{CookieSecret, CookieSecrets};
 use crate::loads::Layout;
-use crate::message::code::TXT;
+use crate::message::code::{DS, TXT};
 use crate::message::name::hash_of;
 use crate::message::tail::{Tail, TailWriter, suffixes};
 use crate::rate_limit::RateLimiter;
@@ -40,11 +41,13 @@ pub struct SnapshotInput<'i> {
 pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
     let SnapshotInput { config, before, .. } = input;
     let options = &config.options;
+    let origins: Vec<_> = config.zones.iter().map(|zone| lower(&zone.origin)).collect();
     let mut parts = Parts::default();
     for (place, zone) in config.zones.iter().enumerate() {
         let states = input.states.get(place).map(|states| &states[..]).unwrap_or_default();
-        parts.zone(zone, states, rng);
+        parts.zone(zone, &origins, states, rng);
     }
+    parts.take_ds();
     let limiter = match before {
         Some(before) if before.limiter.is_of(&options.rate_limit) => Arc::clone(&before.limiter),
         _ => Arc::new(RateLimiter::new(options.rate_limit.clone(), input.secrets)),
@@ -89,18 +92,32 @@ struct Parts {
     layout: Layout,
     nodes: Vec<(Arc<str>, Arc<str>)>,
     told: Vec<NameStatus>,
+    /// What zones answer to DS of zones below them.
+    ds: BTreeMap<Vec<u8>, Tail>,
 }
 
 impl Parts {
-    fn zone(&mut self, zone: &ZoneConfig, states: &[NodeState], rng: &mut dyn Rng) {
+    fn zone(
+        &mut self,
+        zone: &ZoneConfig,
+        origins: &[Vec<u8>],
+        states: &[NodeState],
+        rng: &mut dyn Rng,
+    ) {
         let (mut names, _) = collect(zone);
         let origin = lower(&zone.origin);
+        let below = served_below(origins, &origin);
+        for other in &below {
+            names.entry(other.to_vec()).or_default();
+        }
         add_empty_names(&mut names, &origin);
         let state = |node: usize| {
             let unknown = NodeState { standing: Standing::Serving, share: 1.0 };
             states.get(node).copied().unwrap_or(unknown)
         };
-        let view = View::new(&names, &origin);
+        let view = View::new(&names, &origin, &below);
+        self.ds.extend(below.iter().filter_map(|other| Some((other.to_vec(), view.ds(other)?))));
+        let ours: Vec<_> = names.iter().filter(|(name, _)| !view.is_elsewhere(name)).collect();
         let number = self.zones.len();
         self.zones.push(Zone {
             no_such_name: view.no_such_name(),
@@ -108,10 +125,10 @@ impl Parts {
         });
         let first = self.entries.len();
         let places: BTreeMap<&[u8], usize> =
-            names.keys().enumerate().map(|(at, name)| (&name[..], first + at)).collect();
+            ours.iter().enumerate().map(|(at, (name, _))| (&name[..], first + at)).collect();
         let nodes_before = self.nodes.len();
         self.nodes.extend(zone.nodes.iter().map(|n| (Arc::clone(&n.pool), Arc::clone(&n.name))));
-        for (name, collected) in &names {
+        for (name, collected) in ours {
             let mut entry = view.entry(name, collected, &places);
             entry.zone = number;
             if let Some(config) = collected.balanced.map(|place| &zone.names[place]) {
@@ -121,9 +138,21 @@ impl Parts {
                 self.told.push(spread.status());
                 let identity =
                     |place: &usize| zone.nodes.get(*place).map_or("".into(), |n| n.name.clone());
-                self.layout.names.push((name.clone(), config.nodes.iter().map(identity).collect()));
+                self.layout
+                    .names
+                    .push((name.to_vec(), config.nodes.iter().map(identity).collect()));
             }
             self.entries.push(entry);
+        }
+    }
+
+    /// DS of a zone's own name is what the zone above it says (RFC 4035, 3.1.4.1), if that is served, too.
+    fn take_ds(&mut self) {
+        for entry in &mut self.entries {
+            if let Some(tail) = self.ds.remove(&entry.name[..]) {
+                entry.sets.retain(|(rtype, _)| *rtype != DS);
+                entry.sets.push((DS, tail));
+            }
         }
     }
 }

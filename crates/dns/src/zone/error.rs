@@ -56,6 +56,16 @@ pub enum ZoneError {
         /// The delegation's.
         cut: String,
     },
+    /// A name of the configuration that a zone below answers for.
+    #[error(
+        "`{name}` is in zone `{zone}`, which is served, too, and answers for it; accepted: the name in that zone's table"
+    )]
+    Elsewhere {
+        /// The name.
+        name: String,
+        /// The zone below.
+        zone: String,
+    },
     /// A wildcard that is balanced.
     #[error("`{0}` is a wildcard; accepted: each balanced name by itself")]
     Wildcard(String),

@@ -5,11 +5,13 @@ mod build;
 mod collect;
 mod error;
 pub mod file;
+mod nested;
 mod view;
 
 pub use build::{SnapshotInput, build};
 pub use collect::check;
 pub use error::ZoneError;
+pub use nested::check_below;
 
 /// How a node stands, for the names that it serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -12,17 +12,19 @@ use crate::snapshot::{Entry, Otherwise, Role};
 pub(super) struct View<'v> {
     names: &'v Names,
     origin: &'v [u8],
+    /// Zones below this one that are served, too: the closest ones.
+    below: &'v [&'v [u8]],
     /// SOA's body, and the TTL of answers that something does not exist (RFC 2308, 5).
     soa: (Vec<u8>, u32),
 }
 
 impl<'v> View<'v> {
-    pub(super) fn new(names: &'v Names, origin: &'v [u8]) -> View<'v> {
+    pub(super) fn new(names: &'v Names, origin: &'v [u8], below: &'v [&'v [u8]]) -> View<'v> {
         let soa = names.get(origin).and_then(|own| own.sets.get(&SOA));
         let soa = soa.and_then(|set| Some((set.bodies.first()?.clone(), set.ttl)));
         let (body, ttl) = soa.unwrap_or_default();
         let minimum = body.last_chunk().map_or(0, |last| u32::from_be_bytes(*last));
-        View { names, origin, soa: (body, ttl.min(minimum)) }
+        View { names, origin, below, soa: (body, ttl.min(minimum)) }
     }
 
     pub(super) fn no_such_name(&self) -> Tail {
@@ -31,11 +33,30 @@ impl<'v> View<'v> {
         tail.end(true, rcode::NXDOMAIN)
     }
 
-    /// The outermost name at or above `name` that NS records delegate.
+    /// Whether a zone below answers for `name`.
+    pub(super) fn is_elsewhere(&self, name: &[u8]) -> bool {
+        self.below.iter().any(|zone| is_within(name, zone))
+    }
+
+    /// The outermost name at or above `name` that NS records delegate, or where a zone begins that is served, too.
     fn cut<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
         let above = suffixes(name).map(|(_, suffix)| suffix);
         let above = above.filter(|s| *s != self.origin && is_within(s, self.origin));
-        above.filter(|s| self.names.get(*s).is_some_and(|n| n.sets.contains_key(&NS))).last()
+        let is_delegated = |s: &&[u8]| self.names.get(*s).is_some_and(|n| n.sets.contains_key(&NS));
+        above.filter(|s| is_delegated(s) || self.below.contains(s)).last()
+    }
+
+    /// What this zone answers to DS of `zone`, which begins below it; `None`: a zone between answers.
+    pub(super) fn ds(&self, zone: &[u8]) -> Option<Tail> {
+        match self.cut(zone)? {
+            cut if cut == zone => {
+                let set = self.names.get(zone).and_then(|name| name.sets.get(&DS));
+                let ds = set.map(|set| self.positive(zone, false, DS, set));
+                Some(ds.unwrap_or_else(|| self.nothing(zone, false)))
+            }
+            cut if self.below.contains(&cut) => None,
+            cut => Some(self.referral(cut)),
+        }
     }
 
     pub(super) fn entry(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use equipoise_dns::config::{
     DnsConfig, DnsOptions, NameConfig, NameServer, NodeConfig, StaticRecord, ZoneConfig,
 };
-use equipoise_dns::zone::{check, file as zone_file};
+use equipoise_dns::zone::{check, check_below, file as zone_file};
 use equipoise_dns::{CookieSecrets, Mode, Name, RateLimit, ZoneError};
 use equipoise_session::config::{BackendConfig, PoolConfig};
 
@@ -47,7 +47,23 @@ pub(super) fn config(
         }
         config.zones.push(Arc::new(zone));
     }
+    nested(file, &config.zones, findings);
     config
+}
+
+/// Names that belong into the table of a zone below.
+fn nested(file: &Values, zones: &[Arc<ZoneConfig>], findings: &mut Findings<'_>) {
+    let all: Vec<&ZoneConfig> = zones.iter().map(|zone| &**zone).collect();
+    for values in file.tables("dns") {
+        let origin = values.text("zone").and_then(|text| Name::vec_from_str(text).ok());
+        let Some(zone) = all.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
+            continue;
+        };
+        for wrong in check_below(zone, &all) {
+            let text = wrong.to_string();
+            findings.error(values.at("names"), &values.path_of("names"), text);
+        }
+    }
 }
 
 fn addresses<T: std::str::FromStr>(values: &Values, option: &str) -> Vec<T> {
