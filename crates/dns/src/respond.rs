@@ -265,7 +265,7 @@ impl Responder {
 
     #[inline]
     fn spread(
-        &mut self,
+        &self,
         snapshot: &Snapshot,
         group: &Group,
         chosen: &Chosen,
@@ -273,17 +273,16 @@ impl Responder {
         lead: Option<(&Tail, u16)>,
         body: &mut [u8],
     ) -> Written {
-        for member in chosen.members() {
-            snapshot.tallies.count(self.thread, group.members[member].node);
-        }
+        let tally = |node| snapshot.tallies.count(self.thread, node);
         let Some((lead, owner)) = lead else {
-            return group.write(chosen, ttl, HEADER as u16, body);
+            return group.write(chosen, (ttl, HEADER as u16), body, tally);
         };
         let mut written = lead.write(body, self.name.len());
         if !written.truncated {
-            let rest = group.write(chosen, ttl, owner, &mut body[written.bytes..]);
+            let rest = group.write(chosen, (ttl, owner), &mut body[written.bytes..], tally);
             written.bytes += rest.bytes;
             written.counts[0] += rest.counts[0];
+            written.truncated = rest.truncated;
         }
         written
     }

@@ -1,6 +1,7 @@
 //! What names answer.
 
 use super::*;
+use crate::config::NodeConfig;
 use crate::{Mode, Standing};
 
 const SOA_LINE: &str =
@@ -295,6 +296,43 @@ fn srv_gives_every_node_with_its_weight_by_a_name_that_has_its_addresses() {
     );
     assert_eq!(ask(&mut server, "_web._tcp.cluster.example", A).sections[1], [SOA_LINE]);
     assert_eq!(ask(&mut server, "_tcp.cluster.example", SRV).code, "NOERROR");
+}
+
+#[test]
+fn what_a_datagram_has_no_room_for_comes_over_tcp_and_is_counted_where_it_is_given() {
+    let mut config = config();
+    let mut zone = crate::fixture::zone();
+    let template = zone.nodes[0].clone();
+    zone.nodes =
+        (0..64).map(|n| NodeConfig { name: format!("m{n}").into(), ..template.clone() }).collect();
+    let srv = zone.names.iter_mut().find(|name| name.mode == Mode::Srv).unwrap();
+    srv.nodes = (0..64).collect();
+    // A node that is alone larger than a datagram.
+    zone.nodes[0].v4 = (0..100).map(|n| [192, 0, 2, n].into()).collect();
+    zone.names
+        .iter_mut()
+        .filter(|name| name.mode == Mode::Single)
+        .for_each(|name| name.nodes = vec![0]);
+    config.zones = vec![std::sync::Arc::new(zone)];
+    let mut server = Server::of(&config, &[]);
+    let counted = |server: &Server| {
+        let sums = server.published.snapshot.tallies.sums();
+        sums.iter().map(|(_, count)| count).sum::<u64>()
+    };
+    for (name, rtype, all) in
+        [("_web._tcp.cluster.example", SRV, 64), ("one.cluster.example", A, 100)]
+    {
+        let asked = query(name, rtype);
+        let before = counted(&server);
+        let short = told(&server.udp(&asked));
+        assert_eq!(short.flags, "aa tc rd", "{name}");
+        assert!(short.sections[0].len() < all);
+        let given = if rtype == SRV { short.sections[0].len() as u64 } else { 0 };
+        assert_eq!(counted(&server) - before, given, "{name}");
+        let whole = told(&server.over(crate::Transport::Tcp, &asked).unwrap());
+        assert_eq!((whole.flags.as_str(), whole.sections[0].len()), ("aa rd", all), "{name}");
+        assert_eq!(counted(&server) - before, given + if rtype == SRV { 64 } else { 1 }, "{name}");
+    }
 }
 
 #[test]

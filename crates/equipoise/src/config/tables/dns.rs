@@ -282,7 +282,11 @@ pub(crate) static MODE: Choices<Mode> = Choices(&[
         Mode::Ordered,
         "all backends in weighted random order; resolvers shuffle it, so that weights hold only for clients that ask directly",
     ),
-    ("srv", Mode::Srv, "SRV records of all backends, with weights"),
+    (
+        "srv",
+        Mode::Srv,
+        "SRV records of all backends, with weights; over TCP if a datagram has no room for them: 1232 bytes take about 30",
+    ),
     (
         "https",
         Mode::Https,
