@@ -214,23 +214,53 @@ fn queries_in_line_on_a_connection_are_answered_in_their_order() {
     assert_eq!(engine.figures().queries_tcp, 1000);
 }
 
-#[test]
-fn a_connection_beyond_the_limit_is_closed_and_counted() {
-    let engine = engine(&["127.0.0.1:0"], TcpLimits { connections_max: 2, ..LIMITS });
-    let to = engine.addresses()[0];
-    let mut kept: Vec<_> = (0..2).map(|_| connect(to)).collect();
-    for stream in &mut kept {
-        stream.write_all(&framed([1])).unwrap();
-        read_message(stream);
+/// Whether the other side ends a connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 16]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
     }
+}
+
+fn asks(stream: &mut TcpStream, id: u16) {
+    stream.write_all(&framed([id])).unwrap();
+    assert_eq!(read_message(stream)[..2], id.to_be_bytes());
+}
+
+#[test]
+fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
+    let limits = TcpLimits { connections_max: 2, ..LIMITS };
+    let options = EngineOptions { threads: 1, ..options(limits) };
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    let engine = Engine::start(options, &listen, snapshot(1, [Standing::Serving; 3])).unwrap();
+    let mut kept: Vec<_> = (0..2).map(|_| connect(engine.addresses()[0])).collect();
+    for stream in &mut kept {
+        asks(stream, 1);
+    }
+    // Now the second has been idle for longer.
+    asks(&mut kept[0], 2);
     assert_eq!(engine.connections_open(), 2);
-    let mut third = connect(to);
-    assert_eq!(third.read(&mut [0; 16]).unwrap_or(0), 0);
+    let mut third = connect(engine.addresses()[0]);
+    asks(&mut third, 3);
+    assert!(is_closed(&mut kept[1]));
+    assert_eq!(engine.connections_open(), 2);
     let drops = engine.figures().drops;
     assert!(drops.contains(&("connections_max", 1)), "{drops:?}");
-    // The others go on.
-    kept[0].write_all(&framed([2])).unwrap();
-    assert_eq!(read_message(&mut kept[0])[..2], [0, 2]);
+    asks(&mut kept[0], 4);
+    asks(&mut third, 5);
+}
+
+#[test]
+fn idle_connections_keep_nobody_out() {
+    let engine = engine(&["127.0.0.1:0"], TcpLimits { connections_max: 16, ..LIMITS });
+    let to = engine.addresses()[0];
+    let mut flood = Vec::new();
+    for id in 0..100 {
+        flood.push(connect(to));
+        asks(&mut connect(to), id);
+        // A thread may have one beyond the limit.
+        assert!(engine.connections_open() < 16 + THREADS, "{}", engine.connections_open());
+    }
 }
 
 #[test]
@@ -250,7 +280,7 @@ fn a_message_that_is_too_long_ends_its_connection() {
     stream.write_all(&framed([1])).unwrap();
     stream.write_all(&[0xff, 0xff, 0, 0]).unwrap();
     assert_eq!(read_message(&mut stream)[..2], [0, 1], "what came before is answered");
-    assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0);
+    assert!(is_closed(&mut stream));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod batch;
 mod clock;
+mod connections;
 mod socket;
 mod tcp;
 mod udp;
@@ -43,7 +44,7 @@ pub enum StartError {
 /// Limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
-    /// At a time, over all threads.
+    /// At a time, over all threads; then the longest idle one makes room. A thread that has none may open one beyond it.
     pub connections_max: usize,
     /// Without a whole query for this long, a connection is closed.
     pub idle: Duration,

@@ -1,19 +1,21 @@
 //! A thread of connections: queries in line on each, answered in their order (RFC 7766).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use equipoise_core::SourcePrefix;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout_at;
 
 use super::clock::Clock;
+use super::connections::{Connections, Stamp};
 use super::{Shared, lock};
 use crate::Reason;
 use crate::respond::{Published, Responder, TCP_MESSAGE_MAX};
@@ -33,6 +35,7 @@ struct Thread {
     shared: Arc<Shared>,
     shard: usize,
     state: RefCell<Answering>,
+    open: RefCell<Connections<AbortHandle>>,
 }
 
 /// What answering takes.
@@ -68,7 +71,8 @@ pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listene
         scratch: vec![0; TCP_MESSAGE_MAX],
         clock: Clock::new(shared.started),
     });
-    let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state });
+    let open = RefCell::default();
+    let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state, open });
     LocalSet::new().block_on(&runtime, follow(own, thread, listeners));
 }
 
@@ -115,39 +119,65 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
                 continue;
             }
         };
-        let shared = &own.shared;
         own.stats().connections.add(1);
-        if shared.connections.fetch_add(1, Ordering::Relaxed)
-            >= shared.connections_max.load(Ordering::Relaxed)
-        {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
-            own.stats().dropped(Reason::ConnectionsMax, 1);
-            continue;
-        }
-        let own = Rc::clone(&own);
-        spawn_local(async move {
-            let open = Open(Rc::clone(&own));
-            if let Err(reason) = serve(&own, &mut stream, peer.ip()).await {
-                own.stats().dropped(reason, 1);
+        let prefix = SourcePrefix::of(peer.ip());
+        own.make_room(prefix);
+        let open = Open { own: Rc::clone(&own), stamp: Rc::default() };
+        let stamp = Rc::clone(&open.stamp);
+        let task = spawn_local(async move {
+            if let Err(reason) = serve(&open, &mut stream, peer.ip()).await {
+                open.own.stats().dropped(reason, 1);
             }
             drop(open);
             // Last: who sees the end of the connection finds it counted.
             drop(stream);
         });
+        stamp.set(own.open.borrow_mut().add(prefix, task.abort_handle()));
+    }
+}
+
+impl Thread {
+    /// Counts a connection from `prefix` in, and closes another if there are too many.
+    fn make_room(&self, prefix: SourcePrefix) {
+        let shared = &self.shared;
+        let max = shared.connections_max.load(Ordering::Relaxed);
+        let mut open = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        while open > max {
+            let longest_idle = self.open.borrow_mut().make_room(prefix);
+            // Without one of its own a thread may have one too many: nobody is kept out by what other threads have.
+            let Some(longest_idle) = longest_idle else { return };
+            longest_idle.abort();
+            open = shared.connections.fetch_sub(1, Ordering::Relaxed) - 1;
+            self.stats().dropped(Reason::ConnectionsMax, 1);
+        }
     }
 }
 
 /// Counts a connection as open.
-struct Open(Rc<Thread>);
+struct Open {
+    own: Rc<Thread>,
+    /// Changes whenever a query comes.
+    stamp: Rc<Cell<Stamp>>,
+}
+
+impl Open {
+    fn active(&self) {
+        self.stamp.set(self.own.open.borrow_mut().active(self.stamp.get()));
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        // One that made room is counted out already.
+        if self.own.open.borrow_mut().remove(self.stamp.get()).is_some() {
+            self.own.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 /// Serves one connection to its end; an error is why something of it was lost.
-async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(), Reason> {
+async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<(), Reason> {
+    let own = &*open.own;
     // Answers are gathered here, and written when they are due.
     let _ = stream.set_nodelay(true);
     let mut received = Vec::with_capacity(512);
@@ -165,6 +195,7 @@ async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(
             Ok(Ok(_)) => {}
         }
         let mut rest = &received[..];
+        let before = rest.len();
         let mut failed = None;
         while let Some((query, after)) = framed(rest) {
             // Only whole queries keep a connection open: not bytes that drip.
@@ -181,7 +212,10 @@ async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(
                 write(stream, &mut answers, deadline).await?;
             }
         }
-        let done = received.len() - rest.len();
+        let done = before - rest.len();
+        if done > 0 {
+            open.active();
+        }
         received.drain(..done);
         write(stream, &mut answers, deadline).await?;
         // What is no query is counted already.

@@ -258,7 +258,7 @@ pub(super) static NAMESERVER: Table = Table {
             "tcp-connections-max",
             Kind::Count(1, 1_000_000),
             "1024",
-            "TCP connections at a time.",
+            "TCP connections at a time. Then the longest idle one is closed for the next; that of the newcomer's own prefix (/24, /56), if it has more than an eighth.",
         ),
         Opt::default(
             "tcp-idle-timeout",
