@@ -140,6 +140,19 @@ fn a_subnet_comes_back_with_the_scope_that_the_answer_is_for() {
 }
 
 #[test]
+fn a_subnet_without_a_family_is_no_subnet_and_comes_back_as_it_came() {
+    let mut server = Server::new();
+    let none = [0, 8, 0, 4, 0, 0, 0, 0];
+    for _ in 0..2 {
+        let answer = server.udp(&with_opt(query("www.cluster.example", A), 1232, 0, &none));
+        let found = told(&answer);
+        assert_eq!((found.code.as_str(), found.sections[0].len()), ("NOERROR", 2));
+        assert_eq!(options(&answer), [(8, vec![0; 4])]);
+        server.published.loads = Arc::new(loads(&server));
+    }
+}
+
+#[test]
 fn a_heavy_resolver_gets_the_shorter_ttl() {
     let mut server = Server::new();
     server.published.loads = Arc::new(loads(&server));
