@@ -243,14 +243,14 @@ impl Responder {
             exchange.stats.fail_open.add(1);
         }
         let loads = &exchange.published.loads;
-        if loads.is_empty() {
+        // What weighs no client is the same for all of them: resolvers may keep it for all.
+        if loads.is_empty() || !matches!(group.mode, Mode::Pair | Mode::Single) {
             return (group.draw(&mut self.rng), spread.ttl, 0);
         }
         let subnet = edns.and_then(|edns| edns.subnet);
         let subnet = subnet.filter(|_| exchange.published.snapshot.client_subnet);
         let (found, scope) = exchange.source(subnet);
-        let weighed = matches!(group.mode, Mode::Pair | Mode::Single);
-        if let Some(index) = found.filter(|_| weighed) {
+        if let Some(index) = found {
             let ttl = if loads.is_heavy(index) { spread.ttl_heavy } else { spread.ttl };
             let family = usize::from(group.rtype == AAAA);
             if let Some(chosen) =
