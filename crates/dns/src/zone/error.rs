@@ -69,6 +69,11 @@ pub enum ZoneError {
     /// A wildcard that is balanced.
     #[error("`{0}` is a wildcard; accepted: each balanced name by itself")]
     Wildcard(String),
+    /// A delegation of names that are not named.
+    #[error(
+        "`{0}` is a wildcard and has NS records, which no two servers take alike (RFC 4592, 4.2); accepted: NS records of each name by itself"
+    )]
+    WildcardServers(String),
     /// A type that is not served.
     #[error("`{name}` has a record of type {rtype}, which is not served; {hint}")]
     NotServed {

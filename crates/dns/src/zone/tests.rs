@@ -49,6 +49,11 @@ fn what_a_zone_cannot_be_is_said() {
     assert!(matches!(with_records("@ IN CNAME x\n"), Some(E::AliasBeside(_))));
     assert!(matches!(with_records("a IN CNAME b\na IN CNAME c\n"), Some(E::Aliases(_))));
     assert!(matches!(with_records("a IN DNAME b\n"), Some(E::NotServed { .. })));
+    let delegated = ["* IN NS ns.other.example.\n", "*.x IN NS ns.other.example.\n"];
+    for text in delegated {
+        assert!(matches!(with_records(text), Some(E::WildcardServers(_))), "{text}");
+    }
+    assert_eq!(with_records("x.* IN NS ns.other.example.\n"), None);
     let soa = "a IN SOA ns1 mail 1 2 3 4 5\n";
     assert!(matches!(with_records(soa), Some(E::SoaElsewhere(_))));
 }

@@ -329,6 +329,7 @@ impl Reading<'_, '_> {
             | ZoneError::AliasBeside(_)
             | ZoneError::Aliases(_)
             | ZoneError::TooLarge { .. }
+            | ZoneError::WildcardServers(_)
             | ZoneError::Balanced { .. }
             | ZoneError::Delegated { .. }
             | ZoneError::OutOfZone { .. }

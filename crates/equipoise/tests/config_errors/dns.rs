@@ -9,6 +9,7 @@ const FILES: &[(&str, &str)] = &[
     ("/outside.zone", "www.other.example. IN A 192.0.2.1\n"),
     ("/alias.zone", "a IN CNAME b\na IN TXT \"x\"\n"),
     ("/www.zone", "www IN A 192.0.2.1\n"),
+    ("/wildcard.zone", "*.x IN NS ns.other.example.\n"),
     ("/signed.zone", "x IN DNAME y\n"),
 ];
 
@@ -86,6 +87,14 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
         (
             "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/signed.zone'",
             format!("f:7:13: {zone}.zone-file: `x.cluster.example.` has a record of type DNAME, which is not served; accepted: a CNAME for each name"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/wildcard.zone'",
+            format!("f:7:13: {zone}.zone-file: `*.x.cluster.example.` is a wildcard and has NS records, which no two servers take alike (RFC 4592, 4.2); accepted: NS records of each name by itself"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = ['www.sub']\n[[dns]]\nzone = 'sub.cluster.example.'\nlisten = '0.0.0.0:53'\nns = ['ns.other.example.']",
+            format!("f:7:9: {zone}.names: `www.sub.cluster.example.` is in zone `sub.cluster.example.`, which is served, too, and answers for it; accepted: the name in that zone's table"),
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/www.zone'\nnames = ['www']",
