@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use equipoise_api::wire::dns as wire;
 use equipoise_controller::SourceRates;
-use equipoise_core::{Eligibility, Generation, eligibility};
+use equipoise_core::{Eligibility, Generation, Health, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
@@ -223,6 +223,7 @@ fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {
     };
     let standing = match eligibility(backend.admin, backend.health, backend.weight) {
         Eligibility::Eligible => Standing::Serving,
+        Eligibility::Draining if backend.health == Health::Unhealthy => Standing::DrainingUnhealthy,
         Eligibility::Draining => Standing::Draining,
         Eligibility::Down => Standing::Down,
         Eligibility::Unhealthy => Standing::Unhealthy,
@@ -297,7 +298,7 @@ fn name(name: &equipoise_dns::NameStatus) -> wire::DnsNameStatus {
         addresses: node.addresses.iter().map(ToString::to_string).collect(),
         state: match node.standing {
             Standing::Serving => "serving",
-            Standing::Draining => "draining",
+            Standing::Draining | Standing::DrainingUnhealthy => "draining",
             Standing::Unhealthy => "unhealthy",
             Standing::Down => "down",
         }

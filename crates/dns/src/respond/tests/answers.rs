@@ -360,14 +360,17 @@ fn https_gives_every_node_a_priority_of_its_own_in_random_order() {
 
 #[test]
 fn nodes_that_do_not_serve_leave_the_answer_and_draining_shortens_the_ttl() {
-    use Standing::{Down, Draining, Serving, Unhealthy};
+    use Standing::{Down, Draining, DrainingUnhealthy, Serving, Unhealthy};
     // Standings; the addresses of `all`; its TTL; whether it fails open.
     let rows = [
         ([Serving, Serving, Serving, Serving], "11 12 13 14", 60, false),
         ([Serving, Unhealthy, Serving, Serving], "11 13 14", 60, false),
         ([Serving, Draining, Unhealthy, Down], "11", 10, false),
         ([Unhealthy, Unhealthy, Unhealthy, Unhealthy], "11 12 13 14", 60, true),
-        ([Unhealthy, Draining, Down, Unhealthy], "11 14", 10, true),
+        // Who is drained lives.
+        ([Unhealthy, Draining, Down, Unhealthy], "12", 10, true),
+        ([Unhealthy, DrainingUnhealthy, Down, Unhealthy], "11 14", 10, true),
+        ([Down, DrainingUnhealthy, Down, DrainingUnhealthy], "12 14", 10, true),
         ([Draining, Down, Down, Draining], "11 14", 10, true),
         ([Down, Down, Down, Down], "", 0, false),
     ];
