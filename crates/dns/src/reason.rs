@@ -40,4 +40,6 @@ reasons! {
     ClientStalled = "client_stalled";
     /// The connection broke while something was under way.
     ConnectionBroken = "connection_broken";
+    /// Answering panicked: a defect of ours. Datagrams of the batch under way, or a connection.
+    Panicked = "panicked";
 }

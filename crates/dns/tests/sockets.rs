@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -372,4 +373,41 @@ fn answers_are_logged_on_demand_a_line_each() {
     let logged: Vec<_> = lines.try_iter().collect();
     assert!(logged.iter().all(|line| line.contains("transport=tcp")), "{logged:?}");
     assert_eq!((logged.len(), engine.figures().log_dropped), (2, 1), "there was room for two");
+}
+
+#[test]
+fn a_panic_costs_the_datagrams_or_the_connection_in_which_it_happened_and_no_more() {
+    // A log that panics whenever it is told to.
+    let (panics, armed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+    let (told, whether) = (Arc::clone(&panics), Arc::clone(&armed));
+    let query_log = QueryLog::new(move |_| {
+        if whether.swap(false, Ordering::Relaxed) {
+            told.store(true, Ordering::Relaxed);
+            panic!("on purpose");
+        }
+        true
+    });
+    let mut config = config();
+    config.options.query_log = 1.0;
+    let options = EngineOptions { threads: 1, query_log, ..options(LIMITS) };
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    let snapshot = snapshot_of(&config, 1, [Standing::Serving; 3]);
+    let engine = Engine::start(options, &listen, snapshot).unwrap();
+    let (client, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), engine.addresses()[0]);
+    client.send_to(&query(1), to).unwrap();
+    while !panics.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    let (answer, _) = ask(&client, to, 2);
+    assert_eq!(answer[..2], [0, 2], "the first one is lost, the thread answers the next");
+
+    let (mut other, mut stream) = (connect(to), connect(to));
+    asks(&mut other, 3);
+    armed.store(true, Ordering::Relaxed);
+    stream.write_all(&framed([4])).unwrap();
+    assert!(is_closed(&mut stream));
+    asks(&mut other, 5);
+    asks(&mut connect(to), 6);
+    let drops = engine.figures().drops;
+    assert!(drops.contains(&("panicked", 2)), "{drops:?}");
 }

@@ -148,7 +148,7 @@ impl Engine {
             let (shared, listeners) = (Arc::clone(&engine.shared), engine.listeners.subscribe());
             let shard = threads + thread;
             engine.spawn(format!("dns-tcp-{thread}"), move || {
-                tcp::run(&shared, (thread, shard), listeners);
+                tcp::run(&shared, (thread, shard), &listeners);
             })?;
         }
         Ok(engine)

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, TcpListener as StdListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use equipoise_core::SourcePrefix;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::timeout_at;
 
 use super::clock::Clock;
@@ -54,13 +55,32 @@ impl Thread {
     }
 }
 
-/// Serves connections until the engine stops.
-pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listeners: Listeners) {
+/// Serves connections until the engine stops. A panic costs the connection in which it happened (tokio catches it); one elsewhere
+/// those of the thread, which goes on: the kernel would give its listeners new ones all the same.
+pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listeners: &Listeners) {
+    while !shared.stopping() {
+        let followed =
+            AssertUnwindSafe(|| follow_until_stopped(shared, (thread, shard), listeners));
+        if catch_unwind(followed).is_err() {
+            tracing::error!(
+                thread,
+                "dns: a defect: a thread of connections panicked; it begins anew"
+            );
+        }
+    }
+}
+
+fn follow_until_stopped(
+    shared: &Arc<Shared>,
+    (thread, shard): (usize, usize),
+    listeners: &Listeners,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "dns: no TCP on this thread");
+            tracing::error!(%error, "dns: no TCP on this thread for now");
+            std::thread::sleep(PAUSE);
             return;
         }
     };
@@ -73,7 +93,7 @@ pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listene
     });
     let open = RefCell::default();
     let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state, open });
-    LocalSet::new().block_on(&runtime, follow(own, thread, listeners));
+    LocalSet::new().block_on(&runtime, follow(own, thread, listeners.clone()));
 }
 
 /// Accepts on whatever the engine listens on.
@@ -91,12 +111,27 @@ async fn follow(own: Rc<Thread>, thread: usize, mut listeners: Listeners) {
         });
         for listener in wanted {
             if !accepting.iter().any(|(known, _)| Arc::ptr_eq(known, listener)) {
-                let task = spawn_local(accept(Rc::clone(&own), Arc::clone(listener)));
+                let task = spawn_local(accept_always(Rc::clone(&own), Arc::clone(listener)));
                 accepting.push((Arc::clone(listener), task));
             }
         }
         if own.shared.stopping() || listeners.changed().await.is_err() {
             return;
+        }
+    }
+}
+
+/// Accepts again if accepting panics.
+async fn accept_always(own: Rc<Thread>, listener: Arc<StdListener>) {
+    // Dropped together with this task, which ends the one inside.
+    let mut inside = JoinSet::new();
+    loop {
+        inside.spawn_local(accept(Rc::clone(&own), Arc::clone(&listener)));
+        match inside.join_next().await {
+            Some(Err(error)) if error.is_panic() => {
+                tracing::error!("dns: a defect: accepting connections panicked; it begins anew");
+            }
+            _ => return,
         }
     }
 }
@@ -171,6 +206,10 @@ impl Drop for Open {
         // One that made room is counted out already.
         if self.own.open.borrow_mut().remove(self.stamp.get()).is_some() {
             self.own.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        if std::thread::panicking() {
+            self.own.stats().dropped(Reason::Panicked, 1);
+            tracing::error!("dns: a defect: answering panicked; its connection is lost");
         }
     }
 }
