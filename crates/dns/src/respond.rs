@@ -201,7 +201,7 @@ impl Responder {
             TKEY..=AXFR => return error(rcode::REFUSED),
             _ => {}
         }
-        let names = &snapshot.names;
+        let names = &snapshot.fixed.names;
         let Some((index, exact)) = names.closest(&self.name) else { return error(rcode::REFUSED) };
         let mut entry = &names.entries[index];
         // A parent answers for DS itself (RFC 4035, 3.1.4.1): at the cut, not below it.
@@ -214,7 +214,7 @@ impl Responder {
             return (Answer::Tail(referral), entry.hash);
         }
         if !exact {
-            let zone = &snapshot.zones[entry.zone];
+            let zone = &snapshot.fixed.zones[entry.zone];
             let Some(wildcard) = entry.wildcard else {
                 // One kind for the whole zone: names that do not exist are never asked twice in a flood.
                 return (Answer::Tail(&zone.no_such_name), zone.seed);
@@ -290,7 +290,8 @@ impl Responder {
 
 #[inline]
 fn of_type<'s>(snapshot: &'s Snapshot, entry: &'s Entry, rtype: u16) -> Answer<'s> {
-    if let Some(spread) = &entry.spread
+    let spread = |entry: &Entry| entry.spread.and_then(|place| snapshot.spreads.get(place));
+    if let Some(spread) = spread(entry)
         && let Some(group) = spread.group(rtype)
     {
         return Answer::Spread { spread, group, lead: None };
@@ -305,8 +306,8 @@ fn of_type<'s>(snapshot: &'s Snapshot, entry: &'s Entry, rtype: u16) -> Answer<'
         Otherwise::Nothing(tail) | Otherwise::Referral(tail) => Answer::Tail(tail),
         Otherwise::Alias { plain, by_type, balanced } => {
             if let Some((target, owner)) = balanced {
-                let entry = &snapshot.names.entries[*target];
-                if let Some(spread) = &entry.spread
+                let entry = &snapshot.fixed.names.entries[*target];
+                if let Some(spread) = spread(entry)
                     && let Some(group) = spread.group(rtype)
                 {
                     return Answer::Spread { spread, group, lead: Some((plain, *owner)) };

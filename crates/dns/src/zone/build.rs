@@ -18,7 +18,8 @@ use crate::message::code::{DS, TXT};
 use crate::message::name::hash_of;
 use crate::message::tail::{Tail, TailWriter, suffixes};
 use crate::rate_limit::RateLimiter;
-use crate::snapshot::{Entry, NameStatus, NameTable, NodeTallies, Snapshot, Zone};
+use crate::snapshot::{Entry, Fixed, NameStatus, NameTable, NodeTallies, Snapshot, Zone};
+use crate::spread::Spread;
 
 /// What a snapshot is made of.
 pub struct SnapshotInput<'i> {
@@ -37,29 +38,27 @@ pub struct SnapshotInput<'i> {
     pub secrets: (u64, u64),
 }
 
-/// Makes a snapshot. Nodes without a state count as serving with share 1.
+/// Makes a snapshot. Nodes without a state count as serving with share 1. What does not depend on states is made once for a
+/// configuration, as long as the one that is replaced is of the same.
 pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
     let SnapshotInput { config, before, .. } = input;
     let options = &config.options;
-    let origins: Vec<_> = config.zones.iter().map(|zone| lower(&zone.origin)).collect();
-    let mut parts = Parts::default();
-    for (place, zone) in config.zones.iter().enumerate() {
-        let states = input.states.get(place).map(|states| &states[..]).unwrap_or_default();
-        parts.zone(zone, &origins, states, rng);
-    }
-    parts.take_ds();
+    let fixed = match before {
+        Some(before) if before.fixed.is_of(&config.zones) => Arc::clone(&before.fixed),
+        _ => Arc::new(fixed(&config.zones, *before)),
+    };
+    let (spreads, names_told) = spreads(&fixed, input.states, rng);
+    let nodes = config.zones.iter().flat_map(|zone| &zone.nodes);
+    let nodes = nodes.map(|node| (Arc::clone(&node.pool), Arc::clone(&node.name))).collect();
     let limiter = match before {
         Some(before) if before.limiter.is_of(&options.rate_limit) => Arc::clone(&before.limiter),
         _ => Arc::new(RateLimiter::new(options.rate_limit.clone(), input.secrets)),
     };
-    let layout = match before {
-        Some(before) if *before.layout == parts.layout => Arc::clone(&before.layout),
-        _ => Arc::new(parts.layout),
-    };
     Snapshot {
         generation: input.generation,
-        names: NameTable::new(parts.entries),
-        zones: parts.zones,
+        layout: Arc::clone(&fixed.layout),
+        fixed,
+        spreads,
         limiter,
         cookies: cookies(options, input.secrets),
         identity: options.identity.as_ref().map(|id| id.as_bytes().into()),
@@ -68,10 +67,52 @@ pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
         query_log: options.query_log,
         keepalive_tenths: u16::try_from(options.tcp_idle_timeout.as_millis() / 100)
             .unwrap_or(u16::MAX),
-        tallies: NodeTallies::following(parts.nodes, input.threads, before.map(|b| &b.tallies)),
-        layout,
-        names_told: parts.told,
+        tallies: NodeTallies::following(nodes, input.threads, before.map(|b| &b.tallies)),
+        names_told,
     }
+}
+
+/// Static answers, and the tables by which names are found.
+fn fixed(zones: &[Arc<ZoneConfig>], before: Option<&Snapshot>) -> Fixed {
+    let origins: Vec<_> = zones.iter().map(|zone| lower(&zone.origin)).collect();
+    let mut parts = Parts::default();
+    for zone in zones {
+        parts.zone(zone, &origins);
+    }
+    parts.take_ds();
+    let layout = match before {
+        Some(before) if *before.layout == parts.layout => Arc::clone(&before.layout),
+        _ => Arc::new(parts.layout),
+    };
+    Fixed {
+        of: zones.to_vec(),
+        names: NameTable::new(parts.entries),
+        zones: parts.zones,
+        balanced: parts.balanced,
+        layout,
+    }
+}
+
+/// What balanced names give now, by their places in [`Fixed::balanced`], and the same for people.
+fn spreads(
+    fixed: &Fixed,
+    states: &[Vec<NodeState>],
+    rng: &mut dyn Rng,
+) -> (Vec<Spread>, Vec<NameStatus>) {
+    let origins: Vec<_> = fixed.of.iter().map(|zone| lower(&zone.origin)).collect();
+    let made = fixed.balanced.iter().enumerate().map(|(account, (zone, place))| {
+        let nodes_before = fixed.of[..*zone].iter().map(|before| before.nodes.len()).sum();
+        let (origin, own) = (&origins[*zone], states.get(*zone));
+        let zone = &fixed.of[*zone];
+        let state = |node: usize| {
+            let unknown = NodeState { standing: Standing::Serving, share: 1.0 };
+            own.and_then(|own| own.get(node)).copied().unwrap_or(unknown)
+        };
+        let config = &zone.names[*place];
+        let spread = Spreading { zone, config, origin, nodes_before, state: &state };
+        (spread.made(account, rng), spread.status())
+    });
+    made.unzip()
 }
 
 fn cookies(options: &DnsOptions, (high, low): (u64, u64)) -> Option<CookieSecrets> {
@@ -89,21 +130,14 @@ fn cookies(options: &DnsOptions, (high, low): (u64, u64)) -> Option<CookieSecret
 struct Parts {
     entries: Vec<Entry>,
     zones: Vec<Zone>,
+    balanced: Vec<(usize, usize)>,
     layout: Layout,
-    nodes: Vec<(Arc<str>, Arc<str>)>,
-    told: Vec<NameStatus>,
     /// What zones answer to DS of zones below them.
     ds: BTreeMap<Vec<u8>, Tail>,
 }
 
 impl Parts {
-    fn zone(
-        &mut self,
-        zone: &ZoneConfig,
-        origins: &[Vec<u8>],
-        states: &[NodeState],
-        rng: &mut dyn Rng,
-    ) {
+    fn zone(&mut self, zone: &ZoneConfig, origins: &[Vec<u8>]) {
         let (mut names, _) = collect(zone);
         let origin = lower(&zone.origin);
         let below = served_below(origins, &origin);
@@ -111,10 +145,6 @@ impl Parts {
             names.entry(other.to_vec()).or_default();
         }
         add_empty_names(&mut names, &origin);
-        let state = |node: usize| {
-            let unknown = NodeState { standing: Standing::Serving, share: 1.0 };
-            states.get(node).copied().unwrap_or(unknown)
-        };
         let view = View::new(&names, &origin, &below);
         self.ds.extend(below.iter().filter_map(|other| Some((other.to_vec(), view.ds(other)?))));
         let ours: Vec<_> = names.iter().filter(|(name, _)| !view.is_elsewhere(name)).collect();
@@ -126,21 +156,16 @@ impl Parts {
         let first = self.entries.len();
         let places: BTreeMap<&[u8], usize> =
             ours.iter().enumerate().map(|(at, (name, _))| (&name[..], first + at)).collect();
-        let nodes_before = self.nodes.len();
-        self.nodes.extend(zone.nodes.iter().map(|n| (Arc::clone(&n.pool), Arc::clone(&n.name))));
         for (name, collected) in ours {
             let mut entry = view.entry(name, collected, &places);
             entry.zone = number;
-            if let Some(config) = collected.balanced.map(|place| &zone.names[place]) {
-                let spread =
-                    Spreading { zone, config, origin: &origin, nodes_before, state: &state };
-                entry.spread = Some(spread.made(self.layout.names.len(), rng));
-                self.told.push(spread.status());
+            if let Some(place) = collected.balanced {
+                entry.spread = Some(self.balanced.len());
+                self.balanced.push((number, place));
                 let identity =
                     |place: &usize| zone.nodes.get(*place).map_or("".into(), |n| n.name.clone());
-                self.layout
-                    .names
-                    .push((name.to_vec(), config.nodes.iter().map(identity).collect()));
+                let nodes = zone.names[place].nodes.iter().map(identity).collect();
+                self.layout.names.push((name.clone(), nodes));
             }
             self.entries.push(entry);
         }
