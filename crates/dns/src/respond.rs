@@ -19,7 +19,7 @@ use crate::rate_limit::TICKS_PER_SECOND;
 use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
 use crate::spread::{Chosen, Group, Spread};
 use crate::stats::{Shard, Transport};
-use crate::top::{SAMPLE, TopResolvers};
+use crate::top::{self, SAMPLE, TopResolvers};
 use crate::{Mode, Reason};
 
 use exchange::{Exchange, KIND_ERROR};
@@ -117,7 +117,7 @@ impl Responder {
         let mut exchange = Exchange { published, stats, client, transport, now, query, out };
         self.asked += 1;
         if self.asked.is_multiple_of(SAMPLE) {
-            self.top.count(client);
+            self.top.count(client, top::epoch(now.ticks));
             self.has_new_top = true;
         }
         let length = match read(query, &mut self.name) {

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::loads::LoadTable;
 use crate::query_log::{QueryLine, QueryLog};
-use crate::respond::Published;
+use crate::respond::{Now, Published};
 use crate::snapshot::Snapshot;
 use crate::stats::{Figures, Shard, Transport};
 use crate::top::{self, TopResolvers};
@@ -214,9 +214,11 @@ impl Engine {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// The `most` resolvers that ask most, with estimates of their queries.
+    /// The `most` resolvers that ask most, with estimates of their queries of late: each counts half after ten minutes.
     pub fn top_resolvers(&self, most: usize) -> Vec<(IpAddr, u64)> {
-        top::merged(self.shared.tops.iter().map(|top| lock(top).clone()), most)
+        let now = Now::new(Duration::ZERO, self.shared.started.elapsed());
+        let tables = self.shared.tops.iter().map(|top| lock(top).clone());
+        top::merged(tables, most, top::epoch(now.ticks))
     }
 
     /// Ends all threads; what waits in sockets is lost, as datagrams may be.
