@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equipoise_dns::{CookieSecret, Mode, Name};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::{DAY, HOUR, NAME, ms, secs};
+use super::{DAY, HOUR, LABEL, NAME, ms, secs};
 
 /// RFC 2308, 5: resolvers keep that something does not exist for no longer than this.
 const NEGATIVE_MAX: std::time::Duration = secs(3 * 3600);
@@ -172,6 +172,12 @@ static BALANCED: Table = Table {
             Kind::Texts(&BACKEND_NAME),
             "all of the pool's",
             "The pool's backends that it is spread over, by `name`, or by `address` if they have none.",
+        ),
+        Opt::optional(
+            "labels",
+            Kind::Texts(&LABEL),
+            "`backends` says which",
+            "Spread it over those of the pool's backends that have all of these `labels`.",
         ),
         Opt::optional("mode", Kind::Choice(&MODE), "the zone's `mode`", "What an answer has."),
         Opt::optional(
