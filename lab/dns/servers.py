@@ -89,9 +89,13 @@ class Server:
         self.log.close()
 
 
-def equipoise(folder, core=None, threads=1, binary=None, modes=("pair", "single", "ordered")):
+# As the peers are measured: without rates and cookies, which are on by default (`defaults.py` says what they cost).
+BARE = "rate-limit = 0\ncookies = false"
+
+
+def equipoise(folder, core=None, threads=1, binary=None, modes=("pair", "single", "ordered"), nameserver=BARE, name="equipoise"):
     """The zone, one below it, and a name for each mode beside it, balanced over four nodes."""
-    server = Server("equipoise", folder, core)
+    server = Server(name, folder, core)
     backends = ", ".join(
         f'{{ name = "n{n}", address = "{ip}:80", weight = {w} }}' for n, (ip, w) in enumerate(zip(NODES, WEIGHTS)))
     names = ", ".join(f'{{ name = "{m}.balanced", pool = "nodes", mode = "{m}" }}' for m in modes)
@@ -114,8 +118,7 @@ zone = "below.cluster.example."
 listen = "127.0.0.1:{server.port}"
 zone-file = "{BELOW}"
 [nameserver]
-rate-limit = 0
-cookies = false
+{nameserver}
 """)
     binary = binary or os.environ.get("EQUIPOISE", ROOT / "target/release/equipoise")
     server.run(binary, "run", config)
