@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::collect::{Collected, Names, Set, is_within};
 use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, MX, NS, SOA, SRV, rcode};
 use crate::message::name::hash_of;
-use crate::message::tail::{QUESTION, Section, Tail, TailWriter, suffixes};
+use crate::message::tail::{QUESTION, Section, Tail, TailWriter, name_len, suffixes};
 use crate::snapshot::{Entry, Otherwise, Role};
 
 /// The names of a zone, to make answers of.
@@ -132,7 +132,8 @@ impl<'v> View<'v> {
             _ => return,
         };
         for target in set.bodies.iter().filter_map(|body| body.get(target_at..)) {
-            let target = target.to_ascii_lowercase();
+            // Of HTTPS parameters follow.
+            let target = target[..name_len(target)].to_ascii_lowercase();
             let Some(found) = self.names.get(&target) else { continue };
             for rtype in [A, AAAA] {
                 let Some(addresses) = found.sets.get(&rtype) else { continue };

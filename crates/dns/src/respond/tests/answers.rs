@@ -143,6 +143,15 @@ fn the_zone_tells_its_servers_with_their_addresses() {
 }
 
 #[test]
+fn a_static_https_record_brings_the_addresses_of_its_target() {
+    let told = ask(&mut Server::new(), "svc.cluster.example", HTTPS);
+    assert_eq!(told.sections[0].len(), 1);
+    let addresses =
+        ["mx.cluster.example 300 A 192.0.2.25", "mx.cluster.example 300 AAAA 2001:db8::25"];
+    assert_eq!(told.sections[2], addresses);
+}
+
+#[test]
 fn a_delegation_is_a_referral_with_glue_and_its_ds_is_ours() {
     let mut server = Server::new();
     for name in [
