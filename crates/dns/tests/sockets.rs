@@ -259,8 +259,12 @@ fn idle_connections_keep_nobody_out() {
     for id in 0..100 {
         flood.push(connect(to));
         asks(&mut connect(to), id);
-        // A thread may have one beyond the limit.
-        assert!(engine.connections_open() < 16 + THREADS, "{}", engine.connections_open());
+        // A thread may have one beyond the limit, and one more while it makes room.
+        let begun = std::time::Instant::now();
+        while engine.connections_open() >= 16 + THREADS {
+            assert!(begun.elapsed() < PATIENT, "{}", engine.connections_open());
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -3,17 +3,19 @@
 //! A name is answered from the closest zone that is served, as by other servers, whatever the order of the zones: what a zone
 //! above says of names at or below that zone's own is left out, but for DS records, which are the zone's above (RFC 4035, 3.1.4.1).
 
+use std::collections::BTreeSet;
+
 use super::ZoneError;
 use super::collect::{host_name, is_within, lower, text};
 use crate::Mode;
 use crate::config::ZoneConfig;
+use crate::message::tail::suffixes;
 
 /// The zones of `origins` that are closest below `origin`, all in lower case.
-pub(super) fn served_below<'o>(origins: &'o [Vec<u8>], origin: &[u8]) -> Vec<&'o [u8]> {
-    let is_below = |name: &[u8], parent: &[u8]| name != parent && is_within(name, parent);
-    let below: Vec<&[u8]> =
-        origins.iter().map(|other| &other[..]).filter(|other| is_below(other, origin)).collect();
-    let closest = |zone: &&[u8]| !below.iter().any(|other| is_below(zone, other));
+pub(super) fn served_below<'o>(origins: &'o [Vec<u8>], origin: &[u8]) -> BTreeSet<&'o [u8]> {
+    let is_below = |other: &&[u8]| *other != origin && is_within(other, origin);
+    let below: BTreeSet<&[u8]> = origins.iter().map(|other| &other[..]).filter(is_below).collect();
+    let closest = |zone: &&[u8]| !suffixes(zone).skip(1).any(|(_, above)| below.contains(above));
     below.iter().copied().filter(closest).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What a zone's names answer, as bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::{Collected, Names, Set, is_within};
 use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, MX, NS, SOA, SRV, rcode};
@@ -13,13 +13,17 @@ pub(super) struct View<'v> {
     names: &'v Names,
     origin: &'v [u8],
     /// Zones below this one that are served, too: the closest ones.
-    below: &'v [&'v [u8]],
+    below: &'v BTreeSet<&'v [u8]>,
     /// SOA's body, and the TTL of answers that something does not exist (RFC 2308, 5).
     soa: (Vec<u8>, u32),
 }
 
 impl<'v> View<'v> {
-    pub(super) fn new(names: &'v Names, origin: &'v [u8], below: &'v [&'v [u8]]) -> View<'v> {
+    pub(super) fn new(
+        names: &'v Names,
+        origin: &'v [u8],
+        below: &'v BTreeSet<&'v [u8]>,
+    ) -> View<'v> {
         let soa = names.get(origin).and_then(|own| own.sets.get(&SOA));
         let soa = soa.and_then(|set| Some((set.bodies.first()?.clone(), set.ttl)));
         let (body, ttl) = soa.unwrap_or_default();
@@ -35,7 +39,7 @@ impl<'v> View<'v> {
 
     /// Whether a zone below answers for `name`.
     pub(super) fn is_elsewhere(&self, name: &[u8]) -> bool {
-        self.below.iter().any(|zone| is_within(name, zone))
+        suffixes(name).any(|(_, above)| self.below.contains(above))
     }
 
     /// The outermost name at or above `name` that NS records delegate, or where a zone begins that is served, too.
@@ -43,7 +47,7 @@ impl<'v> View<'v> {
         let above = suffixes(name).map(|(_, suffix)| suffix);
         let above = above.filter(|s| *s != self.origin && is_within(s, self.origin));
         let is_delegated = |s: &&[u8]| self.names.get(*s).is_some_and(|n| n.sets.contains_key(&NS));
-        above.filter(|s| is_delegated(s) || self.below.contains(s)).last()
+        above.filter(|s| is_delegated(s) || self.below.contains(*s)).last()
     }
 
     /// What this zone answers to DS of `zone`, which begins below it; `None`: a zone between answers.
@@ -54,7 +58,7 @@ impl<'v> View<'v> {
                 let ds = set.map(|set| self.positive(zone, false, DS, set));
                 Some(ds.unwrap_or_else(|| self.nothing(zone, false)))
             }
-            cut if self.below.contains(&cut) => None,
+            cut if self.below.contains(cut) => None,
             cut => Some(self.referral(cut)),
         }
     }
