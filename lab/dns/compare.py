@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares equipoise's answers with Knot's, which serves the same zone: every name, type and flag, both transports.
+"""Compares equipoise's answers with Knot's, which serves the same zone and one below it: every name, type and flag, both transports.
 
     cargo build --release -p equipoise && lab/dns/compare.py
 
@@ -31,6 +31,8 @@ NAMES = [
     "deep.er.est.cluster.example", "er.est.cluster.example", "est.cluster.example", "x.er.est.cluster.example",
     "sub.cluster.example", "ns.sub.cluster.example", "host.sub.cluster.example", "a.b.sub.cluster.example",
     "none.cluster.example", "a.none.cluster.example", "x.text.cluster.example", "large.cluster.example",
+    "below.cluster.example", "ns.below.cluster.example", "www.below.cluster.example", "none.below.cluster.example",
+    "old.below.cluster.example", "a.wild.below.cluster.example", "wild.below.cluster.example",
     "other.example", "example", ".", "xcluster.example",
 ]
 TYPES = [*range(1, 66), 99, 104, 105, 249, 250, 251, 252, 253, 254, 255, 256, 257, 258, 32769, 65280, 65535]

@@ -11,6 +11,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ZONE = HERE / "common.zone"
+BELOW = HERE / "below.zone"
 NODES = [f"192.0.2.{11 + n}" for n in range(4)]
 WEIGHTS = [10, 20, 30, 40]
 
@@ -88,9 +89,13 @@ class Server:
         self.log.close()
 
 
-def equipoise(folder, core=None, threads=1, binary=None, modes=("pair", "single", "ordered")):
-    """The zone, and a name for each mode beside it, balanced over four nodes."""
-    server = Server("equipoise", folder, core)
+# As the peers are measured: without rates and cookies, which are on by default (`defaults.py` says what they cost).
+BARE = "rate-limit = 0\ncookies = false"
+
+
+def equipoise(folder, core=None, threads=1, binary=None, modes=("pair", "single", "ordered"), nameserver=BARE, name="equipoise"):
+    """The zone, one below it, and a name for each mode beside it, balanced over four nodes."""
+    server = Server(name, folder, core)
     backends = ", ".join(
         f'{{ name = "n{n}", address = "{ip}:80", weight = {w} }}' for n, (ip, w) in enumerate(zip(NODES, WEIGHTS)))
     names = ", ".join(f'{{ name = "{m}.balanced", pool = "nodes", mode = "{m}" }}' for m in modes)
@@ -108,9 +113,12 @@ zone = "cluster.example."
 listen = "127.0.0.1:{server.port}"
 zone-file = "{ZONE}"
 names = [{names}]
+[[dns]]
+zone = "below.cluster.example."
+listen = "127.0.0.1:{server.port}"
+zone-file = "{BELOW}"
 [nameserver]
-rate-limit = 0
-cookies = false
+{nameserver}
 """)
     binary = binary or os.environ.get("EQUIPOISE", ROOT / "target/release/equipoise")
     server.run(binary, "run", config)
@@ -135,6 +143,9 @@ database:
 zone:
   - domain: cluster.example
     file: {ZONE}
+    zonefile-sync: -1
+  - domain: below.cluster.example
+    file: {BELOW}
     zonefile-sync: -1
 """)
     server.run("knotd", "-c", config)
@@ -172,7 +183,7 @@ def gdnsd(folder, core=None):
     server = Server("gdnsd", folder, core)
     (server.folder / "zones").mkdir(exist_ok=True)
     lines = [line for line in ZONE.read_text().splitlines()
-             if not any(f" {kind} " in f"{line} " for kind in ("HTTPS", "TLSA", "CAA")) and "host.sub" not in line
+             if not any(f" {kind} " in f"{line} " for kind in ("HTTPS", "TLSA", "CAA")) and not line.startswith(("host.sub", "old.below"))
              and "ORIGIN" not in line]
     lines.append("single.balanced 60 IN DYNA weighted!nodes")
     # gdnsd refuses what it takes for mistakes; the figures need none of that.

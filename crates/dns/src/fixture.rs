@@ -22,6 +22,7 @@ mail     60 IN MX    10 mx.cluster.example.
             IN MX    20 mx.other.example.
 mx          IN A     192.0.2.25
             IN AAAA  2001:db8::25
+svc         IN HTTPS 1 MX alpn=h2 port=8443
 alias       IN CNAME text
 far         IN CNAME www.other.example.
 chain       IN CNAME alias

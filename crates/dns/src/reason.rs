@@ -32,7 +32,7 @@ reasons! {
     RateLimited = "rate_limited";
     /// The kernel did not take the response.
     SendFailed = "send_failed";
-    /// `tcp-connections-max` connections are open.
+    /// `tcp-connections-max` connections are open, and the longest idle one made room for another.
     ConnectionsMax = "connections_max";
     /// The connection was idle, or a message on it incomplete, for too long.
     ConnectionIdle = "connection_idle";
@@ -40,4 +40,6 @@ reasons! {
     ClientStalled = "client_stalled";
     /// The connection broke while something was under way.
     ConnectionBroken = "connection_broken";
+    /// Answering panicked: a defect of ours. Datagrams of the batch under way, or a connection.
+    Panicked = "panicked";
 }

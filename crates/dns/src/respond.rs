@@ -19,7 +19,7 @@ use crate::rate_limit::TICKS_PER_SECOND;
 use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
 use crate::spread::{Chosen, Group, Spread};
 use crate::stats::{Shard, Transport};
-use crate::top::{SAMPLE, TopResolvers};
+use crate::top::{self, SAMPLE, TopResolvers};
 use crate::{Mode, Reason};
 
 use exchange::{Exchange, KIND_ERROR};
@@ -117,7 +117,7 @@ impl Responder {
         let mut exchange = Exchange { published, stats, client, transport, now, query, out };
         self.asked += 1;
         if self.asked.is_multiple_of(SAMPLE) {
-            self.top.count(client);
+            self.top.count(client, top::epoch(now.ticks));
             self.has_new_top = true;
         }
         let length = match read(query, &mut self.name) {
@@ -201,7 +201,7 @@ impl Responder {
             TKEY..=AXFR => return error(rcode::REFUSED),
             _ => {}
         }
-        let names = &snapshot.names;
+        let names = &snapshot.fixed.names;
         let Some((index, exact)) = names.closest(&self.name) else { return error(rcode::REFUSED) };
         let mut entry = &names.entries[index];
         // A parent answers for DS itself (RFC 4035, 3.1.4.1): at the cut, not below it.
@@ -214,7 +214,7 @@ impl Responder {
             return (Answer::Tail(referral), entry.hash);
         }
         if !exact {
-            let zone = &snapshot.zones[entry.zone];
+            let zone = &snapshot.fixed.zones[entry.zone];
             let Some(wildcard) = entry.wildcard else {
                 // One kind for the whole zone: names that do not exist are never asked twice in a flood.
                 return (Answer::Tail(&zone.no_such_name), zone.seed);
@@ -243,14 +243,14 @@ impl Responder {
             exchange.stats.fail_open.add(1);
         }
         let loads = &exchange.published.loads;
-        if loads.is_empty() {
+        // What weighs no client is the same for all of them: resolvers may keep it for all.
+        if loads.is_empty() || !matches!(group.mode, Mode::Pair | Mode::Single) {
             return (group.draw(&mut self.rng), spread.ttl, 0);
         }
         let subnet = edns.and_then(|edns| edns.subnet);
         let subnet = subnet.filter(|_| exchange.published.snapshot.client_subnet);
         let (found, scope) = exchange.source(subnet);
-        let weighed = matches!(group.mode, Mode::Pair | Mode::Single);
-        if let Some(index) = found.filter(|_| weighed) {
+        if let Some(index) = found {
             let ttl = if loads.is_heavy(index) { spread.ttl_heavy } else { spread.ttl };
             let family = usize::from(group.rtype == AAAA);
             if let Some(chosen) =
@@ -265,7 +265,7 @@ impl Responder {
 
     #[inline]
     fn spread(
-        &mut self,
+        &self,
         snapshot: &Snapshot,
         group: &Group,
         chosen: &Chosen,
@@ -273,17 +273,16 @@ impl Responder {
         lead: Option<(&Tail, u16)>,
         body: &mut [u8],
     ) -> Written {
-        for member in chosen.members() {
-            snapshot.tallies.count(self.thread, group.members[member].node);
-        }
+        let tally = |node| snapshot.tallies.count(self.thread, node);
         let Some((lead, owner)) = lead else {
-            return group.write(chosen, ttl, HEADER as u16, body);
+            return group.write(chosen, (ttl, HEADER as u16), body, tally);
         };
         let mut written = lead.write(body, self.name.len());
         if !written.truncated {
-            let rest = group.write(chosen, ttl, owner, &mut body[written.bytes..]);
+            let rest = group.write(chosen, (ttl, owner), &mut body[written.bytes..], tally);
             written.bytes += rest.bytes;
             written.counts[0] += rest.counts[0];
+            written.truncated = rest.truncated;
         }
         written
     }
@@ -291,7 +290,8 @@ impl Responder {
 
 #[inline]
 fn of_type<'s>(snapshot: &'s Snapshot, entry: &'s Entry, rtype: u16) -> Answer<'s> {
-    if let Some(spread) = &entry.spread
+    let spread = |entry: &Entry| entry.spread.and_then(|place| snapshot.spreads.get(place));
+    if let Some(spread) = spread(entry)
         && let Some(group) = spread.group(rtype)
     {
         return Answer::Spread { spread, group, lead: None };
@@ -306,8 +306,8 @@ fn of_type<'s>(snapshot: &'s Snapshot, entry: &'s Entry, rtype: u16) -> Answer<'
         Otherwise::Nothing(tail) | Otherwise::Referral(tail) => Answer::Tail(tail),
         Otherwise::Alias { plain, by_type, balanced } => {
             if let Some((target, owner)) = balanced {
-                let entry = &snapshot.names.entries[*target];
-                if let Some(spread) = &entry.spread
+                let entry = &snapshot.fixed.names.entries[*target];
+                if let Some(spread) = spread(entry)
                     && let Some(group) = spread.group(rtype)
                 {
                     return Answer::Spread { spread, group, lead: Some((plain, *owner)) };

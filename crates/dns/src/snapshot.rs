@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use equipoise_core::Generation;
 
+use crate::config::ZoneConfig;
 use crate::cookie::CookieSecrets;
 use crate::loads::Layout;
 use crate::message::name::AskedName;
@@ -18,8 +19,9 @@ use crate::stats::Counter;
 pub struct Snapshot {
     /// A later one replaces an earlier one, never the other way round.
     pub generation: Generation,
-    pub(crate) names: NameTable,
-    pub(crate) zones: Vec<Zone>,
+    pub(crate) fixed: Arc<Fixed>,
+    /// By [`Fixed::balanced`].
+    pub(crate) spreads: Vec<Spread>,
     pub(crate) limiter: Arc<RateLimiter>,
     pub(crate) cookies: Option<CookieSecrets>,
     pub(crate) identity: Option<Arc<[u8]>>,
@@ -50,6 +52,25 @@ impl Snapshot {
     }
 }
 
+/// What does not depend on how nodes stand: snapshots of one configuration share it.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    /// What it was made of.
+    pub(crate) of: Vec<Arc<ZoneConfig>>,
+    pub(crate) names: NameTable,
+    pub(crate) zones: Vec<Zone>,
+    /// By zone and place there: each has a spread, and an account in the layout.
+    pub(crate) balanced: Vec<(usize, usize)>,
+    pub(crate) layout: Arc<Layout>,
+}
+
+impl Fixed {
+    /// Whether it was made of the very same zones.
+    pub(crate) fn is_of(&self, zones: &[Arc<ZoneConfig>]) -> bool {
+        self.of.len() == zones.len() && self.of.iter().zip(zones).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}
+
 /// What all names of a zone share.
 #[derive(Debug)]
 pub(crate) struct Zone {
@@ -68,7 +89,8 @@ pub(crate) struct Entry {
     pub(crate) role: Role,
     /// By type.
     pub(crate) sets: Vec<(u16, Tail)>,
-    pub(crate) spread: Option<Spread>,
+    /// The place of its spread, if it is balanced.
+    pub(crate) spread: Option<usize>,
     /// What types have that it does not: nothing, or where it leads.
     pub(crate) otherwise: Otherwise,
     /// The answer to ANY.

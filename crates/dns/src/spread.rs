@@ -187,16 +187,28 @@ impl Group {
         chosen
     }
 
-    /// Writes the chosen members' records to the start of `out`, whole ones only; `owner` is where in the
-    /// message their owner's name is. What does not fit is no part of the answer: it is not truncated.
+    /// Writes the chosen members' records to the start of `out`, whole members only; `owner` is where in the message
+    /// their owner's name is; `given` is told each node that was written.
+    ///
+    /// What does not fit is no part of a weighted answer, which is not truncated as long as there is somebody in it. SRV clients
+    /// choose by the weights of all: without one of them it is truncated, and TCP has the rest.
     #[inline]
-    pub(crate) fn write(&self, chosen: &Chosen, ttl: u32, owner: u16, out: &mut [u8]) -> Written {
+    pub(crate) fn write(
+        &self,
+        chosen: &Chosen,
+        (ttl, owner): (u32, u16),
+        out: &mut [u8],
+        mut given: impl FnMut(usize),
+    ) -> Written {
         let mut written = Written::default();
         let ttl = ttl.to_be_bytes();
         for (rank, member) in chosen.members().enumerate() {
             let member = &self.members[member];
             let end = written.bytes + member.records.len();
-            let Some(room) = out.get_mut(written.bytes..end) else { break };
+            let Some(room) = out.get_mut(written.bytes..end) else {
+                written.truncated = rank == 0 || self.mode == Mode::Srv;
+                break;
+            };
             room.copy_from_slice(&member.records);
             let mut at = 0;
             for _ in 0..member.count {
@@ -213,6 +225,7 @@ impl Group {
             }
             written.bytes = end;
             written.counts[0] += member.count;
+            given(member.node);
         }
         written
     }

@@ -2,9 +2,16 @@
 //!
 //! # Source
 //! Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
-//! ICDT 2005 (Space-Saving). Deviates: one query in [`SAMPLE`] is looked at, so the counts are estimates.
+//! ICDT 2005 (Space-Saving). Deviates: one query in [`SAMPLE`] is looked at, so the counts are estimates; and they halve
+//! every [`HALF_LIFE`], or who asked for weeks would hide who asks now.
 
 use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::rate_limit::TICKS_PER_SECOND;
+
+/// Queries count half after this long: by then a resolver whose answers live for a minute has asked ten times.
+pub(crate) const HALF_LIFE: Duration = Duration::from_secs(600);
 
 /// One query in so many is counted, as so many.
 pub(crate) const SAMPLE: u64 = 32;
@@ -13,15 +20,23 @@ pub(crate) const SAMPLE: u64 = 32;
 /// the sampling.
 const PLACES: usize = 64;
 
+/// Half-lives since the clock began that counts its ticks.
+pub(crate) fn epoch(ticks: u64) -> u64 {
+    ticks / (HALF_LIFE.as_secs() * TICKS_PER_SECOND)
+}
+
 /// Of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TopResolvers {
     places: Vec<(IpAddr, u64)>,
+    /// When counts were halved last.
+    epoch: u64,
 }
 
 impl TopResolvers {
-    /// Counts [`SAMPLE`] queries of `resolver`.
-    pub(crate) fn count(&mut self, resolver: IpAddr) {
+    /// Counts [`SAMPLE`] queries of `resolver` in `epoch`.
+    pub(crate) fn count(&mut self, resolver: IpAddr, epoch: u64) {
+        self.age(epoch);
         if let Some((_, count)) = self.places.iter_mut().find(|(known, _)| *known == resolver) {
             *count += SAMPLE;
         } else if self.places.len() < PLACES {
@@ -30,16 +45,32 @@ impl TopResolvers {
             *least = (resolver, least.1 + SAMPLE);
         }
     }
+
+    /// Halves what was counted in earlier epochs; what is nothing by then is forgotten.
+    fn age(&mut self, epoch: u64) {
+        let Some(halvings) = epoch.checked_sub(self.epoch).filter(|halvings| *halvings > 0) else {
+            return;
+        };
+        self.epoch = epoch;
+        self.places.retain_mut(|(_, count)| {
+            *count = u32::try_from(halvings).ok().and_then(|by| count.checked_shr(by)).unwrap_or(0);
+            *count > 0
+        });
+    }
 }
 
-/// The `most` that ask most, over all threads, busiest first, with estimates of their queries.
+/// The `most` that ask most, over all threads, busiest first, with estimates of their queries: as they count in `epoch`.
 pub(crate) fn merged(
     tables: impl IntoIterator<Item = TopResolvers>,
     most: usize,
+    epoch: u64,
 ) -> Vec<(IpAddr, u64)> {
     let mut sums = std::collections::BTreeMap::<IpAddr, u64>::new();
-    for (resolver, count) in tables.into_iter().flat_map(|table| table.places) {
-        *sums.entry(resolver).or_default() += count;
+    for mut table in tables {
+        table.age(epoch);
+        for (resolver, count) in table.places {
+            *sums.entry(resolver).or_default() += count;
+        }
     }
     let mut all: Vec<_> = sums.into_iter().collect();
     all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -60,14 +91,40 @@ mod tests {
         let mut top = TopResolvers::default();
         let mut stranger = 1000;
         for round in 0..10_000u32 {
-            top.count(resolver(round % 3));
+            top.count(resolver(round % 3), 0);
             stranger += 1;
-            top.count(resolver(stranger));
+            top.count(resolver(stranger), 0);
         }
         assert_eq!(top.places.len(), PLACES);
-        let busiest = merged([top.clone(), top], 3);
+        let busiest = merged([top.clone(), top], 3, 0);
         let mut names: Vec<_> = busiest.iter().map(|(name, _)| *name).collect();
         names.sort();
         assert_eq!(names, [resolver(0), resolver(1), resolver(2)]);
+    }
+
+    #[test]
+    fn who_asked_for_weeks_does_not_hide_who_asks_now() {
+        let mut top = TopResolvers::default();
+        let weeks = 14 * 24 * 6;
+        for epoch in 0..weeks {
+            (0..100).for_each(|number| top.count(resolver(number % PLACES as u32), epoch));
+        }
+        let flooder = resolver(9999);
+        (0..100).for_each(|_| top.count(flooder, weeks));
+        assert_eq!(merged([top.clone()], 1, weeks)[0].0, flooder);
+        assert_eq!(merged([top.clone()], 1, weeks + 1)[0].0, flooder);
+        // A thread that nobody asks any more tells no more of it.
+        assert_eq!(merged([top.clone()], 1, weeks + 20), []);
+        assert_eq!(merged([top], 1, u64::MAX), []);
+    }
+
+    #[test]
+    fn a_count_halves_when_its_time_has_come() {
+        let mut top = TopResolvers::default();
+        (0..8).for_each(|_| top.count(resolver(1), 5));
+        let half_life = HALF_LIFE.as_secs() * TICKS_PER_SECOND;
+        let counts = [5, 6, 8].map(|epoch| merged([top.clone()], 1, epoch)[0].1);
+        assert_eq!(counts, [8 * SAMPLE, 4 * SAMPLE, SAMPLE]);
+        assert_eq!((epoch(half_life - 1), epoch(half_life)), (0, 1));
     }
 }

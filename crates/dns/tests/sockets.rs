@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -214,23 +215,57 @@ fn queries_in_line_on_a_connection_are_answered_in_their_order() {
     assert_eq!(engine.figures().queries_tcp, 1000);
 }
 
-#[test]
-fn a_connection_beyond_the_limit_is_closed_and_counted() {
-    let engine = engine(&["127.0.0.1:0"], TcpLimits { connections_max: 2, ..LIMITS });
-    let to = engine.addresses()[0];
-    let mut kept: Vec<_> = (0..2).map(|_| connect(to)).collect();
-    for stream in &mut kept {
-        stream.write_all(&framed([1])).unwrap();
-        read_message(stream);
+/// Whether the other side ends a connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 16]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
     }
+}
+
+fn asks(stream: &mut TcpStream, id: u16) {
+    stream.write_all(&framed([id])).unwrap();
+    assert_eq!(read_message(stream)[..2], id.to_be_bytes());
+}
+
+#[test]
+fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
+    let limits = TcpLimits { connections_max: 2, ..LIMITS };
+    let options = EngineOptions { threads: 1, ..options(limits) };
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    let engine = Engine::start(options, &listen, snapshot(1, [Standing::Serving; 3])).unwrap();
+    let mut kept: Vec<_> = (0..2).map(|_| connect(engine.addresses()[0])).collect();
+    for stream in &mut kept {
+        asks(stream, 1);
+    }
+    // Now the second has been idle for longer.
+    asks(&mut kept[0], 2);
     assert_eq!(engine.connections_open(), 2);
-    let mut third = connect(to);
-    assert_eq!(third.read(&mut [0; 16]).unwrap_or(0), 0);
+    let mut third = connect(engine.addresses()[0]);
+    asks(&mut third, 3);
+    assert!(is_closed(&mut kept[1]));
+    assert_eq!(engine.connections_open(), 2);
     let drops = engine.figures().drops;
     assert!(drops.contains(&("connections_max", 1)), "{drops:?}");
-    // The others go on.
-    kept[0].write_all(&framed([2])).unwrap();
-    assert_eq!(read_message(&mut kept[0])[..2], [0, 2]);
+    asks(&mut kept[0], 4);
+    asks(&mut third, 5);
+}
+
+#[test]
+fn idle_connections_keep_nobody_out() {
+    let engine = engine(&["127.0.0.1:0"], TcpLimits { connections_max: 16, ..LIMITS });
+    let to = engine.addresses()[0];
+    let mut flood = Vec::new();
+    for id in 0..100 {
+        flood.push(connect(to));
+        asks(&mut connect(to), id);
+        // A thread may have one beyond the limit, and one more while it makes room.
+        let begun = std::time::Instant::now();
+        while engine.connections_open() >= 16 + THREADS {
+            assert!(begun.elapsed() < PATIENT, "{}", engine.connections_open());
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]
@@ -250,7 +285,7 @@ fn a_message_that_is_too_long_ends_its_connection() {
     stream.write_all(&framed([1])).unwrap();
     stream.write_all(&[0xff, 0xff, 0, 0]).unwrap();
     assert_eq!(read_message(&mut stream)[..2], [0, 1], "what came before is answered");
-    assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0);
+    assert!(is_closed(&mut stream));
 }
 
 #[test]
@@ -342,4 +377,41 @@ fn answers_are_logged_on_demand_a_line_each() {
     let logged: Vec<_> = lines.try_iter().collect();
     assert!(logged.iter().all(|line| line.contains("transport=tcp")), "{logged:?}");
     assert_eq!((logged.len(), engine.figures().log_dropped), (2, 1), "there was room for two");
+}
+
+#[test]
+fn a_panic_costs_the_datagrams_or_the_connection_in_which_it_happened_and_no_more() {
+    // A log that panics whenever it is told to.
+    let (panics, armed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+    let (told, whether) = (Arc::clone(&panics), Arc::clone(&armed));
+    let query_log = QueryLog::new(move |_| {
+        if whether.swap(false, Ordering::Relaxed) {
+            told.store(true, Ordering::Relaxed);
+            panic!("on purpose");
+        }
+        true
+    });
+    let mut config = config();
+    config.options.query_log = 1.0;
+    let options = EngineOptions { threads: 1, query_log, ..options(LIMITS) };
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    let snapshot = snapshot_of(&config, 1, [Standing::Serving; 3]);
+    let engine = Engine::start(options, &listen, snapshot).unwrap();
+    let (client, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), engine.addresses()[0]);
+    client.send_to(&query(1), to).unwrap();
+    while !panics.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    let (answer, _) = ask(&client, to, 2);
+    assert_eq!(answer[..2], [0, 2], "the first one is lost, the thread answers the next");
+
+    let (mut other, mut stream) = (connect(to), connect(to));
+    asks(&mut other, 3);
+    armed.store(true, Ordering::Relaxed);
+    stream.write_all(&framed([4])).unwrap();
+    assert!(is_closed(&mut stream));
+    asks(&mut other, 5);
+    asks(&mut connect(to), 6);
+    let drops = engine.figures().drops;
+    assert!(drops.contains(&("panicked", 2)), "{drops:?}");
 }

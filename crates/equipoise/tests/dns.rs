@@ -129,6 +129,23 @@ fn names_answer_drain_and_reload_and_status_shows_their_shares() {
 }
 
 #[test]
+fn labels_say_which_backends_a_name_is_spread_over_and_a_reload_follows_them() {
+    let labelled = |n1: &str, n3: &str| {
+        CONFIG
+            .replace("192.0.2.11:80\"", &format!("192.0.2.11:80\", labels = [{n1}]"))
+            .replace("192.0.2.13:80\"", &format!("192.0.2.13:80\", labels = [{n3}]"))
+            .replace("backends = [\"n1\", \"n3\"]", "labels = [\"region=eu\", \"tier=front\"]")
+    };
+    let both = "\"tier=front\", \"rack=7\", \"region=eu\"";
+    let instance = Instance::start("dns-labels", &labelled(both, "\"region=eu\""));
+    assert_eq!(instance.addresses("some.cluster.example").0, [N1]);
+    assert_eq!(instance.addresses("www.cluster.example").0, [N1, N2, N3]);
+    instance.rewrite(&labelled("\"region=us\", \"tier=front\"", both));
+    instance.command(&["reload"]);
+    assert_eq!(instance.addresses("some.cluster.example").0, [N3]);
+}
+
+#[test]
 fn a_node_whose_checks_fail_leaves_the_answers_and_returns() {
     let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let config = |address: SocketAddr| {

@@ -29,8 +29,9 @@ pub(super) fn encode(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result
         dns.latency.iter().map(|(bound, count)| (bound.unwrap_or(f64::INFINITY), *count)).collect();
     let count = buckets.iter().map(|(_, count)| count).sum();
     family.encode_histogram::<NoLabelSet>(dns.latency_seconds_sum, count, &buckets, None)?;
-    // Bounded: the table has few places. Estimates may fall when a resolver's place is taken by another.
-    let help = "Queries of the resolvers that ask most, estimated";
+    // Bounded: the table has few places. Estimates fall as queries age.
+    let help =
+        "Queries of the resolvers that ask most, estimated; each counts half after ten minutes";
     let mut family = describe(out, "dns_top_resolver_queries", help, None, MetricType::Gauge)?;
     for resolver in &dns.top_resolvers {
         gauge(&mut family, &[("resolver", resolver.address.as_str())], resolver.queries)?;

@@ -7,6 +7,7 @@
 
 mod batch;
 mod clock;
+mod connections;
 mod socket;
 mod tcp;
 mod udp;
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::loads::LoadTable;
 use crate::query_log::{QueryLine, QueryLog};
-use crate::respond::Published;
+use crate::respond::{Now, Published};
 use crate::snapshot::Snapshot;
 use crate::stats::{Figures, Shard, Transport};
 use crate::top::{self, TopResolvers};
@@ -43,7 +44,7 @@ pub enum StartError {
 /// Limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
-    /// At a time, over all threads.
+    /// At a time, over all threads; then the longest idle one makes room. A thread that has none may open one beyond it.
     pub connections_max: usize,
     /// Without a whole query for this long, a connection is closed.
     pub idle: Duration,
@@ -147,7 +148,7 @@ impl Engine {
             let (shared, listeners) = (Arc::clone(&engine.shared), engine.listeners.subscribe());
             let shard = threads + thread;
             engine.spawn(format!("dns-tcp-{thread}"), move || {
-                tcp::run(&shared, (thread, shard), listeners);
+                tcp::run(&shared, (thread, shard), &listeners);
             })?;
         }
         Ok(engine)
@@ -213,9 +214,11 @@ impl Engine {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// The `most` resolvers that ask most, with estimates of their queries.
+    /// The `most` resolvers that ask most, with estimates of their queries of late: each counts half after ten minutes.
     pub fn top_resolvers(&self, most: usize) -> Vec<(IpAddr, u64)> {
-        top::merged(self.shared.tops.iter().map(|top| lock(top).clone()), most)
+        let now = Now::new(Duration::ZERO, self.shared.started.elapsed());
+        let tables = self.shared.tops.iter().map(|top| lock(top).clone());
+        top::merged(tables, most, top::epoch(now.ticks))
     }
 
     /// Ends all threads; what waits in sockets is lost, as datagrams may be.

@@ -1,19 +1,22 @@
 //! A thread of connections: queries in line on each, answered in their order (RFC 7766).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, TcpListener as StdListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use equipoise_core::SourcePrefix;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::timeout_at;
 
 use super::clock::Clock;
+use super::connections::{Connections, Stamp};
 use super::{Shared, lock};
 use crate::Reason;
 use crate::respond::{Published, Responder, TCP_MESSAGE_MAX};
@@ -33,6 +36,7 @@ struct Thread {
     shared: Arc<Shared>,
     shard: usize,
     state: RefCell<Answering>,
+    open: RefCell<Connections<AbortHandle>>,
 }
 
 /// What answering takes.
@@ -51,13 +55,32 @@ impl Thread {
     }
 }
 
-/// Serves connections until the engine stops.
-pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listeners: Listeners) {
+/// Serves connections until the engine stops. A panic costs the connection in which it happened (tokio catches it); one elsewhere
+/// those of the thread, which goes on: the kernel would give its listeners new ones all the same.
+pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listeners: &Listeners) {
+    while !shared.stopping() {
+        let followed =
+            AssertUnwindSafe(|| follow_until_stopped(shared, (thread, shard), listeners));
+        if catch_unwind(followed).is_err() {
+            tracing::error!(
+                thread,
+                "dns: a defect: a thread of connections panicked; it begins anew"
+            );
+        }
+    }
+}
+
+fn follow_until_stopped(
+    shared: &Arc<Shared>,
+    (thread, shard): (usize, usize),
+    listeners: &Listeners,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "dns: no TCP on this thread");
+            tracing::error!(%error, "dns: no TCP on this thread for now");
+            std::thread::sleep(PAUSE);
             return;
         }
     };
@@ -68,8 +91,9 @@ pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listene
         scratch: vec![0; TCP_MESSAGE_MAX],
         clock: Clock::new(shared.started),
     });
-    let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state });
-    LocalSet::new().block_on(&runtime, follow(own, thread, listeners));
+    let open = RefCell::default();
+    let own = Rc::new(Thread { shared: Arc::clone(shared), shard, state, open });
+    LocalSet::new().block_on(&runtime, follow(own, thread, listeners.clone()));
 }
 
 /// Accepts on whatever the engine listens on.
@@ -87,12 +111,27 @@ async fn follow(own: Rc<Thread>, thread: usize, mut listeners: Listeners) {
         });
         for listener in wanted {
             if !accepting.iter().any(|(known, _)| Arc::ptr_eq(known, listener)) {
-                let task = spawn_local(accept(Rc::clone(&own), Arc::clone(listener)));
+                let task = spawn_local(accept_always(Rc::clone(&own), Arc::clone(listener)));
                 accepting.push((Arc::clone(listener), task));
             }
         }
         if own.shared.stopping() || listeners.changed().await.is_err() {
             return;
+        }
+    }
+}
+
+/// Accepts again if accepting panics.
+async fn accept_always(own: Rc<Thread>, listener: Arc<StdListener>) {
+    // Dropped together with this task, which ends the one inside.
+    let mut inside = JoinSet::new();
+    loop {
+        inside.spawn_local(accept(Rc::clone(&own), Arc::clone(&listener)));
+        match inside.join_next().await {
+            Some(Err(error)) if error.is_panic() => {
+                tracing::error!("dns: a defect: accepting connections panicked; it begins anew");
+            }
+            _ => return,
         }
     }
 }
@@ -115,39 +154,69 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
                 continue;
             }
         };
-        let shared = &own.shared;
         own.stats().connections.add(1);
-        if shared.connections.fetch_add(1, Ordering::Relaxed)
-            >= shared.connections_max.load(Ordering::Relaxed)
-        {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
-            own.stats().dropped(Reason::ConnectionsMax, 1);
-            continue;
-        }
-        let own = Rc::clone(&own);
-        spawn_local(async move {
-            let open = Open(Rc::clone(&own));
-            if let Err(reason) = serve(&own, &mut stream, peer.ip()).await {
-                own.stats().dropped(reason, 1);
+        let prefix = SourcePrefix::of(peer.ip());
+        own.make_room(prefix);
+        let open = Open { own: Rc::clone(&own), stamp: Rc::default() };
+        let stamp = Rc::clone(&open.stamp);
+        let task = spawn_local(async move {
+            if let Err(reason) = serve(&open, &mut stream, peer.ip()).await {
+                open.own.stats().dropped(reason, 1);
             }
             drop(open);
             // Last: who sees the end of the connection finds it counted.
             drop(stream);
         });
+        stamp.set(own.open.borrow_mut().add(prefix, task.abort_handle()));
+    }
+}
+
+impl Thread {
+    /// Counts a connection from `prefix` in, and closes another if there are too many.
+    fn make_room(&self, prefix: SourcePrefix) {
+        let shared = &self.shared;
+        let max = shared.connections_max.load(Ordering::Relaxed);
+        let mut open = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        while open > max {
+            let longest_idle = self.open.borrow_mut().make_room(prefix);
+            // Without one of its own a thread may have one too many: nobody is kept out by what other threads have.
+            let Some(longest_idle) = longest_idle else { return };
+            longest_idle.abort();
+            open = shared.connections.fetch_sub(1, Ordering::Relaxed) - 1;
+            self.stats().dropped(Reason::ConnectionsMax, 1);
+        }
     }
 }
 
 /// Counts a connection as open.
-struct Open(Rc<Thread>);
+struct Open {
+    own: Rc<Thread>,
+    /// Changes whenever a query comes.
+    stamp: Rc<Cell<Stamp>>,
+}
+
+impl Open {
+    fn active(&self) {
+        self.stamp.set(self.own.open.borrow_mut().active(self.stamp.get()));
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        // One that made room is counted out already.
+        if self.own.open.borrow_mut().remove(self.stamp.get()).is_some() {
+            self.own.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        if std::thread::panicking() {
+            self.own.stats().dropped(Reason::Panicked, 1);
+            tracing::error!("dns: a defect: answering panicked; its connection is lost");
+        }
     }
 }
 
 /// Serves one connection to its end; an error is why something of it was lost.
-async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(), Reason> {
+async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<(), Reason> {
+    let own = &*open.own;
     // Answers are gathered here, and written when they are due.
     let _ = stream.set_nodelay(true);
     let mut received = Vec::with_capacity(512);
@@ -165,6 +234,7 @@ async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(
             Ok(Ok(_)) => {}
         }
         let mut rest = &received[..];
+        let before = rest.len();
         let mut failed = None;
         while let Some((query, after)) = framed(rest) {
             // Only whole queries keep a connection open: not bytes that drip.
@@ -181,7 +251,10 @@ async fn serve(own: &Thread, stream: &mut TcpStream, client: IpAddr) -> Result<(
                 write(stream, &mut answers, deadline).await?;
             }
         }
-        let done = received.len() - rest.len();
+        let done = before - rest.len();
+        if done > 0 {
+            open.active();
+        }
         received.drain(..done);
         write(stream, &mut answers, deadline).await?;
         // What is no query is counted already.

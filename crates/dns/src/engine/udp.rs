@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -46,33 +47,30 @@ impl View {
 }
 
 /// Answers until the engine stops.
+///
+/// A panic costs the batch in which it happened: the thread's sockets stay open and the kernel goes on giving it its part of the
+/// queries, so that a thread that ended would lose them all.
 pub(super) fn run(shared: &Shared, thread: usize) {
-    let mut worker = Worker {
-        shared,
-        thread,
-        responder: Responder::new(thread, rand::random()),
-        batch: Batch::new(),
-        batches: 0,
-        clock: Clock::new(shared.started),
-        view: View::of(shared, thread),
-    };
-    let mut sockets = Arc::clone(&worker.view.sockets);
     while !shared.stopping() {
-        match sockets.as_slice() {
-            [only] => worker.turn(only, true),
-            all => {
-                let ready = ready(all);
-                if ready.is_empty() {
-                    worker.tell_top();
-                }
-                for socket in ready {
-                    worker.turn(socket, false);
-                }
-            }
-        }
-        worker.view.refresh(shared, thread);
-        if !Arc::ptr_eq(&sockets, &worker.view.sockets) {
-            sockets = Arc::clone(&worker.view.sockets);
+        let mut worker = Worker {
+            shared,
+            thread,
+            responder: Responder::new(thread, rand::random()),
+            batch: Batch::new(),
+            batches: 0,
+            under_way: 0,
+            clock: Clock::new(shared.started),
+            view: View::of(shared, thread),
+        };
+        // What is shared are atomics, and what locks guard is replaced whole; the worker itself is made anew.
+        let answered = catch_unwind(AssertUnwindSafe(|| worker.answer_until_stopped()));
+        if answered.is_err() {
+            shared.shards[thread].dropped(Reason::Panicked, worker.under_way);
+            tracing::error!(
+                thread,
+                datagrams = worker.under_way,
+                "dns: a defect: answering panicked; its datagrams are lost, and the thread goes on"
+            );
         }
     }
 }
@@ -83,11 +81,35 @@ struct Worker<'w> {
     responder: Responder,
     batch: Batch,
     batches: u64,
+    /// Datagrams of the batch that is being answered.
+    under_way: u64,
     clock: Clock,
     view: View,
 }
 
 impl Worker<'_> {
+    fn answer_until_stopped(&mut self) {
+        let mut sockets = Arc::clone(&self.view.sockets);
+        while !self.shared.stopping() {
+            match sockets.as_slice() {
+                [only] => self.turn(only, true),
+                all => {
+                    let ready = ready(all);
+                    if ready.is_empty() {
+                        self.tell_top();
+                    }
+                    for socket in ready {
+                        self.turn(socket, false);
+                    }
+                }
+            }
+            self.view.refresh(self.shared, self.thread);
+            if !Arc::ptr_eq(&sockets, &self.view.sockets) {
+                sockets = Arc::clone(&self.view.sockets);
+            }
+        }
+    }
+
     /// Receives, answers and sends one batch.
     fn turn(&mut self, socket: &Socket, wait: bool) {
         let received = match self.batch.receive(socket.as_raw_fd(), wait) {
@@ -104,6 +126,7 @@ impl Worker<'_> {
                 return;
             }
         };
+        self.under_way = received as u64;
         let began = Instant::now();
         // What was published before the query came has to hold for its answer.
         self.view.refresh(self.shared, self.thread);
@@ -137,6 +160,7 @@ impl Worker<'_> {
             }
         }
         let failed = self.batch.send(socket.as_raw_fd());
+        self.under_way = 0;
         self.account(stats, received as u64, failed, began);
     }
 

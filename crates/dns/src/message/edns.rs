@@ -43,8 +43,8 @@ pub(crate) struct Cookie {
 /// A client subnet option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subnet {
-    /// With zeros behind the length.
-    pub(crate) address: IpAddr,
+    /// With zeros behind the length. `None`: no family was told (0), and so no address.
+    pub(crate) address: Option<IpAddr>,
     /// Bits of it that are known.
     pub(crate) length: u8,
 }
@@ -52,12 +52,13 @@ pub(crate) struct Subnet {
 impl Subnet {
     fn family(self) -> (u16, [u8; 16]) {
         match self.address {
-            IpAddr::V4(v4) => {
+            None => (0, [0; 16]),
+            Some(IpAddr::V4(v4)) => {
                 let mut bytes = [0; 16];
                 bytes[..4].copy_from_slice(&v4.octets());
                 (1, bytes)
             }
-            IpAddr::V6(v6) => (2, v6.octets()),
+            Some(IpAddr::V6(v6)) => (2, v6.octets()),
         }
     }
 
@@ -65,10 +66,12 @@ impl Subnet {
         usize::from(self.length).div_ceil(8)
     }
 
-    /// RFC 7871, 6: as many address bytes as the length covers, zero behind it, scope 0 in a query.
+    /// RFC 7871, 6: as many address bytes as the length covers, zero behind it, scope 0 in a query. Of length 0 it asks that no
+    /// subnet be looked at (7.1.2), and some say so without a family: dig of BIND 9.10 and getdns; BIND takes it so.
     fn read(option: &[u8]) -> Option<Subnet> {
         let [family_high, family, length, scope, ref address @ ..] = *option else { return None };
         let (bits, family) = match u16::from_be_bytes([family_high, family]) {
+            0 => (0, 0),
             1 => (32, 4),
             2 => (128, 16),
             _ => return None,
@@ -84,8 +87,9 @@ impl Subnet {
             return None;
         }
         let address = match family {
-            4 => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
-            _ => Ipv6Addr::from(bytes).into(),
+            0 => None,
+            4 => Some(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()),
+            _ => Some(Ipv6Addr::from(bytes).into()),
         };
         Some(Subnet { address, length })
     }
@@ -217,10 +221,14 @@ mod tests {
     fn a_subnet_is_read_as_rfc_7871_writes_it() {
         let good = [0, 1, 22, 0, 192, 0, 0];
         let subnet = Subnet::read(&good).unwrap();
-        assert_eq!((subnet.address, subnet.length), ("192.0.0.0".parse().unwrap(), 22));
+        assert_eq!((subnet.address, subnet.length), ("192.0.0.0".parse().ok(), 22));
         assert!(Subnet::read(&[0, 1, 0, 0]).is_some(), "no address at all");
         assert!(Subnet::read(&[0, 2, 16, 0, 0x20, 1]).is_some());
-        let bad: [&[u8]; 7] = [
+        assert_eq!(Subnet::read(&[0; 4]), Some(Subnet { address: None, length: 0 }), "no family");
+        let bad: [&[u8]; 10] = [
+            &[0, 0, 8, 0, 192], // an address of no family
+            &[0, 0, 8, 0],
+            &[0, 0, 0, 8],
             &[0, 1, 22, 0, 192, 0, 2],     // a bit behind the length
             &[0, 1, 24, 24, 192, 0, 2],    // scope in a query
             &[0, 1, 24, 0, 192, 0],        // too few bytes

@@ -77,13 +77,13 @@ impl<'e> Exchange<'e> {
     #[inline]
     pub(super) fn source(&self, subnet: Option<Subnet>) -> (Option<usize>, u8) {
         let loads = &self.published.loads;
-        if let Some(subnet) = subnet {
-            let bits = match subnet.address {
+        if let Some(Subnet { address: Some(address), length }) = subnet {
+            let bits = match address {
                 IpAddr::V4(_) => SourcePrefix::BITS4,
                 IpAddr::V6(_) => SourcePrefix::BITS6,
             };
-            if subnet.length >= bits {
-                return (loads.find(Source::subnet(subnet.address)), bits);
+            if length >= bits {
+                return (loads.find(Source::subnet(address)), bits);
             }
         }
         let found = loads.find(Source::resolver(self.client));

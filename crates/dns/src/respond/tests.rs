@@ -5,6 +5,7 @@ mod edns;
 mod errors;
 mod limits;
 mod mutated;
+mod nested;
 
 use domain::base::iana::Rcode;
 use domain::base::{Message, Name as DomainName};

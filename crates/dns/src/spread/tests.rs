@@ -117,12 +117,30 @@ fn a_node_that_fails_burdens_more_than_one_neighbour() {
     assert!(beside.len() >= 4, "{beside:?}");
 }
 
+/// Records, bytes and truncation of an answer of 20 nodes, each of 16 bytes, and how many were told to be given.
+fn in_room(mode: Mode, room: usize) -> (u16, usize, bool, usize) {
+    let group = group(mode, &[1.0; 20]);
+    let chosen = group.draw(&mut SmallRng::seed_from_u64(3));
+    let (mut out, mut given) = (vec![0; room], Vec::new());
+    let written = group.write(&chosen, (60, 12), &mut out, |node| given.push(node));
+    assert!(room < 16 || out[6..10] == [0, 0, 0, 60]);
+    let wanted: Vec<_> = chosen.members().take(given.len()).collect();
+    assert_eq!(given, wanted, "{mode:?}: those of the answer are counted, no others");
+    (written.counts[0], written.bytes, written.truncated, given.len())
+}
+
 #[test]
 fn records_that_do_not_fit_are_left_out_whole() {
-    let group = group(Mode::Ordered, &[1.0; 20]);
-    let chosen = group.draw(&mut SmallRng::seed_from_u64(3));
-    let mut out = [0; 100];
-    let written = group.write(&chosen, 60, 12, &mut out);
-    assert_eq!((written.bytes, written.counts, written.truncated), (96, [6, 0, 0], false));
-    assert_eq!(out[6..10], [0, 0, 0, 60]);
+    assert_eq!(in_room(Mode::Ordered, 100), (6, 96, false, 6));
+    assert_eq!(in_room(Mode::Ordered, 320), (20, 320, false, 20));
+    assert_eq!(in_room(Mode::Pair, 16), (1, 16, false, 1));
+}
+
+#[test]
+fn srv_without_one_of_its_nodes_and_any_answer_without_all_are_truncated() {
+    assert_eq!(in_room(Mode::Srv, 320), (20, 320, false, 20));
+    assert_eq!(in_room(Mode::Srv, 319), (19, 304, true, 19));
+    for mode in [Mode::Srv, Mode::Pair, Mode::Single, Mode::Ordered] {
+        assert_eq!(in_room(mode, 15), (0, 0, true, 0), "{mode:?}");
+    }
 }

@@ -33,28 +33,21 @@ pub(super) struct Spreading<'s> {
 }
 
 impl Spreading<'_> {
-    /// Which nodes are given: those that serve; without any, those that are unhealthy, for a check may be wrong
-    /// and nobody is better; without any, those that drain. And whether it is not the first.
+    /// Which nodes are given: those that serve; without any, those that drain, for they live; without any, those that are
+    /// unhealthy, for a check may be wrong and nobody is better. And whether it is not the first.
     fn given(&self) -> (Vec<usize>, bool) {
-        let of = |standing: Standing| -> Vec<usize> {
-            let places = 0..self.config.nodes.len();
+        use Standing::{Draining, DrainingUnhealthy, Serving, Unhealthy};
+        for given in [Serving, Draining, Unhealthy, DrainingUnhealthy] {
             let stands = |place: &usize| {
                 let state = (self.state)(self.config.nodes[*place]);
-                state.standing == standing && (state.share > 0.0 || standing != Standing::Serving)
+                state.standing == given && (state.share > 0.0 || given != Serving)
             };
-            places.filter(stands).collect()
-        };
-        let serving = of(Standing::Serving);
-        if !serving.is_empty() {
-            return (serving, false);
+            let places: Vec<_> = (0..self.config.nodes.len()).filter(stands).collect();
+            if !places.is_empty() {
+                return (places, given != Serving);
+            }
         }
-        let unhealthy = of(Standing::Unhealthy);
-        if !unhealthy.is_empty() {
-            return (unhealthy, true);
-        }
-        let draining = of(Standing::Draining);
-        let open = !draining.is_empty();
-        (draining, open)
+        (Vec::new(), false)
     }
 
     fn node(&self, place: usize) -> Option<&NodeConfig> {
@@ -63,7 +56,7 @@ impl Spreading<'_> {
 
     fn ttl(&self) -> u32 {
         let states = self.config.nodes.iter().map(|node| (self.state)(*node));
-        let draining = states.into_iter().any(|state| state.standing == Standing::Draining);
+        let draining = states.into_iter().any(|state| state.standing.drains());
         if draining { self.config.ttl.min(self.config.ttl_draining) } else { self.config.ttl }
     }
 

@@ -7,16 +7,19 @@ use equipoise_core::Generation;
 use rand::Rng;
 
 use super::balance::Spreading;
-use super::collect::{Collected, Names, Set, collect, is_within, lower};
+use super::collect::{Names, collect, is_within, lower};
+use super::nested::served_below;
+use super::view::View;
 use super::{NodeState, Standing};
 use crate::config::{DnsConfig, DnsOptions, ZoneConfig};
 use crate::cookie::{CookieSecret, CookieSecrets};
 use crate::loads::Layout;
-use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, MX, NS, SOA, SRV, TXT, rcode};
+use crate::message::code::{DS, TXT};
 use crate::message::name::hash_of;
-use crate::message::tail::{QUESTION, Section, Tail, TailWriter, suffixes};
+use crate::message::tail::{Tail, TailWriter, suffixes};
 use crate::rate_limit::RateLimiter;
-use crate::snapshot::{Entry, NameStatus, NameTable, NodeTallies, Otherwise, Role, Snapshot, Zone};
+use crate::snapshot::{Entry, Fixed, NameStatus, NameTable, NodeTallies, Snapshot, Zone};
+use crate::spread::Spread;
 
 /// What a snapshot is made of.
 pub struct SnapshotInput<'i> {
@@ -35,27 +38,27 @@ pub struct SnapshotInput<'i> {
     pub secrets: (u64, u64),
 }
 
-/// Makes a snapshot. Nodes without a state count as serving with share 1.
+/// Makes a snapshot. Nodes without a state count as serving with share 1. What does not depend on states is made once for a
+/// configuration, as long as the one that is replaced is of the same.
 pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
     let SnapshotInput { config, before, .. } = input;
     let options = &config.options;
-    let mut parts = Parts::default();
-    for (place, zone) in config.zones.iter().enumerate() {
-        let states = input.states.get(place).map(|states| &states[..]).unwrap_or_default();
-        parts.zone(zone, states, rng);
-    }
+    let fixed = match before {
+        Some(before) if before.fixed.is_of(&config.zones) => Arc::clone(&before.fixed),
+        _ => Arc::new(fixed(&config.zones, *before)),
+    };
+    let (spreads, names_told) = spreads(&fixed, input.states, rng);
+    let nodes = config.zones.iter().flat_map(|zone| &zone.nodes);
+    let nodes = nodes.map(|node| (Arc::clone(&node.pool), Arc::clone(&node.name))).collect();
     let limiter = match before {
         Some(before) if before.limiter.is_of(&options.rate_limit) => Arc::clone(&before.limiter),
         _ => Arc::new(RateLimiter::new(options.rate_limit.clone(), input.secrets)),
     };
-    let layout = match before {
-        Some(before) if *before.layout == parts.layout => Arc::clone(&before.layout),
-        _ => Arc::new(parts.layout),
-    };
     Snapshot {
         generation: input.generation,
-        names: NameTable::new(parts.entries),
-        zones: parts.zones,
+        layout: Arc::clone(&fixed.layout),
+        fixed,
+        spreads,
         limiter,
         cookies: cookies(options, input.secrets),
         identity: options.identity.as_ref().map(|id| id.as_bytes().into()),
@@ -64,10 +67,52 @@ pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
         query_log: options.query_log,
         keepalive_tenths: u16::try_from(options.tcp_idle_timeout.as_millis() / 100)
             .unwrap_or(u16::MAX),
-        tallies: NodeTallies::following(parts.nodes, input.threads, before.map(|b| &b.tallies)),
-        layout,
-        names_told: parts.told,
+        tallies: NodeTallies::following(nodes, input.threads, before.map(|b| &b.tallies)),
+        names_told,
     }
+}
+
+/// Static answers, and the tables by which names are found.
+fn fixed(zones: &[Arc<ZoneConfig>], before: Option<&Snapshot>) -> Fixed {
+    let origins: Vec<_> = zones.iter().map(|zone| lower(&zone.origin)).collect();
+    let mut parts = Parts::default();
+    for zone in zones {
+        parts.zone(zone, &origins);
+    }
+    parts.take_ds();
+    let layout = match before {
+        Some(before) if *before.layout == parts.layout => Arc::clone(&before.layout),
+        _ => Arc::new(parts.layout),
+    };
+    Fixed {
+        of: zones.to_vec(),
+        names: NameTable::new(parts.entries),
+        zones: parts.zones,
+        balanced: parts.balanced,
+        layout,
+    }
+}
+
+/// What balanced names give now, by their places in [`Fixed::balanced`], and the same for people.
+fn spreads(
+    fixed: &Fixed,
+    states: &[Vec<NodeState>],
+    rng: &mut dyn Rng,
+) -> (Vec<Spread>, Vec<NameStatus>) {
+    let origins: Vec<_> = fixed.of.iter().map(|zone| lower(&zone.origin)).collect();
+    let made = fixed.balanced.iter().enumerate().map(|(account, (zone, place))| {
+        let nodes_before = fixed.of[..*zone].iter().map(|before| before.nodes.len()).sum();
+        let (origin, own) = (&origins[*zone], states.get(*zone));
+        let zone = &fixed.of[*zone];
+        let state = |node: usize| {
+            let unknown = NodeState { standing: Standing::Serving, share: 1.0 };
+            own.and_then(|own| own.get(node)).copied().unwrap_or(unknown)
+        };
+        let config = &zone.names[*place];
+        let spread = Spreading { zone, config, origin, nodes_before, state: &state };
+        (spread.made(account, rng), spread.status())
+    });
+    made.unzip()
 }
 
 fn cookies(options: &DnsOptions, (high, low): (u64, u64)) -> Option<CookieSecrets> {
@@ -85,21 +130,24 @@ fn cookies(options: &DnsOptions, (high, low): (u64, u64)) -> Option<CookieSecret
 struct Parts {
     entries: Vec<Entry>,
     zones: Vec<Zone>,
+    balanced: Vec<(usize, usize)>,
     layout: Layout,
-    nodes: Vec<(Arc<str>, Arc<str>)>,
-    told: Vec<NameStatus>,
+    /// What zones answer to DS of zones below them.
+    ds: BTreeMap<Vec<u8>, Tail>,
 }
 
 impl Parts {
-    fn zone(&mut self, zone: &ZoneConfig, states: &[NodeState], rng: &mut dyn Rng) {
+    fn zone(&mut self, zone: &ZoneConfig, origins: &[Vec<u8>]) {
         let (mut names, _) = collect(zone);
         let origin = lower(&zone.origin);
+        let below = served_below(origins, &origin);
+        for other in &below {
+            names.entry(other.to_vec()).or_default();
+        }
         add_empty_names(&mut names, &origin);
-        let state = |node: usize| {
-            let unknown = NodeState { standing: Standing::Serving, share: 1.0 };
-            states.get(node).copied().unwrap_or(unknown)
-        };
-        let view = View::new(&names, &origin);
+        let view = View::new(&names, &origin, &below);
+        self.ds.extend(below.iter().filter_map(|other| Some((other.to_vec(), view.ds(other)?))));
+        let ours: Vec<_> = names.iter().filter(|(name, _)| !view.is_elsewhere(name)).collect();
         let number = self.zones.len();
         self.zones.push(Zone {
             no_such_name: view.no_such_name(),
@@ -107,22 +155,29 @@ impl Parts {
         });
         let first = self.entries.len();
         let places: BTreeMap<&[u8], usize> =
-            names.keys().enumerate().map(|(at, name)| (&name[..], first + at)).collect();
-        let nodes_before = self.nodes.len();
-        self.nodes.extend(zone.nodes.iter().map(|n| (Arc::clone(&n.pool), Arc::clone(&n.name))));
-        for (name, collected) in &names {
+            ours.iter().enumerate().map(|(at, (name, _))| (&name[..], first + at)).collect();
+        for (name, collected) in ours {
             let mut entry = view.entry(name, collected, &places);
             entry.zone = number;
-            if let Some(config) = collected.balanced.map(|place| &zone.names[place]) {
-                let spread =
-                    Spreading { zone, config, origin: &origin, nodes_before, state: &state };
-                entry.spread = Some(spread.made(self.layout.names.len(), rng));
-                self.told.push(spread.status());
+            if let Some(place) = collected.balanced {
+                entry.spread = Some(self.balanced.len());
+                self.balanced.push((number, place));
                 let identity =
                     |place: &usize| zone.nodes.get(*place).map_or("".into(), |n| n.name.clone());
-                self.layout.names.push((name.clone(), config.nodes.iter().map(identity).collect()));
+                let nodes = zone.names[place].nodes.iter().map(identity).collect();
+                self.layout.names.push((name.clone(), nodes));
             }
             self.entries.push(entry);
+        }
+    }
+
+    /// DS of a zone's own name is what the zone above it says (RFC 4035, 3.1.4.1), if that is served, too.
+    fn take_ds(&mut self) {
+        for entry in &mut self.entries {
+            if let Some(tail) = self.ds.remove(&entry.name[..]) {
+                entry.sets.retain(|(rtype, _)| *rtype != DS);
+                entry.sets.push((DS, tail));
+            }
         }
     }
 }
@@ -137,214 +192,6 @@ fn add_empty_names(names: &mut Names, origin: &[u8]) {
             }
         }
     }
-}
-
-/// The names of a zone, to make answers of.
-struct View<'v> {
-    names: &'v Names,
-    origin: &'v [u8],
-    /// SOA's body, and the TTL of answers that something does not exist (RFC 2308, 5).
-    soa: (Vec<u8>, u32),
-}
-
-impl<'v> View<'v> {
-    fn new(names: &'v Names, origin: &'v [u8]) -> View<'v> {
-        let soa = names.get(origin).and_then(|own| own.sets.get(&SOA));
-        let soa = soa.and_then(|set| Some((set.bodies.first()?.clone(), set.ttl)));
-        let (body, ttl) = soa.unwrap_or_default();
-        let minimum = body.last_chunk().map_or(0, |last| u32::from_be_bytes(*last));
-        View { names, origin, soa: (body, ttl.min(minimum)) }
-    }
-
-    fn no_such_name(&self) -> Tail {
-        let mut tail = TailWriter::below(self.origin);
-        tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
-        tail.end(true, rcode::NXDOMAIN)
-    }
-
-    /// The outermost name at or above `name` that NS records delegate.
-    fn cut<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
-        let above = suffixes(name).map(|(_, suffix)| suffix);
-        let above = above.filter(|s| *s != self.origin && is_within(s, self.origin));
-        above.filter(|s| self.names.get(*s).is_some_and(|n| n.sets.contains_key(&NS))).last()
-    }
-
-    fn entry(&self, name: &[u8], collected: &Collected, places: &BTreeMap<&[u8], usize>) -> Entry {
-        let wildcard = [b"\x01*", name].concat();
-        let mut entry = Entry {
-            name: name.into(),
-            hash: hash_of(name),
-            zone: 0,
-            role: Role::Ours,
-            sets: Vec::new(),
-            spread: None,
-            otherwise: Otherwise::Nothing(Tail::default()),
-            any: None,
-            wildcard: places.get(&wildcard[..]).copied(),
-        };
-        let is_wildcard = name.starts_with(b"\x01*");
-        match self.cut(name) {
-            Some(cut) if cut == name => {
-                entry.role = Role::Cut;
-                entry.otherwise = Otherwise::Referral(self.referral(name));
-                let ds = collected.sets.get(&DS).map(|set| self.positive(name, false, DS, set));
-                entry.sets.push((DS, ds.unwrap_or_else(|| self.nothing(name, false))));
-                return entry;
-            }
-            Some(cut) => {
-                entry.role = Role::BelowCut(places.get(cut).copied().unwrap_or_default());
-                return entry;
-            }
-            None => {}
-        }
-        entry.sets = collected
-            .sets
-            .iter()
-            .map(|(rtype, set)| (*rtype, self.positive(name, is_wildcard, *rtype, set)))
-            .collect();
-        entry.otherwise = match collected.sets.get(&CNAME) {
-            Some(set) => self.alias(name, is_wildcard, set, places),
-            None => Otherwise::Nothing(self.nothing(name, is_wildcard)),
-        };
-        let alias = collected.sets.contains_key(&CNAME);
-        if !alias && (!collected.sets.is_empty() || collected.balanced.is_some()) {
-            entry.any = Some(minimal_any());
-        }
-        entry
-    }
-
-    fn writer(name: &[u8], is_wildcard: bool) -> TailWriter {
-        if is_wildcard { TailWriter::any() } else { TailWriter::known(name) }
-    }
-
-    fn positive(&self, name: &[u8], is_wildcard: bool, rtype: u16, set: &Set) -> Tail {
-        let mut tail = View::writer(name, is_wildcard);
-        let owner = if is_wildcard { QUESTION } else { name };
-        for body in &set.bodies {
-            tail.record(Section::Answer, owner, rtype, set.ttl, body, true);
-        }
-        self.additional(&mut tail, rtype, set, false);
-        tail.end(true, rcode::NOERROR)
-    }
-
-    /// Addresses of the names that records point to; of a referral's servers below the cut, they are required
-    /// (RFC 9471).
-    fn additional(&self, tail: &mut TailWriter, rtype: u16, set: &Set, required: bool) {
-        let target_at = match rtype {
-            NS => 0,
-            MX | HTTPS => 2,
-            SRV => 6,
-            _ => return,
-        };
-        for target in set.bodies.iter().filter_map(|body| body.get(target_at..)) {
-            let target = target.to_ascii_lowercase();
-            let Some(found) = self.names.get(&target) else { continue };
-            for rtype in [A, AAAA] {
-                let Some(addresses) = found.sets.get(&rtype) else { continue };
-                for body in &addresses.bodies {
-                    tail.record(Section::Additional, &target, rtype, addresses.ttl, body, required);
-                }
-            }
-        }
-    }
-
-    fn nothing(&self, name: &[u8], is_wildcard: bool) -> Tail {
-        let mut tail = View::writer(name, is_wildcard);
-        tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
-        tail.end(true, rcode::NOERROR)
-    }
-
-    fn referral(&self, cut: &[u8]) -> Tail {
-        let mut tail = TailWriter::below(cut);
-        let empty = Set::default();
-        let servers = self.names.get(cut).and_then(|name| name.sets.get(&NS)).unwrap_or(&empty);
-        for body in &servers.bodies {
-            tail.record(Section::Authority, cut, NS, servers.ttl, body, true);
-        }
-        self.additional(&mut tail, NS, servers, true);
-        tail.end(false, rcode::NOERROR)
-    }
-
-    /// Follows aliases as far as this zone knows (RFC 1034, 4.3.2).
-    fn alias(
-        &self,
-        name: &[u8],
-        is_wildcard: bool,
-        set: &Set,
-        places: &BTreeMap<&[u8], usize>,
-    ) -> Otherwise {
-        if is_wildcard {
-            let plain = self.positive(name, true, CNAME, set);
-            return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
-        }
-        let mut chain = vec![(name.to_vec(), set.clone())];
-        let target = loop {
-            let last = &chain[chain.len() - 1].1;
-            let target =
-                last.bodies.first().map(|body| body.to_ascii_lowercase()).unwrap_or_default();
-            let next = self.names.get(&target).and_then(|found| found.sets.get(&CNAME));
-            match next {
-                // A circle, or a chain that nobody means.
-                Some(_) if chain.len() > 8 || chain.iter().any(|(known, _)| *known == target) => {
-                    break None;
-                }
-                Some(next) if self.cut(&target).is_none() => chain.push((target, next.clone())),
-                _ => break Some(target),
-            }
-        };
-        let start = || {
-            let mut tail = TailWriter::known(name);
-            for (owner, set) in &chain {
-                tail.record(Section::Answer, owner, CNAME, set.ttl, &set.bodies[0], true);
-            }
-            tail
-        };
-        let ours = target.filter(|t| is_within(t, self.origin) && self.cut(t).is_none());
-        let Some(target) = ours else {
-            let plain = start().end(true, rcode::NOERROR);
-            return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
-        };
-        let Some(found) = self.names.get(&target) else {
-            // A wildcard may stand for it: then the resolver asks again.
-            let covered =
-                suffixes(&target).any(|(_, s)| self.names.contains_key(&[b"\x01*", s].concat()));
-            let mut tail = start();
-            if covered {
-                let plain = tail.end(true, rcode::NOERROR);
-                return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
-            }
-            tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
-            // RFC 6604, 3: the code is that of the end of the chain.
-            let plain = tail.end(true, rcode::NXDOMAIN);
-            return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
-        };
-        let by_type = found.sets.iter().map(|(rtype, set)| {
-            let mut tail = start();
-            for body in &set.bodies {
-                tail.record(Section::Answer, &target, *rtype, set.ttl, body, true);
-            }
-            self.additional(&mut tail, *rtype, set, false);
-            (*rtype, tail.end(true, rcode::NOERROR))
-        });
-        let by_type = by_type.collect();
-        let mut tail = start();
-        if found.balanced.is_some() {
-            let owner = tail.place_of(&target);
-            let balanced = places.get(&target[..]).copied().zip(owner);
-            let plain = tail.end(true, rcode::NOERROR);
-            return Otherwise::Alias { plain, by_type, balanced };
-        }
-        tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
-        Otherwise::Alias { plain: tail.end(true, rcode::NOERROR), by_type, balanced: None }
-    }
-}
-
-/// RFC 8482, 4.2: one record that says so, in place of everything.
-fn minimal_any() -> Tail {
-    const TTL: u32 = 3600;
-    let mut tail = TailWriter::any();
-    tail.record(Section::Answer, QUESTION, HINFO, TTL, b"\x07RFC8482\x00", true);
-    tail.end(true, rcode::NOERROR)
 }
 
 /// `id.server` and `version.bind`, where they are told.

@@ -273,6 +273,9 @@ impl Collector<'_> {
             {
                 self.errors.push(ZoneError::AliasBeside(text(name)));
             }
+            if name.starts_with(b"\x01*") && entry.sets.contains_key(&NS) {
+                self.errors.push(ZoneError::WildcardServers(text(name)));
+            }
             if entry.balanced.is_some()
                 && let Some(cut) = cut_above(&self.names, name, &self.origin)
             {

@@ -56,9 +56,24 @@ pub enum ZoneError {
         /// The delegation's.
         cut: String,
     },
+    /// A name of the configuration that a zone below answers for.
+    #[error(
+        "`{name}` is in zone `{zone}`, which is served, too, and answers for it; accepted: the name in that zone's table"
+    )]
+    Elsewhere {
+        /// The name.
+        name: String,
+        /// The zone below.
+        zone: String,
+    },
     /// A wildcard that is balanced.
     #[error("`{0}` is a wildcard; accepted: each balanced name by itself")]
     Wildcard(String),
+    /// A delegation of names that are not named.
+    #[error(
+        "`{0}` is a wildcard and has NS records, which no two servers take alike (RFC 4592, 4.2); accepted: NS records of each name by itself"
+    )]
+    WildcardServers(String),
     /// A type that is not served.
     #[error("`{name}` has a record of type {rtype}, which is not served; {hint}")]
     NotServed {

@@ -49,6 +49,11 @@ fn what_a_zone_cannot_be_is_said() {
     assert!(matches!(with_records("@ IN CNAME x\n"), Some(E::AliasBeside(_))));
     assert!(matches!(with_records("a IN CNAME b\na IN CNAME c\n"), Some(E::Aliases(_))));
     assert!(matches!(with_records("a IN DNAME b\n"), Some(E::NotServed { .. })));
+    let delegated = ["* IN NS ns.other.example.\n", "*.x IN NS ns.other.example.\n"];
+    for text in delegated {
+        assert!(matches!(with_records(text), Some(E::WildcardServers(_))), "{text}");
+    }
+    assert_eq!(with_records("x.* IN NS ns.other.example.\n"), None);
     let soa = "a IN SOA ns1 mail 1 2 3 4 5\n";
     assert!(matches!(with_records(soa), Some(E::SoaElsewhere(_))));
 }
@@ -111,4 +116,29 @@ fn a_name_tells_its_shares() {
     let shares: Vec<_> = told.nodes.iter().map(|node| node.share).collect();
     assert_eq!(shares, [0.25, 0.5, 0.0, 0.25]);
     assert!(!told.fail_open);
+}
+
+#[test]
+fn what_does_not_depend_on_nodes_is_made_once_for_a_configuration() {
+    let config = config();
+    let make = |config: &crate::DnsConfig, share: f64, before: Option<&crate::Snapshot>| {
+        let states = crate::fixture::states([(Standing::Serving, share); 4]);
+        let input = SnapshotInput {
+            generation: Generation(1),
+            config,
+            states: &states,
+            threads: 1,
+            before,
+            secrets: (1, 2),
+        };
+        build(&input, &mut SmallRng::seed_from_u64(1))
+    };
+    let first = make(&config, 1.0, None);
+    let second = make(&config, 0.0, Some(&first));
+    assert!(Arc::ptr_eq(&first.fixed, &second.fixed));
+    let shares = |snapshot: &crate::Snapshot| snapshot.names_told[0].nodes[0].share;
+    assert_eq!((shares(&first), shares(&second)), (0.25, 0.0), "what depends on them is not");
+    let mut other = config.clone();
+    other.zones = vec![Arc::new(zone())];
+    assert!(!Arc::ptr_eq(&first.fixed, &make(&other, 1.0, Some(&first)).fixed));
 }

@@ -18,7 +18,7 @@ use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, StatusRange};
 use super::values::Values;
 use super::{
-    Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, names, packet,
+    Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, labels, names, packet,
     planning, slice, tables,
 };
 
@@ -142,6 +142,7 @@ fn backends(
     let mut made: Vec<BackendConfig> = Vec::new();
     for values in pool.tables("backends") {
         let Some(backend) = backend(values, around, findings) else { continue };
+        labels::check(values, findings);
         if let Some(first) = made.iter().find(|other| other.address == backend.address) {
             let text = format!(
                 "backend `{}` has this address ({}); accepted: each address once",
@@ -180,21 +181,29 @@ fn backend(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<BackendConfig> {
-    let default_name = match backend.parsed("address")? {
-        BackendAddress::Ip(address) => address.to_string(),
-        BackendAddress::Host(host) => host,
-        BackendAddress::Unix(path) => path.file_name()?.to_string_lossy().into_owned(),
-    };
     let socket = match backend.parsed("address")? {
         BackendAddress::Unix(path) => Some(path.as_path().into()),
         BackendAddress::Ip(_) | BackendAddress::Host(_) => None,
     };
     Some(BackendConfig {
         socket,
-        name: backend.text("name").map_or(default_name.into(), Into::into),
+        name: backend_name(backend)?,
         address: address(backend, around, findings)?,
         weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
     })
+}
+
+/// What a backend is called, unless its name is given: as its address.
+pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
+    if let Some(name) = backend.text("name") {
+        return Some(name.into());
+    }
+    let name = match backend.parsed("address")? {
+        BackendAddress::Ip(address) => address.to_string(),
+        BackendAddress::Host(host) => host,
+        BackendAddress::Unix(path) => path.file_name()?.to_string_lossy().into_owned(),
+    };
+    Some(name.into())
 }
 
 /// The `address` of a table, resolved.

@@ -1,5 +1,6 @@
 //! Makes the DNS level's configuration, and checks what a zone's names, pools and files mean to each other.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,12 +8,13 @@ use std::sync::Arc;
 use equipoise_dns::config::{
     DnsConfig, DnsOptions, NameConfig, NameServer, NodeConfig, StaticRecord, ZoneConfig,
 };
-use equipoise_dns::zone::{check, file as zone_file};
+use equipoise_dns::zone::{check, check_below, file as zone_file};
 use equipoise_dns::{CookieSecrets, Mode, Name, RateLimit, ZoneError};
 use equipoise_session::config::{BackendConfig, PoolConfig};
 
 use super::Surroundings;
 use super::build::chosen;
+use super::labels;
 use super::problem::Findings;
 use super::tables::{DNS_MODE, dns_prefix};
 use super::values::Values;
@@ -37,7 +39,7 @@ pub(super) fn config(
                 config.listen.push(address);
             }
         }
-        let mut reading = Reading { values, pools, around, findings };
+        let mut reading = Reading { file, values, pools, around, findings };
         let Some(zone) = reading.zone() else { continue };
         let same = |other: &Arc<ZoneConfig>| other.origin == zone.origin;
         if config.zones.iter().any(same) {
@@ -47,7 +49,23 @@ pub(super) fn config(
         }
         config.zones.push(Arc::new(zone));
     }
+    nested(file, &config.zones, findings);
     config
+}
+
+/// Names that belong into the table of a zone below.
+fn nested(file: &Values, zones: &[Arc<ZoneConfig>], findings: &mut Findings<'_>) {
+    let all: Vec<&ZoneConfig> = zones.iter().map(|zone| &**zone).collect();
+    for values in file.tables("dns") {
+        let origin = values.text("zone").and_then(|text| Name::vec_from_str(text).ok());
+        let Some(zone) = all.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
+            continue;
+        };
+        for wrong in check_below(zone, &all) {
+            let text = wrong.to_string();
+            findings.error(values.at("names"), &values.path_of("names"), text);
+        }
+    }
 }
 
 fn addresses<T: std::str::FromStr>(values: &Values, option: &str) -> Vec<T> {
@@ -88,6 +106,7 @@ fn options(server: &Values, instance: &Arc<str>, findings: &mut Findings<'_>) ->
 }
 
 struct Reading<'r, 's> {
+    file: &'r Values,
     values: &'r Values,
     pools: &'r [PoolConfig],
     around: &'r Surroundings<'r>,
@@ -201,6 +220,7 @@ impl Reading<'_, '_> {
         let ttl = if is_own { None } else { values.duration_if_any("ttl") };
         if !is_own {
             self.filled(values, "backends");
+            self.filled(values, "labels");
         }
         let backends = self.members(values, pool, is_own);
         let seconds = |option: &str| own.duration(option).as_secs() as u32;
@@ -228,17 +248,17 @@ impl Reading<'_, '_> {
         pool: &'p PoolConfig,
         all: bool,
     ) -> Vec<&'p BackendConfig> {
-        let Some(labels) =
-            Some(values).filter(|_| !all).and_then(|values| values.texts("backends"))
-        else {
-            return pool.backends.iter().collect();
-        };
+        let given = |option: &str| if all { None } else { values.texts(option) };
+        if let Some(wanted) = given("labels") {
+            return self.labelled(values, pool, wanted);
+        }
+        let Some(names) = given("backends") else { return pool.backends.iter().collect() };
         let mut members: Vec<&BackendConfig> = Vec::new();
-        for label in labels {
+        for wanted in names {
             let found = pool
                 .backends
                 .iter()
-                .find(|b| *b.name == **label || b.address.to_string() == **label);
+                .find(|b| *b.name == **wanted || b.address.to_string() == **wanted);
             match found {
                 Some(backend) if members.iter().any(|known| known.name == backend.name) => {}
                 Some(backend) => members.push(backend),
@@ -246,13 +266,43 @@ impl Reading<'_, '_> {
                     let known: Vec<_> =
                         pool.backends.iter().map(|b| format!("`{}`", b.name)).collect();
                     let text = format!(
-                        "pool \"{}\" has no backend `{label}`; there are {}",
+                        "pool \"{}\" has no backend `{wanted}`; there are {}",
                         pool.name,
                         known.join(", ")
                     );
                     self.error(values, "backends", text);
                 }
             }
+        }
+        members
+    }
+
+    /// The pool's backends that have all labels.
+    fn labelled<'p>(
+        &mut self,
+        values: &Values,
+        pool: &'p PoolConfig,
+        wanted: &[String],
+    ) -> Vec<&'p BackendConfig> {
+        labels::check(values, self.findings);
+        if values.given("backends") {
+            let text = "is given beside `backends`; accepted: one of the two";
+            self.error(values, "labels", text.into());
+        }
+        let file = self.file;
+        let of = |backend: &BackendConfig| labels::of_backend(file, &pool.name, &backend.name);
+        let has_all = |backend: &&BackendConfig| labels::has_all(of(backend), wanted);
+        let members: Vec<_> = pool.backends.iter().filter(has_all).collect();
+        if members.is_empty() {
+            let known: BTreeSet<_> =
+                pool.backends.iter().flat_map(of).map(|label| format!("`{label}`")).collect();
+            let known: Vec<_> = known.into_iter().collect();
+            let among = match known.is_empty() {
+                true => "none has any".to_owned(),
+                false => format!("there are {}", known.join(", ")),
+            };
+            let text = format!("no backend of pool \"{}\" has all of them; {among}", pool.name);
+            self.error(values, "labels", text);
         }
         members
     }
@@ -313,6 +363,7 @@ impl Reading<'_, '_> {
             | ZoneError::AliasBeside(_)
             | ZoneError::Aliases(_)
             | ZoneError::TooLarge { .. }
+            | ZoneError::WildcardServers(_)
             | ZoneError::Balanced { .. }
             | ZoneError::Delegated { .. }
             | ZoneError::OutOfZone { .. }

@@ -10,6 +10,7 @@ mod cluster;
 mod dispatch;
 mod dns;
 mod driver;
+mod labels;
 mod names;
 mod option;
 mod packet;

@@ -257,6 +257,12 @@ static BACKEND: Table = Table {
             "the node or agent that has the address, if one says so",
             "The node or agent whose reports tell of the machine that it runs on.",
         ),
+        Opt::optional(
+            "labels",
+            Kind::Texts(&LABEL),
+            "it has none",
+            "What `labels` of `[[dns.names]]` choose it by. Each key once.",
+        ),
     ],
 };
 
@@ -450,6 +456,18 @@ static NAME: Form = Form {
         (1..=64).contains(&text.len())
             && text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    },
+};
+
+static LABEL: Form = Form {
+    noun: "a label",
+    accepted: "KEY=VALUE, both of 1 to 63 letters, digits, `.`, `_` and `-`, such as \"region=eu\"",
+    fits: |text| {
+        let is_word = |word: &str| {
+            (1..=63).contains(&word.len())
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        };
+        text.split_once('=').is_some_and(|(key, value)| is_word(key) && is_word(value))
     },
 };
 

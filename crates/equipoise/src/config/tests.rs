@@ -105,7 +105,7 @@ slices = 9
 [slice.workers]
 [[pool]]
 name = "t"
-backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80" }]
+backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80", labels = "a=b" }]
 "#;
 
 fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
@@ -293,6 +293,7 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "zone-file" => Some("/x.zone"),
         "addresses" => Some("192.0.2.99"),
         "backend" | "backends" => Some("n2"),
+        "labels" => Some("a=b"),
         "alpn" => Some("h2"),
         "identity" | "version" => Some("x"),
         "rate-limit-exempt" => Some("192.0.2.0/24"),
@@ -310,9 +311,14 @@ fn other_sample(name: &str) -> Option<&'static str> {
 fn every_option_changes_the_configuration() {
     let base = parsed(EVERY_TABLE).config;
     each_option(&tables::FILE, &mut |table, option| {
-        // It permits something and does nothing; another key does not go with the certificate.
-        if matches!((table.title, option.name), (_, "allow-remote") | ("[dispatch.tls]", "key")) {
-            return;
+        match (table.title, option.name) {
+            // It permits something and does nothing.
+            (_, "allow-remote") => return,
+            // Another key does not go with the certificate.
+            ("[dispatch.tls]", "key") => return,
+            // They say what `labels` of names choose, which are tried on their own.
+            ("[[pool.backends]]", "labels") => return,
+            _ => {}
         }
         let mut text = every_table_with(table, option, &sample(table, option));
         if option.name == "audit-log-max" {

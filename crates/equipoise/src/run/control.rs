@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use equipoise_session::registry::RegistryHandle;
+use equipoise_session::registry::{PoolState, RegistryHandle};
 
 use crate::config::Config;
 use crate::run::dns::DnsPlane;
@@ -14,7 +14,7 @@ use crate::run::lock;
 use crate::run::logs::Logs;
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
-use crate::run::planning::Planner;
+use crate::run::planning::{PlannedShares, Planner};
 use crate::run::rates::{PERIOD, RateWindow};
 use crate::run::reload::Reloads;
 use crate::run::slice::SlicePlane;
@@ -143,8 +143,7 @@ impl Control {
         newest.mark_changed();
         while newest.changed().await.is_ok() {
             newest.mark_unchanged();
-            let pools = self.levels.registry.pools().borrow().clone();
-            self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
+            self.levels.dns.sync(|| self.seen()).await;
         }
     }
 
@@ -167,9 +166,14 @@ impl Control {
         Ok(())
     }
 
+    /// How pools and planned shares are now.
+    pub(super) fn seen(&self) -> (Arc<Vec<PoolState>>, PlannedShares) {
+        (self.levels.registry.pools().borrow().clone(), self.levels.planner.shares())
+    }
+
     pub(super) async fn sync_levels(&self) {
+        self.levels.dns.sync(|| self.seen()).await;
         let pools = self.levels.registry.pools().borrow().clone();
-        self.levels.dns.sync(&pools, &self.levels.planner.shares()).await;
         self.levels.packet.sync(&pools).await;
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use equipoise_api::wire::dns as wire;
 use equipoise_controller::SourceRates;
-use equipoise_core::{Eligibility, Generation, eligibility};
+use equipoise_core::{Eligibility, Generation, Health, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
@@ -70,12 +70,11 @@ impl DnsPlane {
     }
 
     /// Goes over to another configuration, whole or not at all: starts the engine with the first zone, stops it with
-    /// the last one.
+    /// the last one. `seen` is asked how pools and planned shares are when nobody else changes anything any more.
     pub(crate) async fn follow(
         &self,
         config: DnsConfig,
-        pools: &[PoolState],
-        shares: &PlannedShares,
+        seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares),
     ) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         if config.zones.is_empty() {
@@ -86,19 +85,20 @@ impl DnsPlane {
             }
             return Ok(());
         }
-        let told = standings(&config, pools, shares);
+        let (pools, shares) = seen();
+        let told = standings(&config, &pools, &shares);
         let tcp = TcpLimits {
             connections_max: config.options.tcp_connections_max,
             idle: config.options.tcp_idle_timeout,
         };
         match state.engine.clone() {
             Some(engine) => {
+                let snapshot = self.snapshot(&mut state, &config, &told).await?;
                 engine.listen(&config.listen, tcp).context("the DNS level stays as it is")?;
-                let snapshot = self.snapshot(&mut state, &config, &told);
                 engine.publish(snapshot);
             }
             None => {
-                let snapshot = self.snapshot(&mut state, &config, &told);
+                let snapshot = self.snapshot(&mut state, &config, &told).await?;
                 let query_log = self.query_log.clone();
                 let options = EngineOptions { threads: self.threads, tcp, query_log };
                 let engine = Engine::start(options, &config.listen, snapshot);
@@ -114,16 +114,21 @@ impl DnsPlane {
         Ok(())
     }
 
-    /// Tells the engine how pools and planned shares are now, if that is another way than before.
-    pub(crate) async fn sync(&self, pools: &[PoolState], shares: &PlannedShares) {
+    /// Tells the engine how pools and planned shares are now, if that is another way than before. `seen` is asked in turn with
+    /// all others who tell it, so that an older view never takes the place of a newer one.
+    pub(crate) async fn sync(&self, seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares)) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
         let config = state.config.clone();
-        let told = standings(&config, pools, shares);
+        let (pools, shares) = seen();
+        let told = standings(&config, &pools, &shares);
         if told == state.told {
             return;
         }
-        let snapshot = self.snapshot(&mut state, &config, &told);
+        let snapshot = match self.snapshot(&mut state, &config, &told).await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return tracing::error!("dns: answers stay as they are: {error:#}"),
+        };
         for name in snapshot.names_told.iter().filter(|name| name.fail_open) {
             tracing::warn!("dns: no backend of {} serves: others are given", name.name);
         }
@@ -165,23 +170,24 @@ impl DnsPlane {
         Some(status(engine, &state.config))
     }
 
-    fn snapshot(
+    /// Made off the async threads: a zone may have many records and nodes.
+    async fn snapshot(
         &self,
         state: &mut State,
         config: &DnsConfig,
         told: &[Vec<NodeState>],
-    ) -> Arc<Snapshot> {
+    ) -> anyhow::Result<Arc<Snapshot>> {
         state.generation = state.generation.next();
         let before = state.engine.as_ref().map(|engine| engine.published());
-        let input = SnapshotInput {
-            generation: state.generation,
-            config,
-            states: told,
-            threads: shards(self.threads),
-            before: before.as_ref().map(|before| &*before.snapshot),
-            secrets: self.secrets,
-        };
-        Arc::new(build(&input, &mut rand::rng()))
+        let (generation, secrets, threads) = (state.generation, self.secrets, shards(self.threads));
+        let (config, told) = (config.clone(), told.to_vec());
+        let made = spawn_blocking(move || {
+            let before = before.as_ref().map(|before| &*before.snapshot);
+            let (config, states) = (&config, &told[..]);
+            let input = SnapshotInput { generation, config, states, threads, before, secrets };
+            Arc::new(build(&input, &mut rand::rng()))
+        });
+        made.await.context("cannot make answers")
     }
 }
 
@@ -223,6 +229,7 @@ fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {
     };
     let standing = match eligibility(backend.admin, backend.health, backend.weight) {
         Eligibility::Eligible => Standing::Serving,
+        Eligibility::Draining if backend.health == Health::Unhealthy => Standing::DrainingUnhealthy,
         Eligibility::Draining => Standing::Draining,
         Eligibility::Down => Standing::Down,
         Eligibility::Unhealthy => Standing::Unhealthy,
@@ -297,7 +304,7 @@ fn name(name: &equipoise_dns::NameStatus) -> wire::DnsNameStatus {
         addresses: node.addresses.iter().map(ToString::to_string).collect(),
         state: match node.standing {
             Standing::Serving => "serving",
-            Standing::Draining => "draining",
+            Standing::Draining | Standing::DrainingUnhealthy => "draining",
             Standing::Unhealthy => "unhealthy",
             Standing::Down => "down",
         }
@@ -312,3 +319,6 @@ fn name(name: &equipoise_dns::NameStatus) -> wire::DnsNameStatus {
         backends: backends.collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,7 +95,7 @@ impl Running {
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
-        dns.follow(config.dns.clone(), &seen, &PlannedShares::new()).await?;
+        dns.follow(config.dns.clone(), || (seen, PlannedShares::new())).await?;
         let planner = Planner::start(&config, plane.registry.clone(), entrance.journal()).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);

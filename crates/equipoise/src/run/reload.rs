@@ -81,8 +81,7 @@ impl Control {
         };
         let pools = self.levels.registry.pools().borrow().clone();
         self.levels.packet.follow(wish(after), &pools).await?;
-        let shares = self.levels.planner.shares();
-        if let Err(error) = self.levels.dns.follow(after.dns.clone(), &pools, &shares).await {
+        if let Err(error) = self.levels.dns.follow(after.dns.clone(), || self.seen()).await {
             if let Err(error) = self.levels.packet.follow(wish(before), &pools).await {
                 tracing::error!("the packet level could not go back: {error:#}");
             }
@@ -91,7 +90,7 @@ impl Control {
         if let Err(error) =
             self.levels.registry.apply(self.levels.planner.with_made(&after.session)).await
         {
-            let back = self.levels.dns.follow(before.dns.clone(), &pools, &shares).await;
+            let back = self.levels.dns.follow(before.dns.clone(), || self.seen()).await;
             if let Err(error) = back {
                 tracing::error!("the DNS level could not go back: {error:#}");
             }

@@ -9,6 +9,7 @@ const FILES: &[(&str, &str)] = &[
     ("/outside.zone", "www.other.example. IN A 192.0.2.1\n"),
     ("/alias.zone", "a IN CNAME b\na IN TXT \"x\"\n"),
     ("/www.zone", "www IN A 192.0.2.1\n"),
+    ("/wildcard.zone", "*.x IN NS ns.other.example.\n"),
     ("/signed.zone", "x IN DNAME y\n"),
 ];
 
@@ -88,6 +89,14 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
             format!("f:7:13: {zone}.zone-file: `x.cluster.example.` has a record of type DNAME, which is not served; accepted: a CNAME for each name"),
         ),
         (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/wildcard.zone'",
+            format!("f:7:13: {zone}.zone-file: `*.x.cluster.example.` is a wildcard and has NS records, which no two servers take alike (RFC 4592, 4.2); accepted: NS records of each name by itself"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nnames = ['www.sub']\n[[dns]]\nzone = 'sub.cluster.example.'\nlisten = '0.0.0.0:53'\nns = ['ns.other.example.']",
+            format!("f:7:9: {zone}.names: `www.sub.cluster.example.` is in zone `sub.cluster.example.`, which is served, too, and answers for it; accepted: the name in that zone's table"),
+        ),
+        (
             "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/www.zone'\nnames = ['www']",
             format!("f:7:13: {zone}.zone-file: `www.cluster.example.` is balanced over nodes and has A records in the zone file; accepted: one of the two"),
         ),
@@ -138,6 +147,52 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
     let broken =
         said(&in_zone("pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/broken.zone'"));
     assert!(broken.contains("not a zone file: line 2: "), "its line is told: {broken}");
+}
+
+/// The pool of [`in_zone`] with labels.
+fn labelled(more: &str) -> String {
+    let labels = "address = '10.0.0.1:80', labels = ['region=eu', 'tier=front']";
+    let others = "{ address = '10.0.0.2:81', labels = 'region=us' }";
+    let text = in_zone(&format!("pool = 'p'\nns = ['ns.other.example.']\n{more}"));
+    text.replace("address = '10.0.0.1:80'", labels).replace("'10.0.0.2:81'", others)
+}
+
+#[test]
+fn labels_choose_backends_that_have_all_of_them() {
+    let zone = "dns[cluster.example.].names.www";
+    for labels in ["'region=eu'", "['region=eu', 'tier=front']", "['region=us']"] {
+        let names = format!("names = [{{ name = 'www', labels = {labels} }}]");
+        assert_eq!(said(&labelled(&names)), "", "{labels}");
+    }
+    let none = "no backend of pool \"p\" has all of them; there are `region=eu`, `region=us`, `tier=front`";
+    for (labels, wrong) in [
+        ("labels = ['region=us', 'tier=front']", format!("{zone}.labels: {none}")),
+        ("labels = 'region=as'", format!("{zone}.labels: {none}")),
+        ("labels = []", format!("{zone}.labels: an empty list; accepted: at least one")),
+        (
+            "labels = ['region=us', 'region=eu']",
+            format!("{zone}.labels: `region` is there twice; accepted: each key once"),
+        ),
+        (
+            "labels = 'region=us', backends = 'n1'",
+            format!("{zone}.labels: is given beside `backends`; accepted: one of the two"),
+        ),
+        (
+            "labels = 'eu'",
+            format!(
+                "{zone}.labels: 'eu' is not a label; accepted: KEY=VALUE, both of 1 to 63 letters, digits, `.`, `_` and `-`, such as \"region=eu\"; or a list of such"
+            ),
+        ),
+    ] {
+        let said = said(&labelled(&format!("names = [{{ name = 'www', {labels} }}]")));
+        assert!(said.contains(&wrong), "{labels}\n  said     {said}\n  expected {wrong}");
+    }
+    let without = in_zone(
+        "ns = ['ns.other.example.']\npool = 'p'\nnames = [{ name = 'www', labels = 'a=b' }]",
+    );
+    assert!(said(&without).contains("has all of them; none has any"), "{}", said(&without));
+    let twice = labelled("").replace("'tier=front'", "'region=us'");
+    assert!(said(&twice).contains("labels: `region` is there twice"), "{}", said(&twice));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What names answer.
 
 use super::*;
+use crate::config::NodeConfig;
 use crate::{Mode, Standing};
 
 const SOA_LINE: &str =
@@ -139,6 +140,15 @@ fn the_zone_tells_its_servers_with_their_addresses() {
         ["ns1.cluster.example 3600 A 192.0.2.1", "ns1.cluster.example 3600 AAAA 2001:db8::1"]
     );
     assert_eq!(ask(&mut server, "ns1.cluster.example", A).sections[0].len(), 1);
+}
+
+#[test]
+fn a_static_https_record_brings_the_addresses_of_its_target() {
+    let told = ask(&mut Server::new(), "svc.cluster.example", HTTPS);
+    assert_eq!(told.sections[0].len(), 1);
+    let addresses =
+        ["mx.cluster.example 300 A 192.0.2.25", "mx.cluster.example 300 AAAA 2001:db8::25"];
+    assert_eq!(told.sections[2], addresses);
 }
 
 #[test]
@@ -298,6 +308,43 @@ fn srv_gives_every_node_with_its_weight_by_a_name_that_has_its_addresses() {
 }
 
 #[test]
+fn what_a_datagram_has_no_room_for_comes_over_tcp_and_is_counted_where_it_is_given() {
+    let mut config = config();
+    let mut zone = crate::fixture::zone();
+    let template = zone.nodes[0].clone();
+    zone.nodes =
+        (0..64).map(|n| NodeConfig { name: format!("m{n}").into(), ..template.clone() }).collect();
+    let srv = zone.names.iter_mut().find(|name| name.mode == Mode::Srv).unwrap();
+    srv.nodes = (0..64).collect();
+    // A node that is alone larger than a datagram.
+    zone.nodes[0].v4 = (0..100).map(|n| [192, 0, 2, n].into()).collect();
+    zone.names
+        .iter_mut()
+        .filter(|name| name.mode == Mode::Single)
+        .for_each(|name| name.nodes = vec![0]);
+    config.zones = vec![std::sync::Arc::new(zone)];
+    let mut server = Server::of(&config, &[]);
+    let counted = |server: &Server| {
+        let sums = server.published.snapshot.tallies.sums();
+        sums.iter().map(|(_, count)| count).sum::<u64>()
+    };
+    for (name, rtype, all) in
+        [("_web._tcp.cluster.example", SRV, 64), ("one.cluster.example", A, 100)]
+    {
+        let asked = query(name, rtype);
+        let before = counted(&server);
+        let short = told(&server.udp(&asked));
+        assert_eq!(short.flags, "aa tc rd", "{name}");
+        assert!(short.sections[0].len() < all);
+        let given = if rtype == SRV { short.sections[0].len() as u64 } else { 0 };
+        assert_eq!(counted(&server) - before, given, "{name}");
+        let whole = told(&server.over(crate::Transport::Tcp, &asked).unwrap());
+        assert_eq!((whole.flags.as_str(), whole.sections[0].len()), ("aa rd", all), "{name}");
+        assert_eq!(counted(&server) - before, given + if rtype == SRV { 64 } else { 1 }, "{name}");
+    }
+}
+
+#[test]
 fn https_gives_every_node_a_priority_of_its_own_in_random_order() {
     let mut server = Server::new();
     let mut first = std::collections::BTreeSet::new();
@@ -322,14 +369,17 @@ fn https_gives_every_node_a_priority_of_its_own_in_random_order() {
 
 #[test]
 fn nodes_that_do_not_serve_leave_the_answer_and_draining_shortens_the_ttl() {
-    use Standing::{Down, Draining, Serving, Unhealthy};
+    use Standing::{Down, Draining, DrainingUnhealthy, Serving, Unhealthy};
     // Standings; the addresses of `all`; its TTL; whether it fails open.
     let rows = [
         ([Serving, Serving, Serving, Serving], "11 12 13 14", 60, false),
         ([Serving, Unhealthy, Serving, Serving], "11 13 14", 60, false),
         ([Serving, Draining, Unhealthy, Down], "11", 10, false),
         ([Unhealthy, Unhealthy, Unhealthy, Unhealthy], "11 12 13 14", 60, true),
-        ([Unhealthy, Draining, Down, Unhealthy], "11 14", 10, true),
+        // Who is drained lives.
+        ([Unhealthy, Draining, Down, Unhealthy], "12", 10, true),
+        ([Unhealthy, DrainingUnhealthy, Down, Unhealthy], "11 14", 10, true),
+        ([Down, DrainingUnhealthy, Down, DrainingUnhealthy], "12 14", 10, true),
         ([Draining, Down, Down, Draining], "11 14", 10, true),
         ([Down, Down, Down, Down], "", 0, false),
     ];

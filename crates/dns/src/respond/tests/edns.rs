@@ -126,17 +126,36 @@ fn a_subnet_comes_back_with_the_scope_that_the_answer_is_for() {
         assert_eq!(options(&answer), [(8, back(subnet, 0))]);
     }
     server.published.loads = Arc::new(loads(&server));
-    for (subnet, name, scope) in [
-        (&subnet24[..], "www", 24),
-        (&subnet16, "www", 0),
-        (&subnet24, "text", 0),
-        (&subnet24, "none", 0),
+    for (subnet, name, rtype, scope) in [
+        (&subnet24[..], "www", A, 24),
+        (&subnet16, "www", A, 0),
+        (&subnet24, "one", A, 24),
+        (&subnet24, "app", A, 24),
+        // What gives all nodes weighs no client.
+        (&subnet24, "all", A, 0),
+        (&subnet24, "app", HTTPS, 0),
+        (&subnet24, "_web._tcp", SRV, 0),
+        (&subnet24, "text", A, 0),
+        (&subnet24, "none", A, 0),
     ] {
         let name = format!("{name}.cluster.example");
-        let answer = server.udp(&with_opt(query(&name, A), 1232, 0, subnet));
+        let answer = server.udp(&with_opt(query(&name, rtype), 1232, 0, subnet));
         assert_eq!(options(&answer), [(8, back(subnet, scope))], "{name}");
     }
     assert!(server.stats.by_deficit.get() > 0);
+}
+
+#[test]
+fn a_subnet_without_a_family_is_no_subnet_and_comes_back_as_it_came() {
+    let mut server = Server::new();
+    let none = [0, 8, 0, 4, 0, 0, 0, 0];
+    for _ in 0..2 {
+        let answer = server.udp(&with_opt(query("www.cluster.example", A), 1232, 0, &none));
+        let found = told(&answer);
+        assert_eq!((found.code.as_str(), found.sections[0].len()), ("NOERROR", 2));
+        assert_eq!(options(&answer), [(8, vec![0; 4])]);
+        server.published.loads = Arc::new(loads(&server));
+    }
 }
 
 #[test]

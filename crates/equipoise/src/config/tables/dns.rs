@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equipoise_dns::{CookieSecret, Mode, Name};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::{DAY, HOUR, NAME, ms, secs};
+use super::{DAY, HOUR, LABEL, NAME, ms, secs};
 
 /// RFC 2308, 5: resolvers keep that something does not exist for no longer than this.
 const NEGATIVE_MAX: std::time::Duration = secs(3 * 3600);
@@ -173,6 +173,12 @@ static BALANCED: Table = Table {
             "all of the pool's",
             "The pool's backends that it is spread over, by `name`, or by `address` if they have none.",
         ),
+        Opt::optional(
+            "labels",
+            Kind::Texts(&LABEL),
+            "`backends` says which",
+            "Spread it over those of the pool's backends that have all of these `labels`.",
+        ),
         Opt::optional("mode", Kind::Choice(&MODE), "the zone's `mode`", "What an answer has."),
         Opt::optional(
             "ttl",
@@ -258,7 +264,7 @@ pub(super) static NAMESERVER: Table = Table {
             "tcp-connections-max",
             Kind::Count(1, 1_000_000),
             "1024",
-            "TCP connections at a time.",
+            "TCP connections at a time. Then the longest idle one is closed for the next; that of the newcomer's own prefix (/24, /56), if it has more than an eighth.",
         ),
         Opt::default(
             "tcp-idle-timeout",
@@ -282,7 +288,11 @@ pub(crate) static MODE: Choices<Mode> = Choices(&[
         Mode::Ordered,
         "all backends in weighted random order; resolvers shuffle it, so that weights hold only for clients that ask directly",
     ),
-    ("srv", Mode::Srv, "SRV records of all backends, with weights"),
+    (
+        "srv",
+        Mode::Srv,
+        "SRV records of all backends, with weights; over TCP if a datagram has no room for them: 1232 bytes take about 30",
+    ),
     (
         "https",
         Mode::Https,

@@ -1,0 +1,248 @@
+//! What a zone's names answer, as bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::collect::{Collected, Names, Set, is_within};
+use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, MX, NS, SOA, SRV, rcode};
+use crate::message::name::hash_of;
+use crate::message::tail::{QUESTION, Section, Tail, TailWriter, name_len, suffixes};
+use crate::snapshot::{Entry, Otherwise, Role};
+
+/// The names of a zone, to make answers of.
+pub(super) struct View<'v> {
+    names: &'v Names,
+    origin: &'v [u8],
+    /// Zones below this one that are served, too: the closest ones.
+    below: &'v BTreeSet<&'v [u8]>,
+    /// SOA's body, and the TTL of answers that something does not exist (RFC 2308, 5).
+    soa: (Vec<u8>, u32),
+}
+
+impl<'v> View<'v> {
+    pub(super) fn new(
+        names: &'v Names,
+        origin: &'v [u8],
+        below: &'v BTreeSet<&'v [u8]>,
+    ) -> View<'v> {
+        let soa = names.get(origin).and_then(|own| own.sets.get(&SOA));
+        let soa = soa.and_then(|set| Some((set.bodies.first()?.clone(), set.ttl)));
+        let (body, ttl) = soa.unwrap_or_default();
+        let minimum = body.last_chunk().map_or(0, |last| u32::from_be_bytes(*last));
+        View { names, origin, below, soa: (body, ttl.min(minimum)) }
+    }
+
+    pub(super) fn no_such_name(&self) -> Tail {
+        let mut tail = TailWriter::below(self.origin);
+        tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
+        tail.end(true, rcode::NXDOMAIN)
+    }
+
+    /// Whether a zone below answers for `name`.
+    pub(super) fn is_elsewhere(&self, name: &[u8]) -> bool {
+        suffixes(name).any(|(_, above)| self.below.contains(above))
+    }
+
+    /// The outermost name at or above `name` that NS records delegate, or where a zone begins that is served, too.
+    fn cut<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
+        let above = suffixes(name).map(|(_, suffix)| suffix);
+        let above = above.filter(|s| *s != self.origin && is_within(s, self.origin));
+        let is_delegated = |s: &&[u8]| self.names.get(*s).is_some_and(|n| n.sets.contains_key(&NS));
+        above.filter(|s| is_delegated(s) || self.below.contains(*s)).last()
+    }
+
+    /// What this zone answers to DS of `zone`, which begins below it; `None`: a zone between answers.
+    pub(super) fn ds(&self, zone: &[u8]) -> Option<Tail> {
+        match self.cut(zone)? {
+            cut if cut == zone => {
+                let set = self.names.get(zone).and_then(|name| name.sets.get(&DS));
+                let ds = set.map(|set| self.positive(zone, false, DS, set));
+                Some(ds.unwrap_or_else(|| self.nothing(zone, false)))
+            }
+            cut if self.below.contains(cut) => None,
+            cut => Some(self.referral(cut)),
+        }
+    }
+
+    pub(super) fn entry(
+        &self,
+        name: &[u8],
+        collected: &Collected,
+        places: &BTreeMap<&[u8], usize>,
+    ) -> Entry {
+        let wildcard = [b"\x01*", name].concat();
+        let mut entry = Entry {
+            name: name.into(),
+            hash: hash_of(name),
+            zone: 0,
+            role: Role::Ours,
+            sets: Vec::new(),
+            spread: None,
+            otherwise: Otherwise::Nothing(Tail::default()),
+            any: None,
+            wildcard: places.get(&wildcard[..]).copied(),
+        };
+        let is_wildcard = name.starts_with(b"\x01*");
+        match self.cut(name) {
+            Some(cut) if cut == name => {
+                entry.role = Role::Cut;
+                entry.otherwise = Otherwise::Referral(self.referral(name));
+                let ds = collected.sets.get(&DS).map(|set| self.positive(name, false, DS, set));
+                entry.sets.push((DS, ds.unwrap_or_else(|| self.nothing(name, false))));
+                return entry;
+            }
+            Some(cut) => {
+                entry.role = Role::BelowCut(places.get(cut).copied().unwrap_or_default());
+                return entry;
+            }
+            None => {}
+        }
+        entry.sets = collected
+            .sets
+            .iter()
+            .map(|(rtype, set)| (*rtype, self.positive(name, is_wildcard, *rtype, set)))
+            .collect();
+        entry.otherwise = match collected.sets.get(&CNAME) {
+            Some(set) => self.alias(name, is_wildcard, set, places),
+            None => Otherwise::Nothing(self.nothing(name, is_wildcard)),
+        };
+        let alias = collected.sets.contains_key(&CNAME);
+        if !alias && (!collected.sets.is_empty() || collected.balanced.is_some()) {
+            entry.any = Some(minimal_any());
+        }
+        entry
+    }
+
+    fn writer(name: &[u8], is_wildcard: bool) -> TailWriter {
+        if is_wildcard { TailWriter::any() } else { TailWriter::known(name) }
+    }
+
+    fn positive(&self, name: &[u8], is_wildcard: bool, rtype: u16, set: &Set) -> Tail {
+        let mut tail = View::writer(name, is_wildcard);
+        let owner = if is_wildcard { QUESTION } else { name };
+        for body in &set.bodies {
+            tail.record(Section::Answer, owner, rtype, set.ttl, body, true);
+        }
+        self.additional(&mut tail, rtype, set, false);
+        tail.end(true, rcode::NOERROR)
+    }
+
+    /// Addresses of the names that records point to; of a referral's servers below the cut, they are required
+    /// (RFC 9471).
+    fn additional(&self, tail: &mut TailWriter, rtype: u16, set: &Set, required: bool) {
+        let target_at = match rtype {
+            NS => 0,
+            MX | HTTPS => 2,
+            SRV => 6,
+            _ => return,
+        };
+        for target in set.bodies.iter().filter_map(|body| body.get(target_at..)) {
+            // Of HTTPS parameters follow.
+            let target = target[..name_len(target)].to_ascii_lowercase();
+            let Some(found) = self.names.get(&target) else { continue };
+            for rtype in [A, AAAA] {
+                let Some(addresses) = found.sets.get(&rtype) else { continue };
+                for body in &addresses.bodies {
+                    tail.record(Section::Additional, &target, rtype, addresses.ttl, body, required);
+                }
+            }
+        }
+    }
+
+    fn nothing(&self, name: &[u8], is_wildcard: bool) -> Tail {
+        let mut tail = View::writer(name, is_wildcard);
+        tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
+        tail.end(true, rcode::NOERROR)
+    }
+
+    fn referral(&self, cut: &[u8]) -> Tail {
+        let mut tail = TailWriter::below(cut);
+        let empty = Set::default();
+        let servers = self.names.get(cut).and_then(|name| name.sets.get(&NS)).unwrap_or(&empty);
+        for body in &servers.bodies {
+            tail.record(Section::Authority, cut, NS, servers.ttl, body, true);
+        }
+        self.additional(&mut tail, NS, servers, true);
+        tail.end(false, rcode::NOERROR)
+    }
+
+    /// Follows aliases as far as this zone knows (RFC 1034, 4.3.2).
+    fn alias(
+        &self,
+        name: &[u8],
+        is_wildcard: bool,
+        set: &Set,
+        places: &BTreeMap<&[u8], usize>,
+    ) -> Otherwise {
+        if is_wildcard {
+            let plain = self.positive(name, true, CNAME, set);
+            return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
+        }
+        let mut chain = vec![(name.to_vec(), set.clone())];
+        let target = loop {
+            let last = &chain[chain.len() - 1].1;
+            let target =
+                last.bodies.first().map(|body| body.to_ascii_lowercase()).unwrap_or_default();
+            let next = self.names.get(&target).and_then(|found| found.sets.get(&CNAME));
+            match next {
+                // A circle, or a chain that nobody means.
+                Some(_) if chain.len() > 8 || chain.iter().any(|(known, _)| *known == target) => {
+                    break None;
+                }
+                Some(next) if self.cut(&target).is_none() => chain.push((target, next.clone())),
+                _ => break Some(target),
+            }
+        };
+        let start = || {
+            let mut tail = TailWriter::known(name);
+            for (owner, set) in &chain {
+                tail.record(Section::Answer, owner, CNAME, set.ttl, &set.bodies[0], true);
+            }
+            tail
+        };
+        let ours = target.filter(|t| is_within(t, self.origin) && self.cut(t).is_none());
+        let Some(target) = ours else {
+            let plain = start().end(true, rcode::NOERROR);
+            return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
+        };
+        let Some(found) = self.names.get(&target) else {
+            // A wildcard may stand for it: then the resolver asks again.
+            let covered =
+                suffixes(&target).any(|(_, s)| self.names.contains_key(&[b"\x01*", s].concat()));
+            let mut tail = start();
+            if covered {
+                let plain = tail.end(true, rcode::NOERROR);
+                return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
+            }
+            tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
+            // RFC 6604, 3: the code is that of the end of the chain.
+            let plain = tail.end(true, rcode::NXDOMAIN);
+            return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
+        };
+        let by_type = found.sets.iter().map(|(rtype, set)| {
+            let mut tail = start();
+            for body in &set.bodies {
+                tail.record(Section::Answer, &target, *rtype, set.ttl, body, true);
+            }
+            self.additional(&mut tail, *rtype, set, false);
+            (*rtype, tail.end(true, rcode::NOERROR))
+        });
+        let by_type = by_type.collect();
+        let mut tail = start();
+        if found.balanced.is_some() {
+            let owner = tail.place_of(&target);
+            let balanced = places.get(&target[..]).copied().zip(owner);
+            let plain = tail.end(true, rcode::NOERROR);
+            return Otherwise::Alias { plain, by_type, balanced };
+        }
+        tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
+        Otherwise::Alias { plain: tail.end(true, rcode::NOERROR), by_type, balanced: None }
+    }
+}
+
+/// RFC 8482, 4.2: one record that says so, in place of everything.
+fn minimal_any() -> Tail {
+    const TTL: u32 = 3600;
+    let mut tail = TailWriter::any();
+    tail.record(Section::Answer, QUESTION, HINFO, TTL, b"\x07RFC8482\x00", true);
+    tail.end(true, rcode::NOERROR)
+}
