@@ -227,12 +227,10 @@ impl ClientConnection {
         if reason.status() == 0 {
             return After::Abort;
         }
-        let snapshot = self.worker.snapshot();
-        let retry_after =
-            snapshot.pools.get(self.door.view().pool).map(|pool| pool.options.retry_after);
+        let retry_after = self.worker.retry_after(&self.door);
         let instance = &self.worker.shared.instance;
         let mut out = self.worker.take_vec();
-        write_answer(reason, instance, retry_after.unwrap_or_default(), close, with_body, &mut out);
+        write_answer(reason, instance, retry_after, close, with_body, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
         let mut sent = 0;
