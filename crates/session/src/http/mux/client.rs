@@ -46,6 +46,7 @@ impl ClientConnection {
         let ticket = ticket.clone();
         *ticket.state.borrow_mut() = State::Waiting;
         ticket.begun.set(false);
+        ticket.moved.set(outgoing.first.len() as u64);
         // With a further request read already, the socket may stay silent; a log line is due at the end.
         ticket.wants_wake.set(self.input.is_some() || self.logged.is_some());
         match self.request_end {
@@ -65,7 +66,12 @@ impl ClientConnection {
         };
         session.push(slot, &outgoing.first);
         let mut watch_client = true;
-        poll_fn(|cx| self.poll_shared(cx, &ticket, &mut watch_client)).await
+        let shared = poll_fn(|cx| self.poll_shared(cx, &ticket, &mut watch_client)).await;
+        if let Shared::HandedOver(hand_over, unsent) = &shared {
+            let left = hand_over.unsent + unsent.len();
+            self.count_bytes(&outgoing.head, ticket.moved.get().saturating_sub(left as u64));
+        }
+        shared
     }
 
     fn poll_shared(
