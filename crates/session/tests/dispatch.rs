@@ -4,7 +4,7 @@ mod common_dispatch;
 
 use std::net::SocketAddr;
 
-use common_dispatch::{MARKER, Node, Plan, get, keys, of_all, post, seen, with_lines};
+use common_dispatch::{MARKER, Node, Plan, get, keys, of_all, post, seen, signed_lines, with_lines};
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
 use equipoise_session::Reason;
 use equipoise_session::dispatch::DelegationKeys;
@@ -100,14 +100,18 @@ fn a_marker_is_worth_nothing_for_another_request() {
     let (here, thief) = (HttpBackend::named("here"), HttpBackend::named("thief"));
     let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", thief.address())]).start();
     giver.ask(get("/seen"));
-    let line = format!("Equipoise-Delegated: {}\r\n", seen(&thief, MARKER)[0]);
+    let line = signed_lines(&thief);
     let (there, far) = (HttpBackend::named("there"), HttpBackend::named("far"));
     let next = Plan::new("c", &far).apart(14).start();
     let taker = Plan::new("b", &there).apart(13).keep(0.0).peers(&[("c", next.address)]).start();
     assert_eq!(taker.ask(with_lines("GET", "/seen", &line)).text(), "there", "it is the same");
     assert_eq!(taker.ask(with_lines("GET", "/other", &line)).text(), "far");
     assert_eq!(taker.ask(with_lines("PUT", "/seen", &line)).text(), "far");
-    assert_eq!(taker.dispatch().markers_refused, 2);
+    let as_another = line.replace("For: 127.0.0.1", "For: 192.0.2.7");
+    assert_eq!(taker.ask(with_lines("GET", "/seen", &as_another)).text(), "far");
+    let of_nobody = format!("{MARKER}: {}\r\n", seen(&thief, MARKER)[0]);
+    assert_eq!(taker.ask(with_lines("GET", "/seen", &of_nobody)).text(), "far");
+    assert_eq!(taker.dispatch().markers_refused, 4);
 }
 
 #[test]
