@@ -21,6 +21,10 @@ use aws_lc_rs::hmac;
 /// The header field, whose length no other field has that the proxy reads.
 pub(crate) const FIELD: &str = "equipoise-delegated";
 
+/// The field's value in a response of ours to a peer: the request could not be done here, and can be done elsewhere without harm.
+/// Whatever an application says under this name goes no further.
+pub(crate) const UNDONE: &str = "undone";
+
 const CONTEXT: &[u8] = b"equipoise-delegated-2\0";
 
 /// Bytes of a tag: half of the hash, which RFC 2104 (section 5) has as the least.

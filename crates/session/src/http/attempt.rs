@@ -32,6 +32,8 @@ pub(super) struct Outgoing {
     pub(super) streamed: bool,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
+    /// It has failed here in such a way that it may be done elsewhere.
+    pub(super) undone: bool,
 }
 
 /// How an attempt ended.
@@ -239,6 +241,10 @@ impl ClientConnection {
                 Err(reason) => return Attempt::Failed(upstream.failure(reason, outgoing)),
             },
         };
+        if head.is_undone && !outgoing.marker.is_empty() && !outgoing.streamed {
+            let reason = Reason::BackendError;
+            return Attempt::Failed(Failure { reason, may_retry: true, stale: false });
+        }
         let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
         answered.took = answered.ended.saturating_duration_since(begun);
         upstream.reusable &= answered.failed.is_none()
@@ -266,7 +272,12 @@ impl ClientConnection {
             if let Some(input) = &mut upstream.input {
                 let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
                 let close = close || self.is_closing();
-                let reply = Reply { request: &outgoing.head, close, via: via.as_deref() };
+                let reply = Reply {
+                    request: &outgoing.head,
+                    close,
+                    via: via.as_deref(),
+                    dispatches: view.config.dispatch.is_some(),
+                };
                 let head = read_response(input, &mut scanner, &reply, answer);
                 match head.map_err(|_| Reason::UpstreamMalformed)? {
                     Some(head) => {

@@ -103,7 +103,8 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// What is left for a request that nobody here can do: any peer, unless that was tried or it came from one.
+    /// What is left for a request that nobody here can do: any peer, unless that was tried or it came from one; then that one is
+    /// told that it can have it done elsewhere.
     ///
     /// # Errors
     /// As [`Self::try_peer`], and if there is no peer.
@@ -114,9 +115,14 @@ impl ClientConnection {
     ) -> Result<Reached, Reason> {
         let why = tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason);
         if tries.stays {
+            outgoing.undone = true;
             return Err(why);
         }
         let Some(peer) = self.worker.any_peer(&self.door, &self.hashes) else { return Err(why) };
+        if tries.failed.is_some() {
+            self.door.stats(|stats| stats.retries.add(1));
+            tries.begun = Instant::now();
+        }
         self.try_peer(peer, outgoing, tries).await?.ok_or(why)
     }
 

@@ -60,6 +60,7 @@ impl ClientConnection {
             lease,
             begun,
             via: view.config.via,
+            dispatches: view.config.dispatch.is_some(),
             end: 0,
             close: !outgoing.head.keep_alive,
             idle: view.config.timeouts.idle,

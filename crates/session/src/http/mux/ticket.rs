@@ -175,6 +175,8 @@ pub(super) struct Slot {
     pub(super) begun: Instant,
     /// Add `Via` to the response.
     pub(super) via: bool,
+    /// The front door is in node mode.
+    pub(super) dispatches: bool,
     /// Bytes put on the session up to the end of this request.
     pub(super) end: u64,
     /// The client's connection ends with this response.
