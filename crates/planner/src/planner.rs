@@ -166,7 +166,8 @@ impl<'a> Context<'a> {
     }
 
     /// What is refused so that all nodes together can do the rest. By what clients ask for and what that is known to cost, so that
-    /// the plan does not react to its own effect; without known costs nothing is refused. In bounded steps.
+    /// the plan does not react to its own effect; without known costs nothing is refused. What is refused in all moves in bounded
+    /// steps, and not each class by itself: on the way, too, a class is refused only once those before it are refused whole.
     fn refuse(&self, rows: &[Row]) -> PerClass<f64> {
         let (mut asked, mut fixed, mut cpu) = (PerClass::default(), 0.0, 0.0);
         for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
@@ -178,20 +179,27 @@ impl<'a> Context<'a> {
                 asked[class] += row.spec.capacity * used[class].cpu;
             }
         }
+        let total =
+            |of: &dyn Fn(RequestClass) -> f64| RequestClass::ALL.into_iter().map(of).sum::<f64>();
+        let finite = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
         let before = self.before.map(|plan| plan.dispatch.refuse).unwrap_or_default();
-        let refuses = RequestClass::ALL.iter().any(|class| before[*class] > 0.0);
-        let demand = fixed + RequestClass::ALL.iter().map(|class| asked[*class]).sum::<f64>();
+        let before = PerClass::from_fn(|class| finite(before[class]).min(1.0));
+        let refuses = total(&|class| before[class]) > 0.0;
+        let demand = fixed + total(&|class| finite(asked[class]));
         let limit = self.policy.dispatch.admit * cpu;
-        let target = if refuses || demand > SURELY_TOO_MUCH * limit {
-            refuse(&asked, fixed, limit)
-        } else {
-            PerClass::default()
-        };
-        let step = self.policy.dispatch.step_max;
-        PerClass::from_fn(|class| {
-            let had = if before[class].is_finite() { before[class] } else { 0.0 };
-            target[class].clamp(had - step, had + step).clamp(0.0, 1.0)
-        })
+        let is_too_much = demand > limit && (refuses || demand > SURELY_TOO_MUCH * limit);
+        if total(&|class| finite(asked[class])) <= 0.0 {
+            // Nobody asks, or what it costs is known no more: what was refused comes back by the same steps and in the same order.
+            asked = PerClass::from_fn(|_| 1.0);
+        }
+        let all = total(&|class| finite(asked[class]));
+        let (had, step) = (
+            total(&|class| finite(asked[class]) * before[class]),
+            self.policy.dispatch.step_max * all,
+        );
+        let target = if is_too_much { (demand - limit).min(all) } else { 0.0 };
+        let excess = target.clamp(had - step, had + step).clamp(0.0, all);
+        refuse(&asked, 0.0, all - excess)
     }
 
     fn peer(&self, row: &Row) -> Peer {
