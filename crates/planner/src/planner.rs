@@ -150,16 +150,14 @@ impl<'a> Context<'a> {
         let peers: Vec<Peer> = able.iter().map(|at| self.peer(&rows[*at])).collect();
         let plan = delegate(&self.policy.dispatch, &self.policy.overload, &peers);
         let takers = able.iter().zip(&plan.weights).filter(|(_, weight)| **weight > 0.0);
-        let takers: Vec<(&Row, f64)> = takers.map(|(at, weight)| (&rows[*at], *weight)).collect();
-        let signals = signals_of(&takers);
-        let weights = takers.iter().map(|(row, weight)| (row.name.to_string(), *weight)).collect();
+        let weights = takers.map(|(at, weight)| (rows[*at].name.to_string(), *weight)).collect();
         for (&at, (is_overloaded, keep)) in
             able.iter().zip(plan.is_overloaded.iter().zip(plan.keep))
         {
             let row = &mut rows[at];
             (row.plan.is_overloaded, row.plan.keep) = (*is_overloaded, keep);
             if keep < 1.0 {
-                self.choose_classes(row, signals);
+                self.choose_classes(row);
             }
         }
         DispatchPlan { weights, level: plan.level, refuse: self.refuse(rows) }
@@ -225,20 +223,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn choose_classes(&self, row: &mut Row, takers: Signals) {
+    /// Which classes leave: those that relieve the CPU. A response that a peer makes passes this node's network all the same, and
+    /// has come in by it first, so that there is nothing to be relieved of there.
+    fn choose_classes(&self, row: &mut Row) {
         let node = &mut row.plan;
         let (Some(load), false) = (row.load, node.standing == Standing::Draining) else {
             // Whoever drains is to be left by all, light requests too.
             node.keep_by_class = PerClass::from_fn(|_| node.keep);
             return;
         };
-        let own = load.coming();
-        let net_gap = own.net.zip(takers.net).map_or(0.0, |(own, theirs)| own - theirs);
-        let relieves_net = self.policy.dispatch.relieves_net && net_gap > own.cpu - takers.cpu;
-        let scarce = if relieves_net { Resource::Net } else { Resource::Cpu };
         let keep_min = self.policy.dispatch.keep_min;
-        node.keep_by_class = relieve(scarce, 1.0 - node.keep, &load.class_use(), keep_min);
-        node.scarce = Some(scarce);
+        node.keep_by_class = relieve(1.0 - node.keep, &load.class_use(), keep_min);
+        node.scarce = Some(Resource::Cpu);
     }
 
     fn pool(&self, name: &str, spec: &PoolSpec) -> PoolPlan {
@@ -261,16 +257,3 @@ impl<'a> Context<'a> {
 /// answer before they ask again cannot ask for more than there is, so that a cluster which such clients keep busy refuses
 /// nobody.
 const SURELY_TOO_MUCH: f64 = 1.15;
-
-/// What those who take use now, as they share it.
-fn signals_of(takers: &[(&Row, f64)]) -> Signals {
-    let (mut cpu, mut net, mut of_net) = (0.0, 0.0, 0.0);
-    for (row, weight) in takers {
-        let Some(coming) = row.load.map(NodeLoad::coming) else { continue };
-        cpu += weight * coming.cpu;
-        if let Some(one) = coming.net {
-            (net, of_net) = (net + weight * one, of_net + weight);
-        }
-    }
-    Signals { cpu, memory: 0.0, net: (of_net > 0.0).then(|| net / of_net) }
-}

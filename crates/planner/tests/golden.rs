@@ -39,7 +39,6 @@ struct PolicyChanges {
     settle_periods: Option<f64>,
     warm_up_s: Option<u64>,
     keep_step_max: Option<f64>,
-    relieves_net: bool,
 }
 
 /// What holds from a period on.
@@ -146,7 +145,6 @@ fn play(script: &Script) -> String {
     if let Some(changes) = &script.policy {
         policy.names.settle_periods = changes.settle_periods.unwrap_or(3.0);
         policy.dispatch.step_max = changes.keep_step_max.unwrap_or(policy.dispatch.step_max);
-        policy.dispatch.relieves_net = changes.relieves_net;
         let warm_up = changes.warm_up_s.map(Duration::from_secs);
         policy.liveness.warm_up = warm_up.unwrap_or(policy.liveness.warm_up);
     }
