@@ -177,27 +177,22 @@ impl<'a> Context<'a> {
                 asked[class] += row.spec.capacity * used[class].cpu;
             }
         }
-        let total =
-            |of: &dyn Fn(RequestClass) -> f64| RequestClass::ALL.into_iter().map(of).sum::<f64>();
-        let finite = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
+        let sane = |value: f64| if value.is_finite() { value.clamp(0.0, SANE_MAX) } else { 0.0 };
+        let sum =
+            |of: &PerClass<f64>| RequestClass::ALL.iter().map(|class| of[*class]).sum::<f64>();
+        let asked = PerClass::from_fn(|class| sane(asked[class]));
         let before = self.before.map(|plan| plan.dispatch.refuse).unwrap_or_default();
-        let before = PerClass::from_fn(|class| finite(before[class]).min(1.0));
-        let refuses = total(&|class| before[class]) > 0.0;
-        let demand = fixed + total(&|class| finite(asked[class]));
-        let limit = self.policy.dispatch.admit * cpu;
-        let is_too_much = demand > limit && (refuses || demand > SURELY_TOO_MUCH * limit);
-        if total(&|class| finite(asked[class])) <= 0.0 {
-            // Nobody asks, or what it costs is known no more: what was refused comes back by the same steps and in the same order.
-            asked = PerClass::from_fn(|_| 1.0);
-        }
-        let all = total(&|class| finite(asked[class]));
-        let (had, step) = (
-            total(&|class| finite(asked[class]) * before[class]),
-            self.policy.dispatch.step_max * all,
-        );
-        let target = if is_too_much { (demand - limit).min(all) } else { 0.0 };
+        let before = PerClass::from_fn(|class| sane(before[class]).min(1.0));
+        let (demand, limit) = (sane(fixed) + sum(&asked), self.policy.dispatch.admit * cpu);
+        let begins_at = if sum(&before) > 0.0 { limit } else { SURELY_TOO_MUCH * limit };
+        let target = if demand > begins_at { (demand - limit).min(sum(&asked)) } else { 0.0 };
+        // Where nobody asks, or costs are known no more, what was refused comes back by the same steps and in the same order.
+        let shape = if sum(&asked) > 0.0 { asked } else { PerClass::from_fn(|_| 1.0) };
+        let all = sum(&shape);
+        let had = sum(&PerClass::from_fn(|class| shape[class] * before[class]));
+        let step = self.policy.dispatch.step_max * all;
         let excess = target.clamp(had - step, had + step).clamp(0.0, all);
-        refuse(&asked, 0.0, all - excess)
+        refuse(&shape, 0.0, all - excess)
     }
 
     fn peer(&self, row: &Row) -> Peer {
@@ -252,6 +247,9 @@ impl<'a> Context<'a> {
         PoolPlan { weights, scaling }
     }
 }
+
+/// No sum of loads is beyond this, in per cent of a machine.
+const SANE_MAX: f64 = 1e12;
 
 /// Refusing begins when what is asked is beyond what is let in by this factor: costs are estimates. Clients that wait for an
 /// answer before they ask again cannot ask for more than there is, so that a cluster which such clients keep busy refuses
