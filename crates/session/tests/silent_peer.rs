@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common_dispatch::{Node, Plan, get, post};
-use equipoise_netns::{Host, Switch, unavailable};
+use equipoise_testkit::netns::{Host, Switch, unavailable};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step};
 
 /// As in production, a connection's kernel is asked; so long a request may take that waits for such a peer. The machine may be busy.
