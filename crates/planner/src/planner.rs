@@ -171,7 +171,10 @@ impl<'a> Context<'a> {
         for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
             let Some(load) = row.load else { continue };
             let used = load.class_use();
-            cpu += row.spec.capacity * row.plan.presence * 100.0;
+            // What comes to a joiner is done there, however little others send it yet.
+            let is_joining = row.plan.standing == Standing::Joining;
+            let presence = if is_joining { 1.0 } else { row.plan.presence };
+            cpu += row.spec.capacity * presence * 100.0;
             fixed += row.spec.capacity * load.idle_cpu();
             for class in RequestClass::ALL {
                 asked[class] += row.spec.capacity * used[class].cpu;
