@@ -165,6 +165,30 @@ fn a_peer_that_is_killed_under_load_fails_no_request_and_takes_again_when_it_is_
 }
 
 #[test]
+fn an_application_that_dies_under_load_at_either_end_fails_no_request() {
+    let folder = Folder::new("dispatch-dead-app");
+    // Nobody checks the applications.
+    let all = nodes(&folder, &["a", "b"], &[0.5, 1.0]);
+    let loads = [0, 1].map(|node| Load::start(all[node].address(), 2));
+    let wait = || loads.iter().for_each(|load| load.wait_for(100));
+    wait();
+    // In this order: a peer that hands back three in a row rests for a while, and is then nobody's last resort.
+    for (dead, alive) in [(0, 1), (1, 0)] {
+        // As its process's death: it refuses, and what was open is closed.
+        all[dead].app.acceptor().stop();
+        let before = all[alive].app.requests().len();
+        wait();
+        assert!(all[alive].app.requests().len() >= before + 200, "what both get is done there");
+        all[dead].app.acceptor().restart();
+        wait();
+    }
+    for load in loads {
+        let (good, bad) = load.finish();
+        assert!(good >= 500 && bad.is_empty(), "{} of {good}: {bad:?}", bad.len());
+    }
+}
+
+#[test]
 fn delegation_is_turned_on_and_off_by_reloads_that_fail_no_request() {
     let folder = Folder::new("dispatch-reload");
     let all = nodes(&folder, &["a", "b"], &[1.0, 1.0]);

@@ -150,48 +150,52 @@ impl<'a> Context<'a> {
         let peers: Vec<Peer> = able.iter().map(|at| self.peer(&rows[*at])).collect();
         let plan = delegate(&self.policy.dispatch, &self.policy.overload, &peers);
         let takers = able.iter().zip(&plan.weights).filter(|(_, weight)| **weight > 0.0);
-        let takers: Vec<(&Row, f64)> = takers.map(|(at, weight)| (&rows[*at], *weight)).collect();
-        let signals = signals_of(&takers);
-        let weights = takers.iter().map(|(row, weight)| (row.name.to_string(), *weight)).collect();
+        let weights = takers.map(|(at, weight)| (rows[*at].name.to_string(), *weight)).collect();
         for (&at, (is_overloaded, keep)) in
             able.iter().zip(plan.is_overloaded.iter().zip(plan.keep))
         {
             let row = &mut rows[at];
             (row.plan.is_overloaded, row.plan.keep) = (*is_overloaded, keep);
             if keep < 1.0 {
-                self.choose_classes(row, signals);
+                self.choose_classes(row);
             }
         }
         DispatchPlan { weights, level: plan.level, refuse: self.refuse(rows) }
     }
 
     /// What is refused so that all nodes together can do the rest. By what clients ask for and what that is known to cost, so that
-    /// the plan does not react to its own effect; without known costs nothing is refused. In bounded steps.
+    /// the plan does not react to its own effect; without known costs nothing is refused. What is refused in all moves in bounded
+    /// steps, and not each class by itself: on the way, too, a class is refused only once those before it are refused whole.
     fn refuse(&self, rows: &[Row]) -> PerClass<f64> {
         let (mut asked, mut fixed, mut cpu) = (PerClass::default(), 0.0, 0.0);
         for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
             let Some(load) = row.load else { continue };
             let used = load.class_use();
-            cpu += row.spec.capacity * row.plan.presence * 100.0;
+            // What comes to a joiner is done there, however little others send it yet.
+            let is_joining = row.plan.standing == Standing::Joining;
+            let presence = if is_joining { 1.0 } else { row.plan.presence };
+            cpu += row.spec.capacity * presence * 100.0;
             fixed += row.spec.capacity * load.idle_cpu();
             for class in RequestClass::ALL {
                 asked[class] += row.spec.capacity * used[class].cpu;
             }
         }
+        let sane = |value: f64| if value.is_finite() { value.clamp(0.0, SANE_MAX) } else { 0.0 };
+        let sum =
+            |of: &PerClass<f64>| RequestClass::ALL.iter().map(|class| of[*class]).sum::<f64>();
+        let asked = PerClass::from_fn(|class| sane(asked[class]));
         let before = self.before.map(|plan| plan.dispatch.refuse).unwrap_or_default();
-        let refuses = RequestClass::ALL.iter().any(|class| before[*class] > 0.0);
-        let demand = fixed + RequestClass::ALL.iter().map(|class| asked[*class]).sum::<f64>();
-        let limit = self.policy.dispatch.admit * cpu;
-        let target = if refuses || demand > SURELY_TOO_MUCH * limit {
-            refuse(&asked, fixed, limit)
-        } else {
-            PerClass::default()
-        };
-        let step = self.policy.dispatch.step_max;
-        PerClass::from_fn(|class| {
-            let had = if before[class].is_finite() { before[class] } else { 0.0 };
-            target[class].clamp(had - step, had + step).clamp(0.0, 1.0)
-        })
+        let before = PerClass::from_fn(|class| sane(before[class]).min(1.0));
+        let (demand, limit) = (sane(fixed) + sum(&asked), self.policy.dispatch.admit * cpu);
+        let begins_at = if sum(&before) > 0.0 { limit } else { SURELY_TOO_MUCH * limit };
+        let target = if demand > begins_at { (demand - limit).min(sum(&asked)) } else { 0.0 };
+        // Where nobody asks, or costs are known no more, what was refused comes back by the same steps and in the same order.
+        let shape = if sum(&asked) > 0.0 { asked } else { PerClass::from_fn(|_| 1.0) };
+        let all = sum(&shape);
+        let had = sum(&PerClass::from_fn(|class| shape[class] * before[class]));
+        let step = self.policy.dispatch.step_max * all;
+        let excess = target.clamp(had - step, had + step).clamp(0.0, all);
+        refuse(&shape, 0.0, all - excess)
     }
 
     fn peer(&self, row: &Row) -> Peer {
@@ -217,20 +221,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn choose_classes(&self, row: &mut Row, takers: Signals) {
+    /// Which classes leave: those that relieve the CPU. A response that a peer makes passes this node's network all the same, and
+    /// has come in by it first, so that there is nothing to be relieved of there.
+    fn choose_classes(&self, row: &mut Row) {
         let node = &mut row.plan;
         let (Some(load), false) = (row.load, node.standing == Standing::Draining) else {
             // Whoever drains is to be left by all, light requests too.
             node.keep_by_class = PerClass::from_fn(|_| node.keep);
             return;
         };
-        let own = load.coming();
-        let net_gap = own.net.zip(takers.net).map_or(0.0, |(own, theirs)| own - theirs);
-        let relieves_net = self.policy.dispatch.relieves_net && net_gap > own.cpu - takers.cpu;
-        let scarce = if relieves_net { Resource::Net } else { Resource::Cpu };
         let keep_min = self.policy.dispatch.keep_min;
-        node.keep_by_class = relieve(scarce, 1.0 - node.keep, &load.class_use(), keep_min);
-        node.scarce = Some(scarce);
+        node.keep_by_class = relieve(1.0 - node.keep, &load.class_use(), keep_min);
+        node.scarce = Some(Resource::Cpu);
     }
 
     fn pool(&self, name: &str, spec: &PoolSpec) -> PoolPlan {
@@ -249,20 +251,10 @@ impl<'a> Context<'a> {
     }
 }
 
+/// No sum of loads is beyond this, in per cent of a machine.
+const SANE_MAX: f64 = 1e12;
+
 /// Refusing begins when what is asked is beyond what is let in by this factor: costs are estimates. Clients that wait for an
 /// answer before they ask again cannot ask for more than there is, so that a cluster which such clients keep busy refuses
 /// nobody.
 const SURELY_TOO_MUCH: f64 = 1.15;
-
-/// What those who take use now, as they share it.
-fn signals_of(takers: &[(&Row, f64)]) -> Signals {
-    let (mut cpu, mut net, mut of_net) = (0.0, 0.0, 0.0);
-    for (row, weight) in takers {
-        let Some(coming) = row.load.map(NodeLoad::coming) else { continue };
-        cpu += weight * coming.cpu;
-        if let Some(one) = coming.net {
-            (net, of_net) = (net + weight * one, of_net + weight);
-        }
-    }
-    Signals { cpu, memory: 0.0, net: (of_net > 0.0).then(|| net / of_net) }
-}

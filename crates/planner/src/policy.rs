@@ -49,9 +49,6 @@ pub struct DispatchPolicy {
     pub keep_min: f64,
     /// Most by which the part that is kept changes in one period, above 0 and at most 1.
     pub step_max: f64,
-    /// Whether delegating relieves the network: the client is sent elsewhere. What is proxied passes the node's network
-    /// twice, so that moving a transfer would make it worse.
-    pub relieves_net: bool,
     /// Part of all nodes' CPU that requests are let in for, above 0; what is asked beyond it is refused, dear classes first.
     pub admit: f64,
 }
@@ -121,7 +118,7 @@ impl Default for Steering {
 
 impl Default for DispatchPolicy {
     fn default() -> Self {
-        DispatchPolicy { keep_min: 0.1, step_max: 0.25, relieves_net: false, admit: 0.95 }
+        DispatchPolicy { keep_min: 0.1, step_max: 0.25, admit: 0.95 }
     }
 }
 

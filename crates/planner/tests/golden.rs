@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use equipoise_core::load::{ClassRate, ClassRates, Reported, RequestClass};
+use equipoise_core::load::{ClassRate, ClassRates, REFUSED_FIRST, Reported, RequestClass};
 use equipoise_core::{AdminState, Health};
 use equipoise_planner::{History, Inventory, NameSpec, NodeSpec, Plan, Policy, Report, Tick, plan};
 use serde::Deserialize;
@@ -39,7 +39,6 @@ struct PolicyChanges {
     settle_periods: Option<f64>,
     warm_up_s: Option<u64>,
     keep_step_max: Option<f64>,
-    relieves_net: bool,
 }
 
 /// What holds from a period on.
@@ -146,7 +145,6 @@ fn play(script: &Script) -> String {
     if let Some(changes) = &script.policy {
         policy.names.settle_periods = changes.settle_periods.unwrap_or(3.0);
         policy.dispatch.step_max = changes.keep_step_max.unwrap_or(policy.dispatch.step_max);
-        policy.dispatch.relieves_net = changes.relieves_net;
         let warm_up = changes.warm_up_s.map(Duration::from_secs);
         policy.liveness.warm_up = warm_up.unwrap_or(policy.liveness.warm_up);
     }
@@ -181,10 +179,18 @@ fn play(script: &Script) -> String {
         }
         let tick = Tick { now, passed: policy.period() };
         let next = plan(&policy, &inventory(&nodes), &history, before.as_ref(), tick);
+        assert_dear_classes_are_refused_first(&next);
         lines.push(shown(&next));
         before = Some(next);
     }
     assemble(&script.about, &lines)
+}
+
+/// At every period, while it moves up or down: a class is refused only once those before it are refused whole.
+fn assert_dear_classes_are_refused_first(plan: &Plan) {
+    let parts = REFUSED_FIRST.map(|class| plan.dispatch.refuse[class]);
+    let is_in_order = parts.windows(2).all(|pair| pair[1] <= 0.0 || pair[0] > 1.0 - 1e-9);
+    assert!(is_in_order, "{:?}: {parts:?}", plan.generation);
 }
 
 fn shown(plan: &Plan) -> String {

@@ -181,6 +181,9 @@ pub struct PoolOptions {
     pub send_proxy: Option<ProxyProtocol>,
     /// Value of `Retry-After` when no backend can take a request.
     pub retry_after: Duration,
+    /// A session to a backend that has fallen silent for so long is lost, and so are idempotent requests that wait for one that
+    /// its checks find unhealthy. `None`: only time-outs end the wait. Of a peers' pool.
+    pub lost_after: Option<Duration>,
     /// Exclusive sessions are encrypted, and each backend has to show that it is the node of its name. Of a peers' pool.
     pub tls: Option<PeerTls>,
 }
@@ -199,6 +202,7 @@ impl Default for PoolOptions {
             retries: 1,
             send_proxy: None,
             retry_after: Duration::from_secs(5),
+            lost_after: None,
             tls: None,
         }
     }

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::reason::Reason;
-use crate::snapshot::FrontDoorView;
+use crate::snapshot::{FrontDoorView, Snapshot};
 use crate::stats::FrontDoorStats;
 
 /// A front door on this thread: its newest configuration, and whether it is being closed.
 pub(crate) struct Door {
     view: RefCell<Rc<Arc<FrontDoorView>>>,
+    /// The last snapshot that it was in, once a newer one has no such door: what its view's indices are about.
+    kept: RefCell<Option<Rc<Arc<Snapshot>>>>,
     pub(crate) closing: Cell<bool>,
     pub(crate) open: Cell<usize>,
     pub(crate) room: Notify,
@@ -28,6 +30,7 @@ impl Door {
     pub(crate) fn new(view: Arc<FrontDoorView>, thread: usize) -> Rc<Door> {
         Rc::new(Door {
             view: RefCell::new(Rc::new(view)),
+            kept: RefCell::default(),
             closing: Cell::new(false),
             open: Cell::new(0),
             room: Notify::new(),
@@ -42,6 +45,17 @@ impl Door {
 
     pub(crate) fn view(&self) -> Rc<Arc<FrontDoorView>> {
         self.view.borrow().clone()
+    }
+
+    /// The snapshot that it was closed with, if a reload took it away.
+    pub(crate) fn kept(&self) -> Option<Rc<Arc<Snapshot>>> {
+        self.kept.borrow().clone()
+    }
+
+    /// Closes it because the snapshot that comes after `last` does not have it. Whoever is inside is served as of that one.
+    pub(crate) fn take_away(&self, last: Rc<Arc<Snapshot>>) {
+        *self.kept.borrow_mut() = Some(last);
+        self.close();
     }
 
     /// Takes nothing new from now on.

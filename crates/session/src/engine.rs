@@ -267,7 +267,7 @@ fn install(
         let view = snapshot.front_doors.iter().find(|view| view.id == *id);
         match view {
             Some(view) => door.update(view.clone()),
-            None => door.close(),
+            None => door.take_away(worker.snapshot()),
         }
         view.is_some()
     });

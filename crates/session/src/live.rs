@@ -16,6 +16,8 @@ pub struct BackendLive {
     pub failures_in_row: AtomicU32,
     /// Set when the backend was set down or force-removed: what it has is to be cut.
     pub cut: AtomicBool,
+    /// Set while active checks find the backend unhealthy.
+    pub unhealthy: AtomicBool,
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
     response: PeakEwma,
@@ -29,6 +31,7 @@ impl BackendLive {
             in_flight: CachePadded::new(AtomicU32::new(0)),
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
+            unhealthy: AtomicBool::new(false),
             stats: Sharded::new(threads),
             response: PeakEwma::default(),
             failures: Decayed::default(),

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use std::future::poll_fn;
 use std::io;
 
+use equipoise_core::load::RequestClass;
+
 use crate::buffer::{BUFFER_BYTES, Buffer};
 use crate::deadline::Deadline;
 use crate::door::Door;
@@ -50,18 +52,19 @@ pub(crate) struct End {
 /// nothing moves for `idle`. `to_upstream` and `to_client` were read already and go first.
 ///
 /// Everything but the orderly end makes the sockets' close a reset: whoever goes by the end of the
-/// stream must not take what was cut for complete. Bytes and reasons are counted here.
+/// stream must not take what was cut for complete. Bytes, of a request's class too, and reasons are counted here.
 #[allow(clippy::too_many_arguments)]
 pub(crate) async fn relay(
     worker: &Worker,
     door: &Door,
     lease: &Lease,
     client: &Socket,
-    session: &mut Session,
+    session: &Session,
     to_upstream: Option<Buffer>,
     to_client: Option<Buffer>,
     deadline: &Deadline,
     idle: Duration,
+    class: Option<RequestClass>,
 ) -> End {
     let now = Instant::now();
     deadline.set(now, idle);
@@ -74,12 +77,11 @@ pub(crate) async fn relay(
         up: Direction::new(to_upstream),
         down: Direction::new(to_client),
         last_moved: now,
+        class,
     };
     let reason = poll_fn(|cx| relay.poll(cx, deadline, idle)).await;
     deadline.clear();
-    let end = Relay::end(&relay, reason);
-    session.written += end.sent;
-    end
+    relay.end(reason)
 }
 
 struct Relay<'a> {
@@ -91,6 +93,7 @@ struct Relay<'a> {
     up: Direction,
     down: Direction,
     last_moved: Instant,
+    class: Option<RequestClass>,
 }
 
 impl Relay<'_> {
@@ -130,6 +133,9 @@ impl Relay<'_> {
         self.door.stats(|stats| {
             stats.bytes_in.add(up);
             stats.bytes_out.add(down);
+            if let Some(class) = self.class {
+                stats.classes[class as usize].bytes.add(up + down);
+            }
         });
         self.lease.stats().bytes_out.add(up);
         self.lease.stats().bytes_in.add(down);

@@ -10,12 +10,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
-use socket2::{Domain, SockRef, Type};
+use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
 use crate::tls::Tls;
+
+/// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in seconds.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// Registers a descriptor with this thread's event loop.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
@@ -176,6 +180,17 @@ impl Socket {
         address.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
+    /// Has reads fail when the other side has not been heard for `within`: by probes each second while nothing is on its way, and,
+    /// if `sent_too`, for want of acknowledgement of what was sent.
+    pub(crate) fn notice_silence(&self, within: Duration, sent_too: bool) {
+        let socket = SockRef::from(self.fd.get_ref());
+        let count = within.as_secs().saturating_sub(1).max(1) as u32;
+        let probes = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(count);
+        // A socket that refuses the options (a unix socket) is none that could fall silent.
+        let _ = socket.set_tcp_keepalive(&probes);
+        let _ = socket.set_tcp_user_timeout(sent_too.then_some(within));
+    }
+
     /// Sends FIN after what was written.
     pub(crate) fn shutdown_write(&self) {
         match &self.tls {
@@ -187,7 +202,7 @@ impl Socket {
     /// Makes the close that follows send RST: the peer learns that its message was cut.
     pub(crate) fn reset_on_close(&self) {
         // A socket that refuses the option closes with FIN, which is the next best thing.
-        let _ = SockRef::from(self.fd.get_ref()).set_linger(Some(std::time::Duration::ZERO));
+        let _ = SockRef::from(self.fd.get_ref()).set_linger(Some(Duration::ZERO));
     }
 
     /// Whether nothing has come that was not read, and the peer has not closed. Asks the kernel only if

@@ -169,7 +169,7 @@ pub struct ClassStats {
     pub refused: Counter,
     /// Requests that peers brought.
     pub taken: Counter,
-    /// Bytes of requests and responses that were done here, but for those over shared sessions, which are small.
+    /// Bytes of requests and responses that were done here, and of tunnels that began with one.
     pub bytes: Counter,
 }
 

@@ -56,7 +56,7 @@ impl Connection {
             Ok(early) => early,
             Err(reason) => return (self.refuse(reason), None),
         };
-        let (lease, mut session) = match self.connect().await {
+        let (lease, session) = match self.connect().await {
             Ok(connected) => connected,
             Err(reason) => return (self.refuse(reason), None),
         };
@@ -67,11 +67,12 @@ impl Connection {
             &self.door,
             &lease,
             &self.client,
-            &mut session,
+            &session,
             first,
             None,
             &self.deadline,
             idle,
+            None,
         );
         (end.await, Some(lease))
     }

@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::buffer::Buffers;
 use crate::dispatch::{PeerTls, Shown, is_distrust};
@@ -18,6 +18,17 @@ use crate::socket::Socket;
 use crate::stats::BackendStats;
 use crate::tls::Tls;
 
+/// What shows that the other side of a session has fallen silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lookout {
+    /// Nothing but time-outs.
+    None,
+    /// Keep-alive probes, while nothing is on its way.
+    Probes,
+    /// These, and what was sent and is not acknowledged.
+    All,
+}
+
 /// An open connection to a backend.
 pub(crate) struct Session {
     pub(crate) socket: Socket,
@@ -25,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) written: u64,
     /// It has carried a request before.
     pub(crate) reused: bool,
+    /// Whether the kernel looks out for the other side's silence.
+    lookout: Lookout,
     /// Who is at the other end, if it is encrypted.
     shown: Option<Box<Shown>>,
     backend: u32,
@@ -64,11 +77,24 @@ impl Session {
             socket,
             written: 0,
             reused: false,
+            lookout: Lookout::None,
             shown,
             backend: backend.id,
             thread,
             live: backend.live.clone(),
         })
+    }
+
+    /// Has the kernel notice within this time that the other side has fallen silent. If it is to take more than its buffers hold
+    /// (`streams`), that what was sent is not taken is no sign: a receiver that is full for a while has the kernel give up, too,
+    /// though it answers every probe of its window (`TCP_USER_TIMEOUT`).
+    pub(crate) fn look_out(&mut self, within: Option<Duration>, streams: bool) {
+        let Some(within) = within else { return };
+        let wanted = if streams { Lookout::Probes } else { Lookout::All };
+        if self.lookout != wanted {
+            self.lookout = wanted;
+            self.socket.notice_silence(within, !streams);
+        }
     }
 
     /// Bytes that went over the wire so far.

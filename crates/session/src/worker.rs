@@ -144,7 +144,7 @@ impl Worker {
         if self.is_sampled() {
             self.shared.sources.count(self.index, client.address);
         }
-        self.pick_of(door.view().pool, client, avoid)
+        self.pick_of(door, door.view().pool, client, avoid)
     }
 
     /// Whether the instructions let a client's request of this class in.
@@ -161,29 +161,75 @@ impl Worker {
         let dispatch = view.dispatch.as_ref()?;
         let choice = dispatch.table.choose(class, &mut *self.rng.borrow_mut());
         let Choice::Peer(slot) = choice else { return None };
-        let snapshot = self.snapshot();
-        snapshot.pools.get(dispatch.peers)?.backends.get(slot)?;
-        Some(Lease::new(snapshot, dispatch.peers, slot, self.index))
+        let (snapshot, peers) = self.place_of(door, dispatch.peers);
+        let backends = &snapshot.pools.get(peers)?.backends;
+        let slot = match door.kept() {
+            None => (slot < backends.len()).then_some(slot)?,
+            // The table is of the slots that the pool had when the door closed.
+            Some(kept) => {
+                let id = kept.pools.get(dispatch.peers)?.backends.get(slot)?.id;
+                backends.iter().position(|backend| backend.id == id)?
+            }
+        };
+        Some(Lease::new(snapshot, peers, slot, self.index))
     }
 
     /// Any peer of the door's, where nobody here can do a request.
     pub(crate) fn any_peer(&self, door: &Door, client: &ClientHashes) -> Option<Lease> {
         let peers = door.view().dispatch.as_ref()?.peers;
-        self.pick_of(peers, client, None)
+        self.pick_of(door, peers, client, None)
     }
 
-    fn pick_of(&self, pool: usize, client: &ClientHashes, avoid: Option<u32>) -> Option<Lease> {
-        let snapshot = self.snapshot();
+    /// What a client is told by `Retry-After` where the door's pool can do nothing.
+    pub(crate) fn retry_after(&self, door: &Door) -> Duration {
+        let (snapshot, pool) = self.place_of(door, door.view().pool);
+        snapshot.pools.get(pool).map(|pool| pool.options.retry_after).unwrap_or_default()
+    }
+
+    /// Where a pool is that the door's view names by its index. The view of a door that a reload took away names pools of
+    /// the snapshot that it was closed with; in a newer one others may stand there, so that the pool is looked for by its id. One that
+    /// went with the door is as it was then.
+    #[inline]
+    fn place_of(&self, door: &Door, pool: usize) -> (Rc<Arc<Snapshot>>, usize) {
+        let newest = self.snapshot();
+        let Some(kept) = door.kept() else { return (newest, pool) };
+        let id = kept.pools.get(pool).map(|view| view.id);
+        match newest.pools.iter().position(|view| Some(view.id) == id) {
+            Some(at) => (newest, at),
+            None => (kept, pool),
+        }
+    }
+
+    fn pick_of(
+        &self,
+        door: &Door,
+        pool: usize,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+    ) -> Option<Lease> {
+        let (snapshot, pool) = self.place_of(door, pool);
         let view = snapshot.pools.get(pool)?;
+        let mut schedulers = self.schedulers.borrow_mut();
+        let rng = &mut *self.rng.borrow_mut();
+        let mut of_the_gone;
+        let made_for = (view.id, view.generation);
+        let scheduler = match schedulers.get_mut(pool) {
+            Some((id, made, scheduler)) if (*id, *made) == made_for => scheduler,
+            // Of a pool that went with its door, for the few clients that this one still has.
+            _ => {
+                of_the_gone = view.scheduler.instance(rng);
+                &mut of_the_gone
+            }
+        };
         let loads = PoolLoads::new(view, self.shared.epoch);
         let mut ask = Ask {
             flow_hash: client.flow,
             source_hash: client.source,
             avoid: avoid.and_then(|id| view.backends.iter().position(|b| b.id == id)),
             loads: &loads,
-            rng: &mut *self.rng.borrow_mut(),
+            rng,
         };
-        let slot = self.schedulers.borrow_mut().get_mut(pool)?.2.pick(&mut ask)?;
+        let slot = scheduler.pick(&mut ask)?;
         Some(Lease::new(snapshot, pool, slot, self.index))
     }
 

@@ -3,10 +3,14 @@
 mod common_dispatch;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use common_dispatch::{MARKER, Node, Plan, get, keys, of_all, post, seen, with_lines};
+use common_dispatch::{
+    MARKER, Node, Plan, get, keys, of_all, pool, post, seen, signed_lines, with_lines,
+};
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
 use equipoise_session::Reason;
+use equipoise_session::config::{ActiveHealth, HealthCheck, Upstream};
 use equipoise_session::dispatch::DelegationKeys;
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
@@ -100,14 +104,18 @@ fn a_marker_is_worth_nothing_for_another_request() {
     let (here, thief) = (HttpBackend::named("here"), HttpBackend::named("thief"));
     let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", thief.address())]).start();
     giver.ask(get("/seen"));
-    let line = format!("Equipoise-Delegated: {}\r\n", seen(&thief, MARKER)[0]);
+    let line = signed_lines(&thief);
     let (there, far) = (HttpBackend::named("there"), HttpBackend::named("far"));
     let next = Plan::new("c", &far).apart(14).start();
     let taker = Plan::new("b", &there).apart(13).keep(0.0).peers(&[("c", next.address)]).start();
     assert_eq!(taker.ask(with_lines("GET", "/seen", &line)).text(), "there", "it is the same");
     assert_eq!(taker.ask(with_lines("GET", "/other", &line)).text(), "far");
     assert_eq!(taker.ask(with_lines("PUT", "/seen", &line)).text(), "far");
-    assert_eq!(taker.dispatch().markers_refused, 2);
+    let as_another = line.replace("For: 127.0.0.1", "For: 192.0.2.7");
+    assert_eq!(taker.ask(with_lines("GET", "/seen", &as_another)).text(), "far");
+    let of_nobody = format!("{MARKER}: {}\r\n", seen(&thief, MARKER)[0]);
+    assert_eq!(taker.ask(with_lines("GET", "/seen", &of_nobody)).text(), "far");
+    assert_eq!(taker.dispatch().markers_refused, 4);
 }
 
 #[test]
@@ -238,7 +246,102 @@ fn a_node_without_its_application_delegates_what_it_would_keep() {
     // And a peer's request is not sent on: there is nobody left to do it.
     let drained = taker.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
     taker.runtime.block_on(drained).expect("it is there");
-    assert_eq!(giver.ask(get("/")).status(), 503);
+    let answer = giver.ask(get("/"));
+    assert_eq!((answer.status(), answer.header(MARKER)), (503, None));
+}
+
+#[test]
+fn a_node_whose_application_has_died_has_peers_do_what_it_would_keep() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).start();
+    for upstream in [Upstream::Exclusive, Upstream::Multiplexed] {
+        let dead = free_port();
+        let mut plan = Plan::new("a", &here).peers(&[("b", taker.address)]);
+        plan.config.pools[0].backends = pool("app", &[("app", dead.address())]).backends;
+        plan.config.pools[0].options.upstream = upstream;
+        let giver = plan.start();
+        for _ in 0..3 {
+            assert_eq!(giver.ask(get("/")).text(), "there");
+            assert_eq!(giver.ask(post("/", "abc")).text(), "there");
+        }
+        giver.assert_counts((6, 6, 0));
+        assert!(giver.status().drops.is_empty());
+    }
+    assert!(here.requests().is_empty());
+}
+
+#[test]
+fn what_a_peer_cannot_do_because_its_application_has_died_is_done_here() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let dead = free_port();
+    let mut plan = Plan::new("b", &there);
+    plan.config.pools[0].backends = pool("app", &[("app", dead.address())]).backends;
+    let taker = plan.start();
+    let giver = before(&here, taker.address);
+    for request in [get("/"), post("/", "abc")] {
+        let answer = giver.ask(request);
+        assert_eq!((answer.text().as_str(), answer.header(MARKER)), ("here", None));
+    }
+    assert_eq!(here.requests()[1].body, b"abc");
+    assert_eq!(giver.dispatch().returned, 2);
+    assert_eq!(giver.failures("b"), [(Reason::BackendError, 2)]);
+    assert!(giver.status().drops.is_empty());
+    // Clients of its own are told as at any front door.
+    let answer = taker.ask(get("/"));
+    assert_eq!((answer.status(), answer.header(MARKER)), (502, None));
+}
+
+#[test]
+fn a_post_that_a_peers_application_may_have_done_is_not_done_here() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::always(Answer::close()));
+    let taker = Plan::new("b", &there).start();
+    let giver = before(&here, taker.address);
+    assert_eq!(giver.ask(post("/", "abc")).status(), 502);
+    assert!(here.requests().is_empty());
+    assert_eq!(giver.ask(get("/")).text(), "here", "this one may be done twice");
+}
+
+#[test]
+fn an_application_that_says_what_nodes_say_is_not_believed_and_not_heard() {
+    let said = "HTTP/1.1 503 No\r\nEquipoise-Delegated: undone\r\nContent-Length: 0\r\n\r\n";
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::always(Answer::raw(said)));
+    let taker = Plan::new("b", &there).start();
+    let giver = before(&here, taker.address);
+    for node in [&giver, &taker] {
+        let answer = node.ask(get("/"));
+        assert_eq!((answer.status(), answer.header(MARKER)), (503, None));
+    }
+    assert!(here.requests().is_empty());
+    assert_eq!(giver.dispatch().returned, 0);
+}
+
+#[test]
+fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_does_no_harm() {
+    let here = HttpBackend::named("here");
+    let gate = Gate::new();
+    let held = Answer::ok("there").first(Step::Wait(gate.clone()));
+    let peer = HttpBackend::always(held);
+    let mut plan = Plan::new("a", &here).keep(0.0).peers(&[("b", peer.address())]);
+    plan.config.pools[1].options.lost_after = Some(Duration::from_secs(60));
+    plan.config.pools[1].health = Some(ActiveHealth {
+        check: HealthCheck::Tcp,
+        interval: Duration::from_millis(20),
+        timeout: Duration::from_secs(10),
+        rise: 1,
+        fall: 2,
+    });
+    let giver = plan.start();
+    let mut clients = [get("/"), post("/", "abc")].map(|request| {
+        let mut client = Client::connect(giver.address);
+        client.send(request);
+        client
+    });
+    assert!(peer.wait(|requests| requests.len() == 2));
+    peer.acceptor().refuse();
+    assert_eq!(clients[0].response().expect("whole").text(), "here");
+    assert_eq!(giver.dispatch().returned, 1);
+    gate.open();
+    assert_eq!(clients[1].response().expect("whole").text(), "there", "it may have been done");
 }
 
 #[test]
@@ -356,6 +459,13 @@ fn what_is_refused_is_told_so_by_class_and_what_a_peer_let_in_is_done() {
     assert_eq!(taker.status().drops, [(Reason::Overloaded, classes.computing.refused)]);
 }
 
+/// Waits until so many bytes are counted, heads besides.
+#[track_caller]
+fn assert_bytes(node: &Node, expected: u64) {
+    let bytes = || node.dispatch().classes.small_transfer.bytes;
+    assert!(eventually(|| (expected..expected + 2_000).contains(&bytes())), "{}", bytes());
+}
+
 #[test]
 fn what_is_done_here_is_counted_with_its_bytes() {
     let here = HttpBackend::always(Answer::pattern(1, 200_000));
@@ -363,6 +473,46 @@ fn what_is_done_here_is_counted_with_its_bytes() {
     let mut client = Client::connect(node.address);
     client.send(post("/", &"x".repeat(50_000)));
     client.response_into(&mut |_| {}).expect("a whole response");
-    let bytes = || node.dispatch().classes.small_transfer.bytes;
-    assert!(eventually(|| (250_000..252_000).contains(&bytes())), "{}", bytes());
+    assert_bytes(&node, 250_000);
+}
+
+#[test]
+fn bytes_are_counted_over_multiplexed_sessions_too() {
+    let here = HttpBackend::start(|request| match request.head.target() {
+        "/large" => Answer::pattern(1, 500_000),
+        _ => Answer::pattern(1, 10_000),
+    });
+    let mut plan = Plan::new("a", &here);
+    plan.config.pools[0].options.upstream = Upstream::Multiplexed;
+    let node = plan.start();
+    let mut client = Client::connect(node.address);
+    for _ in 0..4 {
+        client.send(get("/"));
+        client.response_into(&mut |_| {}).expect("a whole response");
+    }
+    assert_bytes(&node, 40_000);
+    // One that gets the session for itself in the middle.
+    client.send(get("/large"));
+    client.response_into(&mut |_| {}).expect("a whole response");
+    assert_bytes(&node, 540_000);
+}
+
+#[test]
+fn bytes_of_a_tunnel_are_counted_while_it_is_open() {
+    let here = HttpBackend::always(Answer::upgrade("websocket"));
+    let node = Plan::new("a", &here).start();
+    let mut client = Client::connect(node.address);
+    client.send(with_lines("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
+    assert_eq!(client.response().map(|r| r.status()), Ok(101));
+    let echoed = vec![b'x'; 30_000];
+    client.send(&echoed);
+    assert_eq!(client.read_exactly(30_000), Ok(echoed));
+    assert_bytes(&node, 60_000);
+    let sent = || {
+        let status = node.runtime.block_on(node.registry.status()).expect("it runs");
+        status.pools[0].backends[0].bytes_out
+    };
+    drop(client);
+    assert!(eventually(|| node.status().requests_in_flight == 0));
+    assert!((30_000..31_000).contains(&sent()), "{}", sent());
 }

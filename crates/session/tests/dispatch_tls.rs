@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use common_dispatch::tls::{Fleet, ask, connect, eavesdrop, one_answer};
-use common_dispatch::{MARKER, Node, Plan, get, post, seen, with_lines};
+use common_dispatch::{MARKER, Node, Plan, get, post, seen, signed_lines, with_lines};
 use equipoise_session::Reason;
 use equipoise_session::dispatch::{Encryption, Transport};
 use equipoise_testkit::{Answer, Client, Ending, HttpBackend, Intake, Pattern, eventually};
@@ -248,7 +248,7 @@ fn a_nodes_certificate_does_not_let_it_speak_for_another() {
         (HttpBackend::named("here"), HttpBackend::named("there"), HttpBackend::named("thief"));
     let plain = giver(Transport::Plain, &here, thief.address());
     plain.ask(get("/seen"));
-    let line = format!("Equipoise-Delegated: {}\r\n", seen(&thief, MARKER)[0]);
+    let line = signed_lines(&thief);
     let taker = Plan::new("b", &there).travels(fleet.required("b")).start();
     let request = with_lines("GET", "/seen", &line);
     for (node, believed) in [("c", 0), ("a", 1)] {

@@ -1,6 +1,7 @@
 //! Snapshots change under load and nothing that is established notices; a stop finishes what it can.
 
 mod common;
+mod common_dispatch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,10 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Plan, Proxy, both_upstreams, get, post, request};
-use equipoise_session::config::{FrontDoor, Protocol, Upstream};
+use common_dispatch::{Node, of_all, pool};
+use equipoise_session::config::{FrontDoor, Protocol, SessionConfig, Upstream};
 use equipoise_session::stats::Sharded;
 use equipoise_session::{Reason, Snapshot};
-use equipoise_testkit::{Answer, Client, Ending, Gate, HttpBackend, Step, eventually, free_port};
+use equipoise_testkit::{
+    Answer, Client, Ending, Gate, HttpBackend, ReservedPort, Step, eventually, free_port,
+};
 
 /// Asks without pause until told to stop, on a kept connection or each time on a new one; returns
 /// how often, and what went wrong.
@@ -255,4 +259,85 @@ fn an_older_snapshot_changes_nothing() {
     let proxy = Proxy::before(Default::default(), &backend);
     proxy.engine().publish(Arc::new(Snapshot::default())).expect("it is ignored");
     assert_eq!(proxy.ask(get("/")).text(), "x");
+}
+
+/// The first half of a request's head, and the second.
+const HALVES: [&str; 2] = ["GET / HTTP/1.1\r\nHo", "st: a.example\r\n\r\n"];
+
+/// A client that has sent half a head to the node's first front door, which has read it.
+fn half_a_head(node: &Node) -> Client {
+    let mut client = Client::connect(node.address);
+    client.send(HALVES[0]);
+    let read = || node.status().bytes_in == HALVES[0].len() as u64;
+    assert!(eventually(read), "{:?}", node.status());
+    client
+}
+
+fn text_of_the_rest(mut client: Client) -> String {
+    client.send(HALVES[1]);
+    client.response().expect("a whole response").text()
+}
+
+/// Two front doors, each before a pool of its own with one application; the second one's port is reserved.
+fn two_doors(apps: [&HttpBackend; 2]) -> (common_dispatch::Plan, SessionConfig, ReservedPort) {
+    let port = free_port();
+    let mut plan = common_dispatch::Plan::new("n", apps[0]);
+    let door = |address, pool| FrontDoor::new(address, Protocol::Http, pool);
+    let config = SessionConfig {
+        pools: vec![
+            pool("a", &[("app", apps[0].address())]),
+            pool("b", &[("app", apps[1].address())]),
+        ],
+        front_doors: vec![door(plan.address(), "a"), door(port.address(), "b")],
+    };
+    plan.config = config.clone();
+    (plan, config, port)
+}
+
+#[test]
+fn clients_of_a_front_door_that_goes_with_its_pool_are_served_by_that_pool_to_the_end() {
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let (plan, mut config, _port) = two_doors([&a, &b]);
+    let node = plan.start();
+    let half = half_a_head(&node);
+    config.pools.remove(0);
+    config.front_doors.remove(0);
+    let address = config.front_doors[0].listen;
+    node.runtime.block_on(node.registry.apply(config)).expect("nothing new");
+    let asked = Client::exchange(address, get("/")).map(|response| response.text());
+    assert_eq!(asked, Ok("b".to_string()), "the other one stands where it stood");
+    assert_eq!(text_of_the_rest(half), "a");
+    assert_eq!(b.requests().len(), 1, "nobody else's request came there");
+}
+
+#[test]
+fn clients_of_a_front_door_that_is_gone_follow_what_becomes_of_its_pool() {
+    let (a, b, next) =
+        (HttpBackend::named("a"), HttpBackend::named("b"), HttpBackend::named("next"));
+    let (plan, mut config, _port) = two_doors([&a, &b]);
+    let node = plan.start();
+    let half = half_a_head(&node);
+    config.front_doors.remove(0);
+    config.pools.reverse();
+    config.pools[1].backends = pool("a", &[("next", next.address())]).backends;
+    node.runtime.block_on(node.registry.apply(config)).expect("nothing new");
+    assert_eq!(text_of_the_rest(half), "next");
+    assert!(b.requests().is_empty());
+}
+
+#[test]
+fn what_a_closed_front_door_delegates_goes_to_the_peer_that_was_meant() {
+    let apps = ["here", "b", "c"].map(HttpBackend::named);
+    let takers = [1, 2].map(|n| common_dispatch::Plan::new(["", "b", "c"][n], &apps[n]).start());
+    let peers = [("b", takers[0].address), ("c", takers[1].address)];
+    let plan = common_dispatch::Plan::new("a", &apps[0]).peers(&peers);
+    let mut config = plan.config.clone();
+    let giver = plan.start();
+    giver.goes_by(of_all(0.0), &[("c", 1.0)]);
+    let half = half_a_head(&giver);
+    config.front_doors.clear();
+    config.pools.reverse();
+    config.pools[0].backends.reverse();
+    giver.runtime.block_on(giver.registry.apply(config)).expect("nothing new");
+    assert_eq!(text_of_the_rest(half), "c");
 }

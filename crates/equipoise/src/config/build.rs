@@ -101,6 +101,7 @@ fn pool(
             retries: pool.amount("retries"),
             send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
             retry_after: pool.duration("retry-after"),
+            lost_after: None,
             tls: None,
         },
         health: pool.table("health").map(active_health),

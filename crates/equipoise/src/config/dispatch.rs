@@ -19,6 +19,8 @@ use super::{Surroundings, build, peer_tls, tables};
 /// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+/// A peer that is not heard for so long is given up in the middle of a request: two probes a second apart may be lost.
+const LOST_AFTER: Duration = Duration::from_secs(3);
 /// Failures in a row after which a peer rests; requests that it failed were done here.
 const FAILURES: u32 = 3;
 
@@ -107,6 +109,7 @@ fn peers_pool(
             connect_timeout: values.duration("peer-connect-timeout"),
             response_timeout: served.response_timeout,
             retry_after: served.retry_after,
+            lost_after: Some(LOST_AFTER),
             ..PoolOptions::default()
         },
         health: Some(ActiveHealth {

@@ -105,3 +105,47 @@ fn a_node_with_less_does_less_of_what_comes_to_all_alike() {
     );
     assert!(weak < one && weak < other, "{weak} {one} {other}");
 }
+
+#[test]
+fn of_what_is_more_than_all_may_do_computing_requests_are_refused_and_light_ones_never() {
+    // A part of what the machines can do, so that clients who wait for their answers can ask for more.
+    let admit = "admit = 0.4\n";
+    let Some(site) = Site::start_with("scenario-admit", &[WORK; 2], admit) else { return };
+    let all = |path, clients| -> Vec<Crowd> {
+        site.doors().into_iter().map(|door| Crowd::start(door, path, clients, EVERY)).collect()
+    };
+    let refused = || [0, 1].map(|node| site.total(node, "refused_total"));
+    let light = all("/light", 1);
+    let few = all("/work", 2);
+    wait_for(20, &few);
+    assert_eq!(refused(), [0; 2], "a fifth is let in");
+    assert_all_answered(&few.into_iter().flat_map(Crowd::end).collect::<Vec<_>>());
+
+    let came = Instant::now();
+    let many = all("/work", 9);
+    site.until("both refuse", || refused().iter().all(|count| *count > 0));
+    let began = came.elapsed();
+    site.until("a part of what has come is refused", || {
+        site.of_class(0, "computing", "refuse") > 0.2
+    });
+    let left = Instant::now();
+    let many: Vec<Asked> = many.into_iter().flat_map(Crowd::end).collect();
+    site.until("all are let in again", || {
+        (0..2).all(|node| site.of_class(node, "computing", "refuse") == 0.0)
+    });
+    let ended = left.elapsed();
+    wait_for(5, &light);
+
+    let light: Vec<Asked> = light.into_iter().flat_map(Crowd::end).collect();
+    assert_all_answered(&light);
+    for node in 0..2 {
+        assert_eq!(site.of_class(node, "light", "refused_total"), 0.0);
+    }
+    println!(
+        "more than all may do: refused after {began:.1?}, {} of {} computing requests; let in again {ended:.1?} after they had left; \
+         of {} light ones none",
+        many.iter().filter(|one| one.by.is_none()).count(),
+        many.len(),
+        light.len(),
+    );
+}

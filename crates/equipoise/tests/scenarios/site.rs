@@ -36,18 +36,23 @@ impl Site {
     /// Nodes `n0`, `n1`, ... whose applications take so much of their processors for a request, all of them knowing the others;
     /// `None`, having said so, where no process can be given a `/proc/stat` of its own.
     pub(crate) fn start(test: &str, works: &[Duration]) -> Option<Site> {
+        Site::start_with(test, works, "")
+    }
+
+    /// The same, with more in the `[load]` table.
+    pub(crate) fn start_with(test: &str, works: &[Duration], load: &str) -> Option<Site> {
         let folder = Folder::new(test);
         if let Some(reason) = machine::unavailable(&folder) {
             println!("skipped {test}: a node cannot be shown a processor of its own: {reason}");
             return None;
         }
         let cluster = free_port();
-        let file = controller(&folder, cluster.address());
+        let file = controller(&folder, cluster.address(), load);
         command(&["cluster", "init", "--config", text(&file)]);
         let controller = Process::start(&["run", text(&file)]);
         controller.wait_for_text("cluster API");
         let node = |(name, work): (&&'static str, &Duration)| {
-            node(&folder, name, *work, &file, cluster.address())
+            node(&folder, (name, load), *work, &file, cluster.address())
         };
         let nodes = NAMES.iter().zip(works).map(node).collect();
         let site = Site { nodes, _controller: controller, folder };
@@ -74,9 +79,14 @@ impl Site {
 
     /// The part of computing requests that a node is to keep.
     pub(crate) fn keep(&self, node: usize) -> f64 {
+        self.of_class(node, "computing", "keep")
+    }
+
+    /// What a node's dispatch door says of a class.
+    pub(crate) fn of_class(&self, node: usize, class: &str, what: &str) -> f64 {
         let dispatch = self.dispatch(node);
         let classes = dispatch["classes"].as_array().unwrap();
-        classes.iter().find(|it| it["class"] == "computing").unwrap()["keep"].as_f64().unwrap()
+        classes.iter().find(|it| it["class"] == class).unwrap()[what].as_f64().unwrap()
     }
 
     /// Waits until something holds.
@@ -119,23 +129,23 @@ impl Site {
     }
 }
 
-fn head(folder: &Folder, name: &str) -> String {
+fn head(folder: &Folder, (name, load): (&str, &str)) -> String {
     let (socket, state) = (folder.path(&format!("{name}.sock")), folder.path(name));
     format!(
-        "[instance]\nname = \"{name}\"\nthreads = 1\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n{LOAD}\
+        "[instance]\nname = \"{name}\"\nthreads = 1\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n{LOAD}{load}\
          [controller]\nstate = {state:?}\n[cluster]\nstate = {state:?}\n"
     )
 }
 
-fn controller(folder: &Folder, listen: SocketAddr) -> PathBuf {
-    let head = head(folder, "c0");
+fn controller(folder: &Folder, listen: SocketAddr, load: &str) -> PathBuf {
+    let head = head(folder, ("c0", load));
     folder
         .write("c0.toml", &format!("{head}name = \"test\"\nlisten = \"{listen}\"\nstore = {{}}\n"))
 }
 
 fn node(
     folder: &Folder,
-    name: &'static str,
+    (name, load): (&'static str, &str),
     work: Duration,
     controller: &Path,
     cluster: SocketAddr,
@@ -143,7 +153,7 @@ fn node(
     let (machine, door) = (Machine::start(folder, name, work), free_port());
     let token = command(&["cluster", "token", "create", "--config", text(controller)]);
     let token = folder.write(&format!("{name}.token"), &token);
-    let (head, app, listen) = (head(folder, name), machine.app.address(), door.address());
+    let (head, app, listen) = (head(folder, (name, load)), machine.app.address(), door.address());
     let file = folder.write(
         &format!("{name}.toml"),
         &format!(

@@ -1,14 +1,16 @@
 //! The marker of a delegated request: who delegated it, signed so that no client can forge it.
 //!
 //! ```text
-//! Equipoise-Delegated: GIVER TAG      TAG = the first 128 bits of HMAC-SHA-256(key, "equipoise-delegated-1" 0 GIVER 0
-//!                                           TAKER 0 request line and Host line, as they go over the wire), in hex
+//! Equipoise-Delegated: GIVER TAG      TAG = the first 128 bits of HMAC-SHA-256(key, "equipoise-delegated-2" 0 GIVER 0
+//!                                           TAKER 0 request line and Host line, as they go over the wire, then for each
+//!                                           of the fields that say whose it is its letter, value, LF), in hex
 //! ```
 //!
-//! The tag binds a request to the node that delegated it, the node that is to do it, and what it asks for. It holds no
-//! time and no nonce: whoever has seen one can only have the same request done by the same node again, as if that
-//! node had kept it, which is what any client gets for a part of its requests. Clocks need not agree. A marker reaches neither
-//! applications nor clients, and a client's own is dropped wherever requests are dispatched.
+//! The tag binds a request to the node that delegated it, the node that is to do it, what it asks for, and whom it is said to come
+//! from. It binds no other field and no body, and holds no time and no nonce, so that clocks need not agree. Whoever sees one where nodes
+//! speak in the clear can therefore have that node do, as often as wanted, requests with this line, `Host` and origin, and with other fields
+//! and another body: kept there, and let in though clients' are refused. Encrypted, nobody sees one. A marker reaches
+//! neither applications nor clients, and a client's own is dropped wherever requests are dispatched.
 
 use std::fmt;
 use std::io::Write as _;
@@ -19,7 +21,11 @@ use aws_lc_rs::hmac;
 /// The header field, whose length no other field has that the proxy reads.
 pub(crate) const FIELD: &str = "equipoise-delegated";
 
-const CONTEXT: &[u8] = b"equipoise-delegated-1\0";
+/// The field's value in a response of ours to a peer: the request could not be done here, and can be done elsewhere without harm.
+/// Whatever an application says under this name goes no further.
+pub(crate) const UNDONE: &str = "undone";
+
+const CONTEXT: &[u8] = b"equipoise-delegated-2\0";
 
 /// Bytes of a tag: half of the hash, which RFC 2104 (section 5) has as the least.
 const TAG_BYTES: usize = 16;
@@ -69,12 +75,19 @@ impl DelegationKeys {
         self.keys.is_empty()
     }
 
-    /// Whether the marker of this value says of the request that begins with `head` that a peer delegated it to `taker`.
-    pub(crate) fn believe(&self, value: &[u8], taker: &str, head: &[u8]) -> bool {
+    /// Whether the marker of this value says of the request that begins with `head` and is said to come from `whose` that a peer
+    /// delegated it to `taker`.
+    pub(crate) fn believe<'a>(
+        &self,
+        value: &[u8],
+        taker: &str,
+        head: &[u8],
+        whose: impl Iterator<Item = (Whose, &'a [u8])> + Clone,
+    ) -> bool {
         let Some(space) = value.iter().position(|byte| *byte == b' ') else { return false };
         let (giver, tag) = (&value[..space], &value[space + 1..]);
         self.keys.iter().any(|key| {
-            let expected = tag_of(key, giver, taker.as_bytes(), head);
+            let expected = tag_of(key, giver, taker.as_bytes(), head, whose.clone());
             verify_slices_are_equal(&expected, tag).is_ok()
         })
     }
@@ -86,15 +99,30 @@ pub(crate) fn giver_of(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(&value[..end]).ok()
 }
 
-/// Writes the marker's line for the request that begins with `head`; `None` without a key.
-pub(crate) fn write_marker(
+/// A field that says whom a request comes from, by its letter in what is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Whose {
+    /// `Forwarded`.
+    Forwarded = b'f',
+    /// `X-Forwarded-For`.
+    For = b'x',
+    /// `X-Forwarded-Host`.
+    Host = b'h',
+    /// `X-Forwarded-Proto`.
+    Proto = b'p',
+}
+
+/// Writes the marker's line for the request that begins with `head` and is said to come from `whose`; `None` without a key.
+pub(crate) fn write_marker<'a>(
     keys: &DelegationKeys,
     giver: &str,
     taker: &str,
     head: &[u8],
+    whose: impl Iterator<Item = (Whose, &'a [u8])>,
     out: &mut Vec<u8>,
 ) -> Option<()> {
-    let tag = tag_of(keys.keys.first()?, giver.as_bytes(), taker.as_bytes(), head);
+    let tag = tag_of(keys.keys.first()?, giver.as_bytes(), taker.as_bytes(), head, whose);
     out.extend_from_slice(b"Equipoise-Delegated: ");
     out.extend_from_slice(giver.as_bytes());
     out.push(b' ');
@@ -104,10 +132,21 @@ pub(crate) fn write_marker(
 }
 
 /// In hex.
-fn tag_of(key: &hmac::Key, giver: &[u8], taker: &[u8], head: &[u8]) -> [u8; 2 * TAG_BYTES] {
+fn tag_of<'a>(
+    key: &hmac::Key,
+    giver: &[u8],
+    taker: &[u8],
+    head: &[u8],
+    whose: impl Iterator<Item = (Whose, &'a [u8])>,
+) -> [u8; 2 * TAG_BYTES] {
     let mut context = hmac::Context::with_key(key);
     for part in [CONTEXT, giver, b"\0", taker, b"\0", head] {
         context.update(part);
+    }
+    for (field, value) in whose {
+        context.update(&[field as u8]);
+        context.update(value.trim_ascii());
+        context.update(b"\n");
     }
     let tag = context.sign();
     let mut hex = [0; 2 * TAG_BYTES];
@@ -136,6 +175,12 @@ mod tests {
     use super::*;
 
     const HEAD: &[u8] = b"GET /a HTTP/1.1\r\nHost: a.example\r\n";
+    const WHOSE: [(Whose, &[u8]); 2] =
+        [(Whose::For, b"192.0.2.7"), (Whose::Forwarded, b"for=192.0.2.7")];
+
+    fn believes(keys: &DelegationKeys, value: &[u8], taker: &str, head: &[u8]) -> bool {
+        keys.believe(value, taker, head, WHOSE.into_iter())
+    }
 
     fn keys(secrets: &[&str]) -> DelegationKeys {
         let secrets = secrets.iter().map(|text| text.repeat(16).into_bytes()).collect();
@@ -145,7 +190,7 @@ mod tests {
     /// The marker's value, without its name and line end.
     fn marker(keys: &DelegationKeys, giver: &str, taker: &str, head: &[u8]) -> Vec<u8> {
         let mut line = Vec::new();
-        write_marker(keys, giver, taker, head, &mut line).unwrap();
+        write_marker(keys, giver, taker, head, WHOSE.into_iter(), &mut line).unwrap();
         let name = FIELD.len() + 2;
         assert!(line[..FIELD.len()].eq_ignore_ascii_case(FIELD.as_bytes()));
         line[name..line.len() - 2].to_vec()
@@ -155,11 +200,17 @@ mod tests {
     fn a_marker_is_believed_by_whom_it_is_for_and_of_what_it_is_about() {
         let keys = keys(&["s"]);
         let value = marker(&keys, "edge-1", "edge-2", HEAD);
-        assert!(keys.believe(&value, "edge-2", HEAD));
-        assert!(!keys.believe(&value, "edge-3", HEAD), "another taker");
-        assert!(!keys.believe(&value, "edge-2", b"GET /b HTTP/1.1\r\nHost: a.example\r\n"));
+        assert!(believes(&keys, &value, "edge-2", HEAD));
+        assert!(!believes(&keys, &value, "edge-3", HEAD), "another taker");
+        assert!(!believes(&keys, &value, "edge-2", b"GET /b HTTP/1.1\r\nHost: a.example\r\n"));
         let other = [b"edge-9".as_slice(), &value[6..]].concat();
-        assert!(!keys.believe(&other, "edge-2", HEAD), "another giver");
+        assert!(!believes(&keys, &other, "edge-2", HEAD), "another giver");
+        let mut whose = WHOSE;
+        assert!(!keys.believe(&value, "edge-2", HEAD, whose[..1].iter().copied()), "one is gone");
+        whose.swap(0, 1);
+        assert!(!keys.believe(&value, "edge-2", HEAD, whose.into_iter()), "in another order");
+        whose = [WHOSE[0], (Whose::Forwarded, b"for=192.0.2.8")];
+        assert!(!keys.believe(&value, "edge-2", HEAD, whose.into_iter()), "another client");
     }
 
     #[test]
@@ -167,23 +218,23 @@ mod tests {
         let keys = keys(&["s"]);
         let value = marker(&keys, "edge-1", "edge-2", HEAD);
         for cut in 0..value.len() {
-            assert!(!keys.believe(&value[..cut], "edge-2", HEAD), "cut at {cut}");
+            assert!(!believes(&keys, &value[..cut], "edge-2", HEAD), "cut at {cut}");
             let mut turned = value.clone();
             turned[cut] ^= 1;
-            assert!(!keys.believe(&turned, "edge-2", HEAD), "turned at {cut}");
+            assert!(!believes(&keys, &turned, "edge-2", HEAD), "turned at {cut}");
         }
         let longer = [value.as_slice(), b"0"].concat();
-        assert!(!keys.believe(&longer, "edge-2", HEAD));
-        assert!(!DelegationKeys::default().believe(&value, "edge-2", HEAD), "no key");
+        assert!(!believes(&keys, &longer, "edge-2", HEAD));
+        assert!(!believes(&DelegationKeys::default(), &value, "edge-2", HEAD), "no key");
     }
 
     #[test]
     fn a_change_of_secrets_is_made_with_both_known() {
         let (old, both, new) = (keys(&["o"]), keys(&["n", "o"]), keys(&["n"]));
         let of = |keys| marker(keys, "a", "b", HEAD);
-        assert!(both.believe(&of(&old), "b", HEAD) && both.believe(&of(&new), "b", HEAD));
-        assert!(new.believe(&of(&both), "b", HEAD), "the first one signs");
-        assert!(!old.believe(&of(&both), "b", HEAD));
+        assert!(believes(&both, &of(&old), "b", HEAD) && believes(&both, &of(&new), "b", HEAD));
+        assert!(believes(&new, &of(&both), "b", HEAD), "the first one signs");
+        assert!(!believes(&old, &of(&both), "b", HEAD));
     }
 
     #[test]

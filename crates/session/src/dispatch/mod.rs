@@ -17,7 +17,7 @@ use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
 pub use encryption::{Encryption, PeerCertificate, PeerCertificates, PeerTls, Transport};
 pub(crate) use encryption::{Shown, is_distrust};
 pub use marker::{DelegationKeys, KeysRefused};
-pub(crate) use marker::{FIELD, giver_of, write_marker};
+pub(crate) use marker::{FIELD, UNDONE, Whose, giver_of, write_marker};
 
 /// Node mode, as the configuration has it.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use crate::dispatch::{FIELD, UNDONE};
 use crate::reason::Reason;
 
-/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of text.
+/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of text. `undone`: with the word to the
+/// peer that delegated the request that it can be done elsewhere.
 pub(crate) fn write_answer(
     reason: Reason,
     instance: &str,
     retry_after: Duration,
     close: bool,
+    undone: bool,
     with_body: bool,
     out: &mut Vec<u8>,
 ) {
@@ -31,6 +34,9 @@ pub(crate) fn write_answer(
     }
     if status == 405 {
         line(format_args!("Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n"));
+    }
+    if undone {
+        line(format_args!("{FIELD}: {UNDONE}\r\n"));
     }
     if close {
         line(format_args!("Connection: close\r\n"));

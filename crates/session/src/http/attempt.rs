@@ -1,7 +1,9 @@
 //! One try of a request over an exclusive upstream session.
 
 use std::future::poll_fn;
+use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,8 @@ pub(super) struct Outgoing {
     pub(super) streamed: bool,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
+    /// It has failed here in such a way that it may be done elsewhere.
+    pub(super) undone: bool,
 }
 
 /// How an attempt ended.
@@ -75,8 +79,8 @@ pub(super) struct Upstream<'a> {
     pub(super) sent: usize,
     /// The backend takes no more; it may still have answered.
     pub(super) deaf: bool,
-    /// The backend ended with a reset, not in good order.
-    pub(super) was_reset: bool,
+    /// How the backend's side ended, once it has.
+    ending: Ending,
     /// A peer said that it does not take our certificate: it has read nothing.
     pub(super) was_refused: bool,
     /// What was read from it and not yet used.
@@ -100,11 +104,50 @@ impl Upstream<'_> {
             return Failure { reason: Reason::PeerTls, may_retry, stale: false };
         }
         let lost = reason == Reason::UpstreamClosed && self.input.is_none();
-        // After a reset the count is not to be believed: the kernel drops what the reset acknowledges.
-        let never_left = || !self.was_reset && self.session.nothing_arrived_since(self.sent_before);
+        let is_counted = self.ending == Ending::InOrder;
+        let never_left = || is_counted && self.session.nothing_arrived_since(self.sent_before);
         let repeatable = || outgoing.head.is_idempotent || never_left();
         let may_retry = lost && !outgoing.streamed && repeatable();
-        Failure { reason, may_retry, stale: lost && self.session.reused }
+        let stale = lost && self.session.reused && self.ending != Ending::Silent;
+        Failure { reason, may_retry, stale }
+    }
+
+    /// Notes how the backend's side has ended.
+    fn ends(&mut self, error: &io::Error) {
+        if self.ending == Ending::InOrder {
+            self.ending = Ending::of(error);
+        }
+    }
+
+    /// Whether to wait no more because checks say that the backend is not there: it may not be heard of for long, and the request can as
+    /// well be done elsewhere.
+    fn is_given_up(&self, outgoing: &Outgoing) -> bool {
+        self.lease.pool().options.lost_after.is_some()
+            && self.lease.backend().live.unhealthy.load(Relaxed)
+            && outgoing.head.is_idempotent
+            && !outgoing.streamed
+            && self.input.is_none()
+    }
+}
+
+/// How a backend's side of a session ended, which says what its kernel's count of acknowledged bytes is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// In good order: what it has acknowledged is what has arrived.
+    InOrder,
+    /// With a reset: the kernel drops what that acknowledges.
+    Reset,
+    /// It was not heard any more: what has arrived since nobody knows.
+    Silent,
+}
+
+impl Ending {
+    fn of(error: &io::Error) -> Ending {
+        match error.raw_os_error() {
+            Some(libc::ECONNRESET) => Ending::Reset,
+            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => Ending::Silent,
+            _ => Ending::InOrder,
+        }
     }
 }
 
@@ -127,10 +170,12 @@ impl ClientConnection {
     pub(super) async fn attempt(
         &mut self,
         lease: &Lease,
-        session: Box<Session>,
+        mut session: Box<Session>,
         outgoing: &mut Outgoing,
         begun: Instant,
     ) -> Attempt {
+        let streams = !outgoing.upload.is_done() || outgoing.head.upgrade;
+        session.look_out(lease.pool().options.lost_after, streams);
         let mut upstream = Upstream {
             lease,
             written_before: session.written,
@@ -138,7 +183,7 @@ impl ClientConnection {
             session,
             sent: 0,
             deaf: false,
-            was_reset: false,
+            ending: Ending::InOrder,
             was_refused: false,
             input: None,
             reusable: true,
@@ -166,7 +211,7 @@ impl ClientConnection {
             session: hand_over.session,
             sent: outgoing.first.len().saturating_sub(hand_over.unsent),
             deaf: false,
-            was_reset: false,
+            ending: Ending::InOrder,
             was_refused: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
@@ -196,6 +241,10 @@ impl ClientConnection {
                 Err(reason) => return Attempt::Failed(upstream.failure(reason, outgoing)),
             },
         };
+        if head.is_undone && !outgoing.marker.is_empty() && !outgoing.streamed {
+            let reason = Reason::BackendError;
+            return Attempt::Failed(Failure { reason, may_retry: true, stale: false });
+        }
         let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
         answered.took = answered.ended.saturating_duration_since(begun);
         upstream.reusable &= answered.failed.is_none()
@@ -223,7 +272,12 @@ impl ClientConnection {
             if let Some(input) = &mut upstream.input {
                 let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
                 let close = close || self.is_closing();
-                let reply = Reply { request: &outgoing.head, close, via: via.as_deref() };
+                let reply = Reply {
+                    request: &outgoing.head,
+                    close,
+                    via: via.as_deref(),
+                    dispatches: view.config.dispatch.is_some(),
+                };
                 let head = read_response(input, &mut scanner, &reply, answer);
                 match head.map_err(|_| Reason::UpstreamMalformed)? {
                     Some(head) => {
@@ -293,7 +347,7 @@ impl ClientConnection {
                 upstream.lease.stats().bytes_in.add(count as u64);
             }
             return Poll::Ready(read.map_err(|error| {
-                upstream.was_reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+                upstream.ends(&error);
                 upstream.was_refused = is_refusal(&error);
                 if upstream.was_refused {
                     self.worker.say_distrust(&upstream.lease.backend().name, &error);
@@ -312,6 +366,10 @@ impl ClientConnection {
                 return Poll::Ready(Err(Reason::ClientGone));
             }
             upstream.watch = Watch::Over;
+        }
+        if upstream.is_given_up(outgoing) {
+            upstream.ending = Ending::Silent;
+            return Poll::Ready(Err(Reason::UpstreamClosed));
         }
         let holds_bytes = self.input.is_some() || outgoing.upload.holds_bytes();
         let overdue = match (uploaded, holds_bytes) {
@@ -332,21 +390,25 @@ impl ClientConnection {
         upstream: &mut Upstream<'_>,
         outgoing: &mut Outgoing,
     ) -> Result<(), Reason> {
-        let session = &mut upstream.session;
         while upstream.sent < outgoing.first.len() && !upstream.deaf {
+            let session = &mut upstream.session;
             match session.socket.poll_write(cx, &outgoing.first[upstream.sent..]) {
                 Poll::Ready(Ok(count)) => {
                     upstream.sent += count;
                     session.written += count as u64;
                 }
-                Poll::Ready(Err(_)) => upstream.deaf = true,
+                Poll::Ready(Err(error)) => {
+                    upstream.deaf = true;
+                    // The kernel says why only once; what is read then looks like an end in good order.
+                    upstream.ends(&error);
+                }
                 Poll::Pending => return Ok(()),
             }
         }
         if upstream.deaf || outgoing.upload.is_done() {
             return Ok(());
         }
-        let (worker, client) = (&self.worker, &self.client);
+        let (worker, client, session) = (&self.worker, &self.client, &mut upstream.session);
         let moved = outgoing.upload.poll(cx, client, &mut self.input, worker, &session.socket);
         let count = outgoing.upload.take_moved();
         if count > 0 {

@@ -81,7 +81,7 @@ impl ClientConnection {
                     self.exchange(head, out, &mut now).await
                 }
                 Next::Refused(reason) => {
-                    Box::pin(self.answer(reason, true, true)).await;
+                    Box::pin(self.answer(reason, true, true, false)).await;
                     After::Close
                 }
                 Next::Distrusted => After::Close,
@@ -221,18 +221,22 @@ impl ClientConnection {
         }
     }
 
-    /// Answers for the proxy itself, counting the reason.
-    pub(crate) async fn answer(&mut self, reason: Reason, close: bool, with_body: bool) -> After {
+    /// Answers for the proxy itself, counting the reason. `undone` is for the peer that delegated the request.
+    pub(crate) async fn answer(
+        &mut self,
+        reason: Reason,
+        close: bool,
+        with_body: bool,
+        undone: bool,
+    ) -> After {
         self.door.dropped(reason);
         if reason.status() == 0 {
             return After::Abort;
         }
-        let snapshot = self.worker.snapshot();
-        let retry_after =
-            snapshot.pools.get(self.door.view().pool).map(|pool| pool.options.retry_after);
+        let retry_after = self.worker.retry_after(&self.door);
         let instance = &self.worker.shared.instance;
         let mut out = self.worker.take_vec();
-        write_answer(reason, instance, retry_after.unwrap_or_default(), close, with_body, &mut out);
+        write_answer(reason, instance, retry_after, close, undone, with_body, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
         let mut sent = 0;

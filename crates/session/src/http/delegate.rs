@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::attempt::{Attempt, Outgoing};
 use super::connection::ClientConnection;
 use super::exchange::{Reached, Tries};
+use super::head::whose_lines;
 use super::request::{Marker, RequestHead};
 use crate::dispatch::write_marker;
 use crate::lease::Lease;
@@ -102,7 +103,8 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// What is left for a request that nobody here can do: any peer, unless that was tried or it came from one.
+    /// What is left for a request that nobody here can do: any peer, unless that was tried or it came from one; then that one is
+    /// told that it can have it done elsewhere.
     ///
     /// # Errors
     /// As [`Self::try_peer`], and if there is no peer.
@@ -113,13 +115,18 @@ impl ClientConnection {
     ) -> Result<Reached, Reason> {
         let why = tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason);
         if tries.stays {
+            outgoing.undone = true;
             return Err(why);
         }
         let Some(peer) = self.worker.any_peer(&self.door, &self.hashes) else { return Err(why) };
+        if tries.failed.is_some() {
+            self.door.stats(|stats| stats.retries.add(1));
+            tries.begun = Instant::now();
+        }
         self.try_peer(peer, outgoing, tries).await?.ok_or(why)
     }
 
-    /// Puts the marker for this peer behind the first two lines, which it signs; false without a key.
+    /// Puts the marker for this peer behind the first two lines, which it signs with whom the request is said to come from; false without a key.
     fn mark(&self, peer: &Lease, outgoing: &mut Outgoing) -> bool {
         let view = self.door.view();
         let Some(node) = &view.config.dispatch else { return false };
@@ -127,8 +134,8 @@ impl ClientConnection {
         let Some(end) = lines.nth(1).map(|newline| newline + 1) else { return false };
         let mut line = self.worker.take_vec();
         let taker = &peer.backend().name;
-        let head = &outgoing.first[..end];
-        let marked = write_marker(&node.keys, &node.node, taker, head, &mut line).is_some();
+        let (head, whose) = (&outgoing.first[..end], whose_lines(&outgoing.first));
+        let marked = write_marker(&node.keys, &node.node, taker, head, whose, &mut line).is_some();
         if marked {
             outgoing.marker = end..end + line.len();
             outgoing.first.splice(end..end, line.iter().copied());

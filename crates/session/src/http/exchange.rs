@@ -10,7 +10,7 @@ use super::attempt::{Answered, Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
-use super::request::RequestHead;
+use super::request::{Marker, RequestHead};
 use crate::access_log::{self, RequestLine};
 use crate::lease::Lease;
 use crate::reason::Reason;
@@ -33,6 +33,16 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How often a request is put on a shared session: once more if the first one ends before its turn (a
 /// backend closes after so many requests), then it gets a session of its own.
 const SHARES: u32 = 2;
+
+/// What is to be done about a request whose attempt has failed.
+enum Next {
+    /// Try again.
+    Again,
+    /// Tries here are used up, but it may be done by somebody else.
+    Elsewhere,
+    /// The client is told.
+    Over(Reason),
+}
 
 /// How an exchange ended: with the backend's response, or with an answer of our own.
 pub(super) struct Reached {
@@ -85,7 +95,8 @@ impl ClientConnection {
         });
         let limit = self.door.view().config.limits.body_bytes_max;
         let upload = Pump::new(head.framing, Shape::Same, limit);
-        let mut outgoing = Outgoing { head, first: out, upload, streamed: false, marker: 0..0 };
+        let mut outgoing =
+            Outgoing { head, first: out, upload, streamed: false, marker: 0..0, undone: false };
         if self.door.view().dispatch.is_some() {
             self.count_arrival(&head);
         }
@@ -122,7 +133,9 @@ impl ClientConnection {
     async fn refuse(&mut self, outgoing: &Outgoing, reason: Reason) -> Reached {
         let head = outgoing.head;
         let close = !head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
-        let after = Box::pin(self.answer(reason, close, !head.is_head)).await;
+        // The giver has another application, and this is not yet for its client.
+        let undone = outgoing.undone && head.marker == Marker::Believed;
+        let after = Box::pin(self.answer(reason, close, !head.is_head, undone)).await;
         Reached { after, status: reason.status(), ended: Instant::now(), counted: false }
     }
 
@@ -152,13 +165,14 @@ impl ClientConnection {
             if let Some(logged) = &mut self.logged {
                 logged.backend = Some(lease.backend().name.clone());
             }
-            let most = lease.pool().options.retries;
+            let (most, backend) = (lease.pool().options.retries, lease.backend().id);
             let (attempt, lease) = match self.put(lease, outgoing, begun, &mut tries).await {
                 Shared::Done(reached) => return Ok(reached),
                 Shared::Failed(reason) => return Err(reason),
                 Shared::Lost(lost) => {
                     if !tries.lost(lost, most) {
-                        return Err(Reason::UpstreamClosed);
+                        tries.failed = Some((backend, Reason::UpstreamClosed));
+                        return Box::pin(self.without_backend(outgoing, &mut tries)).await;
                     }
                     self.door.stats(|stats| stats.retries.add(1));
                     continue;
@@ -173,7 +187,13 @@ impl ClientConnection {
                     self.count_bytes(&outgoing.head, answered.bytes);
                     return Ok(self.concluded(&lease, answered));
                 }
-                Attempt::Failed(failure) => self.may_try_again(&lease, &failure, &mut tries)?,
+                Attempt::Failed(failure) => match self.after(&lease, &failure, &mut tries) {
+                    Next::Again => {}
+                    Next::Elsewhere => {
+                        return Box::pin(self.without_backend(outgoing, &mut tries)).await;
+                    }
+                    Next::Over(reason) => return Err(reason),
+                },
             }
             self.door.stats(|stats| stats.retries.add(1));
             tries.begun = Instant::now();
@@ -202,26 +222,24 @@ impl ClientConnection {
         self.share(lease, outgoing, begun).await
     }
 
-    /// Counts a failed attempt; the reason to give up, if it was the last.
-    fn may_try_again(
-        &self,
-        lease: &Lease,
-        failure: &Failure,
-        tries: &mut Tries,
-    ) -> Result<(), Reason> {
+    /// Counts a failed attempt, and says what follows.
+    fn after(&self, lease: &Lease, failure: &Failure, tries: &mut Tries) -> Next {
         let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
         if failure.stale && may_retry {
             // Whichever backend is picked next, it is not this one's fault.
             tries.fresh = true;
-            return Ok(());
+            return Next::Again;
         }
         self.worker.backend_failed(lease, failure.reason);
-        if !may_retry || tries.retries >= lease.pool().options.retries {
-            return Err(failure.reason);
+        if !may_retry {
+            return Next::Over(failure.reason);
+        }
+        tries.failed = Some((lease.backend().id, failure.reason));
+        if tries.retries >= lease.pool().options.retries {
+            return Next::Elsewhere;
         }
         tries.retries += 1;
-        tries.failed = Some((lease.backend().id, failure.reason));
-        Ok(())
+        Next::Again
     }
 
     /// Tries the leased backend over a session of the request's own.

@@ -1,5 +1,7 @@
 //! What request and response heads have in common: finding their end, reading header fields.
 
+use crate::dispatch::Whose;
+
 /// A head that does not keep to RFC 9112's line syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadLine;
@@ -89,11 +91,33 @@ impl Field {
             .map_or(Field::Other, |(_, field)| *field)
     }
 
+    /// What it says of whom a message comes from, if that is what it is for.
+    pub(crate) fn whose(self) -> Option<Whose> {
+        match self {
+            Field::Forwarded => Some(Whose::Forwarded),
+            Field::XForwardedFor => Some(Whose::For),
+            Field::XForwardedHost => Some(Whose::Host),
+            Field::XForwardedProto => Some(Whose::Proto),
+            _ => None,
+        }
+    }
+
     /// Whether a `Connection` header may name it to have it dropped. Dropping one of these would change
     /// what the message is, or whom it is said to come from.
     pub(crate) fn may_be_nominated(self) -> bool {
         matches!(self, Field::Other | Field::HopByHop | Field::Te | Field::Upgrade)
     }
+}
+
+/// The fields of a head, as it goes over the wire, that say whom its message comes from.
+pub(crate) fn whose_lines(head: &[u8]) -> impl Iterator<Item = (Whose, &[u8])> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    let fields = lines.take_while(|line| *line != b"\r");
+    fields.filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let field = Field::of(std::str::from_utf8(&line[..colon]).ok()?);
+        Some((field.whose()?, line[colon + 1..].trim_ascii()))
+    })
 }
 
 /// What the `Connection` headers of a message say.

@@ -10,7 +10,7 @@ use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated,
 };
 use crate::config::{Forwarded, FrontDoor};
-use crate::dispatch::{NodeDoor, Shown, giver_of};
+use crate::dispatch::{NodeDoor, Shown, Whose, giver_of};
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -139,7 +139,9 @@ pub(crate) fn read_request(
         marker: Marker::None,
     };
     begin_request(method, &target, out);
-    parsed.marker = marker_of(origin, &fields, out);
+    let whose = request.headers.iter().zip(&kinds);
+    let whose = whose.filter_map(|(header, kind)| Some((kind.whose()?, header.value)));
+    parsed.marker = marker_of(origin, &fields, whose, out);
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
 }
@@ -153,15 +155,21 @@ fn class_of(node: &NodeDoor, method: &str, path: &str, framing: Framing) -> Requ
     node.classes.classify(method, path, body_bytes)
 }
 
-/// What a request, whose first lines are in `out`, says of having been delegated.
-fn marker_of(origin: &Origin<'_>, fields: &Fields<'_>, out: &[u8]) -> Marker {
+/// What a request, whose first lines are in `out`, says of having been delegated; `whose` it is said to be was signed, too.
+fn marker_of<'a>(
+    origin: &Origin<'_>,
+    fields: &Fields<'_>,
+    whose: impl Iterator<Item = (Whose, &'a [u8])> + Clone,
+    out: &[u8],
+) -> Marker {
     let (Some(node), Some(value)) = (&origin.door.dispatch, fields.delegated) else {
         return Marker::None;
     };
     let is_admitted =
         || giver_of(value).is_some_and(|giver| node.transport.admits(origin.shown, giver));
-    let is_believed =
-        fields.delegations == 1 && is_admitted() && node.keys.believe(value, &node.node, out);
+    let is_believed = fields.delegations == 1
+        && is_admitted()
+        && node.keys.believe(value, &node.node, out, whose);
     if is_believed { Marker::Believed } else { Marker::Refused }
 }
 

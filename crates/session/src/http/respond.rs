@@ -80,11 +80,12 @@ impl ClientConnection {
                     &self.door,
                     upstream.lease,
                     &self.client,
-                    &mut upstream.session,
+                    &upstream.session,
                     self.input.take(),
                     upstream.input.take(),
                     &self.deadline,
                     self.door.view().config.timeouts.idle,
+                    Some(outgoing.head.class),
                 );
                 // The relay has counted its reason.
                 end.await;
@@ -97,7 +98,8 @@ impl ClientConnection {
         };
         let (took, ended) = (Duration::ZERO, Instant::now());
         let after = if failed.is_some() { After::Abort } else { After::Over };
-        Answered { after, status: 101, failed, session: None, took, ended, bytes: 0 }
+        // What came behind the heads was counted while it passed.
+        Answered { after, status: 101, failed, session: None, took, ended, bytes: sent as u64 }
     }
 
     fn poll_respond(

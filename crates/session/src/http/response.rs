@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::head::{Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated};
 use super::request::{HEADERS_PARSED_MAX, RequestHead, write_via};
+use crate::dispatch::UNDONE;
 
 /// A response head is refused beyond this.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -25,6 +26,8 @@ pub(crate) struct ResponseHead {
     pub(crate) keep_alive: bool,
     /// The client's connection closes after this response, and the head says so.
     pub(crate) closes_client: bool,
+    /// It says that the request was not done and can be done elsewhere: to be believed of a peer that it was delegated to.
+    pub(crate) is_undone: bool,
 }
 
 impl ResponseHead {
@@ -41,6 +44,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) close: bool,
     /// Add `Via`, under this name.
     pub(crate) via: Option<&'a str>,
+    /// The front door is in node mode: words between nodes end here.
+    pub(crate) dispatches: bool,
 }
 
 impl Reply<'_> {
@@ -83,6 +88,7 @@ pub(crate) fn read_response(
     }
     let mut connection = Connection::default();
     let mut lengths = Lengths::default();
+    let mut is_undone = false;
     let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
     for (header, kind) in response.headers.iter().zip(&mut kinds) {
         *kind = Field::of(header.name);
@@ -94,6 +100,7 @@ pub(crate) fn read_response(
             Field::TransferEncoding => {
                 lengths.transfer_encoding(header.value).map_err(|_| BadResponse)?;
             }
+            Field::Delegated => is_undone |= header.value == UNDONE.as_bytes(),
             _ => {}
         }
     }
@@ -107,6 +114,7 @@ pub(crate) fn read_response(
         framing,
         keep_alive: persistent && !connection.close && framing != Framing::UntilClose,
         closes_client: reply.closes(framing),
+        is_undone,
     };
     write_response(head, &response, &kinds, connection, &result, reply, out);
     Ok(Some(result))
@@ -136,6 +144,7 @@ fn write_response(
             Field::ContentLength => !matches!(read.status, 100..=199 | 204),
             // An HTTP/1.0 client gets the payload alone, up to the close.
             Field::TransferEncoding => !http10,
+            Field::Delegated => !reply.dispatches,
             _ => true,
         };
         let nominated = connection.nominates

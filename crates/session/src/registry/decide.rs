@@ -1,5 +1,5 @@
 //! What follows from a check, a failure, an operator's wish, the passing of time. Pure but for the
-//! cells shared with the data plane (`failures_in_row`, `cut`).
+//! cells shared with the data plane (`failures_in_row`, `cut`, `unhealthy`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -256,6 +256,7 @@ impl BackendEntry {
             self.ramp_from = None;
         }
         self.was_eligible = eligible;
+        self.live.unhealthy.store(self.health.verdict() == Health::Unhealthy, Relaxed);
     }
 }
 

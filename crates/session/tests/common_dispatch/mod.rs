@@ -213,6 +213,12 @@ pub(crate) fn post(target: &str, body: &str) -> String {
     format!("{}{body}", with_lines("POST", target, &length))
 }
 
+/// What nodes sign of a request and its marker, as who got it last has seen it: the lines that a replay needs.
+pub(crate) fn signed_lines(app: &HttpBackend) -> String {
+    let names = [MARKER, "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded"];
+    names.iter().map(|name| format!("{name}: {}\r\n", seen(app, name)[0])).collect()
+}
+
 /// The values of a header in the request that an application has seen last.
 pub(crate) fn seen(app: &HttpBackend, name: &str) -> Vec<String> {
     let requests = app.requests();

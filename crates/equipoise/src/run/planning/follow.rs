@@ -1,10 +1,14 @@
 //! What this node does of its instructions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use equipoise_controller::{ControllerHandle, Edition, Instructions, Intake};
+use equipoise_core::load::PerClass;
+use equipoise_session::dispatch::Shares;
 use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::Wish;
 use super::peers::{Learnt, shares};
@@ -40,6 +44,10 @@ pub(super) async fn rosters(
     }
 }
 
+/// What is refused is let in again after so many periods without a newer plan: the crowd may have gone long ago, and with the
+/// controllers gone nobody would say so. Another controller takes a lost one's place sooner.
+const REFUSAL_PERIODS: u32 = 15;
+
 /// Does what is planned of this node, whoever plans it.
 pub(super) struct Follower {
     /// This node, as the plan has it.
@@ -51,21 +59,47 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Ends when nobody plans any more; what was planned last stays.
+    /// Ends when nobody plans any more; what was planned last stays, but for what is refused.
     pub(super) async fn follow(self, mut instructions: watch::Receiver<Arc<Instructions>>) {
         // Those that came before this began, too.
         instructions.mark_changed();
-        while instructions.changed().await.is_ok() {
+        let mut refusing: Option<Refusing> = None;
+        loop {
+            let news = match &refusing {
+                None => Some(instructions.changed().await),
+                Some(it) => timeout(it.period * REFUSAL_PERIODS, instructions.changed()).await.ok(),
+            };
+            let Some(Ok(())) = news else {
+                if let Some(refusing) = refusing.take() {
+                    self.let_in(&refusing.shares).await;
+                }
+                match news {
+                    None => continue,
+                    Some(_) => return,
+                }
+            };
             let now = instructions.borrow_and_update().clone();
             if now.is_blank() {
                 continue;
             }
             let wish = self.wish.borrow().clone();
             self.weights(&now, &wish).await;
-            if wish.application.is_some() {
-                self.dispatch(&now).await;
-            }
+            refusing = match wish.application {
+                Some(_) => self.dispatch(&now).await,
+                None => None,
+            };
             self.applied.send_replace(Some(now.edition()));
+        }
+    }
+
+    /// Refuses nobody any more; keeps and delegates as before.
+    async fn let_in(&self, shares: &Shares) {
+        tracing::warn!(
+            "nothing was planned for {REFUSAL_PERIODS} periods: what was refused is let in again. Is a controller there?"
+        );
+        let shares = Shares { refuse: PerClass::default(), ..shares.clone() };
+        if let Err(error) = self.registry.set_shares(Some(Arc::new(shares))).await {
+            tracing::debug!(%error, "what was refused is not let in again");
         }
     }
 
@@ -80,8 +114,9 @@ impl Follower {
         }
     }
 
-    /// Keeps and delegates as planned. Whoever is told of new peers puts them into the configuration.
-    async fn dispatch(&self, now: &Instructions) {
+    /// Keeps, delegates and refuses as planned; what is refused, if anything is. Whoever is told of new peers puts them into the
+    /// configuration.
+    async fn dispatch(&self, now: &Instructions) -> Option<Refusing> {
         let learnt = Learnt::of(now, &self.node);
         self.learnt.send_if_modified(|known| {
             let is_new = *known != learnt;
@@ -89,10 +124,20 @@ impl Follower {
             is_new
         });
         // A node that the plan does not know yet goes on as before.
-        if let Some(shares) = shares(now, &self.node)
-            && let Err(error) = self.registry.set_shares(Some(shares)).await
-        {
+        let shares = shares(now, &self.node)?;
+        if let Err(error) = self.registry.set_shares(Some(Arc::clone(&shares))).await {
             tracing::debug!(%error, "planned shares were not followed");
         }
+        let refuses = shares.refuse != PerClass::default();
+        refuses.then_some(Refusing { shares, period: now.period })
     }
 }
+
+/// Shares by which something is refused, of a plan that is followed by another after this period.
+struct Refusing {
+    shares: Arc<Shares>,
+    period: Duration,
+}
+
+#[cfg(test)]
+mod tests;

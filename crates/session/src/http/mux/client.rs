@@ -46,6 +46,7 @@ impl ClientConnection {
         let ticket = ticket.clone();
         *ticket.state.borrow_mut() = State::Waiting;
         ticket.begun.set(false);
+        ticket.moved.set(outgoing.first.len() as u64);
         // With a further request read already, the socket may stay silent; a log line is due at the end.
         ticket.wants_wake.set(self.input.is_some() || self.logged.is_some());
         match self.request_end {
@@ -59,13 +60,19 @@ impl ClientConnection {
             lease,
             begun,
             via: view.config.via,
+            dispatches: view.config.dispatch.is_some(),
             end: 0,
             close: !outgoing.head.keep_alive,
             idle: view.config.timeouts.idle,
         };
         session.push(slot, &outgoing.first);
         let mut watch_client = true;
-        poll_fn(|cx| self.poll_shared(cx, &ticket, &mut watch_client)).await
+        let shared = poll_fn(|cx| self.poll_shared(cx, &ticket, &mut watch_client)).await;
+        if let Shared::HandedOver(hand_over, unsent) = &shared {
+            let left = hand_over.unsent + unsent.len();
+            self.count_bytes(&outgoing.head, ticket.moved.get().saturating_sub(left as u64));
+        }
+        shared
     }
 
     fn poll_shared(

@@ -287,8 +287,9 @@ impl Task {
                 let close = slot.close
                     || slot.ticket.door.closing.get()
                     || self.worker.phase.get() != Phase::Running;
-                let reply =
-                    Reply { request: &slot.head, close, via: slot.via.then_some(&*self.instance) };
+                let via = slot.via.then_some(&*self.instance);
+                let dispatches = slot.dispatches;
+                let reply = Reply { request: &slot.head, close, via, dispatches };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);

@@ -26,6 +26,8 @@ pub(in crate::http) struct Ticket {
     pub(super) leftover: RefCell<Vec<u8>>,
     /// Something of the final response was sent to the client.
     pub(super) begun: Cell<bool>,
+    /// Bytes of the request and of what came of its response so far.
+    pub(super) moved: Cell<u64>,
     /// Told when the state changes and the client's task would not notice.
     pub(super) waker: RefCell<Option<Waker>>,
     /// The client's task does not watch its socket, so that it has to be woken at the end.
@@ -89,6 +91,7 @@ impl Ticket {
             state: RefCell::new(State::Idle),
             leftover: RefCell::default(),
             begun: Cell::new(false),
+            moved: Cell::new(0),
             waker: RefCell::default(),
             wants_wake: Cell::new(false),
         })
@@ -121,6 +124,7 @@ impl Ticket {
         if self.is_abandoned() {
             return;
         }
+        self.moved.set(self.moved.get() + bytes.len() as u64);
         let mut leftover = self.leftover.borrow_mut();
         let sent = match leftover.is_empty() {
             // A socket that has failed is noticed by the client's task.
@@ -145,6 +149,7 @@ impl Ticket {
             count_status(&stats.responses, head.status);
             stats.requests_in_flight.sub(1);
             stats.request_time.record(now.saturating_duration_since(slot.begun));
+            stats.classes[slot.head.class as usize].bytes.add(self.moved.get());
         });
         let close = head.closes_client;
         *self.state.borrow_mut() = State::Done { at: now, status: head.status, close };
@@ -170,6 +175,8 @@ pub(super) struct Slot {
     pub(super) begun: Instant,
     /// Add `Via` to the response.
     pub(super) via: bool,
+    /// The front door is in node mode.
+    pub(super) dispatches: bool,
     /// Bytes put on the session up to the end of this request.
     pub(super) end: u64,
     /// The client's connection ends with this response.
