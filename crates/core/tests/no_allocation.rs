@@ -3,6 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use equipoise_core::load::{Choice, DispatchTable, PerClass, RequestClass, Underway};
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Ask, Candidate, Loads, SchedulerKind};
 use rand::rngs::StdRng;
@@ -77,6 +78,14 @@ fn a_pick_allocates_nothing() {
         }
         assert_eq!(ALLOCATIONS.get(), before, "{kind}");
     }
+    let table = DispatchTable::new(PerClass::from_fn(|_| 0.5), (0..200).map(f64::from));
+    let underway = Underway { here: 3, here_failures: 0, there: 4, peers: &Uneven };
+    let before = ALLOCATIONS.get();
+    let class = RequestClass::Computing;
+    let given = (0..5_000).filter(|_| table.choose(class, &underway, &mut rng) != Choice::Here);
+    assert!(given.count() > 500);
+    assert_eq!(ALLOCATIONS.get(), before, "where a request is done");
+
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(ALLOCATIONS.get(), before + 1, "the allocator counts");

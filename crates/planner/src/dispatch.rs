@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     pub(crate) drains: bool,
     pub(crate) was_overloaded: bool,
     pub(crate) had_kept: f64,
+    /// Its part of what was given in the last plan.
+    pub(crate) had_weight: f64,
 }
 
 /// What delegation makes of the peers, in their order.
@@ -51,6 +53,11 @@ impl Peer {
         !self.drains && self.had_kept + policy.step_max >= 1.0
     }
 
+    /// What of its last part it may still be given while nobody has room.
+    fn held(&self, policy: &DispatchPolicy) -> f64 {
+        if self.presence > 0.0 && self.may_take(policy) { self.had_weight } else { 0.0 }
+    }
+
     /// What it can take to come up to `level`, in units of capacity. By what is asked of it, so that what it already
     /// takes does not count against it, not even when that fills it; but work that its requests do not explain does.
     fn room(&self, level: f64) -> f64 {
@@ -67,7 +74,8 @@ impl Peer {
 /// # Source
 /// TLLB's level 2: overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random choice.
 /// Deviates: TLLB leaves the share open, and Onedata took weights of 1/L for all nodes, itself included, which keeps
-/// a tenth at 90/30/30/30. Memory does not leave with a request. The part that is kept moves in bounded steps.
+/// a tenth at 90/30/30/30. Memory does not leave with a request. The part that is kept moves in bounded steps, also while some are
+/// overloaded and for a period nobody is seen to have room: those who took before take until all is kept again.
 pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Peer]) -> Delegation {
     let able = peers.iter().filter(|one| one.presence > 0.0);
     let lowest = able.map(Peer::offered).fold(f64::INFINITY, f64::min);
@@ -80,22 +88,28 @@ pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Pe
         _ => 0.0,
     };
     let mut weights: Vec<f64> = peers.iter().map(room).collect();
-    let total: f64 = weights.iter().sum();
-    if total <= 0.0 {
-        let (keep, weights) = (vec![1.0; peers.len()], vec![0.0; peers.len()]);
-        return Delegation { keep, weights, level: None, is_overloaded };
+    let has_room = weights.iter().any(|weight| *weight > 0.0);
+    if !has_room && level.is_some() {
+        weights = peers.iter().map(|one| one.held(policy)).collect();
     }
-    weights.iter_mut().for_each(|weight| *weight /= total);
+    let total: f64 = weights.iter().sum();
     let keep = |(one, over): (&Peer, &bool)| {
+        let gives = *over || one.drains;
         let target = match level {
-            Some(level) if (*over || one.drains) && one.movable > 0.0 => {
+            Some(level) if has_room && gives && one.movable > 0.0 => {
                 1.0 - one.excess(level, policy.keep_min) / one.movable
             }
+            _ if !has_room && !gives => return 1.0,
             _ => 1.0,
         };
         target.clamp(one.had_kept - policy.step_max, one.had_kept + policy.step_max).clamp(0.0, 1.0)
     };
-    let keep = peers.iter().zip(&is_overloaded).map(keep).collect();
+    let keep: Vec<f64> = peers.iter().zip(&is_overloaded).map(keep).collect();
+    if total <= 0.0 || !has_room && keep.iter().all(|keep| *keep >= 1.0) {
+        let (keep, weights) = (vec![1.0; peers.len()], vec![0.0; peers.len()]);
+        return Delegation { keep, weights, level: None, is_overloaded };
+    }
+    weights.iter_mut().for_each(|weight| *weight /= total);
     Delegation { keep, weights, level, is_overloaded }
 }
 
@@ -145,6 +159,7 @@ mod tests {
             drains: false,
             was_overloaded: false,
             had_kept: 1.0,
+            had_weight: 0.0,
         }
     }
 
@@ -220,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_or_drained_peer_takes_nothing_and_a_joiner_little() {
+    fn who_is_out_takes_nothing_and_a_joiner_little() {
         let out = Peer { presence: 0.0, ..peer(0.0) };
         let joiner = Peer { presence: 0.1, ..peer(30.0) };
         let plan = delegated(&[peer(90.0), out, joiner, peer(30.0)]);
@@ -242,6 +257,24 @@ mod tests {
         let plan = delegate(&policy, &OverloadRule::default(), &[back, peer(90.0), peer(30.0)]);
         near(&plan.weights, &[0.0, 0.0, 1.0]);
         near(&plan.keep[..1], &[0.45]);
+    }
+
+    #[test]
+    fn who_takes_goes_on_in_steps_when_for_a_period_nobody_is_seen_to_have_room() {
+        let policy = DispatchPolicy { step_max: 0.25, ..at_once() };
+        let giver = Peer { had_kept: 0.5, was_overloaded: true, ..peer(180.0) };
+        let full = Peer { unexplained: 200.0, ..peer(3.0) };
+        let [most, least] = [0.75, 0.25].map(|had_weight| Peer { had_weight, ..full });
+        let gone = Peer { had_weight: 0.5, presence: 0.0, ..peer(0.0) };
+        let plan = delegate(&policy, &OverloadRule::default(), &[giver, most, least, gone]);
+        near(&plan.keep, &[0.75, 1.0, 1.0, 1.0]);
+        near(&plan.weights, &[0.0, 0.75, 0.25, 0.0]);
+        let back = Peer { had_kept: 0.75, ..giver };
+        let plan = delegate(&policy, &OverloadRule::default(), &[back, most, least, gone]);
+        near(&plan.keep, &[1.0; 4]);
+        near(&plan.weights, &[0.0; 4]);
+        let nobody = delegate(&policy, &OverloadRule::default(), &[giver, gone]);
+        near(&nobody.keep, &[1.0; 2]);
     }
 
     #[test]

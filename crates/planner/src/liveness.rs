@@ -20,7 +20,8 @@ pub(crate) struct Seen {
 ///
 /// A missed beat is no proof: the controller may be the one that is cut off. So a late node only decays, and leaves
 /// when a second observer agrees; it stays out until it reports again. Whoever comes back or joins, rises from
-/// [`Liveness::presence_min`] over the warm-up (slow start). In the first plan of all everyone is present: there is
+/// [`Liveness::presence_min`] over the warm-up (slow start); who was late and never left, first makes good a period's decay: one report
+/// that came late costs it nothing from then on. In the first plan of all everyone is present: there is
 /// nobody else to take the load meanwhile.
 ///
 /// `passed` and `warm_up` are in periods.
@@ -58,8 +59,11 @@ pub(crate) fn stand(
         return (Standing::Late, (had * kept).max(policy.presence_min.min(had)));
     }
     let rise = if warm_up > 0.0 { (1.0 - policy.presence_min) * passed / warm_up } else { 1.0 };
-    let presence =
-        if had < policy.presence_min { policy.presence_min } else { had + rise }.min(1.0);
+    let was_late = before.is_some_and(|it| it.standing == Standing::Late);
+    let decay = policy.decay.powf(passed);
+    let made_good = if was_late && decay > 0.0 { had / decay } else { 0.0 };
+    let risen = if had < policy.presence_min { policy.presence_min } else { had + rise };
+    let presence = risen.max(made_good).min(1.0);
     let standing = if presence < 1.0 { Standing::Joining } else { Standing::Present };
     (standing, presence)
 }
@@ -130,6 +134,24 @@ mod tests {
         let beats = [(4.0, true), (5.0, true), (6.0, false), (0.0, false), (0.0, false)];
         let found = run(Some(before(Present, 1.0)), &beats);
         let expected = [(Late, 0.5), (Gone, 0.0), (Gone, 0.0), (Joining, 0.1), (Joining, 0.4)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn who_was_late_once_is_whole_again_and_who_was_for_long_rises() {
+        use Standing::{Joining, Late, Present};
+        let beats = [(2.0, false), (0.0, false), (2.0, false), (3.0, false), (4.0, false)];
+        let beats = [&beats[..], &[(0.0, false), (0.0, false)]].concat();
+        let found = run(Some(before(Present, 1.0)), &beats);
+        let expected = [
+            (Late, 0.5),
+            (Present, 1.0),
+            (Late, 0.5),
+            (Late, 0.25),
+            (Late, 0.125),
+            (Joining, 0.425),
+            (Joining, 0.725),
+        ];
         assert_eq!(found, expected);
     }
 

@@ -207,17 +207,21 @@ impl<'a> Context<'a> {
             (fixed, weigh.l2_of_cpu(load.offered_cpu() - idle), unexplained)
         });
         let standing = row.plan.standing;
-        let is_timely = matches!(standing, Standing::Present | Standing::Joining);
-        let had_kept = row.was.map(|was| was.keep).filter(|it| (0.0..=1.0).contains(it));
+        // A late one takes what its presence, which decays, leaves of its part: what it does not do is done where it came from.
+        let is_there = matches!(standing, Standing::Present | Standing::Joining | Standing::Late);
+        let is_part = |it: &f64| (0.0..=1.0).contains(it);
+        let had_kept = row.was.map(|was| was.keep).filter(is_part);
+        let had_weight = self.before.and_then(|plan| plan.dispatch.weights.get(row.name));
         Peer {
             capacity: row.spec.capacity,
             fixed,
             movable,
             unexplained,
-            presence: if is_timely && row.load.is_some() { row.plan.presence } else { 0.0 },
+            presence: if is_there && row.load.is_some() { row.plan.presence } else { 0.0 },
             drains: standing == Standing::Draining,
             was_overloaded: row.was.is_some_and(|was| was.is_overloaded),
             had_kept: had_kept.unwrap_or(1.0),
+            had_weight: had_weight.copied().filter(is_part).unwrap_or(0.0),
         }
     }
 

@@ -150,7 +150,8 @@ proptest! {
             for (node, weight) in &plan.dispatch.weights {
                 let to = &plan.nodes[node];
                 prop_assert!(*weight > 0.0 && to.keep == 1.0, "{node}: {to:?}");
-                prop_assert!(matches!(to.standing, Standing::Present | Standing::Joining));
+                let may_take = [Standing::Present, Standing::Joining, Standing::Late];
+                prop_assert!(may_take.contains(&to.standing) && to.presence > 0.0);
             }
             if plan.dispatch.weights.is_empty() {
                 prop_assert!(plan.nodes.values().all(|node| node.keep == 1.0));

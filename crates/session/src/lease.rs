@@ -70,6 +70,11 @@ impl<'a> PoolLoads<'a> {
         PoolLoads { pool, epoch, now: Cell::new(None) }
     }
 
+    /// Failures seen lately at any of them, decayed.
+    pub(crate) fn recent_failures_of_all(&self) -> u32 {
+        (0..self.pool.backends.len()).map(|slot| self.recent_failures(slot)).sum()
+    }
+
     /// The clock is read at most once a pick, and only by schedulers that need it.
     fn now(&self) -> Instant {
         let now = self.now.get().unwrap_or_else(Instant::now);

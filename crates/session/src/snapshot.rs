@@ -5,7 +5,7 @@ use std::sync::Arc;
 use equipoise_core::{Generation, Prepared};
 
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
-use crate::dispatch::DispatchView;
+use crate::dispatch::{DispatchView, InFlight};
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
 
@@ -31,6 +31,8 @@ pub struct FrontDoorView {
     pub pool: usize,
     /// Whether and how requests are delegated; only HTTP is.
     pub dispatch: Option<DispatchView>,
+    /// What its clients wait for, where requests are dispatched; kept across snapshots.
+    pub in_flight: Arc<InFlight>,
     /// Counters, kept across snapshots.
     pub stats: Arc<Sharded<FrontDoorStats>>,
 }

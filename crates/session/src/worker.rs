@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equipoise_core::load::{Choice, RequestClass};
+use equipoise_core::load::{Choice, RequestClass, Underway};
 use equipoise_core::{Ask, Generation, Scheduler};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -19,11 +19,12 @@ use tokio::sync::{Notify, mpsc};
 use crate::access_log::AccessLog;
 use crate::buffer::Buffers;
 use crate::deadline::Deadlines;
+use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
 use crate::http::MuxSessions;
 use crate::lease::{Lease, PoolLoads};
 use crate::reason::Reason;
-use crate::snapshot::{BackendEvent, Snapshot};
+use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::{SAMPLE, SourceSamples};
 use crate::splice::Pipes;
 use crate::udp::Batch;
@@ -154,24 +155,54 @@ impl Worker {
         dispatch.table.admits(class, &mut *self.rng.borrow_mut())
     }
 
-    /// Whom the instructions have for a request of this class, if it is a peer.
+    /// Who does a client's request of this class: the peer, if it is one. Counted from now on, at a door in node mode.
     #[inline]
-    pub(crate) fn delegate(&self, door: &Door, class: RequestClass) -> Option<Lease> {
+    pub(crate) fn dispatch(
+        &self,
+        door: &Door,
+        class: RequestClass,
+    ) -> Option<(Counted, Option<Lease>)> {
         let view = door.view();
         let dispatch = view.dispatch.as_ref()?;
-        let choice = dispatch.table.choose(class, &mut *self.rng.borrow_mut());
-        let Choice::Peer(slot) = choice else { return None };
-        let (snapshot, peers) = self.place_of(door, dispatch.peers);
-        let backends = &snapshot.pools.get(peers)?.backends;
-        let slot = match door.kept() {
-            None => (slot < backends.len()).then_some(slot)?,
-            // The table is of the slots that the pool had when the door closed.
-            Some(kept) => {
-                let id = kept.pools.get(dispatch.peers)?.backends.get(slot)?.id;
-                backends.iter().position(|backend| backend.id == id)?
-            }
+        let peer = if dispatch.table.keep(class) < 1.0 {
+            self.delegate(door, &view, dispatch, class)
+        } else {
+            None
         };
-        Some(Lease::new(snapshot, peers, slot, self.index))
+        Some((Counted::new(view, class, peer.is_none()), peer))
+    }
+
+    /// Whom the instructions have for a request of this class, if it is a peer.
+    fn delegate(
+        &self,
+        door: &Door,
+        view: &FrontDoorView,
+        dispatch: &DispatchView,
+        class: RequestClass,
+    ) -> Option<Lease> {
+        let kept = door.kept();
+        // The table is of the slots that the pool had when the door closed, if it did.
+        let of_table = kept.clone().unwrap_or_else(|| self.snapshot());
+        let pool = |at: usize| of_table.pools.get(at);
+        let peers =
+            pool(dispatch.peers).filter(|it| dispatch.table.peers() <= it.backends.len())?;
+        let application = PoolLoads::new(pool(view.pool)?, self.shared.epoch);
+        let underway = Underway {
+            here: door.in_flight.here(class),
+            here_failures: application.recent_failures_of_all(),
+            there: door.in_flight.there(class),
+            peers: &PoolLoads::new(peers, self.shared.epoch),
+        };
+        let choice = dispatch.table.choose(class, &underway, &mut *self.rng.borrow_mut());
+        let Choice::Peer(slot) = choice else { return None };
+        let (snapshot, at) = self.place_of(door, dispatch.peers);
+        let slot = if kept.is_none() {
+            slot
+        } else {
+            let id = peers.backends.get(slot)?.id;
+            snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
+        };
+        Some(Lease::new(snapshot, at, slot, self.index))
     }
 
     /// Any peer of the door's, where nobody here can do a request.

@@ -423,6 +423,42 @@ fn instructions_say_what_leaves_by_class_and_to_whom() {
 }
 
 #[test]
+fn between_plans_less_goes_to_where_requests_wait() {
+    let (here, gate) = (HttpBackend::named("here"), Gate::new());
+    let held = gate.clone();
+    let peer = HttpBackend::start(move |_| {
+        Answer::default()
+            .then(Step::Wait(held.clone()))
+            .then(Step::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere".to_vec()))
+    });
+    let giver = Plan::new("a", &here).peers(&[("b", peer.address())]).start();
+    giver.goes_by(of_all(0.5), &[("b", 1.0)]);
+    let given = || giver.dispatch().classes.small_transfer.given;
+    let mut clients = Vec::new();
+    for count in 1..=300 {
+        let mut client = Client::connect(giver.address);
+        client.send(get("/"));
+        clients.push(client);
+        let begun = || given() + here.requests().len() as u64;
+        assert!(eventually(|| begun() == count), "{} of {count}", begun());
+    }
+    // Binomial, about a quarter: the peer gets a request when both draws are for it.
+    let waiting = given();
+    assert!((20..=115).contains(&waiting), "{waiting}");
+    gate.open();
+    clients.iter_mut().for_each(|client| {
+        client.response().expect("whole");
+    });
+    // Where nothing waits, it is the plan that says.
+    let mut client = Client::connect(giver.address);
+    (0..400).for_each(|_| {
+        client.ask(get("/")).expect("whole");
+    });
+    let then = given() - waiting;
+    assert!((140..=260).contains(&then), "six sigmas: {then}");
+}
+
+#[test]
 fn what_is_refused_is_told_so_by_class_and_what_a_peer_let_in_is_done() {
     let apps = ["a", "b"].map(HttpBackend::named);
     let rules = || {

@@ -14,7 +14,7 @@ use crate::site::NAME;
 const ASK_ANOTHER: Duration = Duration::from_millis(500);
 /// An address that does not answer is left after this.
 const CONNECT: Duration = Duration::from_secs(1);
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Where a client goes.
 #[derive(Clone, Debug)]
@@ -103,8 +103,17 @@ fn addresses(answer: &[u8], id: u16) -> Option<Vec<SocketAddr>> {
 
 /// Asks on an open connection; whether it was answered 200, and not refused.
 pub(crate) async fn ask(stream: &mut TcpStream, path: &str) -> io::Result<bool> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: www.lab.example\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
+    ask_with(stream, path, 0).await
+}
+
+/// The same with a body of so many bytes, if any.
+pub(crate) async fn ask_with(stream: &mut TcpStream, path: &str, body: usize) -> io::Result<bool> {
+    let (method, length) = match body {
+        0 => ("GET", String::new()),
+        _ => ("POST", format!("Content-Length: {body}\r\n")),
+    };
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: www.lab.example\r\n{length}\r\n");
+    stream.write_all(&[head.as_bytes(), &vec![b'x'; body]].concat()).await?;
     let mut answer = Vec::with_capacity(1024);
     loop {
         if let Some(whole) = is_whole(&answer)? {

@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::client::{Way, ask, connect};
+use crate::client::{Way, ask, ask_with, connect};
 
 /// A client that waits longer has given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -97,6 +97,8 @@ async fn converse(
 pub(crate) struct Stream {
     pub(crate) label: &'static str,
     pub(crate) path: &'static str,
+    /// Bytes that it sends, and that come back.
+    pub(crate) body: usize,
     pub(crate) ways: Vec<Way>,
     pub(crate) rate: f64,
     pub(crate) from: Duration,
@@ -155,13 +157,13 @@ async fn send(streams: Vec<Stream>, seed: u64) -> Vec<Asked> {
         sleep_until(begin + due).await;
         let stream = &streams[which];
         let (way, label) = (stream.ways[number % stream.ways.len()].clone(), stream.label);
-        let (path, asked) = (stream.path, asked.clone());
+        let (path, body, asked) = (stream.path, stream.body, asked.clone());
         tasks.push(tokio::task::spawn_local(async move {
             let node = Cell::new(None);
             let whole = async {
                 let (address, mut stream) = connect(&way, number).await?;
                 node.set(Some((address, begin.elapsed().as_secs_f64())));
-                ask(&mut stream, path).await
+                ask_with(&mut stream, path, body).await
             };
             let outcome = timeout(PATIENCE, whole).await;
             // From when it was due: a client that is late does not make the answer earlier.

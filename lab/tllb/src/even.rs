@@ -35,6 +35,7 @@ fn rate(place: &Place, case: &Case, levels: Levels, nodes: usize) -> Result<Rate
         cores: vec![case.number("cores")?; nodes],
         work_ms: case.count("work_ms")?,
         checks_ms: 2000,
+        link_mbit: None,
     };
     let site = Site::build(place, shape)?;
     let ways: Vec<Way> = match levels.dns {

@@ -20,6 +20,7 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
             cores: vec![case.number("cores")?; nodes],
             work_ms: case.count("work_ms")?,
             checks_ms: 2000,
+            link_mbit: None,
         };
         let site = Site::build(place, shape)?;
         let ways: Vec<Way> = (0..nodes / 2).map(|node| Way::Node(door(node))).collect();

@@ -8,6 +8,7 @@ mod crowd;
 mod even;
 mod half;
 mod path;
+mod scarce;
 mod scenario;
 mod site;
 
@@ -43,6 +44,9 @@ fn main() -> anyhow::Result<()> {
     })?;
     run.add_with_points(include_str!("../experiments/unbalanced.toml"), |case, row| {
         scenario::unbalanced(&place, case, row)
+    })?;
+    run.add(include_str!("../experiments/scarce.toml"), |case, row| {
+        scarce::measure(&place, case, row)
     })?;
     run.add_with_points(include_str!("../experiments/failure.toml"), |case, row| {
         scenario::failure(&place, case, row)

@@ -31,14 +31,19 @@ impl Times {
 }
 
 fn site<'a>(place: &'a Place, case: &Case, cores: Vec<f64>) -> Result<Site<'a>> {
+    Site::build(place, shape(case, cores)?)
+}
+
+fn shape(case: &Case, cores: Vec<f64>) -> Result<Shape> {
     let levels = Levels::of(case.word("levels")?)?;
-    Site::build(place, Shape { levels, cores, work_ms: case.count("work_ms")?, checks_ms: 500 })
+    let work_ms = case.count("work_ms")?;
+    Ok(Shape { levels, cores, work_ms, checks_ms: 500, link_mbit: None })
 }
 
 /// Requests that cost CPU, so many a second all the time.
 fn computing(label: &'static str, ways: Vec<Way>, rate: f64, from: f64, until: f64) -> Stream {
     let time = Duration::from_secs_f64;
-    Stream { label, path: "/work", ways, rate, from: time(from), until: time(until) }
+    Stream { label, path: "/work", body: 0, ways, rate, from: time(from), until: time(until) }
 }
 
 fn every_node(site: &Site<'_>) -> Vec<Way> {

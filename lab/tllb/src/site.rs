@@ -135,6 +135,8 @@ pub(crate) struct Shape {
     pub(crate) work_ms: usize,
     /// Between checks of the nodes by each node's DNS level, and the time to live of its answers.
     pub(crate) checks_ms: usize,
+    /// What each node's link carries each way, if it has a limit; then names go by load.
+    pub(crate) link_mbit: Option<usize>,
 }
 
 /// A node. Its processes end before its group and host do.
@@ -162,6 +164,14 @@ pub(crate) fn door(node: usize) -> SocketAddr {
 
 fn address(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 1, 1 + node as u8)
+}
+
+/// Lets an interface send no more than so much: a veth pair has no speed of its own.
+fn limit(host: &Host, interface: &str, mbit: usize) -> Result<()> {
+    let rate = format!("{mbit}mbit");
+    let words = ["qdisc", "add", "dev", interface, "root", "tbf", "rate", &rate];
+    host.run("tc", &[&words[..], &["burst", "64k", "latency", "200ms"]].concat())?;
+    Ok(())
 }
 
 /// What is asked of the nodes' DNS servers.
@@ -200,12 +210,13 @@ impl<'a> Site<'a> {
         let place = self.place;
         let host = place.host(&self.switch, "controller", CONTROLLER)?;
         let (socket, state) = (place.path("controller.sock"), place.path("controller"));
-        // All nodes have one machine's memory, and their network has no limit: neither says how loaded one of them is.
+        // All nodes have one machine's memory, and without a limit their network has none either: neither says how loaded one of them is.
+        let net = if self.shape.link_mbit.is_some() { 2.0 } else { 0.0 };
         let file = place.write(
             "controller.toml",
             &format!(
                 "[instance]\nname = \"controller\"\nthreads = 1\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n\
-                 [load]\nnet = 0.0\nmemory = 0.0\n[controller]\nstate = {state:?}\n\
+                 [load]\nnet = {net:.1}\nmemory = 0.0\n[controller]\nstate = {state:?}\n\
                  [cluster]\nstate = {state:?}\nname = \"lab\"\nlisten = \"{CONTROLLER}:{CLUSTER_PORT}\"\nstore = {{}}\n"
             ),
         )?;
@@ -221,6 +232,10 @@ impl<'a> Site<'a> {
     fn node(&self, number: usize) -> Result<Node> {
         let (place, name) = (self.place, format!("n{number}"));
         let host = place.host(&self.switch, &name, address(number))?;
+        if let Some(mbit) = self.shape.link_mbit {
+            limit(&host, "eth0", mbit)?;
+            limit(&self.switch, &format!("{name}-eth0"), mbit)?;
+        }
         let unique = format!("equipoise-tllb-{}-{name}", std::process::id());
         let group = CpuGroup::create(&unique, self.shape.cores[number])?;
         let file = place.write(&format!("{name}.toml"), &self.config(number))?;
@@ -245,6 +260,11 @@ impl<'a> Site<'a> {
             "[instance]\nname = \"{name}\"\nthreads = 1\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n\
              [[pool]]\nname = \"application\"\nbackends = [\"127.0.0.1:{APPLICATION_PORT}\"]\n"
         );
+        if let Some(mbit) = self.shape.link_mbit {
+            text += &format!(
+                "[load]\nlinks = [{{ interface = \"eth0\", speed = \"{mbit}Mbit/s\" }}]\n"
+            );
+        }
         if levels.is_planned() {
             let token = place.path(&format!("{name}.token"));
             text += &format!(
@@ -255,7 +275,8 @@ impl<'a> Site<'a> {
         text += &match levels.dispatch {
             true => format!(
                 "[[dispatch]]\nlisten = \"{own}:{DOOR_PORT}\"\npool = \"application\"\n\
-                 class = [{{ class = \"light\", paths = [\"/healthz\"] }}, {{ class = \"computing\", paths = [\"/work\"] }}]\n"
+                 class = [{{ class = \"light\", paths = [\"/healthz\"] }}, {{ class = \"large-transfer\", paths = [\"/echo\"] }}, \
+                 {{ class = \"computing\", paths = [\"/work\"] }}]\n"
             ),
             false => format!(
                 "[[session]]\nlisten = \"{own}:{DOOR_PORT}\"\nprotocol = \"http\"\npool = \"application\"\n"
@@ -274,10 +295,12 @@ impl<'a> Site<'a> {
         let nodes = all(&|n| format!("{{ name = \"n{n}\", address = \"{}\" }}", door(n)));
         let servers = all(&|n| format!("{{ name = \"ns{n}\", addresses = \"{}\" }}", address(n)));
         let every = self.shape.checks_ms;
+        let by_load = self.shape.link_mbit.is_some() && self.shape.levels.dispatch;
+        let shares = if by_load { "load" } else { "weights" };
         format!(
             "[[pool]]\nname = \"nodes\"\nbackends = [{nodes}]\n\
              health = {{ tcp = true, interval = \"{every}ms\", timeout = \"{every}ms\", rise = 1, fall = 2 }}\n\
-             [[dns]]\nzone = \"{ZONE}.\"\nlisten = \"{own}:53\"\npool = \"nodes\"\nttl = \"1s\"\n\
+             [[dns]]\nzone = \"{ZONE}.\"\nlisten = \"{own}:53\"\npool = \"nodes\"\nttl = \"1s\"\nshares = \"{shares}\"\n\
              ns = [{servers}]\nnames = [\"www\"]\n"
         )
     }

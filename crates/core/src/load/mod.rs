@@ -26,7 +26,7 @@ pub use class::{ClassRate, ClassRates, PerClass, RequestClass};
 pub use classify::{ClassRule, ClassRules};
 pub use coefficients::{Coefficients, CoefficientsRefused, Signals};
 pub use costs::ClassCosts;
-pub use dispatch::{Choice, DispatchTable};
+pub use dispatch::{Choice, DispatchTable, Underway};
 pub use forecast::{ForecastError, Forecaster, WINDOW};
 pub use measurement::{
     Fault, JITTER_MAX, Measurement, MeasurementRefused, Refusals, Reported, Signal,

@@ -45,7 +45,7 @@ pub use weighted_round_robin::cycle_of_turns;
 ///
 /// A backend that fails at once has nothing in flight; it must look busier than its healthy peers after the
 /// first few failures. At 8 it does after four of them beside peers with 32 in flight.
-const FAILURE_AS_IN_FLIGHT: u32 = 8;
+pub(crate) const FAILURE_AS_IN_FLIGHT: u32 = 8;
 
 /// A backend that a scheduler may pick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,9 @@ use super::{Surroundings, build, peer_tls, tables};
 
 /// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Checks a second that a node makes of all its peers at the most, so that looking after each other takes the same of a small node in a
+/// cluster of any size. Requests find out sooner which one of many is gone, and are done here then.
+const CHECKS_A_SECOND_MAX: u32 = 4;
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A peer that is not heard for so long is given up in the middle of a request: two probes a second apart may be lost.
 const LOST_AFTER: Duration = Duration::from_secs(3);
@@ -60,6 +63,12 @@ pub(super) fn config(
     Some((door, pool))
 }
 
+/// Between two checks of a peer where there are so many.
+pub(crate) fn peer_check_interval(peers: usize) -> Duration {
+    let peers = u32::try_from(peers).unwrap_or(u32::MAX);
+    CHECK_INTERVAL.max((Duration::from_secs(1) / CHECKS_A_SECOND_MAX).saturating_mul(peers))
+}
+
 /// What the pool of the peers is called, beside the pool of the local application.
 fn peers_of(pool: &str) -> String {
     format!("{pool}.peers")
@@ -100,6 +109,7 @@ fn peers_pool(
     served: &PoolOptions,
     backends: Vec<BackendConfig>,
 ) -> PoolConfig {
+    let interval = peer_check_interval(backends.len());
     PoolConfig {
         name: Arc::clone(name),
         // Only where nobody here can do a request; otherwise instructions say who takes it.
@@ -114,7 +124,7 @@ fn peers_pool(
         },
         health: Some(ActiveHealth {
             check: HealthCheck::Tcp,
-            interval: CHECK_INTERVAL,
+            interval,
             timeout: CHECK_TIMEOUT,
             rise: 1,
             fall: 2,

@@ -45,6 +45,7 @@ use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
 
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
+pub(crate) use dispatch::peer_check_interval;
 pub use driver::Maker;
 pub use names::NamesByLoad;
 pub use planning::Planning;

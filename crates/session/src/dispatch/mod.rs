@@ -1,11 +1,12 @@
 //! Node mode of a front door: a request is done by the local application, or delegated to a peer.
 //!
 //! What comes in: a [`NodeDoor`] (the file's part) and [`Shares`] (the plan's part: what to keep, who takes the rest).
-//! The choice is core's [`DispatchTable`] over the snapshot. What is delegated carries a [`marker`], by which the peer knows that it
+//! The choice is core's [`DispatchTable`] over the snapshot and what the node itself has in flight ([`InFlight`], and each peer's count). What is delegated carries a [`marker`], by which the peer knows that it
 //! is not to delegate it again; it travels over mutual TLS ([`encryption`]) unless it is to go in the clear. How it fails: a peer that fails before anything was sent back leaves the request
 //! to the local application, under the rules of retries; everything else as at any front door.
 
 mod encryption;
+mod in_flight;
 mod marker;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
 
 pub use encryption::{Encryption, PeerCertificate, PeerCertificates, PeerTls, Transport};
 pub(crate) use encryption::{Shown, is_distrust};
+pub(crate) use in_flight::Counted;
+pub use in_flight::InFlight;
 pub use marker::{DelegationKeys, KeysRefused};
 pub(crate) use marker::{FIELD, UNDONE, Whose, giver_of, write_marker};
 

@@ -148,14 +148,19 @@ impl ClientConnection {
         let stays = !self.may_delegate(&outgoing.head);
         let (retries, shares) = (0, SHARES);
         let mut tries = Tries { begun, retries, shares, fresh: false, failed: None, stays };
+        let mut dispatched = None;
         loop {
-            if !tries.stays
-                && let Some(peer) = self.worker.delegate(&self.door, outgoing.head.class)
+            if !tries.stays {
+                dispatched = self.worker.dispatch(&self.door, outgoing.head.class);
+            }
+            if let Some((counted, peer)) = &mut dispatched
+                && let Some(peer) = peer.take()
             {
                 match Box::pin(self.try_peer(peer, outgoing, &mut tries)).await? {
                     Some(reached) => return Ok(reached),
-                    None => continue,
+                    None => counted.comes_back(),
                 }
+                continue;
             }
             let avoid = tries.failed.map(|(backend, _)| backend);
             let Some(lease) = self.worker.pick(&self.door, &self.hashes, avoid) else {

@@ -142,6 +142,7 @@ fn front_door_view(
             config: entry.config.clone(),
             pool: entry.pool,
             dispatch,
+            in_flight: Arc::clone(&entry.in_flight),
             stats: Arc::clone(&entry.stats),
         }),
     }

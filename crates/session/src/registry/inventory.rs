@@ -6,7 +6,7 @@ use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
 use crate::config::{BackendConfig, FrontDoor, PoolConfig, Protocol, SessionConfig};
-use crate::dispatch::Shares;
+use crate::dispatch::{InFlight, Shares};
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
@@ -73,6 +73,7 @@ pub(crate) struct FrontDoorEntry {
     pub(crate) peers: Option<usize>,
     /// What is planned of it, in node mode; `None` while nothing is.
     pub(crate) shares: Option<Arc<Shares>>,
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
 }
 
@@ -312,7 +313,8 @@ impl Reload {
                     changed.added.push(config.name.to_string());
                     let stats = Arc::new(Sharded::new(self.threads));
                     let id = take(&mut self.ids.front_door);
-                    FrontDoorEntry { id, config, pool, peers, shares: None, stats }
+                    let in_flight = Arc::default();
+                    FrontDoorEntry { id, config, pool, peers, shares: None, in_flight, stats }
                 }
             });
         }

@@ -197,7 +197,8 @@ impl Proxy {
         };
         let fronts = self.fronts.iter().map(|(id, config, stats)| {
             let (config, stats) = (config.clone(), stats.clone());
-            Arc::new(FrontDoorView { id: *id, config, pool: 0, dispatch: None, stats })
+            let in_flight = Arc::default();
+            Arc::new(FrontDoorView { id: *id, config, pool: 0, dispatch: None, in_flight, stats })
         });
         let snapshot = Snapshot {
             generation: self.generation,

@@ -113,6 +113,7 @@ impl Rig {
             config: self.door.clone(),
             pool: 0,
             dispatch: None,
+            in_flight: Arc::default(),
             stats: self.stats.clone(),
         };
         let snapshot = Snapshot {

@@ -180,7 +180,7 @@ impl Planner {
         lock(&self.complaint).is_over();
         let wish = Arc::new(Wish::of(config));
         let asks = match &self.seat {
-            Seat::Alone => wish.asks_for_a_controller(),
+            Seat::Alone => wish.plans_any_pool(),
             Seat::Controller(_) => true,
             Seat::Node(_) => false,
         };

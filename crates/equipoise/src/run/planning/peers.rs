@@ -8,6 +8,8 @@ use equipoise_core::load::PerClass;
 use equipoise_session::config::{BackendConfig, SessionConfig};
 use equipoise_session::dispatch::{DelegationKeys, PeerTls, Shares};
 
+use crate::config::peer_check_interval;
+
 /// Whom there is to delegate to, and how that is signed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Learnt {
@@ -47,6 +49,9 @@ impl Learnt {
             let pool = config.pools.iter_mut().find(|pool| pool.name == node.peers);
             if let Some(pool) = pool.filter(|pool| pool.backends.is_empty()) {
                 pool.backends.clone_from(&self.peers);
+                if let Some(health) = &mut pool.health {
+                    health.interval = peer_check_interval(self.peers.len());
+                }
             }
         }
     }
@@ -162,6 +167,19 @@ mod tests {
         Learnt::of(&instructions(), "a").add_to(&mut config);
         assert_eq!(peers(&config), [("b", ([10, 0, 0, 2], 80).into())]);
         assert!(!keys(&config).is_empty());
+    }
+
+    #[test]
+    fn many_peers_are_checked_as_often_together_as_a_few() {
+        let interval = |count: u8| {
+            let mut all = instructions();
+            all.members = (1..=count).map(|at| (format!("p{at}"), member(true, at))).collect();
+            let mut config = config("");
+            Learnt::of(&all, "a").add_to(&mut config);
+            let pool = config.pools.iter().find(|pool| &*pool.name == "app.peers").unwrap();
+            pool.health.as_ref().unwrap().interval.as_secs_f64()
+        };
+        assert_eq!([1, 4, 11, 50].map(interval), [1.0, 1.0, 2.75, 12.5]);
     }
 
     #[test]

@@ -30,9 +30,10 @@ impl Planner {
         loop {
             let controller = self.controller().ok();
             let reports = controller.is_some() || self.seat.client().is_some();
+            let glancing = reports && self.wish.borrow().plans_any_pool();
             tokio::select! {
                 changed = utilisation.changed() => if changed.is_err() { return },
-                _ = glances.tick(), if reports => {
+                _ = glances.tick(), if glancing => {
                     meter.glance(&self.counted());
                     continue;
                 }

@@ -56,7 +56,8 @@ impl Wish {
         names.map(|(zone, nodes)| (zone.clone(), nodes.values().cloned().collect())).collect()
     }
 
-    pub(super) fn asks_for_a_controller(&self) -> bool {
+    /// Whether anything of any pool is planned.
+    pub(super) fn plans_any_pool(&self) -> bool {
         !self.weighed.is_empty() || !self.planning.elastic.is_empty()
     }
 }
