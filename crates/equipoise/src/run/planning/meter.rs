@@ -129,7 +129,7 @@ fn sample(
         }
         _ => glanced,
     };
-    BackendSample { in_flight, response, limit: None, size: None }
+    BackendSample { in_flight, response, ..BackendSample::default() }
 }
 
 #[cfg(test)]
