@@ -109,30 +109,25 @@ impl PoolHistory {
         if in_flight == 0.0 {
             return Some(0.0);
         }
-        let profile = self.profiles.get(&one.size)?;
-        if let Some(top) = self.top(&one.size) {
-            let crowd = in_flight / top.in_flight;
-            let by_speed = speed(one).map_or(0.0, |speed| speed / top.speed);
-            // Below the top a crowd is a burst, unless it is a large one: that slows answers past the top. At the top it is
-            // demand that speed no longer shows.
-            let is_demand = by_speed >= AT_TOP || crowd >= LARGE_CROWD;
-            let in_use = if is_demand { crowd.max(by_speed) } else { by_speed };
-            return Some(in_use.min(IN_USE_MAX));
+        let best = self.profiles.get(&one.size)?.best()?;
+        if best.is_topped {
+            let top = Top { speed: best.speed, in_flight: best.in_flight, age: Duration::ZERO };
+            return Some(in_use_of(&top, one));
         }
-        let response_s = one.response?.as_secs_f64();
-        let shortest_s = profile.shortest_response_s()?;
-        let shortest_s =
-            self.recalled(&one.size).map_or(shortest_s, |it| it.response_s.min(shortest_s));
-        Some((1.0 - shortest_s / response_s.max(shortest_s)).min(BY_RESPONSE_MAX))
+        let by_response = self.by_response(one);
+        let top = self.recalled(&one.size).and_then(|known| known.top);
+        let top = top.filter(|top| !top.is_outdone(best.speed));
+        // What was measured since may have been slower than what is remembered of another load.
+        by_response.into_iter().chain(top.map(|top| in_use_of(&top, one))).reduce(f64::max)
     }
 
-    /// The top that backends of a size have shown; of one that is only remembered, unless more was measured since.
-    fn top(&self, size: &Option<String>) -> Option<Top> {
-        let best = self.profiles.get(size)?.best()?;
-        if best.is_topped {
-            return Some(Top { speed: best.speed, in_flight: best.in_flight, age: Duration::ZERO });
-        }
-        self.recalled(size)?.top.filter(|top| !top.is_outdone(best.speed))
+    /// By how much slower answers are than the fastest that were ever seen.
+    fn by_response(&self, one: &BackendSample) -> Option<f64> {
+        let response_s = one.response?.as_secs_f64();
+        let shortest_s = self.profiles.get(&one.size)?.shortest_response_s()?;
+        let recalled_s = self.recalled(&one.size).map_or(shortest_s, |known| known.response_s);
+        let shortest_s = shortest_s.min(recalled_s);
+        Some((1.0 - shortest_s / response_s.max(shortest_s)).min(BY_RESPONSE_MAX))
     }
 
     /// What is remembered of a size. Where what is measured is no more blind, it is in what is remembered already.
@@ -211,6 +206,17 @@ impl PoolHistory {
         let now = rate.smoothed();
         if now > 0.0 { (rate.coming() / now).clamp(1.0, RISE_MAX) } else { 1.0 }
     }
+}
+
+/// The part of a top that is in use.
+fn in_use_of(top: &Top, one: &BackendSample) -> f64 {
+    let crowd = one.in_flight.max(0.0) / top.in_flight;
+    let by_speed = speed(one).map_or(0.0, |speed| speed / top.speed);
+    // Below the top a crowd is a burst, unless it is a large one: that slows answers past the top. At the top it is
+    // demand that speed no longer shows.
+    let is_demand = by_speed >= AT_TOP || crowd >= LARGE_CROWD;
+    let in_use = if is_demand { crowd.max(by_speed) } else { by_speed };
+    in_use.min(IN_USE_MAX)
 }
 
 /// V = N/T, requests per second.
