@@ -68,15 +68,17 @@ fn a_pool_of_processes_that_wait_is_found_full_by_a_probe_and_that_is_known_afte
 #[test]
 fn a_pool_of_processes_that_work_is_full_by_its_processors_and_is_not_probed() {
     let mut instance = Instance::new("full-works");
-    // Much headroom: other programs want the processors, too.
-    let pool = pool_of_one_thread(&instance, "works", 0.7);
+    // Much headroom: other programs want the processors, too, and leave it a small part of one.
+    let pool = pool_of_one_thread(&instance, "works", 0.9);
     instance.start(&pool);
     assert!(eventually(|| serving(&instance).len() == 1), "{}", instance.printed());
     let load = Load::start(instance.door.address(), CLIENTS);
     assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
     let (_, failed) = load.finish();
     assert!(failed.is_empty(), "{failed:?}");
-    assert!(!instance.printed().contains("probing"), "{}", instance.printed());
+    let printed = instance.printed();
+    assert!(printed.contains("in use, at most 0.10 is wanted"), "{printed}");
+    assert!(!printed.contains("probing"), "{printed}");
 }
 
 /// Processes of the pool's backends.
