@@ -36,7 +36,8 @@ impl Shared {
         passed: Duration,
     ) -> Option<Draft> {
         let wishes = self.known().wishes.clone();
-        let roll = self.roll();
+        let mut roll = self.roll();
+        roll.recall(&before.plan);
         let now = self.now();
         let members = roll.enrolled(now, &before.members, self.options.forget_after);
         let context = Context { roll: &roll, members: &members, before, now, passed, term };

@@ -217,6 +217,7 @@ fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
         let what = |of: &str| format!("backend {name}/{backend}: {of}");
         not_negative(&what("in flight"), one.in_flight)?;
         not_negative(&what("limit"), one.limit.unwrap_or(0.0))?;
+        not_negative(&what("cpu"), one.cpu.unwrap_or(0.0))?;
         one.size.iter().try_for_each(|size| check_text("size", size))?;
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Planning through the real binary: weights by load, the plan that outlives a kill, a store that is damaged.
 
 mod common;
+#[path = "control/full.rs"]
+mod full;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -193,6 +195,16 @@ fn weight_in_force(instance: &Instance) -> u64 {
     status["pools"][0]["backends"][1]["weight"].as_u64().unwrap_or(0)
 }
 
+/// Damages the store's file; what it has then.
+fn damage(instance: &Instance) -> Vec<u8> {
+    let mut bytes = std::fs::read(instance.store()).expect("the store's file is there");
+    let middle = bytes.len() / 2;
+    bytes[..64].fill(0xAA);
+    bytes[middle..middle + 64].fill(0xAA);
+    std::fs::write(instance.store(), &bytes).expect("the folder is ours");
+    bytes
+}
+
 #[test]
 fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     let (slow, fast) = slow_and_fast();
@@ -201,11 +213,7 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     instance.start(&pool);
     instance.until("a plan", |plan| edition(plan).1 > 0);
     instance.kill();
-    let mut bytes = std::fs::read(instance.store()).expect("the store's file is there");
-    let middle = bytes.len() / 2;
-    bytes[..64].fill(0xAA);
-    bytes[middle..middle + 64].fill(0xAA);
-    std::fs::write(instance.store(), &bytes).expect("the folder is ours");
+    let bytes = damage(&instance);
 
     let process = instance.start(&pool);
     process.wait_for_text("the controller does not run");

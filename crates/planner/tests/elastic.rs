@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::{
-    BackendSample, Elasticity, Mode, PoolSample, Scaling, ScalingPlan, Size,
+    BackendSample, Elasticity, KNOWN_MAX, Mode, PoolSample, Scaling, ScalingPlan, Size,
 };
 use equipoise_planner::{BackendSpec, History, Inventory, Plan, Policy, PoolSpec, Tick, plan};
 
@@ -31,7 +31,15 @@ struct World {
 }
 
 impl World {
+    /// A pool that was calm when it began, so that it is known how fast its backends are at their fastest.
     fn new(elastic: Elasticity, size: Option<&str>) -> World {
+        let mut world = World::blind(elastic, size);
+        world.run(5, 0.05 * SPEED);
+        world
+    }
+
+    /// A pool of which nothing is known.
+    fn blind(elastic: Elasticity, size: Option<&str>) -> World {
         let policy = Policy::default();
         let first = backend(size, Duration::from_secs(3600));
         let backends = [("first".to_string(), first)].into();
@@ -48,22 +56,38 @@ impl World {
 
     /// One period in which clients ask for `rate` requests a second, spread by speed.
     fn step(&mut self, rate: f64) -> ScalingPlan {
+        self.step_as(|part, speed| answered(rate * part, speed))
+    }
+
+    /// One period in which so many clients ask again as soon as they are answered.
+    fn step_closed(&mut self, clients: f64, work: &Work) -> ScalingPlan {
+        let jitter = 1.0 + 0.04 * f64::from(self.at * 7).sin();
+        self.step_as(|part, _| {
+            let in_flight = clients * part;
+            (in_flight, jitter * work.service_s * (in_flight / work.at_once).max(1.0))
+        })
+    }
+
+    /// One period; `seen` says what is in flight and how long an answer takes at a backend with a part of the pool's
+    /// speed, and with this speed.
+    fn step_as(&mut self, seen: impl Fn(f64, f64) -> (f64, f64)) -> ScalingPlan {
         self.at += 1;
         let now = PERIOD * self.at;
         let speeds: BTreeMap<String, f64> =
             self.up().map(|(name, it)| (name.clone(), self.speed(it))).collect();
         let total: f64 = speeds.values().sum();
         let sample = |(name, speed): (&String, &f64)| {
-            let (in_flight, response_s) = answered(rate * speed / total, *speed);
+            let (in_flight, response_s) = seen(speed / total, *speed);
             let response = Some(Duration::from_secs_f64(response_s));
             let size = self.pool.backends[name].size.clone();
-            (name.clone(), BackendSample { in_flight, response, limit: None, size })
+            (name.clone(), BackendSample { in_flight, response, size, ..BackendSample::default() })
         };
         let sample = PoolSample { backends: speeds.iter().map(sample).collect(), queued: 0.0 };
         self.history.record_pool("web", now, &sample);
         let pools = [("web".to_string(), self.pool.clone())].into();
         let inventory = Inventory::new(BTreeMap::new(), BTreeMap::new(), pools).unwrap();
         let tick = Tick { now, passed: PERIOD };
+        self.plan.iter().for_each(|plan| self.history.recall(plan));
         let next = plan(&self.policy, &inventory, &self.history, self.plan.as_ref(), tick);
         let scaling = next.pools["web"].scaling.clone().unwrap();
         self.plan = Some(next);
@@ -71,6 +95,11 @@ impl World {
             self.drive(&scaling.action);
         }
         scaling
+    }
+
+    /// Its process ends and another begins: what was measured is gone, and the plan is there.
+    fn restart(&mut self) {
+        self.history = History::new(self.policy.smoothing, PERIOD * self.at);
     }
 
     /// What a driver does.
@@ -122,6 +151,14 @@ impl World {
 fn backend(size: Option<&str>, age: Duration) -> BackendSpec {
     let size = size.map(str::to_string);
     BackendSpec { size, age, is_elastic: true, ..BackendSpec::default() }
+}
+
+/// What a backend does of what clients ask that wait for each answer.
+struct Work {
+    /// How many at once; others wait.
+    at_once: f64,
+    /// How long it takes for each.
+    service_s: f64,
 }
 
 /// In flight and response time of a backend that is asked for `rate` a second: a queue before its workers, whose
@@ -307,4 +344,116 @@ fn a_step_that_was_not_taken_is_planned_again_without_waiting_for_its_cool_down(
     world.pool.steps = Some(8);
     let cooling = world.step(0.95 * SPEED);
     assert_eq!((cooling.action, cooling.since_out), (Scaling::Hold, PERIOD), "{}", cooling.reason);
+}
+
+/// Steps out and in of a closed loop of 24 clients, and the pool's size at the end.
+fn closed(world: &mut World, periods: u32, work: &Work) -> (Vec<ScalingPlan>, usize) {
+    let steps = (0..periods).map(|_| world.step_closed(24.0, work));
+    let steps = steps.filter(|step| step.action != Scaling::Hold).collect();
+    (steps, world.count())
+}
+
+const FULL: Work = Work { at_once: 1.0, service_s: 0.025 };
+const WAITS: Work = Work { at_once: 1000.0, service_s: 0.1 };
+
+#[test]
+fn a_pool_that_is_full_from_the_first_moment_grows_to_what_is_needed_and_stays() {
+    for load in [1.3, 2.0, 2.9, 4.0] {
+        let mut world = World::blind(elastic(), None);
+        let sizes = world.run(600, load * SPEED);
+        let now = *sizes.last().unwrap() as f64;
+        assert!((load / 0.7).floor() <= now && now <= load / 0.7 / 0.85 + 2.0, "{load}: {sizes:?}");
+        let later = world.run(1500, load * SPEED);
+        assert!(
+            later.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1,
+            "{load}: {later:?}"
+        );
+    }
+    let mut world = World::blind(elastic(), None);
+    let (steps, count) = closed(&mut world, 300, &FULL);
+    assert_eq!(count, 8, "24 clients that do not pause fill as many as there may be");
+    assert!(steps[0].reason.starts_with("probing: it isn't known yet whether the 24.0 requests"));
+    assert!(steps[1..].iter().all(|step| step.reason.contains("is wanted")), "{steps:#?}");
+}
+
+#[test]
+fn a_pool_that_was_full_once_is_known_to_be_so_after_a_restart() {
+    let mut world = World::blind(elastic(), None);
+    closed(&mut world, 300, &FULL);
+    world.restart();
+    // Its processes died with it.
+    world.pool.backends.retain(|name, _| name == "first");
+    let (steps, count) = closed(&mut world, 120, &FULL);
+    assert_eq!(count, 8);
+    assert!(steps.iter().all(|step| !step.reason.contains("probing")), "{steps:#?}");
+}
+
+#[test]
+fn a_pool_whose_backends_wait_themselves_is_probed_once_and_never_again() {
+    let mut world = World::blind(elastic(), None);
+    let (steps, count) = closed(&mut world, 400, &WAITS);
+    let actions: Vec<_> = steps.iter().map(|step| &step.action).collect();
+    let [Scaling::Out { count: 1, .. }, Scaling::In { .. }] = &actions[..] else {
+        panic!("{steps:#?}")
+    };
+    assert_eq!(count, 1, "as before");
+    // Longer than a profile remembers, and through restarts.
+    for periods in [9000, 1, 30, 400] {
+        world.restart();
+        assert_eq!(closed(&mut world, periods, &WAITS), (vec![], 1), "{periods}");
+    }
+    let held = world.step_closed(24.0, &WAITS);
+    assert!(!held.reason.contains("probing"), "{}", held.reason);
+}
+
+#[test]
+fn what_a_probe_showed_is_forgotten_after_a_day_and_then_one_more_is_made() {
+    let mut world = World::blind(elastic(), None);
+    closed(&mut world, 400, &WAITS);
+    world.restart();
+    let pool = world.plan.as_mut().unwrap().pools.get_mut("web").unwrap();
+    pool.scaling.as_mut().unwrap().learnt.known[0].age = KNOWN_MAX;
+    let (steps, count) = closed(&mut world, 400, &WAITS);
+    assert_eq!((steps.len(), count), (2, 1), "{steps:#?}");
+    assert!(steps[0].reason.starts_with("probing"), "{}", steps[0].reason);
+    // The application is another by now.
+    world.restart();
+    let pool = world.plan.as_mut().unwrap().pools.get_mut("web").unwrap();
+    pool.scaling.as_mut().unwrap().learnt.known[0].age = KNOWN_MAX;
+    assert_eq!(closed(&mut world, 400, &FULL).1, 8);
+}
+
+#[test]
+fn with_hardly_anything_in_flight_nothing_is_probed() {
+    for load in [0.02, 0.1, 0.2] {
+        let mut world = World::blind(elastic(), None);
+        assert_eq!(world.run(600, load * SPEED), [1; 600], "{load}");
+    }
+}
+
+#[test]
+fn a_probe_waits_for_room_for_operators_and_for_its_driver() {
+    let mut world = World::blind(Elasticity { max: 1, ..elastic() }, None);
+    assert_eq!(closed(&mut world, 60, &FULL), (vec![], 1));
+    let held = world.step_closed(24.0, &FULL);
+    assert!(held.reason.contains("no backend can be added to see: max = 1"), "{}", held.reason);
+
+    let mut world = World::blind(Elasticity { mode: Mode::Paused, ..elastic() }, None);
+    assert_eq!(closed(&mut world, 60, &FULL), (vec![], 1));
+    let held = world.step_closed(24.0, &FULL);
+    assert!(held.reason.starts_with("paused; it would add 1: probing"), "{}", held.reason);
+    world.pool.elastic.as_mut().unwrap().mode = Mode::Pinned(3);
+    closed(&mut world, 60, &WAITS);
+    assert_eq!(world.count(), 3);
+
+    let mut world = World::blind(elastic(), None);
+    (world.pool.steps, world.is_deaf) = (Some(7), true);
+    let (steps, _) = closed(&mut world, 60, &FULL);
+    assert!(steps.len() > 40, "it is asked for again and again");
+    assert!(steps.iter().all(|step| step.learnt.probe.as_ref().unwrap().since.is_zero()));
+    world.is_deaf = false;
+    closed(&mut world, 1, &FULL);
+    world.pool.steps = Some(8);
+    let (steps, count) = closed(&mut world, 5, &FULL);
+    assert_eq!((steps.len(), count), (0, 2), "{steps:#?}");
 }

@@ -35,6 +35,8 @@ fn add(all: &mut BackendSample, one: &BackendSample) {
         // A limit for a part of the requests is none for all of them.
         _ => None,
     };
+    // Who made it is one of them.
+    all.cpu = all.cpu.into_iter().chain(one.cpu).reduce(f64::max);
     if all.size.is_none() {
         all.size.clone_from(&one.size);
     }
@@ -63,7 +65,7 @@ mod tests {
 
     fn sample(in_flight: f64, response_ms: u64) -> PoolSample {
         let response = Some(Duration::from_millis(response_ms));
-        let one = BackendSample { in_flight, response, limit: Some(4.0), size: None };
+        let one = BackendSample { in_flight, response, limit: Some(4.0), size: None, cpu: None };
         PoolSample { backends: [("a".to_string(), one)].into(), queued: 1.0 }
     }
 

@@ -175,8 +175,7 @@ impl ProcessDriver {
             ("size", ask.size.as_deref().unwrap_or_default()),
         ];
         let values = Values(&values);
-        let limit = ask.size.as_ref().and_then(|size| self.options.limits.get(size));
-        let limit = limit.or_else(|| self.options.limits.get("*")).copied();
+        let limit = self.options.limit_of(ask.size.as_deref());
         let group = match (&self.groups, limit) {
             (Some(groups), Some(limit)) => Some(groups.make(&ask.name, &limit)?),
             _ => None,

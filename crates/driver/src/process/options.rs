@@ -94,6 +94,12 @@ impl Default for ProcessOptions {
 }
 
 impl ProcessOptions {
+    /// What a process of a size may use.
+    pub fn limit_of(&self, size: Option<&str>) -> Option<SizeLimit> {
+        let own = size.and_then(|size| self.limits.get(size));
+        own.or_else(|| self.limits.get("*")).copied()
+    }
+
     /// Whether they can be followed; looks at nothing but the options.
     ///
     /// # Errors

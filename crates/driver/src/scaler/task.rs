@@ -193,7 +193,7 @@ impl Work {
         [due, self.keep_again].into_iter().flatten().fold(never, Instant::min)
     }
 
-    /// Asks the driver for what is due. What is added is written down first; if that fails, nothing is.
+    /// Asks the driver for what is due. What is added is written down first; if that fails, nothing is that would outlive us.
     async fn turn(&mut self) {
         let is_blocked = self.keep_again.is_some_and(|at| at > Instant::now());
         if !is_blocked {
@@ -240,12 +240,14 @@ impl Work {
     }
 
     fn ask(&mut self, task: Task) {
-        if let (Task::Add(ask), Some(problem)) = (&task, &self.keep_problem) {
+        let driver = self.driver_of(self.roster.maker_of(task.name())).clone();
+        if let (Task::Add(ask), Some(problem)) = (&task, &self.keep_problem)
+            && driver.outlives_us()
+        {
             let problem = format!("nothing is added while the record is not kept: {problem}");
             self.roster.added(self.started.elapsed(), &ask.name, Err(problem));
             return;
         }
-        let driver = self.driver_of(self.roster.maker_of(task.name())).clone();
         let asked = task.clone();
         let handle = self.asked.spawn(async move {
             match asked {

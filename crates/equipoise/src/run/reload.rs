@@ -87,9 +87,14 @@ impl Control {
             }
             return Err(error);
         }
-        if let Err(error) =
-            self.levels.registry.apply(self.levels.planner.with_made(&after.session)).await
+        let session = self.levels.planner.with_made(&after.session);
+        let applied = self.levels.registry.apply(session).await;
+        if let Ok(changes) = &applied
+            && changes.is_empty()
         {
+            tracing::info!("configuration applied: {changes}");
+        }
+        if let Err(error) = applied {
             let back = self.levels.dns.follow(before.dns.clone(), || self.seen()).await;
             if let Err(error) = back {
                 tracing::error!("the DNS level could not go back: {error:#}");

@@ -4,11 +4,13 @@ pub mod cgroup;
 mod meminfo;
 mod net_dev;
 mod pressure;
+mod process;
 mod stat;
 
 pub use meminfo::{Memory, meminfo};
 pub use net_dev::{InterfaceBytes, net_dev};
 pub use pressure::{Pressure, pressure};
+pub use process::{ProcessTicks, process_stat};
 pub use stat::{CpuTicks, stat};
 
 /// A file of the kernel that is not as its documentation says.

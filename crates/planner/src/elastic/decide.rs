@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::PoolHistory;
 use super::sizes::{Kind, cheaper, cover, fastest};
-use super::{Elasticity, Mode};
+use super::{Elasticity, Learnt, Looks, Mode};
 use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
 
 mod hold;
+mod probing;
 
 /// What is done about a pool's size, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,9 @@ pub struct ScalingPlan {
     /// it has taken none since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// What the planner remembers of the pool.
+    #[serde(default, skip_serializing_if = "Learnt::is_empty")]
+    pub learnt: Learnt,
 }
 
 /// A step in a pool's size.
@@ -94,7 +98,8 @@ const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 /// less than the headroom is free, counting those that are warming up as there, so that it does not grow twice for
 /// one reason; at most by [`Elasticity::growth_max`] in a step, with a cool-down. It shrinks by one, that with the
 /// least speed for its price, when without it there would still be headroom and some to spare for the whole of a
-/// cool-down; if one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
+/// cool-down; if one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). Of a pool that may be
+/// full or not, as far as measurements can tell, one backend more shows which ([`super::Probe`]). At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
 pub(crate) fn decide(
     elastic: &Elasticity,
     pool: &PoolSpec,
@@ -107,6 +112,7 @@ pub(crate) fn decide(
     let state = State::of(elastic, pool, history, past);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
+    let learnt = learnt(&state, past, was, pool.steps, passed);
     let was = was.map(|was| Times::after(was, pool.steps));
     let mut plan = ScalingPlan {
         action: Scaling::Hold,
@@ -116,6 +122,7 @@ pub(crate) fn decide(
         since_in: ago(was.as_ref().map(|was| was.since_in)),
         low_for: Duration::ZERO,
         after: pool.steps,
+        learnt,
     };
     if state.less(elastic).is_some() {
         plan.low_for = was.map_or(Duration::ZERO, |was| was.low_for).saturating_add(passed);
@@ -132,7 +139,39 @@ pub(crate) fn decide(
         Scaling::Hold => reason + &hold::beside(&state, pool),
         _ => reason,
     };
+    // Whatever it is added for: a backend more is compared with how it was before.
+    if let Some(probe) = plan.learnt.probe.as_mut().filter(|probe| probe.is_prepared())
+        && matches!(action, Scaling::Out { .. })
+    {
+        probe.after = Some(Looks::default());
+        (probe.since, probe.settled) = (Duration::ZERO, Duration::ZERO);
+    }
     ScalingPlan { action, reason, ..plan }
+}
+
+/// What is remembered of the pool after what was remembered in the plan before, the driver having taken so many steps.
+fn learnt(
+    state: &State<'_>,
+    past: Option<&PoolHistory>,
+    was: Option<&ScalingPlan>,
+    steps: Option<u64>,
+    passed: Duration,
+) -> Learnt {
+    let mut learnt = was.map(|was| was.learnt.clone()).unwrap_or_default();
+    if let Some(probe) = &mut learnt.probe
+        && was.is_some_and(|was| !is_taken(was, steps))
+        && probe.since.is_zero()
+    {
+        probe.after = None;
+    }
+    learnt.refresh(past, passed);
+    state.look(&mut learnt, past, passed);
+    learnt
+}
+
+/// Whether a plan's step has been taken, when the driver has taken so many (`None`: it takes each at once).
+fn is_taken(was: &ScalingPlan, steps: Option<u64>) -> bool {
+    steps.is_none() || steps != was.after
 }
 
 /// How long ago things were when a plan had been followed, or not.
@@ -143,12 +182,11 @@ struct Times {
 }
 
 impl Times {
-    /// After a plan, when the driver has taken so many steps (`None`: it takes each at once). One that it has not taken
-    /// has not been.
+    /// After a plan, when the driver has taken so many steps. One that it has not taken has not been.
     fn after(was: &ScalingPlan, steps: Option<u64>) -> Times {
         let ScalingPlan { since_out, since_in, low_for, .. } = *was;
         let times = Times { since_out, since_in, low_for };
-        if steps.is_some() && steps == was.after {
+        if !is_taken(was, steps) {
             return times;
         }
         match was.action {
@@ -223,7 +261,9 @@ impl<'a> State<'a> {
             let machine = spec.machine.as_ref().and_then(|machine| history.load(machine));
             let cpu = machine.map(|load| load.coming().cpu / 100.0);
             let shown = past.and_then(|past| past.in_use(name));
-            let in_use = shown.into_iter().chain(cpu).reduce(f64::max).filter(|_| is_warm);
+            let own_cpu = past.and_then(|past| past.cpu(name));
+            let in_use =
+                shown.into_iter().chain(cpu).chain(own_cpu).reduce(f64::max).filter(|_| is_warm);
             let kind = kind(spec);
             Backend {
                 name,
@@ -346,6 +386,9 @@ impl<'a> State<'a> {
         let needed = used / wanted;
         if needed > self.speed {
             return self.grow(elastic, plan, needed, in_use);
+        }
+        if let Some(probe) = self.probe(elastic, plan) {
+            return probe;
         }
         self.shrink(elastic, plan, in_use)
     }

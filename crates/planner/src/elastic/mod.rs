@@ -5,12 +5,17 @@
 //!     --decide.rs--> Scaling, with its reason --(a driver, not here)--> backends come and go
 //! ```
 //!
+//! Where measurements alone cannot say what is in use, one backend is added to find out (probe.rs); what was found out
+//! is kept in the plan (learnt.rs).
+//!
 //! # Source
 //! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work; its measures are used: speed
 //! `V = N/T`, the N at which V tops out, and efficiency as speed for what it costs.
 
 mod decide;
 mod demand;
+mod learnt;
+mod probe;
 mod sizes;
 mod speed;
 
@@ -22,6 +27,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use decide::decide;
 pub use decide::{Scaling, ScalingPlan};
 pub use demand::{BackendSample, PoolHistory, PoolSample};
+pub use learnt::{KNOWN_MAX, Known, Learnt, Top};
+pub use probe::{Looks, Probe};
 pub use speed::{AGE_MAX, Best, SpeedProfile};
 
 /// How a pool grows and shrinks.

@@ -46,6 +46,8 @@ pub const AGE_MAX: u64 = 7200;
 /// Parts of the largest speed: from this on a range is at the top; a busier one that adds less than this shows it.
 pub(super) const AT_TOP: f64 = 0.95;
 const ADDS: f64 = 1.05;
+/// The last range, that up to two in flight, in which hardly any of them waits for another.
+const CALM: usize = 1;
 /// The shortest response times this: most of an answer's time is waiting.
 const CROWDED: f64 = 3.0;
 
@@ -92,6 +94,26 @@ impl SpeedProfile {
     /// The shortest mean response time seen at any concurrency, in seconds.
     pub fn shortest_response_s(&self) -> Option<f64> {
         self.known().map(|(_, range)| range.response_s).reduce(f64::min)
+    }
+
+    /// The least and the most requests in flight at which it is known.
+    pub fn span(&self) -> Option<(f64, f64)> {
+        let (first, last) = self.ends()?;
+        Some((middle(first), middle(last)))
+    }
+
+    /// Whether it cannot tell waiting from work: it has only ever seen about the same number in flight, and that more
+    /// than a few. Then its shortest response time is just that of the load there was. False if nothing is known.
+    pub fn is_blind(&self) -> bool {
+        let is_topped = self.best().is_some_and(|best| best.is_topped);
+        let varied = |(first, last)| last > first + 1;
+        self.ends().is_some_and(|ends| ends.0 > CALM && !varied(ends)) && !is_topped
+    }
+
+    fn ends(&self) -> Option<(usize, usize)> {
+        let mut known = self.known().map(|(at, _)| at);
+        let first = known.next()?;
+        Some((first, known.last().unwrap_or(first)))
     }
 
     fn known(&self) -> impl Iterator<Item = (usize, &Range)> {
@@ -172,5 +194,28 @@ mod tests {
     fn the_shortest_response_is_that_of_the_idle_backend() {
         let shortest = shown(64, 16.0).shortest_response_s().unwrap();
         assert!((0.007..0.013).contains(&shortest), "{shortest}");
+    }
+
+    #[test]
+    fn about_the_same_number_in_flight_tells_nothing_unless_it_is_small() {
+        let seen = |all: &[f64]| {
+            let mut profile = SpeedProfile::default();
+            for in_flight in all {
+                (0..5).for_each(|_| profile.observe(*in_flight, 0.1));
+            }
+            profile
+        };
+        let rows: [(&[f64], bool); 6] = [
+            (&[], false),
+            (&[0.3], false),
+            (&[1.8], false),
+            (&[24.0], true),
+            (&[20.0, 24.0, 27.0], true),
+            (&[12.0, 24.0], false),
+        ];
+        for (all, is_blind) in rows {
+            assert_eq!(seen(all).is_blind(), is_blind, "{all:?}");
+        }
+        assert!(!shown(64, 16.0).is_blind());
     }
 }

@@ -141,7 +141,10 @@ impl<P: Publish> Registry<P> {
         self.wake = self.inventory.next_wake(now);
         self.tell_pools();
         self.follow_checks();
-        tracing::info!("configuration applied: {changes}");
+        // What was made or learnt is applied again and again; an operator who reloads is told by whoever asked for it.
+        if !changes.is_empty() {
+            tracing::info!("configuration applied: {changes}");
+        }
         notices.iter().for_each(Notice::log);
         Ok(changes)
     }

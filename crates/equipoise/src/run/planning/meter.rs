@@ -123,13 +123,21 @@ fn sample(
     let answered = one.answers.saturating_sub(answers);
     let took = one.answer_time.saturating_sub(answer_time);
     let response = u32::try_from(answered).ok().filter(|n| *n > 0).map(|n| took / n);
-    let in_flight = match response {
+    let (in_flight, response) = match response {
         Some(response) if response < elapsed && !elapsed.is_zero() => {
-            took.as_secs_f64() / elapsed.as_secs_f64()
+            (took.as_secs_f64() / elapsed.as_secs_f64(), Some(response))
         }
-        _ => glanced,
+        Some(response) => (glanced, Some(response.max(to_come(glanced, answered, elapsed)))),
+        None => (glanced, None),
     };
-    BackendSample { in_flight, response, limit: None, size: None }
+    BackendSample { in_flight, response, ..BackendSample::default() }
+}
+
+/// How long what is in flight takes at the rate of this period's answers. Those answers tell of the load when they were
+/// asked for: after a rise they are too short, and speed `V = N/T` would seem larger than it ever is.
+fn to_come(in_flight: f64, answered: u64, elapsed: Duration) -> Duration {
+    let seconds = in_flight * elapsed.as_secs_f64() / answered.max(1) as f64;
+    Duration::try_from_secs_f64(seconds).unwrap_or(elapsed)
 }
 
 #[cfg(test)]
@@ -166,6 +174,19 @@ mod tests {
         assert_eq!((sample.in_flight, sample.response), (4.0, None));
         let next = settled(&mut meter, second + Duration::from_secs(1), &counted(4, 1, 5000));
         assert_eq!(next.unwrap().in_flight, 4.0);
+    }
+
+    #[test]
+    fn after_a_rise_answers_to_what_came_before_it_do_not_make_a_backend_seem_fast() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        meter.settle(start, &counted(24, 0, 0));
+        // Two answers a second to those that came first of 24.
+        let sample = settled(&mut meter, start + second, &counted(24, 2, 3000)).unwrap();
+        assert_eq!((sample.in_flight, sample.response), (24.0, Some(12 * second)));
+        // Later they have waited for all before them, and more than what is left.
+        let sample = settled(&mut meter, start + 2 * second, &counted(4, 4, 27_000)).unwrap();
+        assert_eq!(sample.response, Some(12 * second));
     }
 
     #[test]

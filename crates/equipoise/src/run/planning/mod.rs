@@ -7,10 +7,12 @@
 //! ```
 //!
 //! Without a pool that asks, only the monitor runs, and the history of utilisation is kept. A controller that cannot
-//! start stops nothing: pools keep the weights that they have, and `equipoise plan` says why.
+//! start stops nothing: pools keep the weights that they have, elastic ones the number of their backends, which are made
+//! if they are not there, and `equipoise plan` says why.
 
 mod complaint;
 mod follow;
+mod held;
 mod meter;
 pub(crate) mod monitor;
 mod office;
@@ -18,6 +20,7 @@ mod operator;
 mod peers;
 pub(in crate::run) mod place;
 mod premises;
+mod processes;
 mod report;
 mod rosters;
 mod scaling;
@@ -288,7 +291,10 @@ impl Planner {
     pub(crate) fn controller(&self) -> Result<ControllerHandle, String> {
         match &*lock(&self.active) {
             Active::Running(running) => Ok(running.controller.handle()),
-            Active::Failed(why) => Err(format!("the controller does not run: {why}")),
+            Active::Failed(why) => {
+                let held = self.scalers.held_in_words();
+                Err(format!("the controller does not run: {why}{held}"))
+            }
             Active::Unasked if self.seat.client().is_some() => {
                 Err("this machine is a node of a cluster: ask on a controller's".to_string())
             }
@@ -315,6 +321,7 @@ impl Planner {
                 let store =
                     etcd.map_or_else(|| file.display().to_string(), |it| it.endpoints.join(", "));
                 tracing::info!(store, "controller");
+                self.scalers.let_scale();
                 Active::Running(Box::new(running))
             }
             Err(error) => {
@@ -329,6 +336,10 @@ impl Planner {
                         "the controller does not run: {error}. Pools keep the weights that they have; \
                          {what_next}"
                     );
+                }
+                if let Seat::Alone = self.seat {
+                    let wish = self.wish.borrow().clone();
+                    self.scalers.hold(&wish).await;
                 }
                 Active::Failed(error)
             }
@@ -392,6 +403,7 @@ impl Planner {
     }
 
     async fn stop_controller(&self) {
+        self.scalers.let_scale();
         let active = std::mem::replace(&mut *lock(&self.active), Active::Unasked);
         if let Active::Running(running) = active {
             running.following.abort();

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use equipoise_controller::{Intake, NodeReport, Pressure};
 use equipoise_core::eligibility;
 use equipoise_core::load::PerClass;
-use equipoise_monitor::Sample;
+use equipoise_monitor::{Sample, tree};
 use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
 
 use super::meter::{ClassMeter, Counted, Meter};
+use super::processes::ProcessMeter;
 use super::{Active, Planner};
 use crate::run::lock;
 
@@ -23,6 +24,7 @@ impl Planner {
     pub(super) async fn report(self: Arc<Self>) {
         let mut utilisation = self.utilisation.clone();
         let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
+        let mut processes = ProcessMeter::default();
         let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
         glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let newest = self.newest.subscribe();
@@ -47,6 +49,9 @@ impl Planner {
             self.scalers.let_go(&self.registry, &wish).await;
             let place = self.seat.place().await;
             let requests = self.requests();
+            let mut pools = self.scalers.sized(meter.settle(Instant::now(), &self.counted()));
+            let (own, read) = (self.scalers.processes(), |pid| tree(pid, std::process::id()));
+            processes.settle(Instant::now(), &own, cores(), read, &mut pools);
             let report = NodeReport {
                 dispatches: wish.application.as_ref().is_some_and(|pool| self.serves(pool)),
                 classes: classes.settle(Instant::now(), &requests),
@@ -54,7 +59,7 @@ impl Planner {
                 capacity: cores(),
                 load: NodeReport::load_of(&used),
                 pressure: Pressure::of(&used),
-                pools: self.scalers.sized(meter.settle(Instant::now(), &self.counted())),
+                pools,
                 applied: *self.applied.borrow(),
                 making: self.scalers.making(),
                 drained: self.scalers.drained(&self.registry, &wish),

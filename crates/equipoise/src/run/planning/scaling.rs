@@ -1,7 +1,8 @@
 //! Elastic pools: a scaler for each, and what was made joins the pool.
 //!
 //! On a machine of its own the scalers are told the plan's steps, and what exists is what they have. In a cluster they
-//! are told what the instructions' rosters give this member, and what exists is in the rosters: `rosters.rs`.
+//! are told what the instructions' rosters give this member, and what exists is in the rosters: `rosters.rs`. Where no
+//! controller runs on a machine of its own, pools are held at what they had: `held.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Wish;
+use super::held;
+use super::processes::{self, OwnProcess};
 use super::rosters::{self, Rosters};
 use crate::config::Maker;
 use crate::run::lock;
@@ -31,6 +34,8 @@ pub(super) struct Scalers {
     folder: PathBuf,
     running: tokio::sync::Mutex<BTreeMap<String, Running>>,
     views: Mutex<BTreeMap<String, View>>,
+    /// Without a controller: at how many backends each pool is held.
+    held: Mutex<BTreeMap<String, u32>>,
     /// Rises when what exists has changed.
     changes: watch::Sender<u64>,
     /// `None` on a machine of its own.
@@ -49,14 +54,17 @@ struct InCluster {
     applied: Mutex<BTreeMap<String, Edition>>,
 }
 
-/// What a scaler has, and whether that outlives this process.
+/// What a scaler has, how it is made, and whether that outlives this process.
 struct View {
     now: watch::Receiver<Arc<PoolView>>,
+    driver: DriverOptions,
     outlives: bool,
 }
 
 struct Running {
     scaler: Scaler,
+    /// Sizes of those that an earlier process had, and that went with it.
+    lost: Vec<Option<String>>,
     driver: DriverOptions,
     telling: JoinHandle<()>,
 }
@@ -72,6 +80,7 @@ impl Scalers {
             folder,
             running: tokio::sync::Mutex::default(),
             views: Mutex::default(),
+            held: Mutex::default(),
             changes: watch::channel(0).0,
         }
     }
@@ -146,6 +155,7 @@ impl Scalers {
         one.driver = maker.driver.clone();
         if let Some(view) = lock(&self.views).get_mut(pool) {
             view.outlives = one.scaler.outlives_us();
+            view.driver = maker.driver.clone();
         }
         let those_there = match replace {
             true => "those that there are are replaced one by one",
@@ -155,27 +165,74 @@ impl Scalers {
     }
 
     async fn start(&self, pool: &str, maker: &Maker, limits: Limits) -> anyhow::Result<Running> {
-        std::fs::create_dir_all(&self.folder)?;
         let file = RecordFile::new(self.folder.join(format!("elastic-{pool}.json")));
+        if let Err(error) = std::fs::create_dir_all(&self.folder) {
+            // Processes need no record: they go with us.
+            anyhow::ensure!(!maker.driver.outlives_us(), "{}: {error}", self.folder.display());
+            let folder = self.folder.display();
+            tracing::warn!(pool, %folder, %error, "what is made is not written down");
+        }
+        let record = file.load()?;
         let options = ScalerOptions {
             pool: pool.to_string(),
             limits,
             driver: maker.driver.clone(),
             replace: self.cluster.is_none(),
-            record: file.load()?,
+            record: record.clone(),
             keeper: Some(Arc::new(file)),
         };
         let scaler = Scaler::start(options).await?;
+        let lost = held::lost(record.as_ref(), &scaler.view());
         let mut view = scaler.subscribe();
         let outlives = scaler.outlives_us();
-        lock(&self.views).insert(pool.to_string(), View { now: view.clone(), outlives });
+        let (now, driver) = (view.clone(), maker.driver.clone());
+        lock(&self.views).insert(pool.to_string(), View { now, driver, outlives });
         let changes = self.changes.clone();
         let telling = tokio::spawn(async move {
             while view.changed().await.is_ok() {
                 changes.send_modify(|count| *count += 1);
             }
         });
-        Ok(Running { scaler, driver: maker.driver.clone(), telling })
+        Ok(Running { scaler, lost, driver: maker.driver.clone(), telling })
+    }
+
+    /// While no controller runs on a machine of its own: makes what a pool lacks to what it had, or to its least. What went
+    /// with an earlier process is made again once.
+    pub(super) async fn hold(&self, wish: &Wish) {
+        let mut all = BTreeMap::new();
+        for (pool, one) in &mut *self.running.lock().await {
+            let Some(elastic) = wish.planning.elastic.get(pool) else { continue };
+            let listed = wish.listed.get(pool).map_or(0, BTreeSet::len) as u32;
+            let (view, lost) = (one.scaler.view(), std::mem::take(&mut one.lost));
+            let target = held::target(elastic, &view, listed, lost.len() as u32);
+            tracing::warn!(
+                pool,
+                backends = target,
+                "without a controller the pool neither grows nor shrinks"
+            );
+            // One after the other, and none if others were quicker.
+            for (after, step) in (view.steps..).zip(held::steps(elastic, &view, listed, &lost)) {
+                let _ = one.scaler.scale(&step, Some(after)).await;
+            }
+            all.insert(pool.clone(), target);
+        }
+        *lock(&self.held) = all;
+    }
+
+    /// A controller decides on sizes from now on, or nobody.
+    pub(super) fn let_scale(&self) {
+        lock(&self.held).clear();
+    }
+
+    /// At how many backends pools are held, if no controller runs: for whoever asks why.
+    pub(super) fn held_in_words(&self) -> String {
+        let held = lock(&self.held);
+        let one = |(pool, count): (&String, &u32)| format!("pool {pool} at {count}");
+        let all: Vec<String> = held.iter().map(one).collect();
+        if all.is_empty() {
+            return String::new();
+        }
+        format!(". Until it does, numbers of backends are held: {}", all.join(", "))
     }
 
     /// Takes the steps of a plan that was made in this process, but for those that another plan was quicker with.
@@ -271,6 +328,12 @@ impl Scalers {
                 }
             }
         }
+    }
+
+    /// Backends that are processes of this one. Those of a driver before are not among them, if that was of another kind.
+    pub(super) fn processes(&self) -> Vec<OwnProcess> {
+        let views = lock(&self.views);
+        views.values().flat_map(|view| processes::own(&view.now.borrow(), &view.driver)).collect()
     }
 
     /// Samples of pools, with the sizes of what was made.

@@ -36,6 +36,7 @@ impl Case {
                 since_in: LONG_AGO,
                 low_for: LONG_AGO,
                 after: None,
+                learnt: Learnt::default(),
             },
         }
     }
@@ -61,7 +62,7 @@ impl Case {
             let response = Some(Duration::from_millis(10));
             let one = |(name, spec): (&String, &BackendSpec)| {
                 let size = spec.size.clone();
-                (name.clone(), BackendSample { in_flight, response, limit, size })
+                (name.clone(), BackendSample { in_flight, response, limit, size, cpu: None })
             };
             let backends = self.pool.backends.iter().map(one).collect();
             let sample = PoolSample { backends, queued: self.queued };
