@@ -28,7 +28,7 @@ struct Office {
     unsure: Option<Arc<Instructions>>,
 }
 
-/// Between two campaigns that failed for good.
+/// Between two campaigns of which the store wants nothing to hear.
 const RETRY: Duration = Duration::from_secs(1);
 /// For the store to say what the leader before had planned.
 const READING: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     let mut ticks = interval(shared.options.smoothing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut office: Option<Office> = None;
-    let mut campaign = Box::pin(election.campaign(&shared.options.name));
+    let mut campaign = Box::pin(stand(&shared, &election));
     loop {
         tokio::select! {
             () = stopped(&mut stopping) => break,
@@ -51,18 +51,10 @@ pub(crate) async fn run(
                 let premises = shared.source.premises().await;
                 go_on(&shared, &mut office, premises).await;
             }
-            won = &mut campaign, if office.is_none() => {
-                match won {
-                    Ok(leadership) => {
-                        office = Some(enter(&shared, leadership).await);
-                        period(&shared, &mut office).await;
-                    }
-                    Err(error) => {
-                        shared.note_failure(&error);
-                        sleep(RETRY).await;
-                    }
-                }
-                campaign = Box::pin(election.campaign(&shared.options.name));
+            leadership = &mut campaign, if office.is_none() => {
+                office = Some(enter(&shared, leadership).await);
+                period(&shared, &mut office).await;
+                campaign = Box::pin(stand(&shared, &election));
             }
             () = lost(&mut office), if office.is_some() => leave(&shared, &mut office),
         }
@@ -79,6 +71,23 @@ pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
+/// Becomes leader, however long that takes and however often the store says no.
+async fn stand(shared: &Shared, election: &Election) -> Leadership {
+    let refused = |error: &StoreError| shared.note_no_candidate(error);
+    loop {
+        match election.campaign_telling(&shared.options.name, refused).await {
+            Ok(leadership) => {
+                shared.known().cannot_lead = None;
+                return leadership;
+            }
+            Err(error) => {
+                refused(&error);
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
 async fn lost(office: &mut Option<Office>) {
     match office {
         Some(office) => office.leadership.lost().await,
@@ -90,6 +99,7 @@ fn leave(shared: &Shared, office: &mut Option<Office>) {
     tracing::warn!("this controller leads no more; instructions go on");
     *office = None;
     shared.known().leads_in = None;
+    shared.note_no_writer();
 }
 
 /// Takes over: what was planned last is in the store.
@@ -285,7 +295,7 @@ async fn write(
     let value = match serde_json::to_vec(instructions) {
         Ok(value) => value,
         Err(error) => {
-            shared.note_failure(&error);
+            shared.note_unwritten(&error);
             return Err(());
         }
     };
@@ -295,17 +305,18 @@ async fn write(
     let committed: Result<Committed, StoreError> = match timeout(patience, commit).await {
         Ok(committed) => committed,
         Err(late) => {
-            shared.note_failure(&late);
+            shared.note_unwritten(&late);
             return Err(());
         }
     };
-    shared.note_store(&committed);
-    match committed.map_err(drop)? {
+    match committed.map_err(|error| shared.note_unwritten(&error))? {
         Committed::Done(_) => {
+            shared.note_written();
             shared.counts.wrote();
             Ok(true)
         }
         Committed::Refused(refusal) => {
+            shared.note_read();
             tracing::warn!(%refusal, "the store has another leader");
             shared.counts.fenced_off();
             Ok(false)
