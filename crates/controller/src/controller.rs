@@ -11,9 +11,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::candidate;
 use crate::condition::{Failing, Refused};
 use crate::counts::Counts;
-use crate::leader;
 use crate::mirror::Mirror;
 use crate::options::{ControllerOptions, Premises, Source};
 use crate::recorder::Recorder;
@@ -134,7 +134,7 @@ impl Controller {
         let (mut tasks, mut mirrors) = (JoinSet::new(), JoinSet::new());
         shared.follow(&mut mirrors);
         tasks.spawn(join(Arc::clone(&shared), members, stopping.clone()));
-        tasks.spawn(leader::run(Arc::clone(&shared), election, stopping));
+        tasks.spawn(candidate::run(Arc::clone(&shared), election, stopping));
         Ok(Controller { shared, stop, tasks, mirrors })
     }
 
@@ -334,11 +334,11 @@ async fn join(shared: Arc<Shared>, members: Membership, mut stopping: watch::Rec
     loop {
         let joined = tokio::select! {
             joined = members.join(&shared.options.name, value.clone()) => joined,
-            () = leader::stopped(&mut stopping) => return,
+            () = candidate::stopped(&mut stopping) => return,
         };
         match joined {
             Ok(member) => {
-                leader::stopped(&mut stopping).await;
+                candidate::stopped(&mut stopping).await;
                 let _ = member.leave().await;
                 return;
             }

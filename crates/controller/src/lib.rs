@@ -19,7 +19,8 @@
 //! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, in one process or over a network |
 //! | `roll.rs` | who is there and what they said; pure |
 //! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
-//! | `leader.rs`, `draft.rs` | the loop: each period, and the office; what is planned in it |
+//! | `candidate.rs` | the loop: each period, and the way to the office and out of it |
+//! | `leader.rs`, `draft.rs` | a period of the leader; what is planned in it |
 //! | `condition.rs` | whether plans come, and if not, why |
 //! | `term.rs` | the leader's term, above all that nodes were told; pure |
 //! | `controller.rs` | start, stop, what is read from the store |
@@ -29,6 +30,7 @@
 //! | `pressure.rs` | how long a node's work waits |
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
+mod candidate;
 mod condition;
 mod controller;
 mod counts;
