@@ -27,8 +27,8 @@ pub(crate) struct Tag {
     opaque: Vec<u8>,
 }
 
-/// As a regular expression that JSON Schema's dialects share.
-pub(crate) const PATTERN: &str = r#"^(\*|(W/)?"[!#-~]*"([ \t]*,[ \t]*(W/)?"[!#-~]*")*)$"#;
+/// As a regular expression that JSON Schema's dialects share; the list may be empty, as in the grammar.
+pub(crate) const PATTERN: &str = r#"^(\*|((W/)?"[!#-~]*"([ \t]*,[ \t]*(W/)?"[!#-~]*")*)?)$"#;
 
 /// What is wrong with a header, in words that follow its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

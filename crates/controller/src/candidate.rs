@@ -7,6 +7,7 @@ use equipoise_store::{Election, Leadership, StoreError};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use crate::condition::Late;
 use crate::controller::{Shared, read_instructions};
 use crate::leader::{Office, lead};
 use crate::options::Premises;
@@ -140,9 +141,9 @@ async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises)
 
 /// Who does not lead asks the store something now and then, so as to say when it is gone.
 async fn probe(shared: &Shared) {
-    let asked = timeout(shared.options.smoothing.period, shared.store.get(&shared.keys.plan)).await;
-    match asked {
+    let patience = shared.options.smoothing.period;
+    match timeout(patience, shared.store.get(&shared.keys.plan)).await {
         Ok(answer) => shared.note_store(&answer),
-        Err(late) => shared.note_failure(&late),
+        Err(_) => shared.note_failure(&Late(patience)),
     }
 }

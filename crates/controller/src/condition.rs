@@ -106,6 +106,11 @@ pub(crate) struct Failing {
     is_unwritten: bool,
 }
 
+/// The store was not waited for any longer.
+#[derive(Debug, thiserror::Error)]
+#[error("it did not answer within {0:?}: is it up, with a majority of its members?")]
+pub(crate) struct Late(pub(crate) Duration);
+
 /// The store refused a candidate.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused {

@@ -9,6 +9,7 @@ use equipoise_planner::elastic::Scaling;
 use equipoise_store::{Committed, Leadership, StoreError, Transaction};
 use tokio::time::{Instant, timeout};
 
+use crate::condition::Late;
 use crate::controller::{Shared, read_instructions};
 use crate::draft::Draft;
 use crate::options::Premises;
@@ -123,8 +124,8 @@ async fn settle(
     let patience = shared.options.smoothing.period.max(Duration::from_millis(500));
     let read = match timeout(patience, shared.store.get(&shared.keys.plan)).await {
         Ok(read) => read,
-        Err(late) => {
-            shared.note_failure(&late);
+        Err(_) => {
+            shared.note_failure(&Late(patience));
             return None;
         }
     };
@@ -168,8 +169,8 @@ async fn write(
     let patience = shared.options.smoothing.period.max(Duration::from_millis(500));
     let committed: Result<Committed, StoreError> = match timeout(patience, commit).await {
         Ok(committed) => committed,
-        Err(late) => {
-            shared.note_unwritten(&late);
+        Err(_) => {
+            shared.note_unwritten(&Late(patience));
             return Err(());
         }
     };
