@@ -76,7 +76,7 @@ impl<T> Tagged<T> {
 
     /// Leaves the document out if the request's If-None-Match lists its tag.
     pub(crate) fn unless_seen(self, headers: &HeaderMap) -> Tagged<T> {
-        let is_seen = self.tag.is_listed(headers, &header::IF_NONE_MATCH, true);
+        let is_seen = self.tag.is_listed_weakly(headers);
         Tagged { is_seen, ..self }
     }
 }

@@ -10,6 +10,7 @@ pub mod audit;
 mod auth;
 mod change;
 pub mod client;
+mod condition;
 mod extract;
 pub mod listen;
 pub mod metrics;

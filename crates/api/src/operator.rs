@@ -16,6 +16,11 @@ pub trait Operator: Send + Sync + 'static {
     /// Whether new work is taken.
     fn phase(&self) -> Phase;
 
+    /// Parts that do not do their work, although traffic goes on, by name. Everybody may know, so there is no more to it.
+    fn degraded(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Everything there is to show.
     fn status(&self) -> impl Future<Output = Result<Status, OperateError>> + Send;
 

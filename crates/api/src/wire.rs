@@ -3,8 +3,34 @@
 //! Totals count since the process (or that front door or backend) started; rates are per second over
 //! [`Status::rates_over_seconds`].
 
+/// An enum whose values are words in JSON, tables and metrics.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// Its name in JSON, in tables and in metrics.
+            pub const fn word(self) -> &'static str {
+                match self { $($name::$variant => $word),* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+    };
+}
+
 pub mod cluster;
 pub mod config;
+pub mod controller;
 pub mod dispatch;
 pub mod dns;
 pub mod packet;
@@ -48,6 +74,9 @@ pub struct Status {
     /// `None`: it is no node of a cluster; on a controller, `equipoise cluster members` shows all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<cluster::ClusterStanding>,
+    /// How the controller does that is to run in this process; `None`: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<controller::ControllerStatus>,
     /// `None`: no `[[dns]]` table is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<dns::DnsStatus>,
@@ -213,30 +242,6 @@ impl From<[u64; 5]> for ByClass {
     }
 }
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-        pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
-
-        impl $name {
-            /// Every value.
-            pub const ALL: &'static [$name] = &[$($name::$variant),*];
-
-            /// Its name in JSON, in tables and in metrics.
-            pub const fn word(self) -> &'static str {
-                match self { $($name::$variant => $word),* }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
-            }
-        }
-    };
-}
-
 words! {
     /// What the operator wants of a backend.
     Admin {
@@ -327,8 +332,12 @@ pub struct Reloaded {
 }
 
 /// The answer to `GET /v1/health`: 200 while running, 503 while stopping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Liveness {
     /// Whether the process takes new work.
     pub phase: Phase,
+    /// Parts that do not do their work, although traffic goes on; `/v1/status` says why. `controller`: nothing is planned, or plans
+    /// would not survive a restart.
+    #[serde(default)]
+    pub degraded: Vec<String>,
 }

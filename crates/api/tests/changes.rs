@@ -77,7 +77,15 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
         let seen = bed.tag(resource).await;
         assert_eq!(bed.tag(resource).await, seen, "{resource} does not change by itself");
         let asked = bed.operator.asked();
-        for wrong in ["\"0000000000000000\"", "garbage", ""] {
+        for wrong in ["garbage", "\"open", "*, \"a\"", "\"a\" \"b\"", "w/\"a\""] {
+            let answered = bed.ask(change, &[&format!("If-Match: {wrong}")], body).await;
+            assert_eq!(answered.status, 400, "{change} {wrong} {answered:?}");
+            assert_eq!(answered.header("content-type"), Some("application/problem+json"));
+            assert!(answered.body.contains("If-Match"), "{answered:?}");
+            assert_eq!(bed.last_line()["outcome"], "refused");
+        }
+        let weak = format!("W/{seen}");
+        for wrong in ["\"0000000000000000\"", "\"a,b\", \"c\"", "", weak.as_str()] {
             let answered = bed.ask(change, &[&format!("If-Match: {wrong}")], body).await;
             assert_eq!(answered.status, 412, "{change} {answered:?}");
             assert_eq!(answered.header("content-type"), Some("application/problem+json"));
@@ -201,6 +209,7 @@ async fn what_was_refused_is_noted_with_the_reason() {
         ("DELETE /v1/cluster/tokens/none", vec![], "", 404),
         ("POST /v1/cluster/tokens", vec![], r#"{"ttl":1}"#, 422),
         ("POST /v1/cluster/nodes/none/evict", vec![], "", 404),
+        ("POST /v1/cluster/nodes/c/evict", vec![], "", 409),
         ("POST /v1/status", vec![], "", 405),
         ("POST /v1/reload", vec!["Origin: http://evil.example"], "", 403),
     ] {

@@ -11,13 +11,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::candidate;
+use crate::condition::{Failing, Refused};
 use crate::counts::Counts;
-use crate::leader;
 use crate::mirror::Mirror;
 use crate::options::{ControllerOptions, Premises, Source};
 use crate::recorder::Recorder;
 use crate::roll::Roll;
-use crate::wishes::{Wishes, see_admins, see_modes};
+use crate::wishes::{Wishes, see_admins, see_sizes};
 use crate::{ClusterView, Instructions, Intake, IntakeError, NodeReport};
 
 /// A controller that runs.
@@ -74,7 +75,9 @@ pub(crate) struct Known {
     pub(crate) leads_in: Option<u64>,
     /// When the newest instructions were published here.
     pub(crate) published: Option<Instant>,
-    pub(crate) failing_since: Option<Instant>,
+    pub(crate) failing: Option<Failing>,
+    /// Why it cannot become leader, as the store said last.
+    pub(crate) cannot_lead: Option<Refused>,
     pub(crate) is_stopping: bool,
 }
 
@@ -131,7 +134,7 @@ impl Controller {
         let (mut tasks, mut mirrors) = (JoinSet::new(), JoinSet::new());
         shared.follow(&mut mirrors);
         tasks.spawn(join(Arc::clone(&shared), members, stopping.clone()));
-        tasks.spawn(leader::run(Arc::clone(&shared), election, stopping));
+        tasks.spawn(candidate::run(Arc::clone(&shared), election, stopping));
         Ok(Controller { shared, stop, tasks, mirrors })
     }
 
@@ -186,10 +189,10 @@ impl ControllerHandle {
                 roster.add_to(spec, made);
             }
         }
-        for (name, mode) in &known.wishes.modes {
+        for (name, said) in &known.wishes.sizes {
             let pool = premises.pools.get_mut(name);
             if let Some(elastic) = pool.and_then(|pool| pool.elastic.as_mut()) {
-                elastic.mode = *mode;
+                elastic.mode = said.mode();
             }
         }
         premises
@@ -242,24 +245,11 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what the store did not do, and says when that begins and ends.
+    /// Notes what came of asking the store, for anything but to take a plan.
     pub(crate) fn note_store<T>(&self, outcome: &Result<T, StoreError>) {
         match outcome {
-            Ok(_) => {
-                if let Some(since) = self.known().failing_since.take() {
-                    tracing::info!(after = ?since.elapsed(), "the store answers again");
-                }
-            }
+            Ok(_) => self.note_read(),
             Err(error) => self.note_failure(error),
-        }
-    }
-
-    pub(crate) fn note_failure(&self, error: &dyn std::error::Error) {
-        self.counts.store_failed();
-        let mut known = self.known();
-        if known.failing_since.is_none() {
-            known.failing_since = Some(Instant::now());
-            tracing::warn!(%error, "the store fails; instructions go on");
         }
     }
 
@@ -280,7 +270,7 @@ impl Shared {
     /// Reads what the store holds, and what others change there.
     fn follow(self: &Arc<Self>, mirrors: &mut JoinSet<()>) {
         self.mirror(mirrors, self.keys.plans.clone(), see_plan);
-        self.mirror(mirrors, self.keys.wishes.clone(), see_modes);
+        self.mirror(mirrors, self.keys.wishes.clone(), see_sizes);
         self.mirror(mirrors, self.keys.nodes.clone(), see_admins);
         self.mirror(mirrors, self.keys.office.clone(), see_leader);
         self.mirror(mirrors, self.keys.group.clone(), see_controllers);
@@ -344,11 +334,11 @@ async fn join(shared: Arc<Shared>, members: Membership, mut stopping: watch::Rec
     loop {
         let joined = tokio::select! {
             joined = members.join(&shared.options.name, value.clone()) => joined,
-            () = leader::stopped(&mut stopping) => return,
+            () = candidate::stopped(&mut stopping) => return,
         };
         match joined {
             Ok(member) => {
-                leader::stopped(&mut stopping).await;
+                candidate::stopped(&mut stopping).await;
                 let _ = member.leave().await;
                 return;
             }

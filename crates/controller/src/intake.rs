@@ -60,6 +60,9 @@ pub struct ClusterView {
     pub members: Vec<MemberView>,
     /// How the store is.
     pub store: StoreView,
+    /// Why no plans come, or would not survive; `None` if all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// Backends that are made for elastic pools, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rosters: BTreeMap<String, Roster>,
@@ -153,10 +156,13 @@ impl MemberState {
 }
 
 /// How the store is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreView {
     /// For how long nothing has come of it; `None` if all is well.
     pub failing_for: Option<Duration>,
+    /// What it said last, while it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// What it did not do, so far.
     pub failures: u64,
 }

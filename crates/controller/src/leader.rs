@@ -1,4 +1,4 @@
-//! One task of a controller: each period it takes in what members said, and plans if it leads.
+//! What a leader does each period: it plans, has that written, and publishes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use equipoise_planner::Plan;
 use equipoise_planner::elastic::Scaling;
-use equipoise_store::{Committed, Election, Leadership, StoreError, Transaction};
-use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use equipoise_store::{Committed, Leadership, StoreError, Transaction};
+use tokio::time::{Instant, timeout};
 
+use crate::condition::Late;
 use crate::controller::{Shared, read_instructions};
 use crate::draft::Draft;
 use crate::options::Premises;
@@ -17,144 +17,19 @@ use crate::term::{Claim, OfficeTerm};
 use crate::{Instructions, Roster, Secret};
 
 /// Being leader, with what that needs.
-struct Office {
-    leadership: Leadership,
-    term: OfficeTerm,
+pub(crate) struct Office {
+    pub(crate) leadership: Leadership,
+    pub(crate) term: OfficeTerm,
     /// When this leader planned last.
-    planned: Option<Instant>,
+    pub(crate) planned: Option<Instant>,
     /// What it wrote last, and when.
-    written: Option<(Instant, Arc<Instructions>)>,
+    pub(crate) written: Option<(Instant, Arc<Instructions>)>,
     /// What the store may have, or not: its answer was lost.
-    unsure: Option<Arc<Instructions>>,
-}
-
-/// Between two campaigns that failed for good.
-const RETRY: Duration = Duration::from_secs(1);
-/// For the store to say what the leader before had planned.
-const READING: Duration = Duration::from_secs(2);
-
-/// Runs until it is stopped.
-pub(crate) async fn run(
-    shared: Arc<Shared>,
-    election: Election,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let mut ticks = interval(shared.options.smoothing.period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut office: Option<Office> = None;
-    let mut campaign = Box::pin(election.campaign(&shared.options.name));
-    loop {
-        tokio::select! {
-            () = stopped(&mut stopping) => break,
-            _ = ticks.tick() => period(&shared, &mut office).await,
-            () = shared.wake.notified(), if office.is_some() => {
-                let premises = shared.source.premises().await;
-                go_on(&shared, &mut office, premises).await;
-            }
-            won = &mut campaign, if office.is_none() => {
-                match won {
-                    Ok(leadership) => {
-                        office = Some(enter(&shared, leadership).await);
-                        period(&shared, &mut office).await;
-                    }
-                    Err(error) => {
-                        shared.note_failure(&error);
-                        sleep(RETRY).await;
-                    }
-                }
-                campaign = Box::pin(election.campaign(&shared.options.name));
-            }
-            () = lost(&mut office), if office.is_some() => leave(&shared, &mut office),
-        }
-    }
-    shared.known().leads_in = None;
-    drop(campaign);
-    if let Some(office) = office.take() {
-        let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
-    }
-}
-
-/// Returns when the controller is told to stop.
-pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    let _ = stopping.wait_for(|stop| *stop).await;
-}
-
-async fn lost(office: &mut Option<Office>) {
-    match office {
-        Some(office) => office.leadership.lost().await,
-        None => std::future::pending().await,
-    }
-}
-
-fn leave(shared: &Shared, office: &mut Option<Office>) {
-    tracing::warn!("this controller leads no more; instructions go on");
-    *office = None;
-    shared.known().leads_in = None;
-}
-
-/// Takes over: what was planned last is in the store.
-async fn enter(shared: &Shared, leadership: Leadership) -> Office {
-    let created = leadership.term();
-    tracing::info!(term = %created, "this controller leads");
-    let read = timeout(READING, shared.store.get(&shared.keys.plan)).await;
-    match read {
-        Ok(read) => {
-            shared.note_store(&read);
-            if let Some(instructions) = read.ok().flatten().as_ref().and_then(read_instructions) {
-                let edition = instructions.edition();
-                tracing::info!(%edition, leader = instructions.leader, "going on from its plan");
-                shared.publish(instructions);
-            }
-        }
-        Err(_) => tracing::warn!("the store does not say what was planned; going on from memory"),
-    }
-    let term = OfficeTerm::after(created.0.0, shared.instructions.borrow().term);
-    shared.known().leads_in = Some(term.get());
-    Office { leadership, term, planned: None, written: None, unsure: None }
-}
-
-/// What is done each period.
-async fn period(shared: &Shared, office: &mut Option<Office>) {
-    let premises = shared.source.premises().await;
-    let now = shared.now();
-    let forgotten = {
-        let mut roll = shared.roll();
-        roll.settle_pools(now, premises.pools.keys());
-        roll.forget_silent(now, shared.options.forget_after)
-    };
-    for node in &forgotten {
-        tracing::info!(node, "silent for too long: forgotten");
-        shared.recorder.forget(node);
-    }
-    go_on(shared, office, premises).await;
-}
-
-/// Plans, if it leads. As often as there is a reason to: a plan's steps are taken once, however many plans say them.
-async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises) {
-    shared.known().premises = premises.clone();
-    let still_leads = match office {
-        Some(office) => lead(shared, office, &premises).await,
-        None => {
-            probe(shared).await;
-            return;
-        }
-    };
-    if !still_leads {
-        leave(shared, office);
-    }
-}
-
-/// Who does not lead asks the store something now and then, so as to say when it is gone.
-async fn probe(shared: &Shared) {
-    let asked = timeout(shared.options.smoothing.period, shared.store.get(&shared.keys.plan)).await;
-    match asked {
-        Ok(answer) => shared.note_store(&answer),
-        Err(late) => shared.note_failure(&late),
-    }
+    pub(crate) unsure: Option<Arc<Instructions>>,
 }
 
 /// Plans, writes, publishes. Returns whether it still leads.
-async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool {
+pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool {
     if !office.leadership.is_held() {
         return false;
     }
@@ -249,8 +124,8 @@ async fn settle(
     let patience = shared.options.smoothing.period.max(Duration::from_millis(500));
     let read = match timeout(patience, shared.store.get(&shared.keys.plan)).await {
         Ok(read) => read,
-        Err(late) => {
-            shared.note_failure(&late);
+        Err(_) => {
+            shared.note_failure(&Late(patience));
             return None;
         }
     };
@@ -285,7 +160,7 @@ async fn write(
     let value = match serde_json::to_vec(instructions) {
         Ok(value) => value,
         Err(error) => {
-            shared.note_failure(&error);
+            shared.note_unwritten(&error);
             return Err(());
         }
     };
@@ -294,18 +169,19 @@ async fn write(
     let patience = shared.options.smoothing.period.max(Duration::from_millis(500));
     let committed: Result<Committed, StoreError> = match timeout(patience, commit).await {
         Ok(committed) => committed,
-        Err(late) => {
-            shared.note_failure(&late);
+        Err(_) => {
+            shared.note_unwritten(&Late(patience));
             return Err(());
         }
     };
-    shared.note_store(&committed);
-    match committed.map_err(drop)? {
+    match committed.map_err(|error| shared.note_unwritten(&error))? {
         Committed::Done(_) => {
+            shared.note_written();
             shared.counts.wrote();
             Ok(true)
         }
         Committed::Refused(refusal) => {
+            shared.note_read();
             tracing::warn!(%refusal, "the store has another leader");
             shared.counts.fenced_off();
             Ok(false)

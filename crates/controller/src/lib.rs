@@ -19,7 +19,9 @@
 //! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, in one process or over a network |
 //! | `roll.rs` | who is there and what they said; pure |
 //! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
-//! | `leader.rs`, `draft.rs` | the loop: each period, and the office; what is planned in it |
+//! | `candidate.rs` | the loop: each period, and the way to the office and out of it |
+//! | `leader.rs`, `draft.rs` | a period of the leader; what is planned in it |
+//! | `condition.rs` | whether plans come, and if not, why |
 //! | `term.rs` | the leader's term, above all that nodes were told; pure |
 //! | `controller.rs` | start, stop, what is read from the store |
 //! | `sources.rs` | what clients of each prefix bring to all nodes; pure |
@@ -28,6 +30,8 @@
 //! | `pressure.rs` | how long a node's work waits |
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
+mod candidate;
+mod condition;
 mod controller;
 mod counts;
 mod draft;
@@ -47,6 +51,7 @@ mod term;
 mod view;
 mod wishes;
 
+pub use condition::Condition;
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;
 pub use instructions::{Edition, Enrolled, Instructions, Secret};
@@ -59,3 +64,4 @@ pub use report::{Fault, NodeKind, NodeReport, ReportRefused};
 pub use roster::{Entry, Roster, Wanted};
 pub use sources::{SOURCES_REPORTED_MAX, SourceRates, largest};
 pub use view::{Figures, LoadFigures};
+pub use wishes::SizeWish;

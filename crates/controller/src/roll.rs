@@ -214,8 +214,8 @@ impl Roll {
             if let Some(addresses) = premises.addresses.get(name) {
                 find_machines(pool, addresses, enrolled);
             }
-            if let (Some(elastic), Some(mode)) = (&mut pool.elastic, wishes.modes.get(name)) {
-                elastic.mode = *mode;
+            if let (Some(elastic), Some(said)) = (&mut pool.elastic, wishes.sizes.get(name)) {
+                elastic.mode = said.mode();
             }
         }
         Inventory::new(nodes, names, pools)

@@ -6,11 +6,10 @@ use equipoise_core::load::{Coefficients, ForecastError, NodeLoad, Signal, Signal
 use equipoise_planner::{NamePlan, Plan, PlannedLoad};
 use equipoise_store::Leader;
 
+use crate::condition::Condition;
 use crate::controller::{ControllerHandle, Shared};
 use crate::counts::Counted;
-use crate::{
-    ClusterView, Edition, Fault, Instructions, MemberState, MemberView, NodeKind, StoreView,
-};
+use crate::{ClusterView, Fault, Instructions, MemberState, MemberView, NodeKind};
 
 /// What a controller knows in numbers: for metrics.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,19 +119,20 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
     };
     let members = names.into_iter().map(member).collect();
     drop(roll);
-    let failures = shared.counts.read().store_failures;
+    let condition = Condition::of(shared);
     let known = shared.known();
     ClusterView {
         controller: shared.options.name.clone(),
         controllers: known.controllers.clone(),
-        leader: known.leader.as_ref().map(|leader| leader.name.clone()),
+        problem: condition.problem(),
+        leader: condition.leader,
         term: known.leads_in.or_else(|| Some(term_of(known.leader.as_ref()?, &newest))),
-        leads: known.leads_in.is_some(),
-        instructions: (newest.edition() > Edition::default()).then(|| newest.edition()),
+        leads: condition.leads,
+        instructions: condition.instructions,
         instructions_age: known.published.map(|at| at.elapsed()),
         period,
         members,
         rosters: newest.rosters.clone(),
-        store: StoreView { failing_for: known.failing_since.map(|at| at.elapsed()), failures },
+        store: condition.store,
     }
 }

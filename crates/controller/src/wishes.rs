@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::Mode;
 use equipoise_store::{Entry, Key, StoreError};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::controller::{ControllerError, ControllerHandle, Shared};
 
@@ -14,15 +14,57 @@ use crate::controller::{ControllerError, ControllerHandle, Shared};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wishes {
     /// Of elastic pools.
-    pub(crate) modes: BTreeMap<String, Mode>,
+    pub(crate) sizes: BTreeMap<String, SizeWish>,
     /// Of nodes; those that are not here are up.
     pub(crate) admins: BTreeMap<String, AdminState>,
 }
 
+/// What an operator said of an elastic pool's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SizeWish {
+    /// Who decides.
+    Mode(Mode),
+    /// Nobody decides, and a pin waits for the end of that.
+    PausedPin {
+        /// How many backends there are to be then.
+        paused_pin: u32,
+    },
+}
+
+impl SizeWish {
+    /// Who decides now.
+    pub fn mode(self) -> Mode {
+        match self {
+            SizeWish::Mode(mode) => mode,
+            SizeWish::PausedPin { .. } => Mode::Paused,
+        }
+    }
+
+    /// How many backends there are to be, now or after a pause, if that is pinned.
+    pub fn pin(self) -> Option<u32> {
+        match self {
+            SizeWish::Mode(Mode::Pinned(count)) | SizeWish::PausedPin { paused_pin: count } => {
+                Some(count)
+            }
+            SizeWish::Mode(Mode::Auto | Mode::Paused) => None,
+        }
+    }
+
+    /// The same, paused: a pin is kept.
+    #[must_use]
+    pub fn paused(self) -> SizeWish {
+        match self.pin() {
+            Some(paused_pin) => SizeWish::PausedPin { paused_pin },
+            None => SizeWish::Mode(Mode::Paused),
+        }
+    }
+}
+
 impl ControllerHandle {
-    /// What operators said of pools: who decides on their size.
-    pub fn modes(&self) -> BTreeMap<String, Mode> {
-        self.shared.known().wishes.modes.clone()
+    /// What operators said of pools' sizes.
+    pub fn sizes(&self) -> BTreeMap<String, SizeWish> {
+        self.shared.known().wishes.sizes.clone()
     }
 
     /// Notes who decides on a pool's size; `None` returns to what the file says. Every controller learns of it, and
@@ -30,11 +72,15 @@ impl ControllerHandle {
     ///
     /// # Errors
     /// [`ControllerError`], if the store does not note it; nothing has changed then.
-    pub async fn set_mode(&self, pool: &str, mode: Option<Mode>) -> Result<(), ControllerError> {
+    pub async fn set_size(
+        &self,
+        pool: &str,
+        wish: Option<SizeWish>,
+    ) -> Result<(), ControllerError> {
         let key = self.shared.keys.wishes.key(pool);
         let key = key.map_err(|error| ControllerError::Name(pool.to_string(), error))?;
-        self.wish(&key, mode.as_ref()).await?;
-        note(&mut self.shared.known().wishes.modes, pool, mode);
+        self.wish(&key, wish.as_ref()).await?;
+        note(&mut self.shared.known().wishes.sizes, pool, wish);
         self.shared.wake.notify_one();
         Ok(())
     }
@@ -48,7 +94,7 @@ impl ControllerHandle {
     /// others delegate. Every controller learns of it, and the leader plans at once.
     ///
     /// # Errors
-    /// As [`Self::set_mode`].
+    /// As [`Self::set_size`].
     pub async fn set_admin(&self, node: &str, admin: AdminState) -> Result<(), ControllerError> {
         let key = self.shared.keys.nodes.key(node);
         let key = key.map_err(|error| ControllerError::Name(node.to_string(), error))?;
@@ -73,9 +119,9 @@ impl ControllerHandle {
     }
 }
 
-pub(crate) fn see_modes(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
-    let modes = read_wishes(entries);
-    see_wishes(shared, |wishes| std::mem::replace(&mut wishes.modes, modes.clone()) != modes);
+pub(crate) fn see_sizes(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
+    let sizes = read_wishes(entries);
+    see_wishes(shared, |wishes| std::mem::replace(&mut wishes.sizes, sizes.clone()) != sizes);
 }
 
 pub(crate) fn see_admins(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
@@ -105,5 +151,29 @@ fn note<T>(wishes: &mut BTreeMap<String, T>, of: &str, wish: Option<T>) {
     match wish {
         Some(wish) => drop(wishes.insert(of.to_string(), wish)),
         None => drop(wishes.remove(of)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_keeps_the_pin_and_wishes_of_before_are_read() {
+        let pinned = SizeWish::Mode(Mode::Pinned(3));
+        let paused = pinned.paused();
+        assert_eq!((paused.mode(), paused.pin()), (Mode::Paused, Some(3)));
+        assert_eq!(paused.paused(), paused, "twice is once");
+        let auto = SizeWish::Mode(Mode::Auto).paused();
+        assert_eq!((auto.mode(), auto.pin()), (Mode::Paused, None));
+        for (wish, stored) in [
+            (pinned, r#"{"pinned":3}"#),
+            (auto, r#""paused""#),
+            (SizeWish::Mode(Mode::Auto), r#""auto""#),
+            (paused, r#"{"paused_pin":3}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&wish).unwrap(), stored);
+            assert_eq!(serde_json::from_str::<SizeWish>(stored).unwrap(), wish);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use equipoise_controller::{Edition, Intake, IntakeError, NodeReport};
+use equipoise_controller::{Edition, Intake, IntakeError, NodeReport, SizeWish};
 use equipoise_core::load::{ClassRate, ClassRates};
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
 use equipoise_planner::{NodePlan, Standing};
@@ -143,10 +143,53 @@ async fn without_the_store_instructions_go_on_and_it_says_so() {
     assert!(view.instructions.unwrap() >= last.edition());
     assert!(view.instructions_age.unwrap() > gone / 2, "{view:?}");
     assert!(view.store.failures > 0 && view.store.failing_for.unwrap() > gone / 2, "{view:?}");
+    let problem = view.problem.unwrap();
+    assert!(problem.starts_with("no plan for ") && problem.contains("taken away"), "{problem}");
+    assert!(handle.condition().plan_age > gone / 2);
     store.is_gone.store(false, Relaxed);
     let next = until(&handle, |now| now.edition().term > last.edition().term).await;
     assert!(next.generation > last.generation);
     assert_eq!(handle.cluster().store.failing_for, None);
+    assert_eq!(handle.condition().problem(), None);
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_that_the_store_does_not_take_are_followed_and_it_is_said_though_it_can_be_read() {
+    let scratch = Folder::new("unwritten");
+    let store = Flaky::new(store_in(&scratch).await);
+    let controller = start("one", store.clone(), stage(&["a"]));
+    let handle = controller.handle();
+    let last = newer(&handle, Edition::default()).await;
+    store.is_read_only.store(true, Relaxed);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let condition = handle.condition();
+    assert!(condition.leads && condition.instructions.unwrap() > last.edition(), "{condition:?}");
+    assert!(condition.store.failing_for.unwrap() > Duration::from_secs(15), "{condition:?}");
+    let problem = condition.problem().unwrap();
+    assert!(problem.contains("the store refuses") && problem.contains("a restart"), "{problem}");
+    store.is_read_only.store(false, Relaxed);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(handle.condition().problem(), None);
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_is_let_lead_the_age_since_the_start_and_the_reason_are_said() {
+    let scratch = Folder::new("read-only");
+    let store = Flaky::new(store_in(&scratch).await);
+    store.is_read_only.store(true, Relaxed);
+    let controller = start("one", store.clone(), stage(&["a"]));
+    let handle = controller.handle();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let condition = handle.condition();
+    assert!(!condition.leads && condition.instructions.is_none(), "{condition:?}");
+    assert!(condition.plan_age >= Duration::from_secs(20), "{condition:?}");
+    let problem = condition.problem().unwrap();
+    assert!(problem.contains("cannot become leader: the store refuses"), "{problem}");
+    store.is_read_only.store(false, Relaxed);
+    newer(&handle, Edition::default()).await;
+    assert_eq!(handle.condition().problem(), None);
     controller.stop().await;
 }
 
@@ -166,7 +209,7 @@ async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process()
         now.plan.pools.get("web").and_then(|pool| Some(pool.scaling.as_ref()?.action.clone()))
     };
     until(&handle, |now| action(now) == Some(Scaling::Hold)).await;
-    handle.set_mode("web", Some(Mode::Pinned(4))).await.unwrap();
+    handle.set_size("web", Some(SizeWish::Mode(Mode::Pinned(4)))).await.unwrap();
     let out = Some(Scaling::Out { size: None, count: 3 });
     until(&handle, |now| action(now) == out).await;
     let preview = handle.preview().unwrap();
@@ -178,10 +221,10 @@ async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process()
     let controller = start("one", Arc::new(store_in(&scratch).await), stage);
     let handle = controller.handle();
     until(&handle, |now| action(now) == out).await;
-    handle.set_mode("web", Some(Mode::Paused)).await.unwrap();
+    handle.set_size("web", Some(SizeWish::Mode(Mode::Paused))).await.unwrap();
     until(&handle, |now| action(now) == Some(Scaling::Hold)).await;
-    handle.set_mode("web", None).await.unwrap();
-    assert!(handle.modes().is_empty());
-    assert!(handle.set_mode("no/such/\0", None).await.is_err());
+    handle.set_size("web", None).await.unwrap();
+    assert!(handle.sizes().is_empty());
+    assert!(handle.set_size("no/such/\0", None).await.is_err());
     controller.stop().await;
 }

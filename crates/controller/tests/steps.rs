@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use equipoise_controller::{Edition, Instructions};
+use equipoise_controller::{Edition, Instructions, SizeWish};
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling, ScalingPlan};
 use equipoise_planner::{BackendSpec, PoolSpec};
 use equipoise_testkit::Folder;
@@ -37,7 +37,7 @@ async fn plans_that_come_before_a_step_shows_say_the_same_step_and_those_after_i
     let out = Scaling::Out { size: None, count: 3 };
     for _ in 0..5 {
         // As an operator who does not believe it the first time.
-        handle.set_mode("web", Some(Mode::Pinned(4))).await.unwrap();
+        handle.set_size("web", Some(SizeWish::Mode(Mode::Pinned(4)))).await.unwrap();
         last = newer(&handle, last.edition()).await;
         let said = scaling(&last);
         assert_eq!((said.action, said.after), (out.clone(), Some(100)), "{}", said.reason);
@@ -45,7 +45,7 @@ async fn plans_that_come_before_a_step_shows_say_the_same_step_and_those_after_i
     assert!(began.elapsed().as_millis() < 100, "wishes are planned at once: {:?}", began.elapsed());
     // The driver has taken one of them; the others were after step 100, too, and it takes none of those.
     show(&stage, 101, 4);
-    handle.set_mode("web", Some(Mode::Pinned(4))).await.unwrap();
+    handle.set_size("web", Some(SizeWish::Mode(Mode::Pinned(4)))).await.unwrap();
     let now = until(&handle, |now| scaling(now).after == Some(101)).await;
     assert_eq!(scaling(&now).action, Scaling::Hold);
     controller.stop().await;

@@ -1,6 +1,6 @@
 //! The command line's words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
@@ -129,6 +129,7 @@ impl ApiArgs {
             let text = std::fs::read_to_string(file)
                 .with_context(|| format!("cannot read the token's file {path}"))?;
             let token = text.parse().with_context(|| format!("{path} is not a token's file"))?;
+            warn_of_token_file(file);
             return Ok(Some(token));
         }
         match std::env::var(TOKEN_VARIABLE) {
@@ -139,6 +140,13 @@ impl ApiArgs {
             }
             _ => Ok(None),
         }
+    }
+}
+
+/// Says on standard error if others can get at a token; it is used all the same.
+pub(crate) fn warn_of_token_file(file: &Path) {
+    if let Some(text) = crate::config::token_file_too_open(file) {
+        eprintln!("equipoise: warning: {text}");
     }
 }
 

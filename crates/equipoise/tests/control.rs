@@ -222,6 +222,7 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     assert_eq!(get(instance.door.address(), "/").status(), 200, "traffic is served");
     let (worked, said) = instance.command(&["plan"]);
     assert!(!worked && said.contains("the controller does not run"), "{said}");
+    shows_that_it_does_not_run(&instance);
     assert_eq!(std::fs::read(instance.store()).expect("it is there"), bytes, "nobody touched it");
 
     // As the message says: the copy from when it was last opened, and a reload.
@@ -232,6 +233,43 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     }
     assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
     instance.until("it plans again", |plan| edition(plan).1 > 0);
+    let status = instance.json("/v1/status")["controller"].clone();
+    assert!(status["state"] == "leads" && status["problem"].is_null(), "{status:#}");
+    let (_, page) = instance.command(&["status"]);
+    assert!(page.contains("\ncontroller: leads · plan "), "{page}");
+    assert_eq!(instance.json("/v1/health")["degraded"], Value::Array(Vec::new()));
+    let metrics = get(instance.api.address(), "/metrics").text();
+    assert!(metrics.contains("\nequipoise_controller_running 1\n"), "{metrics}");
+    assert!(figure(&instance, "equipoise_plan_age_seconds") < 5.0, "{metrics}");
+}
+
+/// A figure without labels.
+fn figure(instance: &Instance, name: &str) -> f64 {
+    let metrics = get(instance.api.address(), "/metrics").text();
+    let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.unwrap_or_else(|| panic!("{name} is missing: {metrics}"))
+}
+
+/// Wherever an operator or their alerts look, although traffic goes on.
+fn shows_that_it_does_not_run(instance: &Instance) {
+    let (worked, page) = instance.command(&["status"]);
+    let line = page.lines().find(|line| line.starts_with("controller: not running for "));
+    let line = line.unwrap_or_else(|| panic!("{page}"));
+    assert!(worked && line.contains("is damaged") && line.ends_with("equipoise reload"), "{line}");
+    let status = instance.json("/v1/status")["controller"].clone();
+    assert!(status["state"] == "stopped" && status["problem"].is_string(), "{status:#}");
+    assert!(status["plan_age_seconds"].is_number() && status["plan"].is_null(), "{status:#}");
+
+    let health = get(instance.api.address(), "/v1/health");
+    assert_eq!(health.status(), 200, "traffic is served");
+    // Everybody may ask, so it says no more.
+    assert_eq!(health.text(), r#"{"phase":"running","degraded":["controller"]}"#);
+
+    assert_eq!(figure(instance, "equipoise_controller_running"), 0.0);
+    assert_eq!(figure(instance, "equipoise_controller_leads"), 0.0);
+    let age = || figure(instance, "equipoise_plan_age_seconds");
+    let before = age();
+    assert!(eventually(|| age() > before + 0.5), "a plan's age grows, so that an alert fires");
 }
 
 #[test]
@@ -277,7 +315,13 @@ fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_k
     let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
     assert!(worked && said.contains("add 2: pinned at 3, there are 1"), "{said}");
     let (worked, said) = instance.command(&["plan", "pin", "web", "9"]);
-    assert!(!worked && said.contains("accepted: 0 to 4"), "{said}");
+    assert!(!worked && said.contains("accepted: 1 to 4, its `min` and `max`"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "0"]);
+    assert!(!worked && said.contains("fewer than the `min`") && said.contains("--force"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "0", "--force"]);
+    assert!(worked && said.contains("pinned at 0, fewer than its min of 1"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
     let (worked, said) = instance.command(&["plan", "pause", "other"]);
     assert!(!worked && said.contains("elastic pools: web"), "{said}");
     instance.kill();
@@ -285,8 +329,20 @@ fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_k
     instance.start(&pool);
     let plan = instance.until("it is pinned still", |plan| scaling(plan, "mode") == "pinned");
     assert_eq!(scaling(&plan, "pinned"), 3);
-    let (worked, said) = instance.command(&["plan", "pause", "web"]);
-    assert!(worked && said.contains("paused"), "{said}");
+    // A pause keeps the pin, also over a restart.
+    for _ in 0..2 {
+        let (worked, said) = instance.command(&["plan", "pause", "web"]);
+        assert!(worked && said.contains("plan resume web` pins it at 3 again"), "{said}");
+    }
+    instance.kill();
+    instance.start(&pool);
+    let plan = instance.until("it is paused still", |plan| scaling(plan, "mode") == "paused");
+    assert_eq!(scaling(&plan, "pinned"), 3);
+    let (_, page) = instance.command(&["plan"]);
+    assert!(page.contains(", paused, then pinned at 3"), "{page}");
+    let (worked, said) = instance.command(&["plan", "resume", "web"]);
+    assert!(worked && said.contains("pinned at 3 again"), "{said}");
+    instance.until("the pin holds again", |plan| scaling(plan, "mode") == "pinned");
     let (worked, said) = instance.command(&["plan", "resume", "web"]);
     assert!(worked && said.contains("the planner decides"), "{said}");
     instance.until("it decides", |plan| scaling(plan, "mode") == "auto");

@@ -1,6 +1,64 @@
-//! docs/operations.md explains every drop reason that the metrics can show.
+//! docs/operations.md explains every drop reason that the metrics can show, and its alerts are about metrics that there are.
 
+use equipoise_api::metrics::{
+    FrontDoorReading, PlanningReading, Reading, StreamReading, TimeReading, render,
+};
 use equipoise_session::Reason;
+
+/// The names of all families that a scrape can have, as samples have them.
+fn exported() -> Vec<String> {
+    let packet = serde_json::json!({
+        "interfaces": [], "vips": [], "flows": 0, "flows_max": 0, "flows_not_learnt_total": 0, "flows_moved_total": 0,
+        "pins": 0, "pins_max": 0, "pins_full_total": 0, "pending": 0, "publications_total": 0, "registry_bytes": 0,
+        "kernel_bytes": 0, "drops": {}, "notes": {},
+    });
+    let stream = serde_json::json!({
+        "name": "images", "slices_total": 1, "domain": 0, "leading": true, "imbalance": 0.0, "workers": [], "slices": [],
+        "handovers": [], "hot": [], "unread": [], "handovers_moved_total": 0, "handovers_called_off_total": 0,
+    });
+    let status = serde_json::from_value(stream).expect("as the API has it");
+    let text = render(Reading {
+        streams: vec![StreamReading { status, handover_time: TimeReading::default() }],
+        packet: Some(serde_json::from_value(packet).expect("as the API has it")),
+        planning: Some(PlanningReading { runs: Some(true), ..PlanningReading::default() }),
+        front_doors: vec![FrontDoorReading { http: true, ..FrontDoorReading::default() }],
+        ..Reading::default()
+    });
+    let text = text.expect("nothing odd is in it");
+    let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let family = |line: &str| {
+        let (name, kind) = line.split_once(' ').expect("a name and a type");
+        let total = if kind == "counter" { "_total" } else { "" };
+        format!("{name}{total}")
+    };
+    described.map(family).collect()
+}
+
+/// The metrics that an expression names.
+fn metrics(rule: &str) -> Vec<&str> {
+    let words = rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("equipoise_") || word.starts_with("process_")).collect()
+}
+
+#[test]
+fn every_alert_is_about_metrics_that_there_are() {
+    let page = include_str!("../../../docs/operations.md");
+    let rules = page.split("Worth an alert:\n\n```\n").nth(1).expect("the page has alerts");
+    let rules = rules.split("```").next().expect("the block ends");
+    let exported = exported();
+    let mut named = metrics(rules);
+    assert!(named.len() > 10, "{named:?}");
+    named.retain(|name| !exported.iter().any(|family| family == name));
+    assert!(named.is_empty(), "no such metrics: {named:?}; there are {exported:#?}");
+}
+
+#[test]
+fn a_controller_that_does_not_run_has_its_alerts() {
+    let page = include_str!("../../../docs/operations.md");
+    for rule in ["equipoise_controller_running == 0", "equipoise_plan_age_seconds > 30"] {
+        assert!(page.lines().any(|line| line == rule), "docs/operations.md lacks {rule}");
+    }
+}
 
 #[test]
 fn every_reason_of_the_packet_level_is_explained_as_drop_or_note() {

@@ -75,21 +75,42 @@ impl Election {
     /// # Errors
     /// [`StoreError`], if waiting does not help.
     pub async fn campaign(&self, candidate: &str) -> Result<Leadership, StoreError> {
+        self.campaign_telling(candidate, |error| {
+            tracing::warn!(candidate, office = %self.office, %error, "no campaign yet");
+        })
+        .await
+    }
+
+    /// The same; `told` hears of each failure after which it waits on.
+    ///
+    /// # Errors
+    /// As [`Self::campaign`].
+    pub async fn campaign_telling(
+        &self,
+        candidate: &str,
+        mut told: impl FnMut(&StoreError) + Send,
+    ) -> Result<Leadership, StoreError> {
         loop {
-            match self.campaign_once(candidate).await {
+            match self.campaign_once(candidate, &mut told).await {
                 Ok(Some(leadership)) => return Ok(leadership),
                 Ok(None) => {}
-                Err(error) if error.is_passing() => {
-                    tracing::warn!(candidate, office = %self.office, %error, "no campaign yet");
-                    tokio::time::sleep(self.time_to_live / 10).await;
-                }
+                Err(error) if error.is_passing() => self.wait_after(&error, &mut told).await,
                 Err(error) => return Err(error),
             }
         }
     }
 
+    async fn wait_after(&self, error: &StoreError, told: &mut (impl FnMut(&StoreError) + Send)) {
+        told(error);
+        tokio::time::sleep(self.time_to_live / 10).await;
+    }
+
     /// With one lease: to the office, or until that lease is lost.
-    async fn campaign_once(&self, candidate: &str) -> Result<Option<Leadership>, StoreError> {
+    async fn campaign_once(
+        &self,
+        candidate: &str,
+        told: &mut (impl FnMut(&StoreError) + Send),
+    ) -> Result<Option<Leadership>, StoreError> {
         let mut lease = HeldLease::take(self.store.clone(), self.time_to_live).await?;
         loop {
             let listing = self.store.list(&self.office).await?;
@@ -108,7 +129,10 @@ impl Election {
                     Ok(Committed::Done(revision)) => Term(revision),
                     Ok(Committed::Refused(_)) => continue,
                     Err(StoreError::LeaseEnded(_)) => return Ok(None),
-                    Err(error) if error.is_passing() && lease.is_held() => continue,
+                    Err(error) if error.is_passing() && lease.is_held() => {
+                        self.wait_after(&error, told).await;
+                        continue;
+                    }
                     Err(error) => return Err(error),
                 },
             };

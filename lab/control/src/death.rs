@@ -11,25 +11,36 @@ use equipoise_netns::{Site, SiteShape};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::delegation;
 use crate::place::Place;
 use crate::probe::{self, Asked, Question};
 
 /// Between two clients: half a second of this many is what a level has until the death.
-const EVERY: Duration = Duration::from_millis(2);
-const DOOR: &str = "192.0.2.2";
+pub(crate) const EVERY: Duration = Duration::from_millis(2);
+pub(crate) const DOOR: &str = "192.0.2.2";
 const VIP: u8 = 10;
 
 /// Two backends behind a balancer, of which the first dies at a random moment between two checks.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
-    let (mut last_ms, mut counts) = (Vec::new(), Vec::new());
+    let (mut last_ms, mut counts, mut unanswered) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..case.count("rounds")? {
-        let (last, count) = death(place, case, round as u64)?;
+        let (last, count) = match case.word("level")? {
+            "dispatch" => {
+                let death = delegation::death(place, case, round as u64)?;
+                unanswered.push(death.unanswered as f64);
+                (death.last, death.given)
+            }
+            _ => death(place, case, round as u64)?,
+        };
         last_ms.push(1e3 * last.as_secs_f64());
         counts.push(count as f64);
     }
     row.figure("last_ms_median", median(&last_ms))
         .figure("last_ms_max", last_ms.iter().copied().fold(0.0, f64::max))
         .figure("sent_to_dead_median", median(&counts));
+    if !unanswered.is_empty() {
+        row.figure("unanswered_median", median(&unanswered));
+    }
     if let Ok(interval_ms) = case.number("interval_ms") {
         // Checks are a tenth early or late; one that began before the death may have passed. Silent ones wait for their time.
         let waits = if case.word("how")? == "silent" { case.number("timeout_ms")? } else { 0.0 };
@@ -51,9 +62,7 @@ fn death(place: &Place, case: &Case, seed: u64) -> Result<(Duration, usize)> {
         let (question, stop) = (question.clone(), Arc::clone(&stop));
         site.client.spawn_thread(move || probe::run(&question, EVERY, &stop))
     };
-    let interval = case.number("interval_ms").unwrap_or(500.0) / 1e3;
-    let before = 1.0 + StdRng::seed_from_u64(seed).random_range(0.0..interval);
-    std::thread::sleep(Duration::from_secs_f64(before));
+    std::thread::sleep(moment(case, seed));
     let died = Instant::now();
     match case.word("how")? {
         "killed" => drop(dies.take()),
@@ -73,10 +82,16 @@ fn death(place: &Place, case: &Case, seed: u64) -> Result<(Duration, usize)> {
     judge(&asked, died, before_counts).with_context(|| log)
 }
 
+/// How long clients ask before something dies: at any moment between two checks.
+pub(crate) fn moment(case: &Case, seed: u64) -> Duration {
+    let interval = case.number("interval_ms").unwrap_or(500.0) / 1e3;
+    Duration::from_secs_f64(1.0 + StdRng::seed_from_u64(seed).random_range(0.0..interval))
+}
+
 /// Requests that were in flight when the backend died may fail, although they began before.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
 /// So long nobody must have been sent to the dead backend at the end, or the level has not noticed.
-const QUIET: Duration = Duration::from_millis(400);
+pub(crate) const QUIET: Duration = Duration::from_millis(400);
 
 /// How long after the death the last client was sent to the dead backend, and how many were since. `before_counts`: nobody may
 /// have been before.
@@ -100,7 +115,9 @@ fn question(site: &Site, case: &Case) -> Result<Question> {
             name: "www.cluster.example".to_string(),
             dead: dead.octets(),
         },
-        (level, _) => bail!("no level `{level}`: accepted are `session`, `packet` and `dns`"),
+        (level, _) => {
+            bail!("no level `{level}`: accepted are `session`, `packet`, `dns` and `dispatch`")
+        }
     })
 }
 

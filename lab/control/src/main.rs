@@ -5,6 +5,7 @@
 
 mod cluster;
 mod death;
+mod delegation;
 mod etcd;
 mod fleet;
 mod monitor;

@@ -95,6 +95,11 @@ impl Equipoise {
         self.guest.pid()
     }
 
+    /// `kill -9`, where it is to die.
+    pub(crate) fn kill(&self) {
+        self.guest.signal(Signal::KILL);
+    }
+
     pub(crate) fn printed(&self) -> String {
         self.guest.printed()
     }

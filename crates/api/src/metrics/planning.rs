@@ -11,13 +11,15 @@ use super::collector::{counter, describe};
 /// What a controller counts and measures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanningReading {
+    /// Whether the controller runs that this process is to run; `None` on nodes and agents, which run none.
+    pub runs: Option<bool>,
     /// Whether this one leads.
     pub leads: bool,
     /// Of the newest instructions.
     pub term: u64,
     /// Of the newest instructions.
     pub generation: u64,
-    /// Since they were planned or came here.
+    /// Since they were planned or came here; since there should be some, if there are none.
     pub age_seconds: f64,
     /// Plans made.
     pub plans: u64,
@@ -97,6 +99,11 @@ fn totals(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
 }
 
 fn gauges(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    if let Some(runs) = planning.runs {
+        let help = "Whether the controller runs that this process is to run";
+        let mut gauge = describe(out, "controller_running", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&u64::from(runs))?;
+    }
     for (name, help, value) in [
         ("controller_leads", "Whether this controller leads", u64::from(planning.leads)),
         ("plan_term", "The term of the newest instructions", planning.term),
@@ -105,7 +112,7 @@ fn gauges(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
         let mut gauge = describe(out, name, help, None, MetricType::Gauge)?;
         gauge.encode_gauge(&value)?;
     }
-    let help = "Since the newest instructions were planned, or came here";
+    let help = "Since the newest instructions were planned, or came here; without any, since there should be some";
     let unit = Some(&Unit::Seconds);
     let mut gauge = describe(out, "plan_age", help, unit, MetricType::Gauge)?;
     gauge.encode_gauge(&planning.age_seconds)

@@ -24,7 +24,7 @@ pub struct Reading {
     pub packet: Option<PacketStatus>,
     /// What this machine is doing; `None` before it was measured.
     pub machine: Option<MachineReading>,
-    /// The controller, if one runs here.
+    /// The controller, if one is to run here; on nodes and agents, what they go by.
     pub planning: Option<PlanningReading>,
     /// The DNS level, reasons that never happened too.
     pub dns: Option<DnsStatus>,

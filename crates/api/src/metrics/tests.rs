@@ -89,6 +89,7 @@ fn planning() -> PlanningReading {
         errors: vec![("cpu", by_method)],
     };
     PlanningReading {
+        runs: Some(true),
         leads: true,
         term: 3,
         generation: 14,
@@ -110,6 +111,7 @@ fn the_controller_has_its_families() {
         r#"equipoise_planning_seconds_total 0.25"#,
         r#"equipoise_reports_refused_total{fault="load"} 2"#,
         r#"equipoise_cluster_api_total{event="reports"} 9"#,
+        r#"equipoise_controller_running 1"#,
         r#"equipoise_controller_leads 1"#,
         r#"equipoise_plan_generation 14"#,
         r#"equipoise_plan_age_seconds 0.5"#,
@@ -119,6 +121,13 @@ fn the_controller_has_its_families() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn a_node_which_runs_no_controller_says_nothing_of_one_that_does_not_run() {
+    let node = PlanningReading { runs: None, ..planning() };
+    let text = render(Reading { planning: Some(node), ..Reading::default() }).unwrap();
+    assert!(!text.contains("controller_running"), "{text}");
 }
 
 #[test]

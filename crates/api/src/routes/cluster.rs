@@ -136,12 +136,33 @@ impl<'n> From<&'n JoinedNode> for Admitted<'n> {
     }
 }
 
-async fn one<O: Operator>(operator: &O, name: &str) -> Result<JoinedNode, Problem> {
+/// What has been found of a name.
+enum Found {
+    Node(JoinedNode),
+    /// It never joined, and is there.
+    Controller,
+}
+
+async fn find<O: Operator>(operator: &O, name: &str) -> Result<Found, OperateError> {
     let joined = operator.joined_nodes().await?;
-    let found = joined.nodes.into_iter().find(|node| node.name == name);
-    let missing =
-        || format!("no node `{name}` ever joined; /v1/cluster/nodes lists those that did");
-    Ok(found.ok_or_else(|| OperateError::NotFound(missing()))?)
+    if let Some(node) = joined.nodes.into_iter().find(|node| node.name == name) {
+        return Ok(Found::Node(node));
+    }
+    match joined.controllers.iter().any(|controller| controller == name) {
+        true => Ok(Found::Controller),
+        false => Err(OperateError::NotFound(format!(
+            "no node `{name}` ever joined; /v1/cluster/nodes lists those that did"
+        ))),
+    }
+}
+
+async fn one<O: Operator>(operator: &O, name: &str) -> Result<JoinedNode, OperateError> {
+    match find(operator, name).await? {
+        Found::Node(node) => Ok(node),
+        Found::Controller => Err(OperateError::NotFound(format!(
+            "`{name}` is a controller, which did not join as nodes do; /v1/cluster/nodes lists those that did"
+        ))),
+    }
 }
 
 async fn node<O: Operator>(
@@ -160,9 +181,14 @@ async fn evict<O: Operator>(
     turn: Turn,
 ) -> Result<Tagged<JoinedNode>, Problem> {
     let change = turn.wait().await;
-    let before = one(&*operator, &node).await?;
-    change.of(&ETag::of(&Admitted::from(&before)))?;
-    change.before(&Admitted::from(&before));
+    match find(&*operator, &node).await? {
+        Found::Node(before) => {
+            change.of(&ETag::of(&Admitted::from(&before)))?;
+            change.before(&Admitted::from(&before));
+        }
+        // Why that cannot be is for the cluster to say.
+        Found::Controller => {}
+    }
     operator.evict_node(&node).await?;
     let after = one(&*operator, &node).await?;
     let admitted = Admitted::from(&after);

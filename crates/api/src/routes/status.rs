@@ -19,7 +19,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::Anyone,
             "/v1/health",
             health::<O>,
-            "Whether the process takes new work; 503 while it stops",
+            "Whether the process takes new work (503 while it stops), and what does not do its own",
         )
         .get(Access::READ, "/v1/openapi.json", description::<O>, "This description")
 }
@@ -34,7 +34,8 @@ async fn health<O: Operator>(State(operator): State<Arc<O>>) -> Answer<Liveness>
         Phase::Running => StatusCode::OK,
         Phase::Stopping => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Answer::new(Liveness { phase }).with_status(status)
+    let degraded = operator.degraded().into_iter().map(Into::into).collect();
+    Answer::new(Liveness { phase, degraded }).with_status(status)
 }
 
 async fn description<O: Operator>(State(api): State<Api<O>>) -> Answer<serde_json::Value> {

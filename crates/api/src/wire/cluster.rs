@@ -192,6 +192,9 @@ pub struct ClusterTokens {
 pub struct JoinedNodes {
     /// By name.
     pub nodes: Vec<JoinedNode>,
+    /// Controllers that are there: they are members without having joined, and cannot be shut out.
+    #[serde(default)]
+    pub controllers: Vec<String>,
 }
 
 /// A node that joined, whether or not it is there now.

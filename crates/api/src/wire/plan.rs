@@ -57,7 +57,7 @@ pub struct PlannedWeight {
 pub struct PlannedScaling {
     /// Who decides.
     pub mode: PlanMode,
-    /// How many there are to be, if that is pinned.
+    /// How many there are to be, if that is pinned; paused, how many there are to be when that is taken back.
     pub pinned: Option<u32>,
     /// Backends that are there and wanted.
     pub backends: u32,
@@ -85,7 +85,7 @@ pub struct PlannedScaling {
 pub enum PlanMode {
     /// The planner.
     Auto,
-    /// Nobody: the planner says what it would do.
+    /// Nobody: the planner says what it would do. A pin is kept, and can be set again.
     Paused,
     /// An operator: so many, whatever the load.
     Pinned,
@@ -100,6 +100,9 @@ pub struct PoolWish {
     /// Pinned: how many backends there are to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
+    /// Pinned: even at fewer than the pool's `min`, which is otherwise refused with 409.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What is planned of a node.

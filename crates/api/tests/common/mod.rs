@@ -173,6 +173,7 @@ impl Operator for Recorder {
             pools: Vec::new(),
             packet: None,
             cluster: None,
+            controller: None,
             dns: None,
             streams: Vec::new(),
         })
@@ -364,10 +365,13 @@ impl Operator for Recorder {
             token: "t".into(),
             evicted: *self.evicted.lock().unwrap(),
         };
-        Ok(JoinedNodes { nodes: vec![node] })
+        Ok(JoinedNodes { nodes: vec![node], controllers: vec!["c".into()] })
     }
 
-    async fn evict_node(&self, _: &str) -> Result<(), OperateError> {
+    async fn evict_node(&self, node: &str) -> Result<(), OperateError> {
+        if node == "c" {
+            return Err(OperateError::Conflict("c is a controller".into()));
+        }
         *self.evicted.lock().unwrap() = true;
         Ok(())
     }

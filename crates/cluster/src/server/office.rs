@@ -13,6 +13,11 @@ use crate::{ClusterServer, Name};
 /// No token is for longer, in seconds: what lies about for years is found by somebody.
 const TIME_TO_LIVE_S_MAX: u64 = 90 * 86_400;
 
+/// What follows a controller's name where somebody would evict it.
+const CONTROLLERS: &str = "which is let in by the authority's key (ca.key) and not by a token: there is nothing to evict. To take it out, \
+stop its `equipoise run` (another one leads within 3 s), remove ca.key from its machine, and its address from `controllers` in \
+the files of nodes and agents. If others may have ca.key, only a new authority shuts them out";
+
 /// A controller's side of what operators ask, whatever way they ask it. Who may is decided before.
 #[derive(Clone)]
 pub struct Office {
@@ -34,6 +39,9 @@ pub enum OfficeError {
     /// Of no node's name.
     #[error("no node of that name ever joined")]
     NoSuchNode,
+    /// It is none that joined, and has no certificate that could be refused.
+    #[error("{0} is a controller, {CONTROLLERS}")]
+    IsController(Name),
     /// It may do so later.
     #[error("the cluster's store cannot be used now: try again, or ask another controller")]
     Store(#[source] TokenError),
@@ -121,13 +129,28 @@ impl Office {
         self.shared.tokens.joined().await.map_err(|error| self.store(error))
     }
 
+    /// The controllers that are there. They are members, and never joined.
+    pub fn controllers(&self) -> Vec<String> {
+        let view = self.shared.intake.cluster();
+        let mut all = view.controllers;
+        // It knows itself, whatever it knows of the store.
+        if !all.contains(&view.controller) {
+            all.push(view.controller);
+        }
+        all
+    }
+
     /// Shuts a node out: its certificates are refused from now on.
     ///
     /// # Errors
     /// [`OfficeError`].
     pub async fn evict(&self, node: &Name) -> Result<(), OfficeError> {
         if !self.shared.tokens.evict(node).await.map_err(|error| self.store(error))? {
-            return Err(OfficeError::NoSuchNode);
+            let is_controller = self.controllers().iter().any(|it| it == node.as_str());
+            return Err(match is_controller {
+                true => OfficeError::IsController(node.clone()),
+                false => OfficeError::NoSuchNode,
+            });
         }
         tracing::info!(%node, "a node was evicted: its certificates are refused");
         Ok(())

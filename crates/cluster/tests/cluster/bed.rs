@@ -64,6 +64,7 @@ impl Intake for Desk {
             period: Duration::from_secs(1),
             members: Vec::new(),
             store: StoreView::default(),
+            problem: None,
             rosters: BTreeMap::new(),
         }
     }

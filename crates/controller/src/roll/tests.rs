@@ -2,6 +2,7 @@ use equipoise_planner::NameSpec;
 use equipoise_planner::elastic::Elasticity;
 
 use super::*;
+use crate::SizeWish;
 use equipoise_planner::elastic::Mode;
 
 fn second(at: u64) -> Duration {
@@ -127,8 +128,9 @@ fn a_backend_at_a_members_address_runs_on_that_machine() {
 fn what_an_operator_said_of_a_pool_wins_over_the_file() {
     let pool = PoolSpec { elastic: Some(Elasticity::default()), ..PoolSpec::default() };
     let premises = Premises { pools: [("web".to_string(), pool)].into(), ..Premises::default() };
-    let modes = [("web".to_string(), Mode::Pinned(3)), ("gone".to_string(), Mode::Paused)].into();
-    let wishes = Wishes { modes, ..Wishes::default() };
+    let said = |name: &str, mode| (name.to_string(), SizeWish::Mode(mode));
+    let sizes = [said("web", Mode::Pinned(3)), said("gone", Mode::Paused)].into();
+    let wishes = Wishes { sizes, ..Wishes::default() };
     let inventory = roll().inventory(&premises, &BTreeMap::new(), &wishes).unwrap();
     assert_eq!(inventory.pools()["web"].elastic.as_ref().unwrap().mode, Mode::Pinned(3));
 }

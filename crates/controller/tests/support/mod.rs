@@ -87,16 +87,26 @@ pub(crate) struct Flaky {
     pub(crate) is_gone: AtomicBool,
     /// It does what it is told, and nobody hears of it: neither answers nor changes.
     pub(crate) is_mute: AtomicBool,
+    /// It can be read, and lets nobody write.
+    pub(crate) is_read_only: AtomicBool,
 }
 
 impl Flaky {
     pub(crate) fn new(inner: Embedded) -> Arc<Flaky> {
         let is = AtomicBool::new;
-        Arc::new(Flaky { inner, is_gone: is(false), is_mute: is(false) })
+        Arc::new(Flaky { inner, is_gone: is(false), is_mute: is(false), is_read_only: is(false) })
     }
 
     fn there(&self) -> Result<(), StoreError> {
         if self.is_gone.load(Relaxed) { Err(unavailable(Outcome::NotDone)) } else { Ok(()) }
+    }
+
+    fn writable(&self) -> Result<(), StoreError> {
+        self.there()?;
+        match self.is_read_only.load(Relaxed) {
+            true => Err(StoreError::Denied("by the test".into())),
+            false => Ok(()),
+        }
     }
 
     fn heard<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -120,7 +130,7 @@ impl Store for Flaky {
         self.heard(self.inner.list(prefix).await)
     }
     async fn commit(&self, transaction: Transaction) -> Result<Committed, StoreError> {
-        self.there()?;
+        self.writable()?;
         let done = self.inner.commit(transaction).await;
         self.heard(done)
     }
@@ -129,7 +139,7 @@ impl Store for Flaky {
         self.heard(self.inner.watch(prefix, after).await)
     }
     async fn grant(&self, time_to_live: Duration) -> Result<Lease, StoreError> {
-        self.there()?;
+        self.writable()?;
         self.inner.grant(time_to_live).await
     }
     async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {

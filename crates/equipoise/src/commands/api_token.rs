@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use equipoise_api::{Token, TokenDigest};
 
+use crate::cli::warn_of_token_file;
+
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,7 +26,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let text = std::fs::read_to_string(&args.file);
             let text = text.with_context(|| format!("cannot read {path}"))?;
-            text.parse().with_context(|| format!("{path} exists and is not a token's file"))?
+            let token = text.parse();
+            let token =
+                token.with_context(|| format!("{path} exists and is not a token's file"))?;
+            warn_of_token_file(&args.file);
+            token
         }
         Err(error) => return Err(error).with_context(|| format!("cannot make {path}")),
     };

@@ -122,15 +122,18 @@ pub(crate) async fn run(args: ClusterArgs) -> anyhow::Result<ExitCode> {
 
 /// Commands of a controller's machine ask the controller there.
 pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Connect { .. }) => {
-            error.context(
-                "no controller runs on this machine (`equipoise run` starts it; where that runs, `equipoise plan` \
-                 says why its controller does not, such as a store that is damaged)",
-            )
-        }
-        _ => error,
+    if !is_unreached(&error) {
+        return error;
     }
+    error.context(
+        "no controller runs on this machine (`equipoise run` starts it; where that runs, `equipoise status` says why its \
+         controller does not, such as a store that is damaged)",
+    )
+}
+
+/// Whether there was nobody to say anything.
+fn is_unreached(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Connect { .. }))
 }
 
 async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {

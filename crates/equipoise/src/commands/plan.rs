@@ -32,13 +32,16 @@ enum Action {
     Pin {
         #[command(flatten)]
         pool: Pool,
-        /// How many
+        /// How many: from the pool's `min` to its `max`
         #[arg(value_name = "N")]
         count: u32,
+        /// Fewer than `min`, too
+        #[arg(long)]
+        force: bool,
     },
-    /// Leave an elastic pool as it is; the plan goes on saying what it would do
+    /// Leave an elastic pool as it is; the plan goes on saying what it would do, and a pin is kept
     Pause(Pool),
-    /// Let the planner decide on a pinned or paused pool again
+    /// End a pause: a pin holds again, if there was one; otherwise, and of a pinned pool, let the planner decide
     Resume(Pool),
 }
 
@@ -62,27 +65,63 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let (Pool { pool, api }, wish) = match action {
-        Action::Pin { pool, count } => {
-            (pool, PoolWish { mode: PlanMode::Pinned, count: Some(count) })
+        Action::Pin { pool, count, force } => {
+            (pool, Some(PoolWish { mode: PlanMode::Pinned, count: Some(count), force }))
         }
-        Action::Pause(pool) => (pool, PoolWish { mode: PlanMode::Paused, count: None }),
-        Action::Resume(pool) => (pool, PoolWish { mode: PlanMode::Auto, count: None }),
+        Action::Pause(pool) => {
+            (pool, Some(PoolWish { mode: PlanMode::Paused, count: None, force: false }))
+        }
+        Action::Resume(pool) => (pool, None),
     };
-    let plan = api.client()?.wish(&pool, &wish).await?;
+    let client = api.client()?;
+    let is_resumed = wish.is_none();
+    let wish = match wish {
+        Some(wish) => wish,
+        None => resumed(&client.plan(false).await?, &pool),
+    };
+    let plan = client.wish(&pool, &wish).await?;
     let planned = plan.pools.iter().find(|it| it.name == pool);
-    let mut out = format!("{pool}: {}", said(&wish));
-    if let Some(scaling) = planned.and_then(|it| it.scaling.as_ref()) {
+    let scaling = planned.and_then(|it| it.scaling.as_ref());
+    let mut out = format!("{pool}: {}", said(&pool, &wish, scaling));
+    if is_resumed && wish.mode == PlanMode::Pinned {
+        let _ = write!(
+            out,
+            " again (`equipoise plan resume {pool}` once more lets the planner decide)"
+        );
+    }
+    if let Some(scaling) = scaling {
         let _ = write!(out, "; planned: {}", sentence(scaling));
     }
     println!("{out}");
     Ok(ExitCode::SUCCESS)
 }
 
-fn said(wish: &PoolWish) -> String {
+/// What ends a pause: a pin that was kept holds again.
+fn resumed(plan: &PlanStatus, pool: &str) -> PoolWish {
+    let planned = plan.pools.iter().find(|planned| planned.name == pool);
+    let scaling = planned.and_then(|planned| planned.scaling.as_ref());
+    let paused = scaling.filter(|scaling| scaling.mode == PlanMode::Paused);
+    match paused.and_then(|scaling| scaling.pinned) {
+        // It was taken when it was said, whatever the pool's `min` is by now.
+        Some(count) => PoolWish { mode: PlanMode::Pinned, count: Some(count), force: true },
+        None => PoolWish { mode: PlanMode::Auto, count: None, force: false },
+    }
+}
+
+fn said(pool: &str, wish: &PoolWish, now: Option<&PlannedScaling>) -> String {
+    let min = now.map_or(0, |scaling| scaling.min);
     match (wish.mode, wish.count) {
+        (PlanMode::Pinned, Some(count)) if count < min => {
+            format!("pinned at {count}, fewer than its min of {min}")
+        }
         (PlanMode::Pinned, Some(count)) => format!("pinned at {count}"),
         (PlanMode::Pinned, None) => "pinned".to_string(),
-        (PlanMode::Paused, _) => "paused".to_string(),
+        (PlanMode::Paused, _) => match now.and_then(|scaling| scaling.pinned) {
+            Some(count) => {
+                format!("paused (`equipoise plan resume {pool}` pins it at {count} again)")
+            }
+            None => "paused".to_string(),
+        },
         (PlanMode::Auto, _) => "the planner decides".to_string(),
     }
 }
@@ -124,7 +163,8 @@ fn elastic(scaling: &PlannedScaling) -> String {
     let PlannedScaling { backends, min, max, .. } = scaling;
     let mode = match (scaling.mode, scaling.pinned) {
         (PlanMode::Auto, _) => String::new(),
-        (PlanMode::Paused, _) => ", paused".to_string(),
+        (PlanMode::Paused, None) => ", paused".to_string(),
+        (PlanMode::Paused, Some(count)) => format!(", paused, then pinned at {count}"),
         (PlanMode::Pinned, Some(count)) => format!(", pinned at {count}"),
         (PlanMode::Pinned, None) => ", pinned".to_string(),
     };

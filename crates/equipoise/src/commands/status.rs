@@ -1,5 +1,6 @@
 //! `equipoise status`.
 
+pub(crate) mod controller;
 mod dispatch;
 mod dns;
 mod packet;
@@ -15,8 +16,8 @@ use equipoise_api::wire::{
 };
 
 use crate::cli::ApiArgs;
-use crate::commands::cluster::ConfigArgs;
 use crate::commands::cluster::alone::own_load;
+use crate::commands::cluster::{self, ConfigArgs};
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::watch::{self, WatchArgs};
 
@@ -37,7 +38,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.cluster {
         let api = args.api.given()?;
-        return crate::commands::cluster::members::show(&args.config, args.watch.json, api).await;
+        let shown = cluster::members::show(&args.config, args.watch.json, api).await;
+        return shown.map_err(cluster::explained);
     }
     let client = args.api.client()?;
     watch::show(args.watch, async || client.status().await, render).await
@@ -108,6 +110,9 @@ fn heading(status: &Status, out: &mut String) {
     out.push('\n');
     if let Some(cluster) = &status.cluster {
         standing(cluster, out);
+    }
+    if let Some(controller) = &status.controller {
+        let _ = writeln!(out, "{}", controller::line(controller));
     }
     if let Some(reload) = status.last_reload.as_ref().filter(|reload| !reload.succeeded) {
         out.push_str("the last reload failed, the configuration before it is running:\n");

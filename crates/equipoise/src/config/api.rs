@@ -7,6 +7,7 @@ use equipoise_api::audit::AuditTarget;
 use equipoise_api::{ApiToken, Policy, Token, TokenDigest};
 
 use super::problem::Findings;
+use super::secret_file::{self, Readers};
 use super::text::ApiListen;
 use super::values::Values;
 use super::{Surroundings, tables};
@@ -76,7 +77,14 @@ fn digest(
         (Some(file), None) => match (around.read)(Path::new(file)) {
             Ok(text) => match text.parse::<Token>() {
                 Ok(token) => {
-                    permissions(file, at, &option, around, findings);
+                    secret_file::warn(
+                        values,
+                        "file",
+                        Readers::OwnerAndGroup,
+                        "the token",
+                        around,
+                        findings,
+                    );
                     return Some(TokenDigest::of(token.reveal().as_bytes()));
                 }
                 Err(error) => format!("\"{file}\" is not a token's file: {error}"),
@@ -88,26 +96,6 @@ fn digest(
     };
     findings.error(at, &option, wrong);
     None
-}
-
-/// A group may read the file, since services and their operators often share one; nobody else has business there.
-fn permissions(
-    file: &str,
-    at: usize,
-    option: &str,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) {
-    if let Ok(mode) = (around.mode)(Path::new(file))
-        && mode & 0o027 != 0
-    {
-        let text = format!(
-            "\"{file}\" has the mode {:04o}, so users besides its owner and group can get at the token; accepted: 0600 \
-             or 0640 (chmod o-rwx,g-w {file})",
-            mode & 0o7777
-        );
-        findings.warning(at, option, text);
-    }
 }
 
 fn listening(api: &Values, findings: &mut Findings<'_>) {

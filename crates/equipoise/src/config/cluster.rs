@@ -8,6 +8,7 @@ use equipoise_cluster::{ControllerAddress, JoinToken, Name};
 
 use super::Surroundings;
 use super::problem::Findings;
+use super::secret_file::{self, Readers};
 use super::values::Values;
 
 /// This machine's part in a cluster.
@@ -169,7 +170,11 @@ impl Checks<'_, '_> {
             }
             (Some(token), None) => Some(TokenPlace::Given(token)),
             // It need not be there any more when the node has joined.
-            (None, Some(file)) => Some(TokenPlace::File(file.into())),
+            (None, Some(file)) => {
+                let file = PathBuf::from(file);
+                self.warn(cluster, "join-token-file", Readers::OwnerAndGroup, "the join token");
+                Some(TokenPlace::File(file))
+            }
             (None, None) => None,
         };
         Some(ClusterRole::Node { controllers: known, token })
@@ -200,9 +205,11 @@ impl Checks<'_, '_> {
             self.error(store, "authority", text);
         }
         let (certificate, key) = (self.file(store, "certificate"), self.file(store, "key"));
+        self.warn(store, "key", Readers::Owner, "the key");
         self.both(store, "certificate", "key");
         let password = self.file(store, "password-file");
         self.both(store, "user", "password-file");
+        self.warn(store, "password-file", Readers::OwnerAndGroup, "the password");
         Some(EtcdPlace {
             endpoints: endpoints.to_vec(),
             namespace: store.text("namespace")?.to_string(),
@@ -220,6 +227,10 @@ impl Checks<'_, '_> {
                 self.error(values, given, text);
             }
         }
+    }
+
+    fn warn(&mut self, values: &Values, option: &'static str, readers: Readers, secret: &str) {
+        secret_file::warn(values, option, readers, secret, self.around, self.findings);
     }
 
     /// A file that must be readable now.

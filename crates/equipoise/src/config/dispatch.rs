@@ -13,6 +13,7 @@ use equipoise_session::config::{
 use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 
 use super::problem::Findings;
+use super::secret_file::{self, Readers};
 use super::values::Values;
 use super::{Surroundings, build, peer_tls, tables};
 
@@ -208,7 +209,9 @@ fn keys(
                     format!("\"{path}\" is empty; accepted: a secret on each line")
                 }
                 Ok(keys) => {
-                    warn_of_permissions(path, at, &option, around, findings);
+                    let secret =
+                        "the secret: whoever knows it can have requests done where they arrive";
+                    secret_file::warn(values, "secret", Readers::Owner, secret, around, findings);
                     return keys;
                 }
                 Err(refused) => format!("\"{path}\" has {refused}"),
@@ -217,23 +220,4 @@ fn keys(
     };
     findings.error(at, &option, wrong);
     DelegationKeys::default()
-}
-
-fn warn_of_permissions(
-    path: &str,
-    at: usize,
-    option: &str,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) {
-    if let Ok(mode) = (around.mode)(Path::new(path))
-        && mode & 0o077 != 0
-    {
-        let text = format!(
-            "\"{path}\" can be read by others (mode {:o}): chmod 600 it; whoever knows the secret can have requests \
-             done where they arrive",
-            mode & 0o777
-        );
-        findings.warning(at, option, text);
-    }
 }

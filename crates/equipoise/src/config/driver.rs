@@ -10,6 +10,7 @@ use equipoise_driver::{
 
 use super::Surroundings;
 use super::problem::Findings;
+use super::secret_file::{self, Readers};
 use super::text::PortRange;
 use super::values::Values;
 
@@ -138,7 +139,11 @@ fn webhook(
     let token = match values.text("token-file") {
         None => None,
         Some(file) => match (around.read)(Path::new(file)) {
-            Ok(text) => Some(Token::new(text.trim_end())),
+            Ok(text) => {
+                let readers = Readers::OwnerAndGroup;
+                secret_file::warn(values, "token-file", readers, "the token", around, findings);
+                Some(Token::new(text.trim_end()))
+            }
             Err(error) => {
                 let text = format!("\"{file}\" cannot be read: {error}");
                 let option = values.path_of("token-file");

@@ -21,6 +21,7 @@ mod read;
 pub mod reference;
 mod relations;
 pub mod schema;
+mod secret_file;
 mod slice;
 mod tables;
 #[cfg(test)]
@@ -246,6 +247,12 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
         Some(config) if usable => Ok(Loaded { config, warnings: problems }),
         _ => Err(ConfigErrors { file: file.into(), problems }),
     }
+}
+
+/// Why a token's file that was named on the command line is open to others, and what to do.
+pub(crate) fn token_file_too_open(file: &Path) -> Option<String> {
+    let mode = std::fs::metadata(file).ok()?.permissions().mode();
+    secret_file::too_open(file, mode, secret_file::Readers::OwnerAndGroup, "the token")
 }
 
 /// A number and a unit, as the file has durations.

@@ -6,6 +6,7 @@ use equipoise_cluster::PeerCredentials;
 use equipoise_session::dispatch::{PeerTls, Transport};
 
 use super::problem::Findings;
+use super::secret_file::{self, Readers};
 use super::values::Values;
 use super::{Surroundings, tables};
 use crate::encryption::peer_tls;
@@ -73,7 +74,8 @@ fn by_files(
     let [certificate, key, authority] = &texts[..] else { return None };
     match PeerCredentials::from_pem(certificate, key, authority, instance) {
         Ok(credentials) => {
-            warn_of_permissions(files, around, findings);
+            let secret = "the key: whoever has it can pose as this node";
+            secret_file::warn(files, "key", Readers::Owner, secret, around, findings);
             Some(peer_tls(credentials))
         }
         Err((which, error)) => {
@@ -82,18 +84,5 @@ fn by_files(
             findings.error(files.at(option), &files.path_of(option), text);
             None
         }
-    }
-}
-
-fn warn_of_permissions(files: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
-    let path = files.text("key").unwrap_or_default();
-    if let Ok(mode) = (around.mode)(Path::new(path))
-        && mode & 0o077 != 0
-    {
-        let text = format!(
-            "\"{path}\" can be read by others (mode {:o}): chmod 600 it; whoever has the key can pose as this node",
-            mode & 0o777
-        );
-        findings.warning(files.at("key"), &files.path_of("key"), text);
     }
 }

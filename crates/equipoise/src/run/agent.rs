@@ -24,7 +24,7 @@ use crate::run::logs::Logs;
 
 /// Reports as `file` says until it is told to stop.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
-    let Loaded { config, .. } = config::load(file)?;
+    let Loaded { config, warnings } = config::load(file)?;
     let Some(place) = &config.cluster else {
         bail!(
             "{} has no [cluster] table: an agent needs to know where controllers are (`cluster.controllers`)",
@@ -37,6 +37,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         );
     };
     let _logs = Logs::start(config.operations.log_level, config.operations.log_format);
+    warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(file)));
     for pool in config.planning.makers.keys() {
         tracing::warn!(
             pool,

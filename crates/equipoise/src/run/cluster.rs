@@ -377,13 +377,13 @@ pub(super) fn names(status: &NodeStatus) -> String {
     status.reports.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A node's part of the metrics: of what it follows.
-pub(super) fn reading(status: &NodeStatus) -> PlanningReading {
+/// A node's part of the metrics: of what it follows. `up`: since when it could have had instructions.
+pub(super) fn reading(status: &NodeStatus, up: Duration) -> PlanningReading {
     let edition = status.edition.unwrap_or_default();
     PlanningReading {
         term: edition.term,
         generation: edition.generation,
-        age_seconds: status.instructions_age.unwrap_or_default().as_secs_f64(),
+        age_seconds: status.instructions_age.unwrap_or(up).as_secs_f64(),
         cluster: vec![
             ("instructions_stale".to_string(), status.stale),
             ("instructions_not_understood".to_string(), status.not_understood),

@@ -54,6 +54,12 @@ impl Operator for Control {
         if self.stopping.load(Relaxed) { Phase::Stopping } else { Phase::Running }
     }
 
+    fn degraded(&self) -> Vec<&'static str> {
+        let controller = self.levels.planner.controller_status();
+        let is_degraded = controller.is_some_and(|controller| controller.problem.is_some());
+        if is_degraded { vec!["controller"] } else { Vec::new() }
+    }
+
     async fn status(&self) -> Result<Status, OperateError> {
         let status = self.levels.registry.status().await.map_err(refused)?;
         let packet = self.packet_status().await.map(|mut packet| {
@@ -89,6 +95,7 @@ impl Operator for Control {
             pools,
             packet,
             cluster: self.levels.planner.standing(),
+            controller: self.levels.planner.controller_status(),
             dns,
             streams: self.levels.slices.summary(),
         })

@@ -8,7 +8,7 @@ use equipoise_testkit::HttpBackend;
 use serde_json::{Value, json};
 
 use crate::bed::{Machine, Site, command, reporting, soon};
-use crate::common::{Process, text};
+use crate::common::{Process, equipoise, stderr, text};
 
 /// Asks a machine's API over its unix socket: status, head and body.
 fn ask(machine: &Machine, start: &str, headers: &str, body: &str) -> (u16, String, Value) {
@@ -69,6 +69,23 @@ fn agent(site: &Site, controller: &Machine, token: &str) -> Process {
     Process::start(&["agent", text(&file)])
 }
 
+/// A controller never joined, and cannot be shut out: how it is taken out, is said.
+fn cannot_be_evicted(one: &Machine) {
+    let (status, _, problem) = ask(one, "POST /v1/cluster/nodes/c1/evict", "", "");
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(status == 409 && detail.contains("c1 is a controller"), "{problem:#}");
+    assert!(detail.contains("remove ca.key from its machine"), "{problem:#}");
+    let (status, _, problem) = ask(one, "GET /v1/cluster/nodes/c1", "", "");
+    assert!(status == 404 && problem["detail"].as_str().unwrap().contains("is a controller"));
+    let (_, _, joined) = ask(one, "GET /v1/cluster/nodes", "", "");
+    assert_eq!(joined["controllers"], json!(["c1"]), "{joined:#}");
+    let by_command = equipoise(&["cluster", "evict", "c1", "--config", text(&one.file)]);
+    let said = stderr(&by_command);
+    assert!(!by_command.status.success() && said.contains("c1 is a controller"), "{said}");
+    let by_command = equipoise(&["cluster", "evict", "nobody", "--config", text(&one.file)]);
+    assert!(stderr(&by_command).contains("no node of that name ever joined"));
+}
+
 #[test]
 fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() {
     let backend = HttpBackend::named("a");
@@ -104,6 +121,8 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
         status == 422 && problem["detail"].as_str().unwrap().contains("90 days"),
         "{problem:#}"
     );
+
+    cannot_be_evicted(&one);
 
     // Shut out by whoever has seen how it stands.
     let evict = "POST /v1/cluster/nodes/a1/evict";

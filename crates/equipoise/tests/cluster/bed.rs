@@ -169,11 +169,12 @@ impl Machine {
         self.process.as_ref().expect("it runs")
     }
 
-    /// What it says of the cluster.
+    /// What a controller says of the cluster, asked from here; `None` while none answers.
     pub(crate) fn status(&self) -> Option<serde_json::Value> {
         let file = text(&self.file);
         let output = equipoise(&["status", "--cluster", "--json", "--config", file]);
-        serde_json::from_slice(&output.stdout).ok()
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(said).filter(|said| said["view"].is_object())
     }
 
     /// Waits until what it says of the cluster is so.

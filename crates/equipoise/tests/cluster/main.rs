@@ -9,6 +9,7 @@ mod bed;
 mod canary;
 mod clock;
 mod cut;
+mod degraded;
 mod faults;
 mod members;
 mod names;

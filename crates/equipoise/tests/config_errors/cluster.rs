@@ -14,7 +14,12 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
             Some("/missing") => Err(io::Error::from(io::ErrorKind::NotFound)),
             _ => Ok("text".into()),
         },
-        mode: &|_| Ok(0o600),
+        mode: &|file| match file.to_str() {
+            Some("/open") => Ok(0o100644),
+            Some("/group") => Ok(0o100640),
+            Some("/missing") => Err(io::Error::from(io::ErrorKind::NotFound)),
+            _ => Ok(0o100600),
+        },
     };
     parse(&format!("[cluster]\n{text}\n"), Path::new("f"), &around)
 }
@@ -96,6 +101,42 @@ fn contradictions_say_what_belongs_together() {
     for (text, said) in rows {
         let errors = outcome(text).unwrap_err().to_string();
         assert!(errors.contains(said), "{text}\n{errors}\nlacks {said}");
+    }
+}
+
+#[test]
+fn files_with_secrets_that_others_can_read_are_warned_of() {
+    let warned = |text: &str| {
+        let loaded = outcome(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+        loaded.warnings.iter().map(|it| it.in_file(Path::new("f"))).collect::<Vec<_>>().join("\n")
+    };
+    let node = |file: &str| format!("controllers = 'c1:1'\njoin-token-file = '{file}'");
+    let etcd = |more: &str| {
+        format!(
+            "store = {{ etcd = 'https://e1:2379', authority = '/ca', {more} }}\nadvertise = ['c1']"
+        )
+    };
+    let key = |file: &str| etcd(&format!("certificate = '/open', key = '{file}'"));
+    let password = |file: &str| etcd(&format!("user = 'u', password-file = '{file}'"));
+    // What is not there any more has been used; a group may share what is not a key.
+    let fine = [node("/missing"), node("/group"), key("/t"), password("/group")];
+    for file in fine {
+        assert_eq!(warned(&file), "", "{file}");
+    }
+    assert_eq!(
+        warned(&node("/open")),
+        "f:3:19: warning: cluster.join-token-file: \"/open\" has the mode 0644, so users besides its owner and group can get at \
+         the join token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)"
+    );
+    for (file, said) in [
+        (
+            key("/group"),
+            "cluster.store.key: \"/group\" has the mode 0640, so users besides its owner can get at the key",
+        ),
+        (key("/open"), "accepted: 0600 (chmod 600 /open)"),
+        (password("/open"), "cluster.store.password-file: \"/open\" has the mode 0644"),
+    ] {
+        assert!(warned(&file).contains(said), "{file}\n{}", warned(&file));
     }
 }
 

@@ -116,7 +116,7 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         (format!("secret = '/none'\n{PEERS}"), "\"/none\" cannot be read"),
         (format!("secret = '/short'\n{PEERS}"), "\"/short\" has a secret of 15 bytes; accepted: 16 or more"),
         (format!("secret = '/empty'\n{PEERS}"), "\"/empty\" is empty"),
-        (format!("secret = '/open'\n{PEERS}"), "can be read by others (mode 644): chmod 600 it"),
+        (format!("secret = '/open'\n{PEERS}"), "\"/open\" has the mode 0644, so users besides its owner can get at the secret: whoever knows it can have requests done where they arrive; accepted: 0600 (chmod 600 /open)"),
         ("secret = '/good'".to_string(), "there are none, and no cluster that knows any"),
         ("secret = '/good'\nkeep = 1.5".to_string(), "keep: 1.5 is not a share"),
         (

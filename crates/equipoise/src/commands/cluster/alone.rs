@@ -1,4 +1,4 @@
-//! What a node or an agent knows of its cluster by itself: shown where no controller says more.
+//! What a member knows of its cluster by itself: shown where no controller says more.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::Here;
 use super::members::seconds;
 use crate::cli::with_causes;
+use crate::commands::status::controller::line;
 use crate::commands::table::{Align, Cell, Table, Tone};
 
 /// What is said in the place of the members.
@@ -20,16 +21,19 @@ use crate::commands::table::{Align, Cell, Table, Tone};
 struct Alone<'a> {
     /// What each controller that was asked just now said, or why it said nothing.
     unanswered: Vec<String>,
-    /// The running node, or the agent, as it answers here.
+    /// The process of this machine, as it answers here.
     node: Option<&'a Status>,
     /// Why it does not.
     node_problem: Option<String>,
 }
 
 /// Prints what this machine's own process knows. It fails all the same: members were asked for.
+///
+/// # Errors
+/// On a controller's machine on which no process answers either.
 pub(super) async fn show(
     here: &Here,
-    error: &anyhow::Error,
+    error: anyhow::Error,
     json: bool,
     api: Option<Client>,
 ) -> anyhow::Result<ExitCode> {
@@ -37,10 +41,13 @@ pub(super) async fn show(
         Some(given) => given.status().await,
         None => ask(here).await,
     };
+    if asked.is_err() && !here.is_node() {
+        return Err(error);
+    }
     let controllers = error.downcast_ref::<ClientError>();
     let alone = Alone {
         unanswered: controllers
-            .map_or_else(|| vec![with_causes(error)], ClientError::by_controller),
+            .map_or_else(|| vec![with_causes(&error)], ClientError::by_controller),
         node: asked.as_ref().ok(),
         node_problem: asked.as_ref().err().map(ToString::to_string),
     };
@@ -67,7 +74,7 @@ pub(super) async fn show(
     Ok(ExitCode::FAILURE)
 }
 
-/// A node has its socket where its file says, an agent beside its certificate unless the file says otherwise.
+/// A node and a controller have their socket where its file says, an agent beside its certificate unless the file says otherwise.
 async fn ask(here: &Here) -> Result<Status, ApiError> {
     let mut failed = None;
     for socket in [here.config.operations.api_socket.clone(), here.cluster.agent_socket()] {
@@ -86,6 +93,11 @@ async fn ask(here: &Here) -> Result<Status, ApiError> {
 
 /// The process's own knowledge. Writing to a string cannot fail, here and below.
 fn own(status: &Status, out: &mut String) {
+    if let Some(controller) = &status.controller {
+        let (name, pid) = (&status.instance, status.pid);
+        let _ = writeln!(out, "what {name} knows itself (pid {pid}):\n  {}", line(controller));
+        return;
+    }
     let Some(cluster) = &status.cluster else {
         let _ = writeln!(
             out,

@@ -26,7 +26,7 @@ pub(crate) async fn run(args: MembersArgs) -> anyhow::Result<ExitCode> {
     show(&args.config, args.json, None).await
 }
 
-/// Asks a controller and prints what it says; on a node of which none will have it, what the node itself knows. `api` is
+/// Asks a controller and prints what it says; where none answers, what the process of this machine itself knows. `api` is
 /// where that one was said to be.
 pub(crate) async fn show(
     config: &ConfigArgs,
@@ -40,8 +40,10 @@ pub(crate) async fn show(
     };
     let members = match asked {
         Ok(members) => members,
-        Err(error) if here.is_node() => return alone::show(&here, &error, json, api).await,
-        Err(error) => return Err(super::explained(error)),
+        Err(error) if here.is_node() || super::is_unreached(&error) => {
+            return alone::show(&here, error, json, api).await;
+        }
+        Err(error) => return Err(error),
     };
     if json {
         println!("{}", serde_json::to_string_pretty(&members)?);
@@ -137,7 +139,11 @@ fn head(members: &Members, out: &mut String) {
         _ => writeln!(out, "instructions: none yet"),
     };
     if let Some(failing) = view.store.failing_for {
-        let _ = writeln!(out, "store: nothing has come of it for {}", seconds(failing));
+        let failure = view.store.failure.as_deref().unwrap_or("it does not answer");
+        let _ = writeln!(out, "store: nothing has come of it for {}: {failure}", seconds(failing));
+    }
+    if let Some(problem) = &view.problem {
+        let _ = writeln!(out, "controller {}: {problem}", view.controller);
     }
     for state in [MemberState::Late, MemberState::Gone, MemberState::Evicted] {
         let names = view.members.iter().filter(|member| member.state == state);

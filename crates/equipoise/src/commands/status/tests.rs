@@ -63,6 +63,7 @@ fn status() -> Status {
         }],
         packet: None,
         cluster: None,
+        controller: None,
         dns: None,
         streams: Vec::new(),
     }

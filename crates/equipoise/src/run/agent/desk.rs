@@ -87,6 +87,7 @@ impl Operator for Desk {
             pools: Vec::new(),
             packet: None,
             cluster: Some(cluster::standing(NodeKind::Agent, &self.client.status(), load)),
+            controller: None,
             dns: None,
             streams: Vec::new(),
         })
@@ -104,7 +105,7 @@ impl Operator for Desk {
             instance: self.name.clone(),
             reload,
             machine: self.used().as_ref().map(machine),
-            planning: Some(cluster::reading(&self.client.status())),
+            planning: Some(cluster::reading(&self.client.status(), self.started.elapsed())),
             ..Reading::default()
         })
     }

@@ -11,6 +11,7 @@
 //! if they are not there, and `equipoise plan` says why.
 
 mod complaint;
+mod condition;
 mod follow;
 mod held;
 mod meter;
@@ -88,6 +89,8 @@ pub(crate) struct Planner {
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
+    /// Since when a controller is to run here, if one is.
+    asked_since: Mutex<Option<Instant>>,
     /// That the controller does not run, as it was said last.
     complaint: Mutex<Complaint>,
     began: Instant,
@@ -153,6 +156,7 @@ impl Planner {
             sources: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
+            asked_since: Mutex::default(),
             complaint: Mutex::default(),
             began: Instant::now(),
             sampling,
@@ -195,6 +199,8 @@ impl Planner {
         }
         self.wish.send_replace(Arc::clone(&wish));
         self.scalers.follow(&wish).await;
+        let since = lock(&self.asked_since).filter(|_| asks);
+        *lock(&self.asked_since) = since.or_else(|| asks.then(Instant::now));
         let runs = matches!(&*lock(&self.active), Active::Running(_));
         match (asks, runs) {
             (true, false) => self.start_controller().await,
@@ -325,10 +331,7 @@ impl Planner {
                 Active::Running(Box::new(running))
             }
             Err(error) => {
-                let what_next = match self.seat {
-                    Seat::Controller(_) => "it is tried again every few seconds",
-                    _ => "reload when this is mended",
-                };
+                let what_next = self.what_next();
                 let error = format!("{error:#}");
                 if let Some(again) = lock(&self.complaint).comes(&error, self.began.elapsed()) {
                     tracing::error!(

@@ -67,8 +67,10 @@ impl Planner {
 
     /// The nodes that ever joined.
     pub(crate) async fn joined_nodes(&self) -> Result<JoinedNodes, OperateError> {
-        let joined = self.office()?.joined().await.map_err(refused)?;
-        Ok(JoinedNodes { nodes: joined.into_iter().map(node).collect() })
+        let office = self.office()?;
+        let joined = office.joined().await.map_err(refused)?;
+        let controllers = office.controllers();
+        Ok(JoinedNodes { nodes: joined.into_iter().map(node).collect(), controllers })
     }
 
     /// Shuts a node out.
@@ -110,6 +112,7 @@ fn refused(error: OfficeError) -> OperateError {
             "there is no such token; GET /v1/cluster/tokens lists those there are".into(),
         ),
         OfficeError::NoSuchNode => OperateError::NotFound(error.to_string()),
+        OfficeError::IsController(_) => OperateError::Conflict(error.to_string()),
         OfficeError::TimeToLive | OfficeError::TooMany(_) => {
             OperateError::Refused(error.to_string())
         }

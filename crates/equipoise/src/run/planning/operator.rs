@@ -6,9 +6,9 @@ use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
 use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
 };
-use equipoise_controller::{ControllerHandle, Intake, NodeKind};
+use equipoise_controller::{ControllerHandle, Intake, NodeKind, SizeWish};
 use equipoise_core::AdminState;
-use equipoise_planner::elastic::Mode;
+use equipoise_planner::elastic::{Elasticity, Mode};
 
 use super::{Planner, views};
 use crate::run::cluster;
@@ -27,7 +27,10 @@ impl Planner {
         }
         let instructions = controller.instructions().borrow().clone();
         let premises = controller.premises_now();
-        Ok(views::plan(&controller.cluster(), &instructions, &premises, preview.as_ref()))
+        let sizes = controller.sizes();
+        let shown =
+            views::Shown { instructions: &instructions, premises: &premises, sizes: &sizes };
+        Ok(views::plan(&controller.cluster(), &shown, preview.as_ref()))
     }
 
     /// Follows an operator's word about a pool's size.
@@ -37,8 +40,8 @@ impl Planner {
         wish: PoolWish,
     ) -> Result<PlanStatus, OperateError> {
         let controller = self.asked(|| "plan".to_string())?;
-        let mode = self.mode(pool, &wish)?;
-        controller.set_mode(pool, mode).await.map_err(|error| {
+        let size = self.size(pool, &wish, controller.sizes().get(pool))?;
+        controller.set_size(pool, size).await.map_err(|error| {
             let error = anyhow::Error::from(error);
             OperateError::Refused(crate::cli::with_causes(&error))
         })?;
@@ -49,7 +52,13 @@ impl Planner {
         self.plan(false)
     }
 
-    fn mode(&self, pool: &str, wish: &PoolWish) -> Result<Option<Mode>, OperateError> {
+    /// What is to be noted; `None`: what the file says. `said` is what was said before.
+    fn size(
+        &self,
+        pool: &str,
+        wish: &PoolWish,
+        said: Option<&SizeWish>,
+    ) -> Result<Option<SizeWish>, OperateError> {
         let planning = self.wish.borrow().planning.clone();
         let Some(elastic) = planning.elastic.get(pool) else {
             let known: Vec<&str> = planning.elastic.keys().map(String::as_str).collect();
@@ -59,24 +68,31 @@ impl Planner {
             };
             return Err(OperateError::NotFound(format!("no pool {pool} is elastic; {known}")));
         };
+        let Elasticity { min, max, .. } = *elastic;
+        let refused = |text: String| Err(OperateError::Refused(text));
         match (wish.mode, wish.count) {
-            (PlanMode::Paused, None) => Ok(Some(Mode::Paused)),
-            // What the file says is said by the file, and stays so when it changes.
-            (PlanMode::Auto, None) => Ok((elastic.mode != Mode::Auto).then_some(Mode::Auto)),
-            (PlanMode::Pinned, Some(count)) if count <= elastic.max => {
-                Ok(Some(Mode::Pinned(count)))
+            (PlanMode::Paused, None) => {
+                Ok(Some(said.copied().unwrap_or(SizeWish::Mode(elastic.mode)).paused()))
             }
-            (PlanMode::Pinned, Some(count)) => Err(OperateError::Refused(format!(
-                "{count} backends are too many for pool {pool}; accepted: 0 to {}, its `max`",
-                elastic.max
-            ))),
-            (PlanMode::Pinned, None) => Err(OperateError::Refused(format!(
-                "pinned at how many? Accepted: a `count` of 0 to {}",
-                elastic.max
-            ))),
-            (_, Some(_)) => Err(OperateError::Refused(
-                "a `count` goes with the mode `pinned` alone".to_string(),
+            // What the file says is said by the file, and stays so when it changes.
+            (PlanMode::Auto, None) => {
+                Ok((elastic.mode != Mode::Auto).then_some(SizeWish::Mode(Mode::Auto)))
+            }
+            (PlanMode::Pinned, Some(count)) if count > max => refused(format!(
+                "{count} backends are too many for pool {pool}; accepted: {min} to {max}, its `min` and `max` (raise `max` in the \
+                 file and reload)"
             )),
+            (PlanMode::Pinned, Some(count)) if count < min && !wish.force => {
+                Err(OperateError::Conflict(format!(
+                    "{count} backends are fewer than the `min` of pool {pool}; accepted: {min} to {max}, or fewer with --force (in \
+                     the API: \"force\": true), at 0 its clients are refused"
+                )))
+            }
+            (PlanMode::Pinned, Some(count)) => Ok(Some(SizeWish::Mode(Mode::Pinned(count)))),
+            (PlanMode::Pinned, None) => {
+                refused(format!("pinned at how many? Accepted: a `count` of {min} to {max}"))
+            }
+            (_, Some(_)) => refused("a `count` goes with the mode `pinned` alone".to_string()),
         }
     }
 
@@ -148,13 +164,13 @@ impl Planner {
         self.utilisation.borrow().as_ref().map(views::machine)
     }
 
-    /// For metrics; `None` without a controller.
+    /// For metrics; `None` where no controller is to run.
     pub(crate) fn reading(&self) -> Option<PlanningReading> {
         if let Some(client) = self.seat.client() {
-            return Some(cluster::reading(&client.status()));
+            return Some(cluster::reading(&client.status(), self.began.elapsed()));
         }
-        let controller = self.controller().ok()?;
-        let reading = views::reading(&controller.cluster(), &controller.figures());
+        let Ok(controller) = self.controller() else { return self.reading_without() };
+        let reading = views::reading(&controller.condition(), &controller.figures());
         Some(PlanningReading { cluster: self.served(), ..reading })
     }
 

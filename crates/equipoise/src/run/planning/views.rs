@@ -11,7 +11,8 @@ use equipoise_api::wire::plan::{
     PlanStatus, PlannedNode, PlannedPool, PlannedScaling, PlannedWeight,
 };
 use equipoise_controller::{
-    ClusterView, Figures, Instructions, LoadFigures, MemberState, MemberView, Premises, Recorder,
+    ClusterView, Condition, Figures, Instructions, LoadFigures, MemberState, MemberView, Premises,
+    Recorder, SizeWish,
 };
 use equipoise_core::AdminState;
 use equipoise_core::load::{ForecastError, Signal};
@@ -21,13 +22,17 @@ use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
 
 use crate::run::reading;
 
+/// What a plan is shown with.
+pub(super) struct Shown<'s> {
+    pub(super) instructions: &'s Instructions,
+    pub(super) premises: &'s Premises,
+    /// What operators said of pools.
+    pub(super) sizes: &'s BTreeMap<String, SizeWish>,
+}
+
 /// The newest plan, or the next one.
-pub(super) fn plan(
-    view: &ClusterView,
-    instructions: &Instructions,
-    premises: &Premises,
-    next: Option<&Plan>,
-) -> PlanStatus {
+pub(super) fn plan(view: &ClusterView, shown: &Shown<'_>, next: Option<&Plan>) -> PlanStatus {
+    let Shown { instructions, premises, sizes } = *shown;
     let shown = next.unwrap_or(&instructions.plan);
     let is_there = view.instructions.is_some();
     PlanStatus {
@@ -41,13 +46,18 @@ pub(super) fn plan(
         pools: shown
             .pools
             .iter()
-            .map(|(name, plan)| pool(name, plan, premises.pools.get(name)))
+            .map(|(name, plan)| pool(name, plan, premises.pools.get(name), sizes.get(name)))
             .collect(),
         nodes: shown.nodes.iter().map(|(name, plan)| planned_node(name, plan)).collect(),
     }
 }
 
-fn pool(name: &str, plan: &PoolPlan, spec: Option<&PoolSpec>) -> PlannedPool {
+fn pool(
+    name: &str,
+    plan: &PoolPlan,
+    spec: Option<&PoolSpec>,
+    said: Option<&SizeWish>,
+) -> PlannedPool {
     let weight = |(backend, it): (&String, &equipoise_planner::BackendPlan)| PlannedWeight {
         backend: backend.clone(),
         weight: it.weight.get(),
@@ -56,18 +66,18 @@ fn pool(name: &str, plan: &PoolPlan, spec: Option<&PoolSpec>) -> PlannedPool {
     PlannedPool {
         name: name.to_string(),
         weights: plan.weights.iter().map(weight).collect(),
-        scaling: plan.scaling.as_ref().map(|it| scaling(it, spec)),
+        scaling: plan.scaling.as_ref().map(|it| scaling(it, spec, said)),
     }
 }
 
-fn scaling(plan: &ScalingPlan, spec: Option<&PoolSpec>) -> PlannedScaling {
+fn scaling(plan: &ScalingPlan, spec: Option<&PoolSpec>, said: Option<&SizeWish>) -> PlannedScaling {
     let elastic = spec.and_then(|spec| spec.elastic.clone()).unwrap_or_default();
     let up = |spec: &PoolSpec| {
         spec.backends.values().filter(|it| it.admin == AdminState::Up).count() as u32
     };
     let (mode, pinned) = match elastic.mode {
         Mode::Auto => (PlanMode::Auto, None),
-        Mode::Paused => (PlanMode::Paused, None),
+        Mode::Paused => (PlanMode::Paused, said.and_then(|said| said.pin())),
         Mode::Pinned(count) => (PlanMode::Pinned, Some(count)),
     };
     let (action, count, size, leaving) = match &plan.action {
@@ -215,14 +225,15 @@ pub(in crate::run) fn machine(used: &Utilisation) -> MachineReading {
 }
 
 /// For metrics.
-pub(super) fn reading(view: &ClusterView, figures: &Figures) -> PlanningReading {
+pub(super) fn reading(condition: &Condition, figures: &Figures) -> PlanningReading {
     let counted = figures.counted;
-    let edition = view.instructions.unwrap_or_default();
+    let edition = condition.instructions.unwrap_or_default();
     PlanningReading {
-        leads: view.leads,
+        runs: Some(true),
+        leads: condition.leads,
         term: edition.term,
         generation: edition.generation,
-        age_seconds: view.instructions_age.unwrap_or_default().as_secs_f64(),
+        age_seconds: condition.plan_age.as_secs_f64(),
         plans: counted.plans,
         planning_seconds: counted.planning.as_secs_f64(),
         unplanned: counted.unplanned,

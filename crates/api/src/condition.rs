@@ -1,0 +1,191 @@
+//! The tags that `If-Match` and `If-None-Match` list.
+
+use std::fmt;
+
+use axum::http::{HeaderMap, HeaderName};
+
+use crate::change::ETag;
+
+/// `*`, or a list of tags.
+///
+/// # Source
+/// RFC 9110, sections 13.1.1 and 13.1.2: `"*" / #entity-tag`; 8.8.3: `entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE`; 5.6.1: empty
+/// elements of a list are passed over, so that an empty list is one, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Whatever the state is.
+    Any,
+    /// One of these, each as it was sent.
+    OneOf(Vec<Tag>),
+}
+
+/// One tag of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    is_weak: bool,
+    /// In its quotes.
+    opaque: Vec<u8>,
+}
+
+/// As a regular expression that JSON Schema's dialects share; the list may be empty, as in the grammar.
+pub(crate) const PATTERN: &str = r#"^(\*|((W/)?"[!#-~]*"([ \t]*,[ \t]*(W/)?"[!#-~]*")*)?)$"#;
+
+/// What is wrong with a header, in words that follow its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// Something that is no tag.
+    NoTag,
+    /// `*` among tags, or twice.
+    AnyAmongTags,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malformed::NoTag => "has something that is no entity tag",
+            Malformed::AnyAmongTags => "has * beside something else",
+        })
+    }
+}
+
+impl Condition {
+    /// What the lines of a header say together; `None` if there is none.
+    pub(crate) fn read(
+        headers: &HeaderMap,
+        name: &HeaderName,
+    ) -> Result<Option<Condition>, Malformed> {
+        let lines: Vec<&[u8]> = headers.get_all(name).iter().map(|line| line.as_bytes()).collect();
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        // RFC 9110, section 5.3: several lines are one list.
+        read(&lines.join(&b", "[..])).map(Some)
+    }
+
+    /// Whether it lists a state's strong tag. A weak one never is.
+    pub(crate) fn lists(&self, tag: &ETag) -> bool {
+        self.holds(tag, |listed| !listed.is_weak)
+    }
+
+    /// Whether it lists the tag, as a weak one or not.
+    pub(crate) fn lists_weakly(&self, tag: &ETag) -> bool {
+        self.holds(tag, |_| true)
+    }
+
+    fn holds(&self, tag: &ETag, counts: impl Fn(&Tag) -> bool) -> bool {
+        match self {
+            Condition::Any => true,
+            Condition::OneOf(tags) => {
+                tags.iter().any(|listed| counts(listed) && listed.opaque == tag.as_str().as_bytes())
+            }
+        }
+    }
+}
+
+fn read(value: &[u8]) -> Result<Condition, Malformed> {
+    let (mut rest, mut tags, mut any) = (value, Vec::new(), 0);
+    loop {
+        // Commas between elements, and around empty ones.
+        let begin = rest.iter().position(|byte| !b" \t,".contains(byte));
+        let Some(begin) = begin else { break };
+        rest = &rest[begin..];
+        rest = match rest.strip_prefix(b"*") {
+            Some(after) => {
+                any += 1;
+                after
+            }
+            None => {
+                let (tag, after) = tag(rest).ok_or(Malformed::NoTag)?;
+                tags.push(tag);
+                after
+            }
+        };
+        let next = rest.iter().find(|byte| !b" \t".contains(byte));
+        if next.is_some_and(|next| *next != b',') {
+            return Err(Malformed::NoTag);
+        }
+    }
+    match (any, tags.is_empty()) {
+        (0, _) => Ok(Condition::OneOf(tags)),
+        (1, true) => Ok(Condition::Any),
+        _ => Err(Malformed::AnyAmongTags),
+    }
+}
+
+/// The tag that a text begins with, and what follows.
+fn tag(text: &[u8]) -> Option<(Tag, &[u8])> {
+    let (is_weak, quoted) = match text.strip_prefix(b"W/") {
+        Some(quoted) => (true, quoted),
+        None => (false, text),
+    };
+    let inner = quoted.strip_prefix(b"\"")?;
+    // etagc: no control character, no space, no quote.
+    let end = inner.iter().position(|byte| !matches!(byte, 0x21 | 0x23..=0x7e | 0x80..))?;
+    let after = inner[end..].strip_prefix(b"\"")?;
+    let opaque = quoted[..end + 2].to_vec();
+    Some((Tag { is_weak, opaque }, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderValue, header};
+
+    use super::*;
+
+    fn read_lines(lines: &[&[u8]]) -> Result<Option<Condition>, Malformed> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(header::IF_MATCH, HeaderValue::from_bytes(line).unwrap());
+        }
+        Condition::read(&headers, &header::IF_MATCH)
+    }
+
+    #[test]
+    fn a_tag_is_listed_as_rfc_9110_says() {
+        let tag = ETag("\"a\"".into());
+        for (text, strong, weak) in [
+            ("\"a\"", true, true),
+            ("\"b\", \"a\"", true, true),
+            ("\"b\",\"a\"", true, true),
+            (", \"a\" ,,", true, true),
+            ("\"b,\", \"a\"", true, true),
+            ("\"b,\\\"", false, false),
+            ("W/\"a\"", false, true),
+            ("W/\"a\", \"a\"", true, true),
+            ("*", true, true),
+            (" * ", true, true),
+            ("\"b\"", false, false),
+            ("\"\"", false, false),
+            ("", false, false),
+        ] {
+            let condition = read_lines(&[text.as_bytes()]).unwrap().unwrap();
+            assert_eq!(condition.lists(&tag), strong, "{text}");
+            assert_eq!(condition.lists_weakly(&tag), weak, "{text}");
+        }
+        assert_eq!(read_lines(&[]), Ok(None), "no condition");
+        let two = read_lines(&[b"\"b\"", b"\"a\""]).unwrap().unwrap();
+        assert!(two.lists(&tag), "two lines are one list");
+        assert!(read_lines(&[b"\"\xe9\""]).is_ok(), "obs-text");
+    }
+
+    #[test]
+    fn what_is_no_list_of_tags_is_told_from_one_that_does_not_match() {
+        use Malformed::{AnyAmongTags, NoTag};
+        let rows: [(&[&[u8]], Malformed); 11] = [
+            (&[b"garbage"], NoTag),
+            (&[b"a"], NoTag),
+            (&[b"\"a"], NoTag),
+            (&[b"a\""], NoTag),
+            (&[b"w/\"a\""], NoTag),
+            (&[b"W/ \"a\""], NoTag),
+            (&[b"\"a\" \"b\""], NoTag),
+            (&[b"\"a b\""], NoTag),
+            (&[b"\"a\", *"], AnyAmongTags),
+            (&[b"*, *"], AnyAmongTags),
+            (&[b"*", b"\"a\""], AnyAmongTags),
+        ];
+        for (lines, wrong) in rows {
+            assert_eq!(read_lines(lines), Err(wrong), "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! One task of a controller: each period it takes in what members said; it stands for leader, comes to the office and leaves it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_store::{Election, Leadership, StoreError};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::condition::Late;
+use crate::controller::{Shared, read_instructions};
+use crate::leader::{Office, lead};
+use crate::options::Premises;
+use crate::term::OfficeTerm;
+
+/// Between two campaigns of which the store wants nothing to hear.
+const RETRY: Duration = Duration::from_secs(1);
+/// For the store to say what the leader before had planned.
+const READING: Duration = Duration::from_secs(2);
+
+/// Runs until it is stopped.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    election: Election,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut ticks = interval(shared.options.smoothing.period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut office: Option<Office> = None;
+    let mut campaign = Box::pin(stand(&shared, &election));
+    loop {
+        tokio::select! {
+            () = stopped(&mut stopping) => break,
+            _ = ticks.tick() => period(&shared, &mut office).await,
+            () = shared.wake.notified(), if office.is_some() => {
+                let premises = shared.source.premises().await;
+                go_on(&shared, &mut office, premises).await;
+            }
+            leadership = &mut campaign, if office.is_none() => {
+                office = Some(enter(&shared, leadership).await);
+                period(&shared, &mut office).await;
+                campaign = Box::pin(stand(&shared, &election));
+            }
+            () = lost(&mut office), if office.is_some() => leave(&shared, &mut office),
+        }
+    }
+    shared.known().leads_in = None;
+    drop(campaign);
+    if let Some(office) = office.take() {
+        let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
+    }
+}
+
+/// Returns when the controller is told to stop.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// Becomes leader, however long that takes and however often the store says no.
+async fn stand(shared: &Shared, election: &Election) -> Leadership {
+    let refused = |error: &StoreError| shared.note_no_candidate(error);
+    loop {
+        match election.campaign_telling(&shared.options.name, refused).await {
+            Ok(leadership) => {
+                shared.known().cannot_lead = None;
+                return leadership;
+            }
+            Err(error) => {
+                refused(&error);
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn lost(office: &mut Option<Office>) {
+    match office {
+        Some(office) => office.leadership.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn leave(shared: &Shared, office: &mut Option<Office>) {
+    tracing::warn!("this controller leads no more; instructions go on");
+    *office = None;
+    shared.known().leads_in = None;
+    shared.note_no_writer();
+}
+
+/// Takes over: what was planned last is in the store.
+async fn enter(shared: &Shared, leadership: Leadership) -> Office {
+    let created = leadership.term();
+    tracing::info!(term = %created, "this controller leads");
+    let read = timeout(READING, shared.store.get(&shared.keys.plan)).await;
+    match read {
+        Ok(read) => {
+            shared.note_store(&read);
+            if let Some(instructions) = read.ok().flatten().as_ref().and_then(read_instructions) {
+                let edition = instructions.edition();
+                tracing::info!(%edition, leader = instructions.leader, "going on from its plan");
+                shared.publish(instructions);
+            }
+        }
+        Err(_) => tracing::warn!("the store does not say what was planned; going on from memory"),
+    }
+    let term = OfficeTerm::after(created.0.0, shared.instructions.borrow().term);
+    shared.known().leads_in = Some(term.get());
+    Office { leadership, term, planned: None, written: None, unsure: None }
+}
+
+/// What is done each period.
+async fn period(shared: &Shared, office: &mut Option<Office>) {
+    let premises = shared.source.premises().await;
+    let now = shared.now();
+    let forgotten = {
+        let mut roll = shared.roll();
+        roll.settle_pools(now, premises.pools.keys());
+        roll.forget_silent(now, shared.options.forget_after)
+    };
+    for node in &forgotten {
+        tracing::info!(node, "silent for too long: forgotten");
+        shared.recorder.forget(node);
+    }
+    go_on(shared, office, premises).await;
+}
+
+/// Plans, if it leads. As often as there is a reason to: a plan's steps are taken once, however many plans say them.
+async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises) {
+    shared.known().premises = premises.clone();
+    let still_leads = match office {
+        Some(office) => lead(shared, office, &premises).await,
+        None => {
+            probe(shared).await;
+            return;
+        }
+    };
+    if !still_leads {
+        leave(shared, office);
+    }
+}
+
+/// Who does not lead asks the store something now and then, so as to say when it is gone.
+async fn probe(shared: &Shared) {
+    let patience = shared.options.smoothing.period;
+    match timeout(patience, shared.store.get(&shared.keys.plan)).await {
+        Ok(answer) => shared.note_store(&answer),
+        Err(_) => shared.note_failure(&Late(patience)),
+    }
+}

@@ -1,0 +1,297 @@
+//! How a controller that runs does its own work: whether plans come, and if not, why.
+
+use std::time::Duration;
+
+use equipoise_store::StoreError;
+use tokio::time::Instant;
+
+use crate::controller::{ControllerHandle, Shared};
+use crate::{ControllerOptions, Edition, StoreView};
+
+/// A controller that runs, as its operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What it calls itself.
+    pub name: String,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Who leads, as far as is known here.
+    pub leader: Option<String>,
+    /// The newest instructions; `None` before there are any.
+    pub instructions: Option<Edition>,
+    /// Since they were planned here or came here; since the controller started if there are none.
+    pub plan_age: Duration,
+    /// From one plan to the next.
+    pub period: Duration,
+    /// How the store is.
+    pub store: StoreView,
+    /// Why it cannot become leader, if it tried and the store said no.
+    pub cannot_lead: Option<String>,
+}
+
+/// Plans are missing when none has come for so many periods,
+const LATE_PERIODS: u32 = 5;
+/// and for so long: an election takes its time, however short the period is.
+const LATE_MIN: Duration = Duration::from_secs(5);
+
+impl Condition {
+    pub(crate) fn of(shared: &Shared) -> Condition {
+        let newest = shared.instructions.borrow().edition();
+        let failures = shared.counts.read().store_failures;
+        let known = shared.known();
+        let ControllerOptions { name, smoothing, .. } = &shared.options;
+        Condition {
+            name: name.clone(),
+            leads: known.leads_in.is_some(),
+            leader: known.leader.as_ref().map(|leader| leader.name.clone()),
+            instructions: (newest > Edition::default()).then_some(newest),
+            plan_age: known.published.unwrap_or(shared.began).elapsed(),
+            period: smoothing.period,
+            store: StoreView {
+                failing_for: known.failing.as_ref().map(|failing| failing.since.elapsed()),
+                failure: known.failing.as_ref().map(|failing| failing.last.clone()),
+                failures,
+            },
+            cannot_lead: known
+                .cannot_lead
+                .as_ref()
+                .filter(|it| it.holds())
+                .map(|it| it.said.clone()),
+        }
+    }
+
+    /// Whether plans should have come and have not.
+    pub fn is_late(&self) -> bool {
+        self.plan_age > LATE_MIN.max(self.period * LATE_PERIODS)
+    }
+
+    /// What does not work, in words; `None` if all is well.
+    pub fn problem(&self) -> Option<String> {
+        let store = self.store.failing_for.map(|time| {
+            let failure = self.store.failure.as_deref().unwrap_or("it does not answer");
+            (time, format!("the store fails: {failure}"))
+        });
+        if !self.is_late() {
+            // A moment's failure is not worth a word.
+            let (time, failure) = store.filter(|(time, _)| *time > LATE_MIN)?;
+            return Some(format!(
+                "for {}: {failure}; plans are followed, and would not survive a restart",
+                seconds(time)
+            ));
+        }
+        let why = match (&self.cannot_lead, store, &self.leader) {
+            (Some(failure), ..) => format!("it cannot become leader: {failure}"),
+            (None, Some((_, failure)), _) => failure,
+            (None, None, None) => "no controller leads".to_string(),
+            (None, None, Some(_)) if self.leads => {
+                "what there is to plan for contradicts itself, as the log says".to_string()
+            }
+            (None, None, Some(leader)) => format!("{leader} leads, and none of its plans comes"),
+        };
+        Some(format!("no plan for {}: {why}", seconds(self.plan_age)))
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}
+
+/// The store's failing, while it lasts.
+#[derive(Clone, Debug)]
+pub(crate) struct Failing {
+    since: Instant,
+    /// What it said last.
+    last: String,
+    /// It does not take plans; that it can be read proves nothing then.
+    is_unwritten: bool,
+}
+
+/// The store was not waited for any longer.
+#[derive(Debug, thiserror::Error)]
+#[error("it did not answer within {0:?}: is it up, with a majority of its members?")]
+pub(crate) struct Late(pub(crate) Duration);
+
+/// The store refused a candidate.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    at: Instant,
+    said: String,
+}
+
+/// A candidate tries again at once, so what was said longer ago is so no more: it waits for the leader's end.
+const REFUSED_FOR: Duration = Duration::from_secs(15);
+
+impl Refused {
+    fn holds(&self) -> bool {
+        self.at.elapsed() < REFUSED_FOR
+    }
+}
+
+impl Shared {
+    /// Notes that the store was read.
+    pub(crate) fn note_read(&self) {
+        let mut known = self.known();
+        if known.failing.as_ref().is_some_and(|failing| !failing.is_unwritten) {
+            answers_again(known.failing.take());
+        }
+    }
+
+    /// Notes that the store took a plan.
+    pub(crate) fn note_written(&self) {
+        answers_again(self.known().failing.take());
+    }
+
+    /// Counts what the store did not do, and says when that begins.
+    pub(crate) fn note_failure(&self, error: &dyn std::error::Error) {
+        self.fails(error, false);
+    }
+
+    /// The same, of a plan that it did not take.
+    pub(crate) fn note_unwritten(&self, error: &dyn std::error::Error) {
+        self.fails(error, true);
+    }
+
+    /// Who leads no more writes no plans either.
+    pub(crate) fn note_no_writer(&self) {
+        if let Some(failing) = &mut self.known().failing {
+            failing.is_unwritten = false;
+        }
+    }
+
+    fn fails(&self, error: &dyn std::error::Error, is_unwritten: bool) {
+        self.counts.store_failed();
+        let last = with_causes(error);
+        match &mut self.known().failing {
+            Some(failing) => {
+                failing.last = last;
+                failing.is_unwritten |= is_unwritten;
+            }
+            none => {
+                tracing::warn!(error = last, "the store fails; instructions go on");
+                *none = Some(Failing { since: Instant::now(), last, is_unwritten });
+            }
+        }
+    }
+
+    /// Notes that the store refused a candidate. That is tried again all the time, so it is logged when it begins, and when it is for
+    /// another reason.
+    pub(crate) fn note_no_candidate(&self, error: &StoreError) {
+        self.counts.store_failed();
+        let said = with_causes(error);
+        let mut known = self.known();
+        if known.cannot_lead.as_ref().is_none_or(|it| it.said != said || !it.holds()) {
+            tracing::warn!(error = said, "this controller cannot become leader; it goes on trying");
+        }
+        known.cannot_lead = Some(Refused { at: Instant::now(), said });
+    }
+}
+
+fn answers_again(failing: Option<Failing>) {
+    if let Some(failing) = failing {
+        tracing::info!(after = ?failing.since.elapsed(), "the store answers again");
+    }
+}
+
+/// An error and what caused it, each said once.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl ControllerHandle {
+    /// How it does its own work.
+    pub fn condition(&self) -> Condition {
+        Condition::of(&self.shared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> Condition {
+        Condition {
+            name: "c1".into(),
+            leads: true,
+            leader: Some("c1".into()),
+            instructions: None,
+            plan_age: Duration::from_millis(400),
+            period: Duration::from_secs(1),
+            store: StoreView::default(),
+            cannot_lead: None,
+        }
+    }
+
+    fn failing(seconds: u64) -> StoreView {
+        let failing_for = Some(Duration::from_secs(seconds));
+        StoreView { failing_for, failure: Some("no space left".into()), failures: 3 }
+    }
+
+    #[test]
+    fn it_is_said_why_no_plans_come_and_nothing_while_they_do() {
+        let late = Condition { plan_age: Duration::from_secs(43), ..sound() };
+        let (nobody, other) = (None, Some("c2".to_string()));
+        let cases = [
+            (sound(), None),
+            (Condition { store: failing(3), ..sound() }, None),
+            (
+                Condition { store: failing(9), ..sound() },
+                Some(
+                    "for 9 s: the store fails: no space left; plans are followed, and would not survive a restart",
+                ),
+            ),
+            (Condition { leads: false, leader: nobody.clone(), ..sound() }, None),
+            (
+                Condition { leads: false, leader: nobody.clone(), ..late.clone() },
+                Some("no plan for 43 s: no controller leads"),
+            ),
+            (
+                Condition { leads: false, leader: other, ..late.clone() },
+                Some("no plan for 43 s: c2 leads, and none of its plans comes"),
+            ),
+            (
+                Condition { store: failing(43), ..late.clone() },
+                Some("no plan for 43 s: the store fails: no space left"),
+            ),
+            (
+                Condition {
+                    cannot_lead: Some("the store is closed".into()),
+                    leader: nobody,
+                    ..late.clone()
+                },
+                Some("no plan for 43 s: it cannot become leader: the store is closed"),
+            ),
+            (
+                late,
+                Some(
+                    "no plan for 43 s: what there is to plan for contradicts itself, as the log says",
+                ),
+            ),
+        ];
+        for (condition, said) in cases {
+            assert_eq!(condition.problem().as_deref(), said, "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_period_makes_nobody_late_and_a_short_one_leaves_time_for_an_election() {
+        let aged = |age_ms: u64, period_ms: u64| Condition {
+            plan_age: Duration::from_millis(age_ms),
+            period: Duration::from_millis(period_ms),
+            ..sound()
+        };
+        for (age_ms, period_ms, late) in
+            [(4900, 100, false), (5100, 100, true), (9900, 2000, false), (10_100, 2000, true)]
+        {
+            assert_eq!(aged(age_ms, period_ms).is_late(), late, "{age_ms} {period_ms}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Files with secrets that the configuration names: who else can get at them.
+
+use std::path::Path;
+
+use super::Surroundings;
+use super::problem::Findings;
+use super::values::Values;
+
+/// Who may read a file with a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// Nobody else.
+    Owner,
+    /// Its group, too, since services and their operators often share one; nobody else has business there.
+    OwnerAndGroup,
+}
+
+/// Permissions that a file of these readers should not have, what it should have, and how it gets that.
+const fn rule(readers: Readers) -> (u32, &'static str, &'static str) {
+    match readers {
+        Readers::Owner => (0o077, "0600", "chmod 600"),
+        Readers::OwnerAndGroup => (0o027, "0600 or 0640", "chmod o-rwx,g-w"),
+    }
+}
+
+/// Why a file's mode lets in more than these readers, and what to do; `secret` is what others could get at.
+pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -> Option<String> {
+    let (others, accepted, chmod) = rule(readers);
+    let path = path.display();
+    let whom = match readers {
+        Readers::Owner => "its owner",
+        Readers::OwnerAndGroup => "its owner and group",
+    };
+    (mode & others != 0).then(|| {
+        format!(
+            "\"{path}\" has the mode {:04o}, so users besides {whom} can get at {secret}; accepted: {accepted} ({chmod} {path})",
+            mode & 0o7777
+        )
+    })
+}
+
+/// Warns of the file that an option names, if others can get at it. One that is not there is nobody's secret.
+pub(super) fn warn(
+    values: &Values,
+    option: &'static str,
+    readers: Readers,
+    secret: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) {
+    let Some(path) = values.text(option).map(Path::new) else { return };
+    let Ok(mode) = (around.mode)(path) else { return };
+    if let Some(text) = too_open(path, mode, readers, secret) {
+        findings.warning(values.at(option), &values.path_of(option), text);
+    }
+}

@@ -1,0 +1,87 @@
+//! A controller that does not run, or does not plan, while traffic goes on: where that is seen.
+
+use equipoise_testkit::HttpBackend;
+use serde_json::Value;
+
+use crate::bed::{Machine, Site, command, leader, soon};
+use crate::common::{equipoise, get, stderr, stdout, text};
+use crate::watching::status;
+
+/// What a machine says of its controller over its own socket.
+fn controller(machine: &Machine) -> Value {
+    let status = status(&machine.file.with_extension("sock")).unwrap_or_default();
+    status["controller"].clone()
+}
+
+fn problem(machine: &Machine) -> String {
+    controller(machine)["problem"].as_str().unwrap_or_default().to_string()
+}
+
+/// What `status --cluster` prints there, and whether it could say how the cluster stands.
+fn page(machine: &Machine) -> (bool, String) {
+    let output = equipoise(&["status", "--cluster", "--config", text(&machine.file)]);
+    (output.status.success(), stdout(&output) + &stderr(&output))
+}
+
+#[test]
+fn a_controller_whose_store_is_damaged_says_so_in_its_status_and_in_that_of_the_cluster() {
+    let backend = HttpBackend::named("a");
+    let Some(site) = Site::new("cluster-damaged") else { return };
+    let mut one = site.machine("c1", backend.address(), |machine| {
+        format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
+    });
+    command(&["cluster", "init", "--config", text(&one.file)]);
+    site.start(std::slice::from_mut(&mut one));
+    one.until("it leads", |status| leader(status) == Some("c1"));
+    soon("its plans come", || controller(&one)["state"] == "leads");
+    one.kill();
+    let store = site.folder.path("c1").join("c1/controller.store");
+    let whole = std::fs::read(&store).unwrap();
+    std::fs::write(&store, vec![0xAA; whole.len()]).unwrap();
+
+    one.start();
+    soon("it has tried", || controller(&one)["state"] == "stopped");
+    assert_eq!(get(one.door.address(), "/").status(), 200, "traffic goes on");
+    let shown = one.asked(&["status"]);
+    let line = shown.lines().find(|line| line.starts_with("controller: ")).unwrap();
+    assert!(line.contains("not running for ") && line.contains("is damaged"), "{line}");
+    assert!(line.contains("tried again"), "what to do: {line}");
+    let (worked, shown) = page(&one);
+    assert!(!worked && shown.starts_with("no controller answers:"), "{shown}");
+    assert!(shown.contains("what c1 knows itself") && shown.contains("is damaged"), "{shown}");
+
+    // It goes on by itself when the file is whole.
+    std::fs::write(&store, whole).unwrap();
+    one.until("it leads again", |status| leader(status) == Some("c1"));
+    soon("its plans come again", || controller(&one)["problem"].is_null());
+    one.kill();
+    let (_, shown) = page(&one);
+    assert!(shown.contains("no controller runs on this machine"), "{shown}");
+}
+
+#[test]
+fn a_controller_whose_store_is_gone_says_for_how_long_there_was_no_plan_and_why() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-no-store") else { return };
+    let mut one = site.controller("c1", backend.address());
+    command(&["cluster", "init", "--config", text(&one.file)]);
+    site.start(std::slice::from_mut(&mut one));
+    soon("its plans come", || {
+        let now = controller(&one);
+        now["state"] == "leads" && now["plan"].is_string() && now["problem"].is_null()
+    });
+    site.etcd.kill(0);
+    soon("it says why there are no plans", || problem(&one).starts_with("no plan for "));
+    assert!(problem(&one).contains("did not answer"), "{}", problem(&one));
+    assert_eq!(get(one.door.address(), "/").status(), 200, "traffic goes on");
+    let (worked, shown) = page(&one);
+    assert!(worked && shown.contains("\ncontroller c1: no plan for "), "{shown}");
+    assert!(shown.contains("\nstore: nothing has come of it for "), "{shown}");
+    let shown = one.asked(&["status"]);
+    assert!(shown.contains("see to the store"), "{shown}");
+    site.etcd.start_member(0);
+    soon("it plans again", || {
+        let now = controller(&one);
+        now["state"] == "leads" && now["problem"].is_null()
+    });
+}
