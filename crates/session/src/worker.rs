@@ -188,9 +188,9 @@ impl Worker {
             pool(dispatch.peers).filter(|it| dispatch.table.peers() <= it.backends.len())?;
         let application = PoolLoads::new(pool(view.pool)?, self.shared.epoch);
         let underway = Underway {
-            here: door.in_flight.here(class),
+            here: view.in_flight.here(class),
             here_failures: application.recent_failures_of_all(),
-            there: door.in_flight.there(class),
+            there: view.in_flight.there(class),
             peers: &PoolLoads::new(peers, self.shared.epoch),
         };
         let choice = dispatch.table.choose(class, &underway, &mut *self.rng.borrow_mut());
