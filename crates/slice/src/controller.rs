@@ -35,6 +35,9 @@ use members::Members;
 /// Numbers of handovers that are reserved at a time.
 const NUMBERS: u64 = 1024;
 
+/// A controller that was not told of time for so many times [`Config::claims`] stood still.
+const STILL: u32 = 2;
+
 /// What the controller's surroundings have to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output<T> {
@@ -131,6 +134,8 @@ pub struct Controller<T> {
     handovers: BTreeMap<HandoverId, Handover>,
     standby_said: Duration,
     forgot: Duration,
+    /// When it was last told of time.
+    ticked: Duration,
     /// Workers have still to say what the last controller left under way.
     surveying: bool,
     out: VecDeque<Output<T>>,
@@ -151,6 +156,7 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             standby_said: now,
             forgot: now,
+            ticked: now,
             surveying: true,
             out: VecDeque::new(),
             #[cfg(test)]
@@ -266,6 +272,11 @@ impl<T: Clone> Controller<T> {
 
     /// Time has passed. Call it at least every `config.resend`.
     pub fn tick(&mut self, now: Duration) {
+        let stood_still = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
+        if stood_still >= STILL * self.config.claims {
+            // Whoever was to be heard meanwhile may have spoken.
+            self.members.allow(now, stood_still);
+        }
         let silence = self.config.lease + self.config.margin;
         for life in self.members.give_up(now, silence) {
             self.lost(now, life);

@@ -142,6 +142,13 @@ impl Members {
         }
     }
 
+    /// The controller did not run for `time`, and heard nobody: that is no silence of theirs.
+    pub(super) fn allow(&mut self, now: Duration, time: Duration) {
+        for member in self.current.values_mut().filter(|member| !member.lost) {
+            member.heard = (member.heard + time).min(now);
+        }
+    }
+
     /// Gives up those that were not heard of for `silence`.
     pub(super) fn give_up(&mut self, now: Duration, silence: Duration) -> Vec<Life> {
         let silent =

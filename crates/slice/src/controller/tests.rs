@@ -125,6 +125,15 @@ impl Office {
     }
 
     fn pass(&mut self, ms: u64) {
+        for left in (0..ms).rev().step_by(10) {
+            self.now += Duration::from_millis((left + 1).min(10));
+            self.controller.tick(self.now);
+            self.carry_out();
+        }
+    }
+
+    /// It does not run.
+    fn stand_still(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         self.controller.tick(self.now);
         self.carry_out();
@@ -174,6 +183,23 @@ fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
     assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Grant { .. }));
     let said = office.claims(life(1, 10), 7, vec![]);
     assert!(matches!(&said[..], [Message::Refuse { holder, .. }] if holder.key == 8), "{said:?}");
+}
+
+#[test]
+fn a_controller_that_stood_still_gives_nobody_up_for_that() {
+    let mut office = Office::new(Stored::default());
+    office.claims(life(1, 10), 7, vec![]);
+    office.claims(life(2, 10), 8, vec![]);
+    office.pass(200);
+    office.claims(life(2, 10), 8, vec![]);
+    office.stand_still(2_500);
+    assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
+    // What they had left they have still, and no more.
+    office.pass(190);
+    assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
+    office.claims(life(2, 10), 8, vec![]);
+    office.pass(30);
+    assert_eq!(office.stored.lost.keys().collect::<Vec<_>>(), [&WorkerId(1)]);
 }
 
 #[test]
