@@ -13,7 +13,7 @@ use equipoise_slice::client::Retention;
 use equipoise_slice::{Group, SliceId};
 
 use crate::mail::{CLIENTS, Mail};
-use crate::stream::{Numbering, Stream, Topics, fnv1a, item_qos};
+use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos};
 
 /// What a client is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +101,8 @@ struct Pending {
     cdr: Box<[u8]>,
     group: Group,
     position: i64,
+    /// Replies repeat it: by it those to a former life of this client are told from its own.
+    timestamp: i64,
 }
 
 impl Client {
@@ -191,7 +193,7 @@ impl Client {
     /// Publishes an item. Waits for DDS while workers do not keep up.
     ///
     /// # Errors
-    /// [`PublishError`]; the item is not published, unless DDS refused: then it is published again as if it had been.
+    /// [`PublishError`]; the item is not published, and not kept.
     pub fn publish(&mut self, slice: SliceId, id: i64, message: &[u8]) -> Result<(), PublishError> {
         if self.pending.len() >= self.options.window {
             return Err(PublishError::WindowFull(self.pending.len()));
@@ -216,9 +218,14 @@ impl Client {
         };
         item.encode(&mut self.buffer);
         let cdr = self.buffer.as_slice().into();
-        let kept = Pending { cdr, group, position: self.position };
+        let kept = Pending { cdr, group, position: self.position, timestamp: time };
+        // Kept before it is written, as its time begins then.
         self.pending.keep(self.begun.elapsed(), id as u64, slice, kept);
-        of.first.write_at(&self.buffer, self.position)?;
+        if let Err(error) = of.first.write_at(&self.buffer, self.position) {
+            // DDS has not taken it, so it went to nobody.
+            self.pending.forget(id as u64);
+            return Err(error.into());
+        }
         Ok(())
     }
 
@@ -236,9 +243,10 @@ impl Client {
                 self.strange += 1;
                 continue;
             };
-            let ours = reply.sender_id == self.options.sender_id;
-            let pending = if ours { self.pending.reply(now, reply.id as u64) } else { None };
-            match pending {
+            let id = reply.id as u64;
+            let ours = reply.sender_id == self.options.sender_id
+                && self.pending.get(id).is_some_and(|item| item.timestamp == reply.timestamp);
+            match ours.then(|| self.pending.reply(now, id)).flatten() {
                 Some((_, delay)) => {
                     let message = reply.message.to_vec();
                     answers.push(Answer { id: reply.id, delay, message });
@@ -267,7 +275,11 @@ impl Client {
         let now = self.begun.elapsed();
         while let Some(pending) = self.pending.again(now) {
             if let Some(of) = self.groups.get(&pending.group) {
-                of.again.write_at(&pending.cdr, pending.position)?;
+                match of.again.write_at(&pending.cdr, pending.position) {
+                    // It comes again.
+                    Err(error) if is_late(&error) => return Ok(()),
+                    written => written?,
+                }
                 self.resent += 1;
             }
         }

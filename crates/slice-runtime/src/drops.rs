@@ -18,19 +18,22 @@ pub enum DropReason {
     /// A message between workers and controllers that DDS did not take in time, as when one of them has just died. It is said
     /// again.
     MailRefused,
-    /// A reply that its client did not take in time.
+    /// Not dropped: a reply that was not taken at once, as a client takes none. It waits.
+    ReplyLate,
+    /// A reply that DDS refused for good.
     ReplyRefused,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoSuchSlice,
         Self::Malformed,
         Self::QueueFull,
         Self::UnknownWriter,
         Self::MailUnreadable,
         Self::MailRefused,
+        Self::ReplyLate,
         Self::ReplyRefused,
     ];
 
@@ -43,6 +46,7 @@ impl DropReason {
             Self::UnknownWriter => "unknown_writer",
             Self::MailUnreadable => "mail_unreadable",
             Self::MailRefused => "mail_refused",
+            Self::ReplyLate => "reply_late",
             Self::ReplyRefused => "reply_refused",
         }
     }

@@ -5,6 +5,7 @@ mod engine;
 mod error;
 mod job;
 mod program;
+mod replies;
 mod threads;
 
 use std::sync::Arc;
@@ -100,6 +101,8 @@ impl<A: Application + 'static> From<A> for Doer {
 pub struct Worker {
     shared: Arc<Shared>,
     waker: Waker,
+    // Dropped first: a thread of the crew may wait for room.
+    _writing: replies::Writing,
     threads: crew::Threaded,
 }
 
@@ -131,23 +134,27 @@ impl Worker {
         let shared = Arc::new(Shared { fenced: AtomicBool::new(true), ..Shared::default() });
         let topics = stream.join()?;
         let replies = topics.replies.writer(&equipoise_dds::Qos {
-            blocking_max: Duration::from_secs(1),
+            blocking_max: replies::BLOCKING_MAX,
             ..item_qos(Group::BASE, Vec::new())
         })?;
         let id = worker_id(&options.name);
         let process = this_process(fnv1a(&topics.participant.guid()?.0));
-        let replies = Arc::new(job::Replies { writer: replies, drops: shared.drops.clone() });
         let (slices, settle) = (options.slices, options.settle);
         let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
         let waker = transport.waker();
+        let replies = replies::Replies::new(replies, waker.clone(), shared.drops.clone());
+        let writing = replies.start()?;
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
+        let begun = Instant::now();
         let (hands, outside) = match doer.into() {
             Doer::Threads(threads) => (Some(threads), None),
             Doer::Application(application) => {
                 let (done, finished) = mpsc::channel();
-                let exits = job::Exits { done, waker: waker.clone(), replies: replies.clone() };
+                let (waker, replies) = (waker.clone(), replies.clone());
+                let standing = job::Standing::new(begun);
+                let exits = job::Exits { done, waker, replies, standing };
                 let jobs_max = options.jobs_max.max(application.jobs());
                 (None, Some(engine::Outside { application, exits, finished, jobs_max }))
             }
@@ -156,6 +163,7 @@ impl Worker {
             driver: Driver::new(protocol, transport),
             outside,
             shared: shared.clone(),
+            replies: replies.clone(),
             process,
             tally: engine::Tally::default(),
             under_way: 0,
@@ -163,10 +171,10 @@ impl Worker {
             asked: None,
             told: Duration::ZERO,
             options,
-            begun: Instant::now(),
+            begun,
         };
         let threads = crew::Crew::start(engine, hands, replies)?;
-        Ok(Self { shared, waker, threads })
+        Ok(Self { shared, waker, _writing: writing, threads })
     }
 
     /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].

@@ -324,6 +324,10 @@ pub struct Config {
     pub patience: Duration,
     /// Published again, items of a lost worker are taken for this long.
     pub recovery: Duration,
+    /// An item that comes again after this once more, and that nobody has, is done.
+    pub orphan: Duration,
+    /// What was finished is known for so long: if it comes again, its reply is sent again.
+    pub remember: Duration,
     /// A reply that was sent has reached its client after this. Until then what it is for does not count as
     /// committed, as the reply may be lost with the worker.
     pub reply: Duration,
@@ -356,6 +360,8 @@ impl Default for Config {
             margin: Duration::from_millis(100),
             patience: Duration::from_secs(5),
             recovery: Duration::from_secs(2),
+            orphan: Duration::from_secs(1),
+            remember: Duration::from_secs(30),
             reply: Duration::from_millis(50),
             linger: Duration::from_secs(10),
             forget: Duration::from_secs(60),

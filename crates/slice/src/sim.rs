@@ -61,6 +61,10 @@ pub(crate) enum Faults {
     Controller,
     /// Everybody crashes, is cut off, or stands still for a while.
     Everybody,
+    /// A client and a worker lose each other, for longer than DDS waits, and find each other again.
+    Paths,
+    /// The controller stands still, for longer than workers may be silent.
+    Pauses,
     /// One worker crashes, once, so long after the beginning.
     Worker { after_us: u64 },
     /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
@@ -106,6 +110,17 @@ impl Scenario {
         Self { faults, length_us: 150_000, ..Self::planned(seed) }
     }
 
+    pub(crate) fn cut_off(seed: u64) -> Self {
+        let crashing = Self::crashing(seed);
+        Self { faults: Faults::Paths, standby: false, ..crashing }
+    }
+
+    pub(crate) fn pausing(seed: u64) -> Self {
+        // Nobody may seem lost because messages are.
+        let crashing = Self::crashing(seed);
+        Self { faults: Faults::Pauses, dropped_permille: 0, retire_us: 10_000_000, ..crashing }
+    }
+
     /// A worker crashes once, in a quiet time, and nobody publishes anything again.
     pub(crate) fn succeeded(seed: u64) -> Self {
         let faults = Faults::Worker { after_us: 60_000 };
@@ -122,8 +137,9 @@ impl Scenario {
     /// Whether workers may be lost.
     pub(crate) fn loses_workers(&self) -> bool {
         match self.faults {
-            Faults::None | Faults::Controller => false,
-            Faults::Everybody | Faults::Worker { .. } => true,
+            Faults::None | Faults::Controller | Faults::Pauses => false,
+            // Not by these. But what was lost on its way is done late.
+            Faults::Paths | Faults::Everybody | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
         }
     }
@@ -131,7 +147,11 @@ impl Scenario {
     pub(crate) fn config(&self) -> Config {
         let us = Duration::from_micros;
         // Where nobody is lost, nobody may seem so because messages are.
-        let lease = if self.loses_workers() { us(30_000) } else { us(1_000_000_000) };
+        let is_short = self.loses_workers() || self.faults == Faults::Pauses;
+        let lease = if is_short { us(30_000) } else { us(1_000_000_000) };
+        // Else it would heal what is to be found.
+        let orphan = if self.faults == Faults::Paths { us(20_000) } else { us(1_000_000_000) };
+        let remember = if self.seed / 7 % 2 == 0 { us(5_000) } else { us(10_000_000) };
         Config {
             order: self.order,
             resend: us(3_000),
@@ -140,6 +160,8 @@ impl Scenario {
             margin: us(5_000),
             patience: us(40_000),
             recovery: us(60_000),
+            orphan,
+            remember,
             reply: us(REPLY_DELAY_US_MAX + 1),
             linger: us(self.linger_us),
             forget: us(10_000_000),

@@ -1,5 +1,8 @@
 //! The controller's task: stands for election, and while it leads, carries out what its desk decides.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@
 //! Schmidt, O'Ryan, Pyarali, Kircher, Buschmann: Leader/Followers, a design pattern for efficient multi-threaded event
 //! demultiplexing and dispatching, PLoP 2000.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use equipoise_dds::{Error, Waker};
 use crate::transport::Bell;
 use crate::worker::engine::Engine;
 use crate::worker::error::WorkerError;
-use crate::worker::job::Replies;
+use crate::worker::replies::Replies;
 use crate::worker::threads::{Threads, work};
 
 pub(super) struct Crew {
@@ -97,9 +98,12 @@ impl Crew {
                     self.changed.notify_one();
                 }
                 drop(posts);
-                let done = work(started, hands.process.as_ref(), &self.replies);
+                let work = || work(started, hands.process.as_ref(), &self.replies);
+                let done = catch_unwind(AssertUnwindSafe(work));
                 posts = self.posts();
                 posts.working[number] = false;
+                // What it was at, nobody knows: others have its slices when this worker has ended.
+                let done = done.map_err(|panic| WorkerError::panicked(panic.as_ref()))?;
                 if let Some(engine) = &mut posts.engine {
                     engine.done(done)?;
                 }

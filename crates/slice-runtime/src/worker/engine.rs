@@ -16,6 +16,7 @@ use crate::mail::{Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
+use crate::worker::replies::Replies;
 use crate::worker::{Application, Options, Shared, WorkerError};
 
 /// What others may look at is told so often.
@@ -26,6 +27,7 @@ pub(super) struct Engine {
     /// Who does the jobs, if it is not the worker's own threads.
     pub(super) outside: Option<Outside>,
     pub(super) shared: Arc<Shared>,
+    pub(super) replies: Arc<Replies>,
     pub(super) process: Process,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
@@ -64,7 +66,10 @@ impl Engine {
     /// Does what there is to do but jobs.
     pub(super) fn step(&mut self) -> Result<(), WorkerError> {
         self.driver.step(self.begun.elapsed())?;
+        self.reply()?;
         if let Some(mut outside) = self.outside.take() {
+            let standing = &outside.exits.standing;
+            standing.set(self.driver.round(), self.driver.worker().lease_until());
             let done = self.serve(&mut outside);
             self.outside = Some(outside);
             done?;
@@ -73,6 +78,17 @@ impl Engine {
         self.tell(now)?;
         self.ask_again(now)?;
         self.check_name(now)
+    }
+
+    /// Follows replies that waited, and sends again those that clients may have missed.
+    fn reply(&mut self) -> Result<(), Error> {
+        for item in self.driver.answers() {
+            self.replies.send_again(&item);
+        }
+        for started in self.replies.taken() {
+            self.driver.replied(self.begun.elapsed(), &started)?;
+        }
+        Ok(())
     }
 
     fn serve(&mut self, outside: &mut Outside) -> Result<(), Error> {
@@ -126,13 +142,20 @@ impl Engine {
         self.under_way -= 1;
         let now = self.begun.elapsed();
         self.acknowledged = now;
+        if !self.driver.is_current(&done.started) {
+            return Ok(());
+        }
         match &done.started.task {
             Task::Execute(item) => {
                 let (busy, count) = self.tally.slices.entry(item.slice).or_default();
                 *busy += done.busy;
                 *count += 1;
                 self.shared.done.fetch_add(1, Relaxed);
-                self.driver.finished(now, &done.started)
+                if done.is_replied {
+                    return self.driver.finished(now, &done.started);
+                }
+                self.driver.processed(&done.started);
+                Ok(())
             }
             Task::Import { .. } => self.driver.finished(now, &done.started),
             Task::Export { .. } => self.driver.exported(now, &done.started, done.state),
@@ -147,9 +170,11 @@ impl Engine {
             return Ok(());
         }
         self.told = now;
+        // What has no reply yet holds up the end of a worker as what waits does.
+        let in_hand = self.under_way + self.replies.waiting();
         let worker = self.driver.worker();
         self.shared.owned.store(worker.slice_count() as u64, Relaxed);
-        self.shared.queued.store((queued + self.under_way) as u64, Relaxed);
+        self.shared.queued.store((queued + in_hand) as u64, Relaxed);
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
         self.shared.handovers.store(worker.handovers() as u64, Relaxed);
         let period = now.saturating_sub(self.tally.since);

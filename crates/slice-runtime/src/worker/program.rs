@@ -54,6 +54,8 @@ const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 const BATCH_MAX: u32 = 256 << 20;
 /// A batch to the program is closed when it has this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
+/// What may not be begun, as the worker's lease has lapsed, is looked at again after this.
+const LAPSED: Duration = Duration::from_millis(20);
 /// Between an end of the program and the next start.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -94,6 +96,28 @@ struct Desk {
     closed: bool,
     /// Which start of the program is served: an earlier one's thread gives nothing out.
     running: u64,
+}
+
+impl Desk {
+    /// The next job that the program is to get, if it may be begun now. What waits and is the worker's no more goes.
+    fn next(&mut self) -> Option<(u64, &Job)> {
+        while let Some(number) = self.waiting.front().copied() {
+            match self.jobs.get(&number) {
+                Some(job) if job.may_begin() => {
+                    self.waiting.pop_front();
+                    return self.jobs.get(&number).map(|job| (number, job));
+                }
+                Some(job) if job.is_current() => return None,
+                _ => {
+                    self.waiting.pop_front();
+                    if let Some(job) = self.jobs.remove(&number) {
+                        job.withdraw();
+                    }
+                }
+            }
+        }
+        None
+    }
 }
 
 impl Program {
@@ -249,14 +273,19 @@ fn give(shared: &Shared, mut input: impl Write, serving: u64) -> io::Result<()> 
         if shared.format == Format::Batches {
             batch.extend_from_slice(&[0; 4]);
         }
-        while batch.len() < BATCH_BYTES {
-            let Some(number) = desk.waiting.pop_front() else { break };
-            if let Some(job) = desk.jobs.get(&number) {
-                match shared.format {
-                    Format::Batches => entry(number, job, &mut batch),
-                    Format::Lines => lines::entry(number, job, &mut batch),
-                }
+        let empty = batch.len();
+        while batch.len() < BATCH_BYTES
+            && let Some((number, job)) = desk.next()
+        {
+            match shared.format {
+                Format::Batches => entry(number, job, &mut batch),
+                Format::Lines => lines::entry(number, job, &mut batch),
             }
+        }
+        if batch.len() == empty {
+            // Nothing of what waits may be begun.
+            drop(shared.changed.wait_timeout(desk, LAPSED));
+            continue;
         }
         drop(desk);
         if shared.format == Format::Batches {

@@ -37,7 +37,7 @@ impl<T: Clone> Worker<T> {
             return;
         }
         let before = giving.tail_end();
-        giving.heard(progress);
+        giving.heard(now, progress);
         let ended = giving.tail_end() > before;
         self.watching.insert(handover);
         if ended {
@@ -206,7 +206,11 @@ impl<T: Clone> Worker<T> {
         for handover in watched {
             let Some(mut giving) = self.giving.remove(&handover) else { continue };
             let passes = giving.state == GiverState::Waiting && self.can_cut(&giving);
-            let ended = giving.has_cut() && giving.end_tails(|w, at| self.has_reached(w, at));
+            let patience = self.config.patience;
+            let ended = giving.has_cut()
+                && giving.end_tails(|writer, at, since| {
+                    self.has_reached(writer, at) || now.saturating_sub(since) >= patience
+                });
             self.giving.insert(handover, giving);
             if passes {
                 self.giver_event(now, handover, GiverEvent::Passed);
@@ -254,6 +258,11 @@ impl<T: Clone> Worker<T> {
             .filter(|(_, giving)| giving.has_cut() && now.saturating_sub(giving.said) >= resend)
             .map(|(handover, _)| *handover)
             .collect();
+        let patience = self.config.patience;
+        let waits = |giving: &Giving<T>| giving.waits_since(now.saturating_sub(patience));
+        if now >= patience && self.giving.values().any(waits) {
+            self.move_on(now);
+        }
         let draining: Vec<_> =
             self.giving.iter().filter(|(_, g)| g.has_cut()).map(|(id, _)| *id).collect();
         for handover in draining {

@@ -37,8 +37,8 @@ pub(super) struct Giving<T> {
     tail_first: u64,
     /// The tail has had its last entry.
     ended: bool,
-    /// The taker has items of these writers from this position on.
-    until: BTreeMap<Writer, u64>,
+    /// The taker has items of these writers from this position on, as it said first then.
+    until: BTreeMap<Writer, (u64, Duration)>,
     /// When something was last said.
     pub said: Duration,
 }
@@ -97,7 +97,7 @@ impl<T: Clone> Giving<T> {
     }
 
     /// The taker's progress.
-    pub(super) fn heard(&mut self, progress: &Progress) {
+    pub(super) fn heard(&mut self, now: Duration, progress: &Progress) {
         while self.tail_first < progress.tail_next && self.tail.pop_front().is_some() {
             self.tail_first += 1;
         }
@@ -106,8 +106,11 @@ impl<T: Clone> Giving<T> {
             self.covered |= self.tail.is_empty();
             return;
         }
-        let open = progress.until.iter().filter(|(writer, _)| !self.known.contains(writer));
-        self.until.extend(open.copied());
+        for (writer, from) in &progress.until {
+            if !self.known.contains(writer) {
+                self.until.entry(*writer).or_insert((*from, now));
+            }
+        }
         if progress.settled {
             // All that the taker could lack was put into the tail before this.
             self.ended = true;
@@ -117,16 +120,21 @@ impl<T: Clone> Giving<T> {
     }
 
     /// Ends the tails of writers that are followed to where the taker has them. `reached`: the writer is followed up to
-    /// a position, or gone.
-    pub(super) fn end_tails(&mut self, reached: impl Fn(Writer, u64) -> bool) -> bool {
-        let ended: Vec<_> =
-            self.until.iter().filter(|(w, at)| reached(**w, **at)).map(|(w, _)| *w).collect();
+    /// a position, or gone, or that was waited for since then for long enough: what it wrote meanwhile may never come here.
+    pub(super) fn end_tails(&mut self, reached: impl Fn(Writer, u64, Duration) -> bool) -> bool {
+        let reached = |(w, (at, since)): &(&Writer, &(u64, Duration))| reached(**w, *at, *since);
+        let ended: Vec<_> = self.until.iter().filter(reached).map(|(writer, _)| *writer).collect();
         for writer in &ended {
             self.until.remove(writer);
             self.known.insert(*writer);
             self.tail.push_back(TailEntry::End(*writer));
         }
         !ended.is_empty()
+    }
+
+    /// Whether a tail is waited for since then or longer.
+    pub(super) fn waits_since(&self, then: Duration) -> bool {
+        self.until.values().any(|(_, since)| *since <= then)
     }
 
     /// What the taker has not acknowledged, with the number of its first entry.
