@@ -1,6 +1,7 @@
 //! A worker's transport over DDS.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::mail::{Mail, Passing, Report};
-use crate::payload::Payload;
+use crate::payload::{Held, Payload};
 use crate::sources::Sources;
 use crate::stream::{Topics, is_late, item_qos, mail_qos};
 
@@ -41,6 +42,8 @@ pub(crate) struct DdsTransport {
     drops: Arc<DropCounts>,
     /// Items of plain publishers are refused.
     pub(crate) full: Arc<std::sync::atomic::AtomicBool>,
+    /// Bytes of items that are here, wherever.
+    pub(crate) held: Arc<AtomicUsize>,
     samples: Vec<Sample>,
 }
 
@@ -72,6 +75,8 @@ struct GroupReader {
     sources: Sources,
     opened: Option<Duration>,
     settled: bool,
+    /// How many writers it had, and had ever had, when they were looked at.
+    matched: Option<(u32, u32)>,
 }
 
 impl DdsTransport {
@@ -104,6 +109,7 @@ impl DdsTransport {
             unsettled: 0,
             drops,
             full: Arc::default(),
+            held: Arc::default(),
             samples: Vec::new(),
         })
     }
@@ -188,11 +194,13 @@ impl DdsTransport {
     ) -> Result<(), Error> {
         let Some(of) = self.groups.get_mut(&group) else { return Ok(()) };
         // Asked before the samples are taken: of a writer that is gone by now, nothing comes after them.
-        let present = if look_for_gone { Some(of.reader.writers()?) } else { None };
+        let matched = if look_for_gone { Some(of.reader.matched()?) } else { of.matched };
+        let present = if matched == of.matched { None } else { Some(of.reader.writers()?) };
+        of.matched = matched;
         of.reader.take(&mut self.samples)?;
         let full = self.full.load(std::sync::atomic::Ordering::Relaxed);
         for sample in self.samples.drain(..) {
-            match of.item(sample, self.slices, full) {
+            match of.item(sample, self.slices, full, &self.held, &self.drops) {
                 Ok(item) => arrivals.push(Arrival::Item(item)),
                 Err(reason) => self.drops.count(reason),
             }
@@ -201,6 +209,7 @@ impl DdsTransport {
             for handle in &present {
                 of.learn(*handle);
             }
+            let present = present.into_iter().collect();
             arrivals.extend(of.sources.retain(&present).into_iter().map(Arrival::WriterGone));
         }
         Ok(())
@@ -221,6 +230,8 @@ impl GroupReader {
         sample: Sample,
         slices: u32,
         full: bool,
+        held: &Arc<AtomicUsize>,
+        drops: &DropCounts,
     ) -> Result<Item<Payload>, DropReason> {
         self.learn(sample.writer());
         let slice = DataItem::peek_slice(sample.cdr()).map_err(|_| DropReason::Malformed)?;
@@ -228,6 +239,9 @@ impl GroupReader {
         let origin = self.sources.origin(sample.writer(), sample.timestamp_ns());
         let origin = origin.ok_or(DropReason::UnknownWriter)?;
         let slice = SliceId(slice.ok_or(DropReason::NoSuchSlice)?);
+        if origin.is_counted {
+            drops.count(DropReason::TimestampRepeated);
+        }
         if full && origin.plain {
             return Err(DropReason::QueueFull);
         }
@@ -236,7 +250,7 @@ impl GroupReader {
             writer: origin.writer,
             position: origin.position,
             again: origin.again,
-            payload: Payload::Sample(Arc::new(sample)),
+            payload: Payload::Sample(Held::new(sample, held)),
         })
     }
 }
@@ -248,7 +262,7 @@ impl Transport<Payload> for DdsTransport {
         let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
         self.bell.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
-        let of = GroupReader { reader, sources, opened: None, settled: false };
+        let of = GroupReader { reader, sources, opened: None, settled: false, matched: None };
         self.groups.insert(group, of);
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
         self.unsettled += 1;

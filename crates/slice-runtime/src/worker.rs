@@ -41,6 +41,9 @@ pub struct Options {
     /// Items that wait. Beyond it those of publishers that are no clients of ours are refused; our clients bound what they
     /// have under way themselves.
     pub queue_max: usize,
+    /// Bytes of items that are here: that wait, are shadowed, or are kept for a taker or as a standby. Beyond it as beyond
+    /// `queue_max`.
+    pub held_bytes_max: usize,
     /// Times and bounds of the protocol; as the controller's.
     pub protocol: Config,
     /// After this a reader has surely met every writer there was when it was made.
@@ -58,6 +61,7 @@ impl Options {
             weight: 1,
             jobs_max: 1,
             queue_max: 100_000,
+            held_bytes_max: 1 << 30,
             protocol: Config::default(),
             settle: Duration::from_secs(2),
             report: Duration::from_millis(250),
@@ -167,6 +171,7 @@ impl Worker {
             process,
             tally: engine::Tally::default(),
             under_way: 0,
+            in_hand: Default::default(),
             acknowledged: Duration::ZERO,
             asked: None,
             told: Duration::ZERO,

@@ -12,7 +12,7 @@ use equipoise_slice::worker::Reason;
 use equipoise_slice::{Process, SliceId};
 
 use crate::drops::DropReason;
-use crate::mail::{Report, SliceReport, Terms};
+use crate::mail::{InHand, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
@@ -31,6 +31,8 @@ pub(super) struct Engine {
     pub(super) process: Process,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
+    /// What is under way, since when: one of each slice, of each life.
+    pub(super) in_hand: BTreeMap<(u64, SliceId), (Duration, Option<i64>)>,
     /// When the application last finished something, or was given something after it had nothing.
     pub(super) acknowledged: Duration,
     /// When clients were last asked for what they have.
@@ -135,11 +137,17 @@ impl Engine {
             self.acknowledged = now;
         }
         self.under_way += 1;
+        let id = match &started.task {
+            Task::Execute(item) => item.payload.item().ok().map(|item| item.id),
+            Task::Import { .. } | Task::Export { .. } => None,
+        };
+        self.in_hand.insert((started.round(), started.slice()), (now, id));
         Some(started)
     }
 
     pub(super) fn done(&mut self, done: Done) -> Result<(), Error> {
         self.under_way -= 1;
+        self.in_hand.remove(&(done.started.round(), done.started.slice()));
         let now = self.begun.elapsed();
         self.acknowledged = now;
         if !self.driver.is_current(&done.started) {
@@ -164,7 +172,10 @@ impl Engine {
 
     fn tell(&mut self, now: Duration) -> Result<(), Error> {
         let queued = self.driver.queued();
-        self.driver.transport().full.store(queued >= self.options.queue_max, Relaxed);
+        let transport = self.driver.transport();
+        let held = transport.held.load(Relaxed);
+        let full = queued >= self.options.queue_max || held >= self.options.held_bytes_max;
+        transport.full.store(full, Relaxed);
         // Items may come one by one.
         if now.saturating_sub(self.told) < TELL {
             return Ok(());
@@ -198,6 +209,16 @@ impl Engine {
             0 => Duration::ZERO,
             _ => now.saturating_sub(self.acknowledged),
         }
+    }
+
+    /// What has been under way longest: while other jobs are done, one may hang.
+    fn oldest(&self, now: Duration) -> Option<InHand> {
+        let oldest = self.in_hand.iter().min_by_key(|(_, (since, _))| *since);
+        oldest.map(|((_, slice), (since, id))| InHand {
+            slice: *slice,
+            id: *id,
+            age: now.saturating_sub(*since),
+        })
     }
 
     fn report(&mut self, now: Duration, period: Duration, queued: u64) -> Report {
@@ -237,6 +258,7 @@ impl Engine {
             queued,
             in_hand: self.under_way as u64,
             stalled: self.stalled(now),
+            oldest: self.oldest(now),
             done: self.shared.done.load(Relaxed),
             drops: protocol.into_iter().chain(ours).filter(|(_, count)| *count > 0).collect(),
             slices: slices.into_values().collect(),

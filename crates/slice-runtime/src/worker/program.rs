@@ -91,6 +91,8 @@ struct Desk {
     jobs: BTreeMap<u64, Job>,
     /// Those it is to get.
     waiting: VecDeque<u64>,
+    /// How often the program ended while it had a job.
+    ends: BTreeMap<u64, u32>,
     last: u64,
     /// No more to come.
     closed: bool,
@@ -181,12 +183,37 @@ impl Shared {
     fn again(&self) -> bool {
         let mut desk = self.desk();
         desk.running += 1;
-        desk.waiting = desk.jobs.keys().copied().collect();
+        let Desk { jobs, waiting, ends, .. } = &mut *desk;
+        ends.retain(|number, _| jobs.contains_key(number));
+        for (number, job) in jobs.iter().filter(|(number, _)| !waiting.contains(number)) {
+            let ends = ends.entry(*number).or_insert(0);
+            *ends += 1;
+            // Once may be chance.
+            if *ends > 1 {
+                tell_of_poison(job, *ends);
+            }
+        }
+        *waiting = jobs.keys().copied().collect();
         !desk.closed
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The item may be what ends the program, here and then at the next worker.
+fn tell_of_poison(job: &Job, ends: u32) {
+    let slice = job.slice().0;
+    if let Some(Work::Item(item)) = job.work() {
+        let (id, sender) = (item.id, item.sender_id);
+        tracing::warn!(
+            slice,
+            id,
+            sender,
+            ends,
+            "the slice worker's program has ended again with this item in hand: if that is why, have it answer such items"
+        );
     }
 }
 

@@ -36,11 +36,12 @@ impl<T: Clone> Worker<T> {
         if !giving.has_cut() {
             return;
         }
-        let before = giving.tail_end();
+        let (before, first) = (giving.tail_end(), giving.tail_first());
         giving.heard(now, progress);
+        let goes_on = giving.tail_first() > first && giving.is_tail_long();
         let ended = giving.tail_end() > before;
         self.watching.insert(handover);
-        if ended {
+        if ended || goes_on {
             self.say_tail(now, handover);
         }
         self.giver_event(now, handover, GiverEvent::Active);

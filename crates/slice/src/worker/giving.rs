@@ -10,6 +10,9 @@ use crate::positions::Positions;
 use crate::worker::giver_table::GiverState;
 use crate::worker::reason::Reason;
 
+/// Tail entries in one message.
+const TAIL_PART: usize = 64;
+
 /// One handover, at its giver.
 #[derive(Debug)]
 pub(super) struct Giving<T> {
@@ -137,9 +140,20 @@ impl<T: Clone> Giving<T> {
         self.until.values().any(|(_, since)| *since <= then)
     }
 
-    /// What the taker has not acknowledged, with the number of its first entry.
+    /// What the taker has not acknowledged, as much as goes into one message, with the number of its first entry.
     pub(super) fn tail(&self) -> Option<(u64, Vec<TailEntry<T>>)> {
-        (!self.tail.is_empty()).then(|| (self.tail_first, self.tail.iter().cloned().collect()))
+        let part = || self.tail.iter().take(TAIL_PART).cloned().collect();
+        (!self.tail.is_empty()).then(|| (self.tail_first, part()))
+    }
+
+    /// The number of the first entry that the taker has not acknowledged.
+    pub(super) fn tail_first(&self) -> u64 {
+        self.tail_first
+    }
+
+    /// Whether it lacks more than goes into one message.
+    pub(super) fn is_tail_long(&self) -> bool {
+        self.tail.len() > TAIL_PART
     }
 
     /// The last entry alone, with its number: what was just added.
