@@ -80,6 +80,7 @@
 
 pub mod balance;
 pub mod client;
+mod config;
 pub mod controller;
 mod ids;
 mod message;
@@ -89,8 +90,9 @@ mod sim;
 pub mod transport;
 pub mod worker;
 
+pub use config::{Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, TailEntry, Taken,
+    Address, Claims, Envelope, Given, Item, Message, Progress, TailEntry, Taken,
 };
 pub use positions::Positions;

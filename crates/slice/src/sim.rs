@@ -12,7 +12,7 @@ mod world;
 
 use std::time::Duration;
 
-use crate::message::{Config, Order};
+use crate::config::{Config, Order};
 use crate::worker::Sabotage;
 
 pub(crate) use judge::Verdict;

@@ -27,8 +27,9 @@ pub use reason::{Drops, Reason};
 pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
+use crate::config::Config;
 use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, Writer};
-use crate::message::{Address, Config, Envelope, Item, Message};
+use crate::message::{Address, Envelope, Item, Message};
 use giving::Giving;
 use ownership::Owned;
 use taking::{Hole, Taking};

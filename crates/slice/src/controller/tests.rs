@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{
     Controller, HandoverAction, HandoverEvent, HandoverState, MoveRefused, Output, Stored,
 };
+use crate::config::Config;
 use crate::ids::{HandoverId, Life, Process, SliceId, Term, WorkerId};
-use crate::message::{Address, Claims, Config, Envelope, Message};
+use crate::message::{Address, Claims, Envelope, Message};
 
 #[test]
 fn a_handover_goes_this_way_in_each_state() {

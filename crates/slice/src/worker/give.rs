@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Order;
 use crate::ids::{Group, HandoverId, Life, SliceId};
-use crate::message::{Address, Item, Message, Order, Progress};
+use crate::message::{Address, Item, Message, Progress};
 use crate::positions::Positions;
 use crate::worker::giving::Giving;
 use crate::worker::{GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, Worker};
