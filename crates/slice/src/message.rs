@@ -273,6 +273,8 @@ pub struct Claims {
     pub given: Vec<Given>,
     /// What it takes, or took and was not told that it is over.
     pub taken: Vec<Taken>,
+    /// What it gave away lately and has done: to a controller that is new, until that has heard it.
+    pub past: Vec<Past>,
 }
 
 /// A handover at its giver, after the cut.
@@ -286,6 +288,15 @@ pub struct Given {
     pub taker: Life,
     /// C.
     pub cut: Positions,
+}
+
+/// A handover at its giver, when it is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// Slices that were moved.
+    pub slices: Arc<[SliceId]>,
+    /// Of these all at or below is done, or was another's and is done.
+    pub done: Positions,
 }
 
 /// A handover at its taker.

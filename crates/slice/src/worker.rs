@@ -8,6 +8,7 @@ mod give;
 mod giver_table;
 mod giving;
 mod ownership;
+mod past;
 mod reason;
 mod refused;
 mod standby;
@@ -110,6 +111,7 @@ pub struct Worker<T> {
     watching: BTreeSet<HandoverId>,
     unfinished: Unfinished,
     standby: standby::Standby<T>,
+    past: past::Pasts,
     claims: claims::Lease,
     drops: Drops,
     out: VecDeque<Output<T>>,
@@ -151,6 +153,8 @@ pub(crate) enum Sabotage {
     NoSurvey,
     /// Goes on with what a controller asked for that is none any more.
     NoPromise,
+    /// Forgets what it gave away.
+    NoPast,
 }
 
 impl<T: Clone> Worker<T> {
@@ -175,6 +179,7 @@ impl<T: Clone> Worker<T> {
             watching: BTreeSet::new(),
             unfinished: Unfinished::default(),
             standby: standby::Standby::default(),
+            past: past::Pasts::default(),
             claims: claims::Lease::default(),
             drops: Drops::default(),
             out: VecDeque::new(),

@@ -1,5 +1,6 @@
 //! The giver's part: from RELEASE to CLOSED.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use crate::config::Order;
 use crate::ids::{Group, HandoverId, Life, SliceId};
 use crate::message::{Address, Item, Message, Progress};
 use crate::positions::Positions;
+#[cfg(test)]
+use crate::worker::Sabotage;
 use crate::worker::giving::Giving;
 use crate::worker::{GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, Worker};
 
@@ -91,12 +94,14 @@ impl<T: Clone> Worker<T> {
                 self.check_finished(now, handover);
             }
             GiverAction::SendClosed => {
-                for slice in giving.slices.iter() {
-                    if self.released.get(slice) == Some(&handover) {
-                        self.released.remove(slice);
-                    }
-                }
+                // Others have come back meanwhile.
+                let released = |slice: &&SliceId| self.released.get(*slice) == Some(&handover);
+                let gone: BTreeSet<_> = giving.slices.iter().filter(released).copied().collect();
+                self.released.retain(|slice, _| !gone.contains(slice));
                 let cut = giving.cut.clone();
+                #[cfg(test)]
+                let gone = if self.sabotage == Sabotage::NoPast { BTreeSet::new() } else { gone };
+                self.past.add(now, handover, gone, &cut);
                 self.send_controller(Message::Closed { handover, cut });
                 self.unsubscribe_idle();
             }
@@ -108,7 +113,7 @@ impl<T: Clone> Worker<T> {
     fn make_cut(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get(&handover) else { return };
         let slices = giving.slices.clone();
-        let groups: std::collections::BTreeSet<_> =
+        let groups: BTreeSet<_> =
             slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
         let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
@@ -221,7 +226,7 @@ impl<T: Clone> Worker<T> {
 
     fn can_cut(&self, giving: &Giving<T>) -> bool {
         #[cfg(test)]
-        if self.sabotage == super::Sabotage::NoPosition {
+        if self.sabotage == Sabotage::NoPosition {
             return true;
         }
         if !giving.ahead.iter().all(|(writer, at)| self.has_reached(writer, at)) {
