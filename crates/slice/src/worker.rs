@@ -29,7 +29,7 @@ pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
 use crate::config::Config;
-use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::message::{Address, Envelope, Item, Message};
 use giving::Giving;
 use ownership::Owned;
@@ -291,7 +291,7 @@ impl<T: Clone> Worker<T> {
     pub fn finished(&mut self, now: Duration, slice: SliceId, writer: Writer, position: u64) {
         let unfinished = &mut self.unfinished;
         if unfinished.finish(now, slice, writer, position) && unfinished.of_slice(slice) == 0 {
-            self.drained(now, slice);
+            self.slice_drained(now, slice);
         }
     }
 
@@ -451,20 +451,18 @@ impl<T: Clone> Worker<T> {
         if !self.may_be_idle {
             return;
         }
-        let needed: BTreeSet<Group> = self
-            .owned
-            .keys()
-            .chain(self.shadowed.keys())
-            .chain(self.released.keys())
+        let mut needed = [false; GROUPS as usize + 1];
+        let slices = self.owned.keys().chain(self.shadowed.keys()).chain(self.released.keys());
+        let groups = slices
             .map(|slice| Group::of(*slice))
             .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
             .chain(self.standby.groups())
-            .chain([Group::BASE])
-            .collect();
+            .chain([Group::BASE]);
+        groups.for_each(|group| needed[usize::from(group.number())] = true);
         self.may_be_idle = false;
         let mut over = Vec::new();
         for (group, subscription) in &mut self.subscriptions {
-            if needed.contains(group) {
+            if needed[usize::from(group.number())] {
                 subscription.idle = None;
                 continue;
             }

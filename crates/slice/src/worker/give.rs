@@ -133,11 +133,8 @@ impl<T: Clone> Worker<T> {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.cut = cut;
         giving.undrained = undrained.iter().copied().collect();
-        for slice in undrained {
-            if self.unfinished.of_slice(slice) == 0 {
-                self.drained(now, slice);
-            }
-        }
+        undrained.retain(|slice| self.unfinished.of_slice(*slice) == 0);
+        self.drained(now, handover, undrained);
     }
 
     /// An item of a slice that was cut.
@@ -157,17 +154,25 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Nothing of `slice` is unfinished.
-    pub(super) fn drained(&mut self, now: Duration, slice: SliceId) {
+    pub(super) fn slice_drained(&mut self, now: Duration, slice: SliceId) {
         let Some(handover) = self.released.get(&slice).copied() else { return };
-        let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if !giving.undrained.contains(&slice) {
-            return;
+        if self.giving.get(&handover).is_some_and(|giving| giving.undrained.contains(&slice)) {
+            self.drained(now, handover, vec![slice]);
         }
+    }
+
+    /// Nothing of these slices is unfinished.
+    fn drained(&mut self, now: Duration, handover: HandoverId, slices: Vec<SliceId>) {
         if self.config.order == Order::Stateful {
-            self.out.push_back(Output::Export { handover, slice });
-        } else {
-            self.exported(now, handover, slice, None);
+            let exports = slices.into_iter().map(|slice| Output::Export { handover, slice });
+            return self.out.extend(exports);
         }
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        giving.drained_at = now;
+        for slice in &slices {
+            giving.undrained.remove(slice);
+        }
+        self.tell_drained(now, handover, slices.into_iter().map(|slice| (slice, None)).collect());
     }
 
     /// The application gave the state of a drained slice.
@@ -178,7 +183,6 @@ impl<T: Clone> Worker<T> {
         slice: SliceId,
         state: Option<Vec<u8>>,
     ) {
-        let strict = self.config.order.is_strict();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.drained_at = now;
         if !giving.undrained.remove(&slice) {
@@ -188,10 +192,22 @@ impl<T: Clone> Worker<T> {
             }
             return;
         }
+        self.tell_drained(now, handover, vec![(slice, state)]);
+    }
+
+    /// In strict order the taker waits for it.
+    fn tell_drained(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: Vec<(SliceId, Option<Vec<u8>>)>,
+    ) {
+        let strict = self.config.order.is_strict() && !slices.is_empty();
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
         if strict && giving.state != GiverState::Closed {
-            giving.drained.insert(slice, state.clone());
+            giving.drained.extend(slices.iter().cloned());
             let taker = Address::Worker(giving.taker);
-            self.send(taker, Message::Drained { handover, slices: vec![(slice, state)] });
+            self.send(taker, Message::Drained { handover, slices });
         }
         self.check_finished(now, handover);
     }
