@@ -27,8 +27,9 @@ pub use handover::{HandoverAction, HandoverEvent, HandoverState};
 pub use members::Member;
 pub use record::{Intent, Record, Stored};
 
+use crate::config::Config;
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
-use crate::message::{Address, Config, Envelope, Message};
+use crate::message::{Address, Envelope, Message};
 use crate::positions::Positions;
 use members::Members;
 

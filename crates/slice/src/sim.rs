@@ -12,7 +12,7 @@ mod world;
 
 use std::time::Duration;
 
-use crate::message::{Config, Order};
+use crate::config::{Config, Order};
 use crate::worker::Sabotage;
 
 pub(crate) use judge::Verdict;
@@ -47,6 +47,8 @@ pub(crate) struct Scenario {
     pub linger_us: u64,
     /// Lost workers are forgotten after this.
     pub retire_us: u64,
+    /// Workers forget what they gave away after this.
+    pub forget_us: u64,
     /// Clients publish again what has no reply.
     pub again: bool,
     pub sabotage: Sabotage,
@@ -100,6 +102,7 @@ impl Scenario {
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
             // Some are forgotten while they stand still or are cut off.
             retire_us: [10_000, 10_000_000][seed as usize / 5 % 2],
+            forget_us: [60_000, 10_000_000][seed as usize / 7 % 2],
             again: true,
             sabotage: Sabotage::None,
         }
@@ -164,7 +167,7 @@ impl Scenario {
             remember,
             reply: us(REPLY_DELAY_US_MAX + 1),
             linger: us(self.linger_us),
-            forget: us(10_000_000),
+            forget: us(self.forget_us),
             retire: us(self.retire_us),
             shadow_max: 10_000,
             standby: self.standby,

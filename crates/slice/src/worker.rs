@@ -9,6 +9,7 @@ mod giver_table;
 mod giving;
 mod memory;
 mod ownership;
+mod past;
 mod reason;
 mod refused;
 mod standby;
@@ -28,8 +29,9 @@ pub use reason::{Drops, Reason};
 pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
-use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, Writer};
-use crate::message::{Address, Config, Envelope, Item, Message};
+use crate::config::Config;
+use crate::ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::message::{Address, Envelope, Item, Message};
 use giving::Giving;
 use ownership::Owned;
 use taking::{Hole, Taking};
@@ -113,6 +115,7 @@ pub struct Worker<T> {
     unfinished: Unfinished,
     memory: memory::Memory,
     standby: standby::Standby<T>,
+    past: past::Pasts,
     claims: claims::Lease,
     drops: Drops,
     out: VecDeque<Output<T>>,
@@ -156,6 +159,8 @@ pub(crate) enum Sabotage {
     NoSurvey,
     /// Goes on with what a controller asked for that is none any more.
     NoPromise,
+    /// Forgets what it gave away.
+    NoPast,
 }
 
 impl<T: Clone> Worker<T> {
@@ -181,6 +186,7 @@ impl<T: Clone> Worker<T> {
             unfinished: Unfinished::default(),
             memory: memory::Memory::default(),
             standby: standby::Standby::default(),
+            past: past::Pasts::default(),
             claims: claims::Lease::default(),
             drops: Drops::default(),
             out: VecDeque::new(),
@@ -324,7 +330,7 @@ impl<T: Clone> Worker<T> {
         }
         self.memory.finish(now, writer, position);
         if self.unfinished.of_slice(slice) == 0 {
-            self.drained(now, slice);
+            self.slice_drained(now, slice);
         }
     }
 
@@ -491,20 +497,18 @@ impl<T: Clone> Worker<T> {
         if !self.may_be_idle {
             return;
         }
-        let needed: BTreeSet<Group> = self
-            .owned
-            .keys()
-            .chain(self.shadowed.keys())
-            .chain(self.released.keys())
+        let mut needed = [false; GROUPS as usize + 1];
+        let slices = self.owned.keys().chain(self.shadowed.keys()).chain(self.released.keys());
+        let groups = slices
             .map(|slice| Group::of(*slice))
             .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
             .chain(self.standby.groups())
-            .chain([Group::BASE])
-            .collect();
+            .chain([Group::BASE]);
+        groups.for_each(|group| needed[usize::from(group.number())] = true);
         self.may_be_idle = false;
         let mut over = Vec::new();
         for (group, subscription) in &mut self.subscriptions {
-            if needed.contains(group) {
+            if needed[usize::from(group.number())] {
                 subscription.idle = None;
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
-use crate::message::Claims;
+use crate::message::{Claims, Past};
 use crate::positions::Positions;
 
 /// A worker, as the controller sees it.
@@ -28,6 +28,8 @@ pub struct Member {
     pub twin: Option<(Process, Duration)>,
     /// Its last claims.
     pub claims: Claims,
+    /// What it had given away and done before this controller.
+    past: Vec<Past>,
 }
 
 /// All lives that matter.
@@ -86,7 +88,7 @@ impl Members {
     pub(super) fn heard(
         &mut self,
         life: Life,
-        claims: Claims,
+        mut claims: Claims,
         knows_us: bool,
         now: Duration,
     ) -> Heard {
@@ -123,6 +125,10 @@ impl Members {
         member.heard = now;
         member.is_here = true;
         member.is_awaited &= !knows_us;
+        // Later claims may say it no more.
+        if !claims.past.is_empty() {
+            member.past = std::mem::take(&mut claims.past);
+        }
         if claims.number > member.claims.number {
             member.claims = claims;
         }
@@ -181,6 +187,11 @@ impl Members {
     /// Whether somebody has still to say what it holds.
     pub(super) fn awaits(&self) -> bool {
         self.current.values().any(|member| member.is_awaited && !member.lost)
+    }
+
+    /// What workers had given away and done before this controller: it is told once.
+    pub(super) fn take_pasts(&mut self) -> Vec<Past> {
+        self.current.values_mut().flat_map(|member| std::mem::take(&mut member.past)).collect()
     }
 
     /// Workers that live and have said what they hold.
@@ -295,6 +306,7 @@ impl Member {
             stuck: false,
             twin: None,
             claims: Claims::default(),
+            past: Vec::new(),
         }
     }
 

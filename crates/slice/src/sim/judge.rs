@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::config::Order;
 use crate::ids::{Life, SliceId};
-use crate::message::Order;
 use crate::sim::client::ItemId;
 
 /// What was wrong in a run.

@@ -196,6 +196,19 @@ fn a_giver_that_cuts_for_a_controller_that_is_none_any_more_is_caught() {
     assert!(is_caught(Sabotage::NoPromise, crashing));
 }
 
+#[test]
+fn a_giver_that_forgets_what_it_gave_away_is_caught() {
+    // A taker and the controller are lost together.
+    let crashing = |seed| Scenario {
+        faults: Faults::Everybody,
+        order: Order::Free,
+        standby: true,
+        joining: 0,
+        ..Scenario::crashing(seed)
+    };
+    assert!(is_caught(Sabotage::NoPast, crashing));
+}
+
 /// `make slice-soak`: for SLICE_SOAK_SECONDS on every core.
 #[test]
 #[ignore = "takes as long as it is told to"]

@@ -362,7 +362,7 @@ impl World {
         if !open.is_empty() {
             self.judge.fault(format!("not over: {open:?}"));
         }
-        let stateful = self.scenario.order == crate::message::Order::Stateful;
+        let stateful = self.scenario.order == crate::config::Order::Stateful;
         if stateful && !self.scenario.loses_workers() {
             let counted: u64 =
                 (0..self.scenario.slices).map(|s| self.judge.states(SliceId(s))).sum();

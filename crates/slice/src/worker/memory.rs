@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::ids::Writer;
 
 /// Items finished that are remembered, at most.
-const FINISHED_MAX: usize = 1 << 19;
+const FINISHED_MAX: usize = 1 << 18;
 /// Orphans that are watched, at most: others have to wait until these are done.
 const ORPHANS_MAX: usize = 1 << 16;
 /// Clients publish again after this at the latest.

@@ -104,8 +104,9 @@ fn the_taker_does_this_in_each_state() {
 mod items {
     use std::time::Duration;
 
+    use crate::config::Config;
     use crate::ids::{Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
-    use crate::message::{Address, Config, Envelope, Item, Message};
+    use crate::message::{Address, Envelope, Item, Message};
     use crate::positions::Positions;
     use crate::worker::{Output, Reason, Worker};
 
