@@ -15,6 +15,10 @@ use equipoise_slice::{Group, SliceId};
 use crate::mail::{CLIENTS, Mail};
 use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos};
 
+/// The waitset's tokens.
+const REPLIES: u32 = 0;
+const ASKS: u32 = 1;
+
 /// What a client is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -87,7 +91,6 @@ pub struct Client {
     samples: Vec<Sample>,
     resent: u64,
     strange: u64,
-    buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -98,7 +101,7 @@ struct GroupWriter {
 
 #[derive(Debug)]
 struct Pending {
-    cdr: Box<[u8]>,
+    cdr: Vec<u8>,
     group: Group,
     position: i64,
     /// Replies repeat it: by it those to a former life of this client are told from its own.
@@ -115,8 +118,8 @@ impl Client {
         let replies = topics.replies.reader(&item_qos(Group::BASE, Vec::new()))?;
         let asks = topics.again.reader(&item_qos(Group::BASE, Vec::new()))?;
         let waitset = topics.participant.waitset()?;
-        waitset.attach(&replies, 0)?;
-        waitset.attach(&asks, 1)?;
+        waitset.attach(&replies, REPLIES)?;
+        waitset.attach(&asks, ASKS)?;
         let pending = Retention::new(options.resend, options.resend_max);
         let seed = fnv1a(&topics.participant.guid()?.0);
         Ok(Self {
@@ -133,7 +136,6 @@ impl Client {
             samples: Vec::new(),
             resent: 0,
             strange: 0,
-            buffer: Vec::new(),
         })
     }
 
@@ -216,16 +218,14 @@ impl Client {
             timestamp: time,
             message,
         };
-        item.encode(&mut self.buffer);
-        let cdr = self.buffer.as_slice().into();
+        // What is encoded is what is kept: an item is copied once.
+        let mut cdr = Vec::with_capacity(message.len() + DataItem::HEAD_MAX);
+        item.encode(&mut cdr);
+        let now = self.begun.elapsed();
+        // What DDS has not taken went to nobody.
+        of.first.write_at(&cdr, self.position)?;
         let kept = Pending { cdr, group, position: self.position, timestamp: time };
-        // Kept before it is written, as its time begins then.
-        self.pending.keep(self.begun.elapsed(), id as u64, slice, kept);
-        if let Err(error) = of.first.write_at(&self.buffer, self.position) {
-            // DDS has not taken it, so it went to nobody.
-            self.pending.forget(id as u64);
-            return Err(error.into());
-        }
+        self.pending.keep(now, id as u64, slice, kept);
         Ok(())
     }
 
@@ -234,9 +234,14 @@ impl Client {
     /// # Errors
     /// [`Error`] of DDS.
     pub fn replies(&mut self, patience: Duration, answers: &mut Vec<Answer>) -> Result<(), Error> {
-        self.waitset.wait(patience, &mut Vec::new())?;
-        self.hear_asks()?;
-        self.replies.take(&mut self.samples)?;
+        let mut ready = Vec::new();
+        self.waitset.wait(patience, &mut ready)?;
+        if ready.contains(&ASKS) {
+            self.hear_asks()?;
+        }
+        if ready.contains(&REPLIES) {
+            self.replies.take(&mut self.samples)?;
+        }
         let now = self.begun.elapsed();
         for sample in self.samples.drain(..) {
             let Ok(reply) = Reply::decode(sample.cdr()) else {

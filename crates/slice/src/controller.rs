@@ -6,6 +6,7 @@
 //! controller asks the workers what is under way (`survey.rs`), and only how it ended is noted, in good time.
 
 mod assign;
+mod floors;
 mod forget;
 mod handover;
 mod hear;
@@ -31,6 +32,7 @@ use crate::config::Config;
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
 use crate::positions::Positions;
+use floors::Floors;
 use members::Members;
 
 /// Numbers of handovers that are reserved at a time.
@@ -115,7 +117,7 @@ pub struct Handover {
     settled: bool,
     cut: Option<Arc<Positions>>,
     /// What was done before the giver had the slices, of each of them.
-    floor: Positions,
+    floors: Floors,
     /// Of an assignment: what was committed.
     after: Option<Positions>,
     /// Of an assignment to the giver of a handover: that handover.
@@ -370,8 +372,7 @@ impl<T: Clone> Controller<T> {
         cut: Option<Arc<Positions>>,
     ) {
         let Intent { slices, giver, taker, after, returns } = intent;
-        let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
-        let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();
+        let floors = self.floors_of(&slices);
         for slice in slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 row.busy = Some(id);
@@ -387,7 +388,7 @@ impl<T: Clone> Controller<T> {
             positions: Positions::default(),
             settled: false,
             cut,
-            floor,
+            floors,
             after,
             returns,
         };

@@ -316,4 +316,12 @@ impl Claims {
         let found = self.slices.binary_search_by_key(&slice, |(slice, _)| *slice).ok()?;
         self.slices.get(found).map(|(_, epoch)| *epoch)
     }
+
+    /// What is committed of slices that it owns since `epoch`.
+    pub fn committed(&self, epoch: HandoverId) -> Positions {
+        match self.floors.iter().find(|(of, _)| *of == epoch) {
+            Some((_, floor)) => self.marks.furthest(floor),
+            None => self.marks.clone(),
+        }
+    }
 }

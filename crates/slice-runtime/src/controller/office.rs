@@ -95,7 +95,6 @@ impl Wires {
             while watched.strong_count() > 0 {
                 ready.clear();
                 waitset.wait(Duration::from_millis(100), &mut ready)?;
-                lookout.look()?;
                 up.take(&mut samples)?;
                 for sample in samples.drain(..) {
                     match Mail::decode(sample.cdr(), CONTROLLERS) {
@@ -111,6 +110,8 @@ impl Wires {
                         }
                     }
                 }
+                // Mail comes first.
+                lookout.look()?;
             }
             Ok(())
         };

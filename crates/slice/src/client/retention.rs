@@ -140,11 +140,6 @@ impl<T> Retention<T> {
         self.kept.get(&id).map(|kept| &kept.what)
     }
 
-    /// Keeps it no longer: it was not published.
-    pub fn forget(&mut self, id: u64) {
-        self.remove(id);
-    }
-
     fn remove(&mut self, id: u64) -> Option<Kept<T>> {
         let kept = self.kept.remove(&id)?;
         self.due.remove(&(kept.due, id));

@@ -76,7 +76,7 @@ impl<T: Clone> Controller<T> {
         let claimed = self.members.committed_as_giver(giver, given);
         // Claims from before the cut.
         let claimed = claimed.or_else(|| self.members.committed_of_all(giver, &open.slices));
-        open.floor.furthest(&claimed.unwrap_or_default())
+        open.floors.least().furthest(&claimed.unwrap_or_default())
     }
 
     /// What the taker had finished of the slices since it has them, if it claimed them.

@@ -1,6 +1,6 @@
 //! Which workers live, and what they claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
@@ -272,18 +272,15 @@ impl Members {
     ) -> Option<(HandoverId, Positions)> {
         let claims = self.claims(life)?;
         let epoch = claims.epoch(slice)?;
-        let floor = claims.floors.iter().find(|(of, _)| *of == epoch);
-        Some(match floor {
-            Some((_, floor)) => (epoch, claims.marks.furthest(floor)),
-            None => (epoch, claims.marks.clone()),
-        })
+        Some((epoch, claims.committed(epoch)))
     }
 
     /// What `life` committed of each of `slices`, if it claims to own them all.
     pub(super) fn committed_of_all(&self, life: Life, slices: &[SliceId]) -> Option<Positions> {
-        let committed = |slice: &SliceId| Some(self.committed_as_owner(life, *slice)?.1);
-        let each: Option<Vec<_>> = slices.iter().map(committed).collect();
-        each?.into_iter().reduce(|a, b| a.least(&b))
+        let claims = self.claims(life)?;
+        let epochs = slices.iter().map(|slice| claims.epoch(*slice));
+        let epochs: BTreeSet<HandoverId> = epochs.collect::<Option<_>>()?;
+        epochs.into_iter().map(|epoch| claims.committed(epoch)).reduce(|a, b| a.least(&b))
     }
 
     /// What `life` committed of what it gave in `handover`, if it says that it cut.
