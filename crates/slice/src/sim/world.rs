@@ -232,26 +232,8 @@ impl World {
             }
             Event::Control(envelope) => self.arrives(envelope),
             Event::Done { node, process, item } => self.done(node, process, item),
-            Event::Reply { node, started, item } => {
-                // What was not on its way yet is lost with the worker.
-                if !self.nodes[node].alive || self.nodes[node].started != started {
-                    self.judge.verdict.lost_replies += 1;
-                    return;
-                }
-                if self.is_apart(item.0, node) {
-                    self.judge.verdict.lost_replies += 1;
-                    *self.judge.unanswered.entry(item).or_insert(0) += 1;
-                    return;
-                }
-                self.replied(item);
-            }
-            Event::WriterGone { node, client } => {
-                let at = &mut self.nodes[node];
-                for group in at.readers.keys().copied().filter(|_| at.alive) {
-                    at.worker.writer_gone(now, Writer { group, id: client });
-                }
-                self.work(node);
-            }
+            Event::Reply { node, started, item } => self.reply_comes(node, started, item),
+            Event::WriterGone { node, client } => self.lose_writers(node, client),
             Event::Matched { node, reader, group, settled } => {
                 let at = &mut self.nodes[node];
                 let open = at.readers.get(&group).is_some_and(|r| r.number == reader);
@@ -290,6 +272,27 @@ impl World {
             Event::Start { node } => self.start(node),
             Event::Elect => self.elect(),
         }
+    }
+
+    fn reply_comes(&mut self, node: usize, started: u64, item: ItemId) {
+        // What was not on its way yet is lost with the worker.
+        if !self.nodes[node].alive || self.nodes[node].started != started {
+            self.judge.verdict.lost_replies += 1;
+        } else if self.is_apart(item.0, node) {
+            self.judge.verdict.lost_replies += 1;
+            *self.judge.unanswered.entry(item).or_insert(0) += 1;
+        } else {
+            self.replied(item);
+        }
+    }
+
+    fn lose_writers(&mut self, node: usize, client: u64) {
+        let now = self.clock();
+        let at = &mut self.nodes[node];
+        for group in at.readers.keys().copied().filter(|_| at.alive) {
+            at.worker.writer_gone(now, Writer { group, id: client });
+        }
+        self.work(node);
     }
 
     fn tick(&mut self, node: usize, process: u64) {
