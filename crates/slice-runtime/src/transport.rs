@@ -34,7 +34,10 @@ pub(crate) struct DdsTransport {
     mail_down: DdsWriter,
     /// To clients.
     again: DdsWriter,
+    /// Of items, and of mail unless that has its own.
     bell: Bell,
+    /// Of mail.
+    mail_bell: Bell,
     topics: Topics,
     writers_seen: Option<Duration>,
     /// Groups whose readers are not settled.
@@ -56,12 +59,24 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Waits until something has come, somebody wakes it, or `patience` is over. One at a time.
+    /// Waits until something has come, somebody wakes it, or `patience` is over.
     pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
         let mut ready = Vec::new();
         self.waitset.wait(patience, &mut ready)?;
         self.ready().append(&mut ready);
         Ok(())
+    }
+
+    /// Notes of whom something has come by now.
+    pub(crate) fn look(&self) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        self.waitset.look(&mut ready)?;
+        self.ready().append(&mut ready);
+        Ok(())
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waitset.waker()
     }
 
     fn ready(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
@@ -80,20 +95,27 @@ struct GroupReader {
 }
 
 impl DdsTransport {
-    /// `settle`: a reader has met every writer there was, and has what they wrote before, after this.
+    /// `settle`: a reader has met every writer there was, and has what they wrote before, after this. `apart`: who waits for
+    /// mail is another than who waits for items.
     pub(crate) fn new(
         topics: Topics,
         me: WorkerId,
         slices: u32,
         settle: Duration,
+        apart: bool,
         drops: Arc<DropCounts>,
     ) -> Result<Self, Error> {
         let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
         let mail_up = topics.up.writer(&mail_qos())?;
         let mail_down = topics.down.writer(&mail_qos())?;
         let again = topics.again.writer(&mail_qos())?;
-        let waitset = topics.participant.waitset()?;
-        waitset.attach(&mail_in, MAIL)?;
+        let ready = Arc::default();
+        let bell = Bell { waitset: Arc::new(topics.participant.waitset()?), ready };
+        let mail_bell = match apart {
+            true => Bell { waitset: Arc::new(topics.participant.waitset()?), ..bell.clone() },
+            false => bell.clone(),
+        };
+        mail_bell.waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
             me,
             slices,
@@ -103,7 +125,8 @@ impl DdsTransport {
             mail_up,
             mail_down,
             again,
-            bell: Bell { waitset: Arc::new(waitset), ready: Arc::default() },
+            bell,
+            mail_bell,
             topics,
             writers_seen: None,
             unsettled: 0,
@@ -118,8 +141,13 @@ impl DdsTransport {
         self.bell.clone()
     }
 
+    /// For who waits for mail alone, if that is another.
+    pub(crate) fn mail_bell(&self) -> Bell {
+        self.mail_bell.clone()
+    }
+
     pub(crate) fn waker(&self) -> Waker {
-        self.bell.waitset.waker()
+        self.bell.waker()
     }
 
     /// Its topics, as a number.
@@ -266,7 +294,7 @@ impl Transport<Payload> for DdsTransport {
         self.groups.insert(group, of);
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
         self.unsettled += 1;
-        self.waker().wake();
+        self.mail_bell.waker().wake();
         Ok(())
     }
 

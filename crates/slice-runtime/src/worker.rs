@@ -144,7 +144,10 @@ impl Worker {
         let id = worker_id(&options.name);
         let process = this_process(fnv1a(&topics.participant.guid()?.0));
         let (slices, settle) = (options.slices, options.settle);
-        let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
+        let doer = doer.into();
+        let apart = matches!(doer, Doer::Threads(_));
+        let drops = shared.drops.clone();
+        let transport = DdsTransport::new(topics, id, slices, settle, apart, drops)?;
         let waker = transport.waker();
         let replies = replies::Replies::new(replies, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
@@ -152,7 +155,7 @@ impl Worker {
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
         let begun = Instant::now();
-        let (hands, outside) = match doer.into() {
+        let (hands, outside) = match doer {
             Doer::Threads(threads) => (Some(threads), None),
             Doer::Application(application) => {
                 let (done, finished) = mpsc::channel();
@@ -198,7 +201,7 @@ impl Worker {
         self.shared.done.load(Relaxed)
     }
 
-    /// Items that wait or are being done.
+    /// Items that wait or are being done, as of some milliseconds ago.
     pub fn queued(&self) -> u64 {
         self.shared.queued.load(Relaxed)
     }

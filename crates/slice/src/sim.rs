@@ -154,7 +154,7 @@ impl Scenario {
         let lease = if is_short { us(30_000) } else { us(1_000_000_000) };
         // Else it would heal what is to be found.
         let orphan = if self.faults == Faults::Paths { us(20_000) } else { us(1_000_000_000) };
-        let remember = if self.seed / 7 % 2 == 0 { us(5_000) } else { us(10_000_000) };
+        let remember = if (self.seed / 7).is_multiple_of(2) { us(5_000) } else { us(10_000_000) };
         Config {
             order: self.order,
             resend: us(3_000),
