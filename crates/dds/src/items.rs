@@ -84,6 +84,9 @@ pub struct DataItem<'a> {
 }
 
 impl<'a> DataItem<'a> {
+    /// A serialized item is longer than its message by at most so much, bytes.
+    pub const HEAD_MAX: usize = 48;
+
     /// Of a serialized sample.
     ///
     /// # Errors
@@ -172,6 +175,7 @@ mod tests {
                 DataItem { slice_id: -1, id: i64::MAX, sender_id: 3, timestamp: -4, message };
             item.encode(&mut buffer);
             assert_eq!(DataItem::decode(&buffer), Ok(item));
+            assert!(buffer.len() <= length + DataItem::HEAD_MAX);
             assert_eq!(DataItem::peek_slice(&buffer), Ok(-1));
             let reply = Reply { id: 2, timestamp: 3, sender_id: i32::MIN, message };
             reply.encode(&mut buffer);

@@ -5,8 +5,9 @@ use std::ptr;
 
 use cyclors::{
     DDS_ANY_STATE, dds_entity_t, dds_get_matched_publication_data, dds_get_matched_publications,
-    dds_instance_handle_t, dds_sample_info_t, dds_takecdr, ddsi_serdata, ddsi_serdata_size,
-    ddsi_serdata_to_ser_ref, ddsi_serdata_to_ser_unref, ddsi_serdata_unref, ddsrt_iovec_t,
+    dds_get_subscription_matched_status, dds_instance_handle_t, dds_sample_info_t, dds_takecdr,
+    ddsi_serdata, ddsi_serdata_size, ddsi_serdata_to_ser_ref, ddsi_serdata_to_ser_unref,
+    ddsi_serdata_unref, ddsrt_iovec_t,
 };
 
 use crate::endpoint::{Endpoint, WriterHandle};
@@ -75,6 +76,20 @@ impl Reader {
             }
         }
         Ok(count)
+    }
+
+    /// How many writers' samples come here now, and how many there were ever: when neither changes, the writers are the same.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn matched(&self) -> Result<(u32, u32), Error> {
+        // SAFETY: zeros are a status.
+        let mut status: cyclors::dds_subscription_matched_status_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the status is valid for writing across the call.
+        let code =
+            unsafe { dds_get_subscription_matched_status(self.handle.raw(), &raw mut status) };
+        check("tell the reader's writers", code)?;
+        Ok((status.current_count, status.total_count))
     }
 
     /// The writers whose samples come here.

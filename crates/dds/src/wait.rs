@@ -79,6 +79,24 @@ impl Waitset {
     /// # Errors
     /// What Cyclone DDS says.
     pub fn wait(&self, patience: Duration, ready: &mut Vec<u32>) -> Result<(), Error> {
+        if self.triggered(patience, ready)? {
+            let mut was_set = false;
+            // SAFETY: `was_set` is valid for writing across the call.
+            unsafe { dds_take_guardcondition(self.guard.raw(), &raw mut was_set) };
+        }
+        Ok(())
+    }
+
+    /// Adds the tokens of readers that have samples now. Somebody who waits meanwhile is woken all the same.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn look(&self, ready: &mut Vec<u32>) -> Result<(), Error> {
+        self.triggered(Duration::ZERO, ready).map(|_| ())
+    }
+
+    /// Whether somebody wakes it. Cyclone DDS lets several threads wait at a time.
+    fn triggered(&self, patience: Duration, ready: &mut Vec<u32>) -> Result<bool, Error> {
         let mut tokens: [dds_attach_t; 80] = [0; 80];
         // SAFETY: the array has room for as many as its length.
         let code = unsafe {
@@ -90,16 +108,10 @@ impl Waitset {
             )
         };
         let count = (check("wait", code)? as usize).min(tokens.len());
-        for token in &tokens[..count] {
-            if *token == WOKEN {
-                let mut was_set = false;
-                // SAFETY: `was_set` is valid for writing across the call.
-                unsafe { dds_take_guardcondition(self.guard.raw(), &raw mut was_set) };
-            } else if let Ok(token) = u32::try_from(*token) {
-                ready.push(token);
-            }
-        }
-        Ok(())
+        let of_readers = |token: &&dds_attach_t| **token != WOKEN;
+        let tokens = &tokens[..count];
+        ready.extend(tokens.iter().filter(of_readers).map(|token| *token as u32));
+        Ok(tokens.contains(&WOKEN))
     }
 
     /// Wakes it.

@@ -2,12 +2,13 @@
 """A client in Python, with the `cyclonedds` package: publishes COUNT items and prints the id and text of each reply.
 
     pip install cyclonedds
-    client.py DOMAIN SLICES COUNT [INTERFACE]
+    client.py DOMAIN SLICES COUNT [INTERFACE [modulo|hash|range]]
 
-Types and QoS are in dpslb.py, which has to lie beside it. It keeps each item until its reply has come, and publishes it again after a
-second without one, so that nothing is lost with a worker. So that workers know what comes again from what is new, it does so through a
-second writer, which names the first one in its user data, and with the item's first source timestamp. It publishes in no partition,
-where every worker reads.
+Types, QoS and assignment functions are in dpslb.py, which has to lie beside it. It keeps each item until its reply has come, and
+publishes it again after a second without one, so that nothing is lost with a worker. So that workers know what comes again from
+what is new, it does so through a second writer, which names the first one in its user data, and with the item's first source
+timestamp. Without a name for the assignment it publishes in no partition, where every worker reads; with one it opens a pair of
+writers for each group of slices when the group has its first item, so that an item goes to the workers of its group alone.
 """
 
 import random
@@ -16,13 +17,14 @@ import time
 
 from cyclonedds.core import Policy, Qos
 from cyclonedds.domain import Domain, DomainParticipant
-from cyclonedds.pub import DataWriter
+from cyclonedds.pub import DataWriter, Publisher
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
-from dpslb import POLICIES, QOS, DataItem, Reply
+from dpslb import GROUPS, LEASE, POLICIES, QOS, DataItem, Reply, by_hash, by_modulo, by_range
 
-SENDER = 42
+# Replies go to all clients: these are told from others by the sender, and from those to an earlier run by the timestamp.
+SENDER = random.getrandbits(31)
 AGAIN_S = 1.0
 PATIENCE_S = 60.0
 
@@ -32,53 +34,101 @@ def numbered(kind, number):
     return Qos(*POLICIES, Policy.Userdata(f"equipoise-slice/1/{kind}/{number:016x}".encode()))
 
 
-def wait_for_workers(first, again, reader):
-    """Until items reach somebody and replies come here: what is written before, DDS delivers to nobody."""
-    end = time.monotonic() + PATIENCE_S
-    while not (
-        first.get_matched_subscriptions()
-        and again.get_matched_subscriptions()
-        and reader.get_matched_publications()
-    ):
-        if time.monotonic() > end:
-            sys.exit("there is no worker")
-        time.sleep(0.01)
-    # The other workers.
-    time.sleep(0.5)
+class Writers:
+    """Two writers: for what is new, and for what comes again."""
+
+    def __init__(self, participant, items, partition, replies):
+        number = random.getrandbits(64)
+        qos = Qos(Policy.Partition([partition])) if partition else None
+        publisher = Publisher(participant, qos=qos)
+        self.first = DataWriter(publisher, items, qos=numbered("first", number))
+        self.again = DataWriter(publisher, items, qos=numbered("again", number))
+        self.wait_for_workers(replies)
+
+    def wait_for_workers(self, replies):
+        """Until items reach somebody and replies come here: what is written before, DDS delivers to nobody."""
+        end = time.monotonic() + PATIENCE_S
+        while not (
+            self.first.get_matched_subscriptions()
+            and self.again.get_matched_subscriptions()
+            and replies.get_matched_publications()
+        ):
+            if time.monotonic() > end:
+                sys.exit("there is no worker")
+            time.sleep(0.01)
+        # The other workers.
+        time.sleep(0.2)
+
+
+class Client:
+    def __init__(self, participant, slice_of, by_group):
+        self.participant, self.slice_of, self.by_group = participant, slice_of, by_group
+        self.items = Topic(participant, "items", DataItem)
+        self.replies = DataReader(participant, Topic(participant, "replies", Reply), qos=QOS)
+        self.writers, self.waiting, self.position = {}, {}, 0
+
+    def writers_of(self, slice):
+        partition = f"g{slice % GROUPS}" if self.by_group else None
+        if partition not in self.writers:
+            self.writers[partition] = Writers(self.participant, self.items, partition, self.replies)
+        return self.writers[partition]
+
+    def publish(self, id, message):
+        slice = self.slice_of(id)
+        writers = self.writers_of(slice)
+        # Grows with each item.
+        self.position = max(time.time_ns(), self.position + 1)
+        item = DataItem(slice, id, SENDER, self.position, message)
+        writers.first.write(item, timestamp=item.timestamp)
+        self.waiting[id] = (item, time.monotonic())
+
+    def answers(self):
+        """Takes all replies that are there; the first to each item."""
+        while replies := self.replies.take(N=1000):
+            for reply in replies:
+                if not reply.sample_info.valid_data or reply.senderId != SENDER:
+                    continue
+                item, _ = self.waiting.get(reply.id, (None, 0))
+                if item and item.timestamp == reply.timestamp:
+                    del self.waiting[reply.id]
+                    yield reply
+
+    def publish_again(self):
+        """What has no reply for too long. After `answers`: not what is answered already."""
+        now = time.monotonic()
+        for id, (item, said) in self.waiting.items():
+            if now - said > AGAIN_S:
+                self.writers_of(item.sliceId).again.write(item, timestamp=item.timestamp)
+                self.waiting[id] = (item, now)
 
 
 def main():
     number, slices, count = (int(arg) for arg in sys.argv[1:4])
-    interface = f'<Interfaces><NetworkInterface name="{sys.argv[4]}"/></Interfaces>' if sys.argv[4:] else ""
-    domain = Domain(number, f"<CycloneDDS><Domain><General>{interface}</General></Domain></CycloneDDS>")
-    participant = DomainParticipant(number)
-    items, writer = Topic(participant, "items", DataItem), random.getrandbits(64)
-    first = DataWriter(participant, items, qos=numbered("first", writer))
-    again = DataWriter(participant, items, qos=numbered("again", writer))
-    reader = DataReader(participant, Topic(participant, "replies", Reply), qos=QOS)
-    wait_for_workers(first, again, reader)
-
-    waiting, position = {}, 0
-    for id in range(count):
-        # Grows with each item.
-        position = max(time.time_ns(), position + 1)
-        item = DataItem(id % slices, id, SENDER, position, f"item {id}".encode())
-        first.write(item, timestamp=position)
-        waiting[id] = (item, time.monotonic())
-    end = time.monotonic() + PATIENCE_S
-    while waiting:
-        for reply in reader.take(N=1000):
-            if reply.sample_info.valid_data and reply.senderId == SENDER and waiting.pop(reply.id, None):
-                print(reply.id, bytes(reply.message).decode(), flush=True)
-        now = time.monotonic()
-        if now > end:
-            sys.exit(f"{len(waiting)} items have no reply")
-        for id, (item, said) in waiting.items():
-            if now - said > AGAIN_S:
-                again.write(item, timestamp=item.timestamp)
-                waiting[id] = (item, now)
-        time.sleep(0.002)
-    del participant, domain
+    interface, assignment = (sys.argv[4:6] + [None, None])[:2]
+    slice_of = {
+        None: by_modulo(slices),
+        "modulo": by_modulo(slices),
+        "hash": by_hash(slices),
+        # As many ids for each slice.
+        "range": by_range([count * slice // slices for slice in range(1, slices)]),
+    }[assignment]
+    interface = f'<Interfaces><NetworkInterface name="{interface}"/></Interfaces>' if interface else ""
+    domain = Domain(number, f"<CycloneDDS><Domain><General>{interface}</General>{LEASE}</Domain></CycloneDDS>")
+    client = Client(DomainParticipant(number), slice_of, by_group=assignment is not None)
+    published, end = 0, time.monotonic() + PATIENCE_S
+    while published < count or client.waiting:
+        if published < count:
+            client.publish(published, f"item {published}".encode())
+            published += 1
+            end = time.monotonic() + PATIENCE_S
+        else:
+            time.sleep(0.002)
+        for reply in client.answers():
+            print(reply.id, bytes(reply.message).decode(), flush=True)
+        client.publish_again()
+        if time.monotonic() > end:
+            sys.exit(f"{len(client.waiting)} items have no reply")
+    del client, domain
 
 
 main()

@@ -20,11 +20,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (id, line) in std::io::stdin().lines().enumerate() {
         let (slice, line) = (slices.slice(id as u64), line?);
         // As many as the window allows are under way.
-        while let Err(PublishError::WindowFull(_)) =
-            client.publish(slice, id as i64, line.as_bytes())
-        {
+        loop {
+            match client.publish(slice, id as i64, line.as_bytes()) {
+                Err(PublishError::WindowFull(_)) => {}
+                // Every other error ends it, with items that have no reply.
+                published => break published?,
+            }
             client.replies(Duration::from_millis(10), &mut answers)?;
         }
+        // Also while there is room: workers may ask for what was lost.
+        client.replies(Duration::ZERO, &mut answers)?;
     }
     while client.pending() > 0 {
         client.replies(Duration::from_millis(100), &mut answers)?;

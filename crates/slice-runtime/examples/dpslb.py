@@ -1,9 +1,11 @@
-"""The types of the slice level's topics and the QoS of their readers and writers, for Python's `cyclonedds` package.
+"""The types of the slice level's topics, the QoS of their readers and writers, and the functions that give items their slices, for
+Python's `cyclonedds` package.
 
     from dpslb import DataItem, Reply, QOS          # the stream's usual types
     DataItem, Reply = types_of("my_msgs.msg.dds_.DataItem_", "my_msgs.msg.dds_.Reply_", keyed=False)    # as ROS 2 has them
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from cyclonedds.core import Policy, Qos
@@ -47,3 +49,32 @@ POLICIES = (
     Policy.WriterDataLifecycle(autodispose=False),
 )
 QOS = Qos(*POLICIES)
+
+# Into Cyclone DDS's configuration, beside <General>. A program that dies or stands still holds up the replies to all others until
+# its own lease is over; without this that takes 10 s.
+LEASE = "<Discovery><LeaseDuration>300 ms</LeaseDuration></Discovery>"
+
+# A group of slices is one partition, `g` and its number.
+GROUPS = 64
+
+
+def by_modulo(slices):
+    """For ids that count up."""
+    return lambda id: id % slices
+
+
+def by_hash(slices):
+    """For ids that have a pattern. The same as `Assignment::Hash` of the library in Rust."""
+
+    def slice_of(id):
+        value = (id + 0x9E3779B97F4A7C15) % 2**64
+        value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+        return ((value ^ (value >> 31)) * slices) >> 64
+
+    return slice_of
+
+
+def by_range(bounds):
+    """Ids that are near each other are of one slice. `bounds`: the first ids of slice 1, slice 2 and so on, ascending."""
+    return lambda id: bisect_right(bounds, id)

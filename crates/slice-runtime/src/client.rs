@@ -13,7 +13,11 @@ use equipoise_slice::client::Retention;
 use equipoise_slice::{Group, SliceId};
 
 use crate::mail::{CLIENTS, Mail};
-use crate::stream::{Numbering, Stream, Topics, fnv1a, item_qos};
+use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos};
+
+/// The waitset's tokens.
+const REPLIES: u32 = 0;
+const ASKS: u32 = 1;
 
 /// What a client is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +91,6 @@ pub struct Client {
     samples: Vec<Sample>,
     resent: u64,
     strange: u64,
-    buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -98,9 +101,11 @@ struct GroupWriter {
 
 #[derive(Debug)]
 struct Pending {
-    cdr: Box<[u8]>,
+    cdr: Vec<u8>,
     group: Group,
     position: i64,
+    /// Replies repeat it: by it those to a former life of this client are told from its own.
+    timestamp: i64,
 }
 
 impl Client {
@@ -113,8 +118,8 @@ impl Client {
         let replies = topics.replies.reader(&item_qos(Group::BASE, Vec::new()))?;
         let asks = topics.again.reader(&item_qos(Group::BASE, Vec::new()))?;
         let waitset = topics.participant.waitset()?;
-        waitset.attach(&replies, 0)?;
-        waitset.attach(&asks, 1)?;
+        waitset.attach(&replies, REPLIES)?;
+        waitset.attach(&asks, ASKS)?;
         let pending = Retention::new(options.resend, options.resend_max);
         let seed = fnv1a(&topics.participant.guid()?.0);
         Ok(Self {
@@ -131,7 +136,6 @@ impl Client {
             samples: Vec::new(),
             resent: 0,
             strange: 0,
-            buffer: Vec::new(),
         })
     }
 
@@ -191,7 +195,7 @@ impl Client {
     /// Publishes an item. Waits for DDS while workers do not keep up.
     ///
     /// # Errors
-    /// [`PublishError`]; the item is not published, unless DDS refused: then it is published again as if it had been.
+    /// [`PublishError`]; the item is not published, and not kept.
     pub fn publish(&mut self, slice: SliceId, id: i64, message: &[u8]) -> Result<(), PublishError> {
         if self.pending.len() >= self.options.window {
             return Err(PublishError::WindowFull(self.pending.len()));
@@ -214,11 +218,14 @@ impl Client {
             timestamp: time,
             message,
         };
-        item.encode(&mut self.buffer);
-        let cdr = self.buffer.as_slice().into();
-        let kept = Pending { cdr, group, position: self.position };
-        self.pending.keep(self.begun.elapsed(), id as u64, slice, kept);
-        of.first.write_at(&self.buffer, self.position)?;
+        // What is encoded is what is kept: an item is copied once.
+        let mut cdr = Vec::with_capacity(message.len() + DataItem::HEAD_MAX);
+        item.encode(&mut cdr);
+        let now = self.begun.elapsed();
+        // What DDS has not taken went to nobody.
+        of.first.write_at(&cdr, self.position)?;
+        let kept = Pending { cdr, group, position: self.position, timestamp: time };
+        self.pending.keep(now, id as u64, slice, kept);
         Ok(())
     }
 
@@ -227,18 +234,24 @@ impl Client {
     /// # Errors
     /// [`Error`] of DDS.
     pub fn replies(&mut self, patience: Duration, answers: &mut Vec<Answer>) -> Result<(), Error> {
-        self.waitset.wait(patience, &mut Vec::new())?;
-        self.hear_asks()?;
-        self.replies.take(&mut self.samples)?;
+        let mut ready = Vec::new();
+        self.waitset.wait(patience, &mut ready)?;
+        if ready.contains(&ASKS) {
+            self.hear_asks()?;
+        }
+        if ready.contains(&REPLIES) {
+            self.replies.take(&mut self.samples)?;
+        }
         let now = self.begun.elapsed();
         for sample in self.samples.drain(..) {
             let Ok(reply) = Reply::decode(sample.cdr()) else {
                 self.strange += 1;
                 continue;
             };
-            let ours = reply.sender_id == self.options.sender_id;
-            let pending = if ours { self.pending.reply(now, reply.id as u64) } else { None };
-            match pending {
+            let id = reply.id as u64;
+            let ours = reply.sender_id == self.options.sender_id
+                && self.pending.get(id).is_some_and(|item| item.timestamp == reply.timestamp);
+            match ours.then(|| self.pending.reply(now, id)).flatten() {
                 Some((_, delay)) => {
                     let message = reply.message.to_vec();
                     answers.push(Answer { id: reply.id, delay, message });
@@ -267,7 +280,11 @@ impl Client {
         let now = self.begun.elapsed();
         while let Some(pending) = self.pending.again(now) {
             if let Some(of) = self.groups.get(&pending.group) {
-                of.again.write_at(&pending.cdr, pending.position)?;
+                match of.again.write_at(&pending.cdr, pending.position) {
+                    // It comes again.
+                    Err(error) if is_late(&error) => return Ok(()),
+                    written => written?,
+                }
                 self.resent += 1;
             }
         }

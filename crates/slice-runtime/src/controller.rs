@@ -143,7 +143,8 @@ impl Controller {
         let (asks, asked) = mpsc::channel(64);
         let (told, status) = watch::channel(Status::default());
         let wires = office::Wires::connect(stream)?;
-        let office = office::Office { options, store, key, wires, asked, told };
+        let stream = stream.clone();
+        let office = office::Office { options, stream, store, key, wires, asked, told };
         let task = tokio::spawn(office.run(election));
         Ok(Self { handle: Handle { asks, status }, task })
     }

@@ -18,19 +18,26 @@ pub enum DropReason {
     /// A message between workers and controllers that DDS did not take in time, as when one of them has just died. It is said
     /// again.
     MailRefused,
-    /// A reply that its client did not take in time.
+    /// Not dropped: an item of a publisher whose timestamps do not grow. When its slice moves just then it may be lost, or done
+    /// twice.
+    TimestampRepeated,
+    /// Not dropped: a reply that was not taken at once, as a client takes none. It waits.
+    ReplyLate,
+    /// A reply that DDS refused for good.
     ReplyRefused,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::NoSuchSlice,
         Self::Malformed,
         Self::QueueFull,
         Self::UnknownWriter,
         Self::MailUnreadable,
         Self::MailRefused,
+        Self::TimestampRepeated,
+        Self::ReplyLate,
         Self::ReplyRefused,
     ];
 
@@ -43,6 +50,8 @@ impl DropReason {
             Self::UnknownWriter => "unknown_writer",
             Self::MailUnreadable => "mail_unreadable",
             Self::MailRefused => "mail_refused",
+            Self::TimestampRepeated => "timestamp_repeated",
+            Self::ReplyLate => "reply_late",
             Self::ReplyRefused => "reply_refused",
         }
     }

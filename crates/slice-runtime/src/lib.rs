@@ -57,8 +57,8 @@ pub use drops::DropReason;
 pub use equipoise_dds::items::DataItem;
 pub use equipoise_dds::{Multicast, Settings};
 pub use equipoise_slice::{Config, Order, SliceId};
+pub use mail::{InHand, Report, SliceReport, Terms};
 #[doc(hidden)]
 pub use mail::{Passing, watch_messages};
-pub use mail::{Report, SliceReport, Terms};
 pub use payload::Payload;
 pub use stream::{Stream, partition, worker_id};

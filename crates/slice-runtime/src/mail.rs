@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::payload::Payload;
 
 /// Of the encoding. Both sides have to have the same.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
@@ -54,12 +54,25 @@ pub struct Report {
     pub in_hand: u64,
     /// For how long it has had some and finished none. Zero while it has none.
     pub stalled: Duration,
+    /// The item that the application has had longest.
+    pub oldest: Option<InHand>,
     /// Items that were done since it started.
     pub done: u64,
     /// Items that were let go since it started, by reason.
     pub drops: Vec<(String, u64)>,
     /// Slices of which something was done or waits.
     pub slices: Vec<SliceReport>,
+}
+
+/// An item that an application has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InHand {
+    /// Its slice.
+    pub slice: SliceId,
+    /// What its publisher calls it. `None`: it is no item, but the state of its slice.
+    pub id: Option<i64>,
+    /// For how long.
+    pub age: Duration,
 }
 
 /// What workers and controllers have to have alike.

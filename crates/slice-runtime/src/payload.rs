@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use equipoise_dds::Sample;
 use equipoise_dds::cdr::Malformed;
@@ -13,16 +14,37 @@ use serde::ser::{Serialize, Serializer};
 #[derive(Debug, Clone)]
 pub enum Payload {
     /// As DDS holds it.
-    Sample(Arc<Sample>),
+    Sample(Arc<Held>),
     /// As another worker sent it.
     Passed(Arc<[u8]>),
+}
+
+/// A sample, counted as long as anything here holds it: a queue, a shadow, what is kept for a taker or as a standby.
+#[derive(Debug)]
+pub struct Held {
+    sample: Sample,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Held {
+    /// Counts it in `bytes`.
+    pub(crate) fn new(sample: Sample, bytes: &Arc<AtomicUsize>) -> Arc<Self> {
+        bytes.fetch_add(sample.cdr().len(), Relaxed);
+        Arc::new(Self { sample, bytes: bytes.clone() })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.bytes.fetch_sub(self.sample.cdr().len(), Relaxed);
+    }
 }
 
 impl Payload {
     /// Serialized, with its header.
     pub fn cdr(&self) -> &[u8] {
         match self {
-            Self::Sample(sample) => sample.cdr(),
+            Self::Sample(held) => held.sample.cdr(),
             Self::Passed(cdr) => cdr,
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! Every worker that hears an item has to find the same writer and position for it. A client of ours says both. For any
 //! other publisher the writer's GUID and the source timestamp have to do: two items with one timestamp, or a clock that
-//! goes back, count on from the last position.
+//! goes back, count on from the last position. Two workers that began to hear the publisher at different times may count
+//! differently, so that such items may be lost or done twice when their slice moves just then; they are counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use equipoise_dds::{Endpoint, WriterHandle};
 use equipoise_slice::{Group, Writer};
@@ -33,6 +34,8 @@ pub(crate) struct Origin {
     pub(crate) again: bool,
     /// Its publisher keeps no copy: refused, it is lost.
     pub(crate) plain: bool,
+    /// Its timestamp says too little, so its position was counted. Another worker may have counted otherwise.
+    pub(crate) is_counted: bool,
 }
 
 impl Sources {
@@ -57,16 +60,17 @@ impl Sources {
     /// `None` for a writer that was not learnt.
     pub(crate) fn origin(&mut self, handle: WriterHandle, timestamp_ns: i64) -> Option<Origin> {
         let source = self.known.get_mut(&handle)?;
-        let time = u64::try_from(timestamp_ns).unwrap_or(0).max(1);
+        let time = u64::try_from(timestamp_ns).unwrap_or(0);
         let (writer, again) = (source.writer, matches!(source.numbering, Numbering::Again(_)));
         let plain = source.numbering == Numbering::Plain;
-        let position = if plain { time.max(source.last + 1) } else { time };
+        let position = if plain { time.max(source.last + 1) } else { time.max(1) };
+        let is_counted = position != time;
         source.last = position;
-        Some(Origin { writer, position, again, plain })
+        Some(Origin { writer, position, again, plain, is_counted })
     }
 
     /// Forgets writers that are not among `present`. Returns those whose items come no more.
-    pub(crate) fn retain(&mut self, present: &[WriterHandle]) -> Vec<Writer> {
+    pub(crate) fn retain(&mut self, present: &HashSet<WriterHandle>) -> Vec<Writer> {
         let mut gone = Vec::new();
         self.known.retain(|handle, source| {
             let here = present.contains(handle);
@@ -75,6 +79,9 @@ impl Sources {
             }
             here
         });
+        // One that was lost and found again within a moment has two handles.
+        let back = |writer: &Writer| self.known.values().any(|source| source.writer == *writer);
+        gone.retain(|writer| !back(writer));
         gone
     }
 }

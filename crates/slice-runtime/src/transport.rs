@@ -1,6 +1,7 @@
 //! A worker's transport over DDS.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::mail::{Mail, Passing, Report};
-use crate::payload::Payload;
+use crate::payload::{Held, Payload};
 use crate::sources::Sources;
 use crate::stream::{Topics, is_late, item_qos, mail_qos};
 
@@ -33,7 +34,10 @@ pub(crate) struct DdsTransport {
     mail_down: DdsWriter,
     /// To clients.
     again: DdsWriter,
+    /// Of items, and of mail unless that has its own.
     bell: Bell,
+    /// Of mail.
+    mail_bell: Bell,
     topics: Topics,
     writers_seen: Option<Duration>,
     /// Groups whose readers are not settled.
@@ -41,6 +45,8 @@ pub(crate) struct DdsTransport {
     drops: Arc<DropCounts>,
     /// Items of plain publishers are refused.
     pub(crate) full: Arc<std::sync::atomic::AtomicBool>,
+    /// Bytes of items that are here, wherever.
+    pub(crate) held: Arc<AtomicUsize>,
     samples: Vec<Sample>,
 }
 
@@ -53,12 +59,24 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Waits until something has come, somebody wakes it, or `patience` is over. One at a time.
+    /// Waits until something has come, somebody wakes it, or `patience` is over.
     pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
         let mut ready = Vec::new();
         self.waitset.wait(patience, &mut ready)?;
         self.ready().append(&mut ready);
         Ok(())
+    }
+
+    /// Notes of whom something has come by now.
+    pub(crate) fn look(&self) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        self.waitset.look(&mut ready)?;
+        self.ready().append(&mut ready);
+        Ok(())
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waitset.waker()
     }
 
     fn ready(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
@@ -72,23 +90,32 @@ struct GroupReader {
     sources: Sources,
     opened: Option<Duration>,
     settled: bool,
+    /// How many writers it had, and had ever had, when they were looked at.
+    matched: Option<(u32, u32)>,
 }
 
 impl DdsTransport {
-    /// `settle`: a reader has met every writer there was, and has what they wrote before, after this.
+    /// `settle`: a reader has met every writer there was, and has what they wrote before, after this. `apart`: who waits for
+    /// mail is another than who waits for items.
     pub(crate) fn new(
         topics: Topics,
         me: WorkerId,
         slices: u32,
         settle: Duration,
+        apart: bool,
         drops: Arc<DropCounts>,
     ) -> Result<Self, Error> {
         let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
         let mail_up = topics.up.writer(&mail_qos())?;
         let mail_down = topics.down.writer(&mail_qos())?;
         let again = topics.again.writer(&mail_qos())?;
-        let waitset = topics.participant.waitset()?;
-        waitset.attach(&mail_in, MAIL)?;
+        let ready = Arc::default();
+        let bell = Bell { waitset: Arc::new(topics.participant.waitset()?), ready };
+        let mail_bell = match apart {
+            true => Bell { waitset: Arc::new(topics.participant.waitset()?), ..bell.clone() },
+            false => bell.clone(),
+        };
+        mail_bell.waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
             me,
             slices,
@@ -98,12 +125,14 @@ impl DdsTransport {
             mail_up,
             mail_down,
             again,
-            bell: Bell { waitset: Arc::new(waitset), ready: Arc::default() },
+            bell,
+            mail_bell,
             topics,
             writers_seen: None,
             unsettled: 0,
             drops,
             full: Arc::default(),
+            held: Arc::default(),
             samples: Vec::new(),
         })
     }
@@ -112,8 +141,13 @@ impl DdsTransport {
         self.bell.clone()
     }
 
+    /// For who waits for mail alone, if that is another.
+    pub(crate) fn mail_bell(&self) -> Bell {
+        self.mail_bell.clone()
+    }
+
     pub(crate) fn waker(&self) -> Waker {
-        self.bell.waitset.waker()
+        self.bell.waker()
     }
 
     /// Its topics, as a number.
@@ -188,11 +222,13 @@ impl DdsTransport {
     ) -> Result<(), Error> {
         let Some(of) = self.groups.get_mut(&group) else { return Ok(()) };
         // Asked before the samples are taken: of a writer that is gone by now, nothing comes after them.
-        let present = if look_for_gone { Some(of.reader.writers()?) } else { None };
+        let matched = if look_for_gone { Some(of.reader.matched()?) } else { of.matched };
+        let present = if matched == of.matched { None } else { Some(of.reader.writers()?) };
+        of.matched = matched;
         of.reader.take(&mut self.samples)?;
         let full = self.full.load(std::sync::atomic::Ordering::Relaxed);
         for sample in self.samples.drain(..) {
-            match of.item(sample, self.slices, full) {
+            match of.item(sample, self.slices, full, &self.held, &self.drops) {
                 Ok(item) => arrivals.push(Arrival::Item(item)),
                 Err(reason) => self.drops.count(reason),
             }
@@ -201,6 +237,7 @@ impl DdsTransport {
             for handle in &present {
                 of.learn(*handle);
             }
+            let present = present.into_iter().collect();
             arrivals.extend(of.sources.retain(&present).into_iter().map(Arrival::WriterGone));
         }
         Ok(())
@@ -221,6 +258,8 @@ impl GroupReader {
         sample: Sample,
         slices: u32,
         full: bool,
+        held: &Arc<AtomicUsize>,
+        drops: &DropCounts,
     ) -> Result<Item<Payload>, DropReason> {
         self.learn(sample.writer());
         let slice = DataItem::peek_slice(sample.cdr()).map_err(|_| DropReason::Malformed)?;
@@ -228,6 +267,9 @@ impl GroupReader {
         let origin = self.sources.origin(sample.writer(), sample.timestamp_ns());
         let origin = origin.ok_or(DropReason::UnknownWriter)?;
         let slice = SliceId(slice.ok_or(DropReason::NoSuchSlice)?);
+        if origin.is_counted {
+            drops.count(DropReason::TimestampRepeated);
+        }
         if full && origin.plain {
             return Err(DropReason::QueueFull);
         }
@@ -236,7 +278,7 @@ impl GroupReader {
             writer: origin.writer,
             position: origin.position,
             again: origin.again,
-            payload: Payload::Sample(Arc::new(sample)),
+            payload: Payload::Sample(Held::new(sample, held)),
         })
     }
 }
@@ -248,11 +290,11 @@ impl Transport<Payload> for DdsTransport {
         let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
         self.bell.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
-        let of = GroupReader { reader, sources, opened: None, settled: false };
+        let of = GroupReader { reader, sources, opened: None, settled: false, matched: None };
         self.groups.insert(group, of);
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
         self.unsettled += 1;
-        self.waker().wake();
+        self.mail_bell.waker().wake();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod engine;
 mod error;
 mod job;
 mod program;
+mod replies;
 mod threads;
 
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub struct Options {
     /// Items that wait. Beyond it those of publishers that are no clients of ours are refused; our clients bound what they
     /// have under way themselves.
     pub queue_max: usize,
+    /// Bytes of items that are here: that wait, are shadowed, or are kept for a taker or as a standby. Beyond it as beyond
+    /// `queue_max`.
+    pub held_bytes_max: usize,
     /// Times and bounds of the protocol; as the controller's.
     pub protocol: Config,
     /// After this a reader has surely met every writer there was when it was made.
@@ -57,6 +61,7 @@ impl Options {
             weight: 1,
             jobs_max: 1,
             queue_max: 100_000,
+            held_bytes_max: 1 << 30,
             protocol: Config::default(),
             settle: Duration::from_secs(2),
             report: Duration::from_millis(250),
@@ -100,6 +105,8 @@ impl<A: Application + 'static> From<A> for Doer {
 pub struct Worker {
     shared: Arc<Shared>,
     waker: Waker,
+    // Dropped first: a thread of the crew may wait for room.
+    _writing: replies::Writing,
     threads: crew::Threaded,
 }
 
@@ -131,23 +138,30 @@ impl Worker {
         let shared = Arc::new(Shared { fenced: AtomicBool::new(true), ..Shared::default() });
         let topics = stream.join()?;
         let replies = topics.replies.writer(&equipoise_dds::Qos {
-            blocking_max: Duration::from_secs(1),
+            blocking_max: replies::BLOCKING_MAX,
             ..item_qos(Group::BASE, Vec::new())
         })?;
         let id = worker_id(&options.name);
         let process = this_process(fnv1a(&topics.participant.guid()?.0));
-        let replies = Arc::new(job::Replies { writer: replies, drops: shared.drops.clone() });
         let (slices, settle) = (options.slices, options.settle);
-        let transport = DdsTransport::new(topics, id, slices, settle, shared.drops.clone())?;
+        let doer = doer.into();
+        let apart = matches!(doer, Doer::Threads(_));
+        let drops = shared.drops.clone();
+        let transport = DdsTransport::new(topics, id, slices, settle, apart, drops)?;
         let waker = transport.waker();
+        let replies = replies::Replies::new(replies, waker.clone(), shared.drops.clone());
+        let writing = replies.start()?;
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
-        let (hands, outside) = match doer.into() {
+        let begun = Instant::now();
+        let (hands, outside) = match doer {
             Doer::Threads(threads) => (Some(threads), None),
             Doer::Application(application) => {
                 let (done, finished) = mpsc::channel();
-                let exits = job::Exits { done, waker: waker.clone(), replies: replies.clone() };
+                let (waker, replies) = (waker.clone(), replies.clone());
+                let standing = job::Standing::new(begun);
+                let exits = job::Exits { done, waker, replies, standing };
                 let jobs_max = options.jobs_max.max(application.jobs());
                 (None, Some(engine::Outside { application, exits, finished, jobs_max }))
             }
@@ -156,17 +170,19 @@ impl Worker {
             driver: Driver::new(protocol, transport),
             outside,
             shared: shared.clone(),
+            replies: replies.clone(),
             process,
             tally: engine::Tally::default(),
             under_way: 0,
+            in_hand: Default::default(),
             acknowledged: Duration::ZERO,
             asked: None,
             told: Duration::ZERO,
             options,
-            begun: Instant::now(),
+            begun,
         };
         let threads = crew::Crew::start(engine, hands, replies)?;
-        Ok(Self { shared, waker, threads })
+        Ok(Self { shared, waker, _writing: writing, threads })
     }
 
     /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].
@@ -185,7 +201,7 @@ impl Worker {
         self.shared.done.load(Relaxed)
     }
 
-    /// Items that wait or are being done.
+    /// Items that wait or are being done, as of some milliseconds ago.
     pub fn queued(&self) -> u64 {
         self.shared.queued.load(Relaxed)
     }

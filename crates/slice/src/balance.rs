@@ -82,7 +82,7 @@ impl Default for Policy {
 pub struct WorkerInput {
     /// Which.
     pub id: WorkerId,
-    /// Its share of the load. 0: it gets nothing new and keeps what it has.
+    /// Its share of the load. 0: it gets nothing new and keeps what it has; but what others leave, if nobody else is there.
     pub weight: Weight,
     /// It is to be left without slices.
     pub leaving: bool,
@@ -211,9 +211,13 @@ impl Balancer {
             slices_here += side.slices.len();
             weight += if side.takes { side.weight } else { 0.0 };
         }
-        if weight <= 0.0 || slices_here == 0 {
-            let why = if weight > 0.0 { Why::NothingMeasured } else { Why::NobodyTakes };
-            return Round { why, ..Round::default() };
+        if weight <= 0.0 {
+            let moves = self.leave_to_standbys(sides, workers, slices);
+            let why = if moves.is_empty() { Why::NobodyTakes } else { Why::Moves };
+            return Round { why, moves, ..Round::default() };
+        }
+        if slices_here == 0 {
+            return Round { why: Why::NothingMeasured, ..Round::default() };
         }
         let mean = load / weight;
         let (imbalance, bound) = self.begin_or_go_on(&sides, mean);
@@ -242,15 +246,29 @@ impl Balancer {
         }
         self.moving = goes_on;
         let moves = moved.len() > left;
-        let newcomers: Vec<_> = workers
-            .iter()
-            .filter(|worker| !slices.iter().any(|slice| slice.owner == worker.id))
-            .map(|worker| worker.id)
-            .collect();
+        let newcomers = newcomers(workers, slices);
         let blocked = &blocked;
         let why = self.why(&sides, &End { now, mean, enough, imbalance, bound, moves, blocked });
         let (moves, hot) = (self.batches(&moved, &newcomers), self.hot(mean, slices));
         Round { moves, hot, imbalance, why }
+    }
+
+    /// Nobody has a weight: what those leave who are to be left goes to workers that get nothing else.
+    fn leave_to_standbys(
+        &self,
+        mut sides: Sides,
+        workers: &[WorkerInput],
+        slices: &[SliceInput],
+    ) -> Vec<Move> {
+        for worker in workers.iter().filter(|worker| worker.takes && !worker.leaving) {
+            if let Some(side) = sides.0.get_mut(&worker.id) {
+                (side.takes, side.weight) = (true, 1.0);
+            }
+        }
+        let blocked = |slice: SliceId, _| slices.iter().any(|it| it.id == slice && it.blocked);
+        let mut moved = Vec::new();
+        sides.leave(&blocked, &mut moved);
+        self.batches(&moved, &newcomers(workers, slices))
     }
 
     /// Whether there is enough to be evened out. Returns the imbalance, and from where on it is.
@@ -361,6 +379,12 @@ impl Balancer {
         };
         slices.iter().filter_map(hot).collect()
     }
+}
+
+/// Workers without slices.
+fn newcomers(workers: &[WorkerInput], slices: &[SliceInput]) -> Vec<WorkerId> {
+    let owns = |worker: &&WorkerInput| slices.iter().any(|slice| slice.owner == worker.id);
+    workers.iter().filter(|worker| !owns(worker)).map(|worker| worker.id).collect()
 }
 
 /// How the queues of workers go that may be given slices.

@@ -6,6 +6,7 @@
 //! controller asks the workers what is under way (`survey.rs`), and only how it ended is noted, in good time.
 
 mod assign;
+mod floors;
 mod forget;
 mod handover;
 mod hear;
@@ -27,13 +28,18 @@ pub use handover::{HandoverAction, HandoverEvent, HandoverState};
 pub use members::Member;
 pub use record::{Intent, Record, Stored};
 
+use crate::config::Config;
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
-use crate::message::{Address, Config, Envelope, Message};
+use crate::message::{Address, Envelope, Message};
 use crate::positions::Positions;
+use floors::Floors;
 use members::Members;
 
 /// Numbers of handovers that are reserved at a time.
 const NUMBERS: u64 = 1024;
+
+/// A controller that was not told of time for so many times [`Config::claims`] stood still.
+const STILL: u32 = 2;
 
 /// What the controller's surroundings have to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +117,7 @@ pub struct Handover {
     settled: bool,
     cut: Option<Arc<Positions>>,
     /// What was done before the giver had the slices, of each of them.
-    floor: Positions,
+    floors: Floors,
     /// Of an assignment: what was committed.
     after: Option<Positions>,
     /// Of an assignment to the giver of a handover: that handover.
@@ -131,6 +137,8 @@ pub struct Controller<T> {
     handovers: BTreeMap<HandoverId, Handover>,
     standby_said: Duration,
     forgot: Duration,
+    /// When it was last told of time.
+    ticked: Duration,
     /// Workers have still to say what the last controller left under way.
     surveying: bool,
     out: VecDeque<Output<T>>,
@@ -151,6 +159,7 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             standby_said: now,
             forgot: now,
+            ticked: now,
             surveying: true,
             out: VecDeque::new(),
             #[cfg(test)]
@@ -266,6 +275,11 @@ impl<T: Clone> Controller<T> {
 
     /// Time has passed. Call it at least every `config.resend`.
     pub fn tick(&mut self, now: Duration) {
+        let stood_still = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
+        if stood_still >= STILL * self.config.claims {
+            // Whoever was to be heard meanwhile may have spoken.
+            self.members.allow(now, stood_still);
+        }
         let silence = self.config.lease + self.config.margin;
         for life in self.members.give_up(now, silence) {
             self.lost(now, life);
@@ -358,8 +372,7 @@ impl<T: Clone> Controller<T> {
         cut: Option<Arc<Positions>>,
     ) {
         let Intent { slices, giver, taker, after, returns } = intent;
-        let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
-        let floor = floors.reduce(|a, b| a.least(&b)).unwrap_or_default();
+        let floors = self.floors_of(&slices);
         for slice in slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 row.busy = Some(id);
@@ -375,7 +388,7 @@ impl<T: Clone> Controller<T> {
             positions: Positions::default(),
             settled: false,
             cut,
-            floor,
+            floors,
             after,
             returns,
         };

@@ -36,10 +36,6 @@
 //!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
 //!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. Items
 //!   that come again come out of order.
-//! - A loss around a change of controllers is where that does not hold yet: when a giver has closed a handover and its
-//!   taker is lost before the next controller has heard what the taker claims, the cut is known to nobody, and a standby
-//!   may execute again what the giver had executed (about one in a thousand simulated runs that crash workers and
-//!   controllers together; seeds 7004698 and 7006811).
 //! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
 //!   told who that is. Given up, its place is taken.
 //! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
@@ -63,6 +59,8 @@
 //!   new life by itself, as it does when no controller has answered it for [`Config::retire`]; and one that nobody knows is
 //!   not let in with slices. Who was heard of is in the store, too: the next controller must know whom to ask. Planned moves
 //!   are not, they are asked for ([`controller`]).
+//! - Who gave slices away remembers what it has done of them, and tells the next controller ([`Past`]): that one may never
+//!   hear of the taker, which alone else knows from where it went on.
 //! - A successor asks clients for what it recovers ([`worker::Worker::recovering`]). Otherwise they wait for replies as long as
 //!   those take, and publish nothing again that only waits.
 //!
@@ -80,6 +78,7 @@
 
 pub mod balance;
 pub mod client;
+mod config;
 pub mod controller;
 mod ids;
 mod message;
@@ -89,8 +88,9 @@ mod sim;
 pub mod transport;
 pub mod worker;
 
+pub use config::{Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Claims, Config, Envelope, Given, Item, Message, Order, Progress, TailEntry, Taken,
+    Address, Claims, Envelope, Given, Item, Message, Past, Progress, TailEntry, Taken,
 };
 pub use positions::Positions;

@@ -273,6 +273,8 @@ pub struct Claims {
     pub given: Vec<Given>,
     /// What it takes, or took and was not told that it is over.
     pub taken: Vec<Taken>,
+    /// What it gave away lately and has done: to a controller that is new, until that has heard it.
+    pub past: Vec<Past>,
 }
 
 /// A handover at its giver, after the cut.
@@ -286,6 +288,15 @@ pub struct Given {
     pub taker: Life,
     /// C.
     pub cut: Positions,
+}
+
+/// A handover at its giver, when it is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// Slices that were moved.
+    pub slices: Arc<[SliceId]>,
+    /// Of these all at or below is done, or was another's and is done.
+    pub done: Positions,
 }
 
 /// A handover at its taker.
@@ -305,84 +316,12 @@ impl Claims {
         let found = self.slices.binary_search_by_key(&slice, |(slice, _)| *slice).ok()?;
         self.slices.get(found).map(|(_, epoch)| *epoch)
     }
-}
 
-/// Times and bounds of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    /// What order there is.
-    pub order: Order,
-    /// Who has no answer asks again after this.
-    pub resend: Duration,
-    /// Workers send their claims so often. At most a third of `lease`.
-    pub claims: Duration,
-    /// A worker stops by itself this long after it sent the last claims that were heard.
-    pub lease: Duration,
-    /// The controller gives a worker up this much later, at the earliest. Covers clocks of different speed.
-    pub margin: Duration,
-    /// A handover is called off that has no cut after this.
-    pub patience: Duration,
-    /// Published again, items of a lost worker are taken for this long.
-    pub recovery: Duration,
-    /// A reply that was sent has reached its client after this. Until then what it is for does not count as
-    /// committed, as the reply may be lost with the worker.
-    pub reply: Duration,
-    /// A reader that nothing needs any more is closed after this. Until then its group's slices come back without waiting
-    /// for readers, which are most of the time of a handover, and its items come here for nothing.
-    pub linger: Duration,
-    /// A writer that is gone is forgotten after this.
-    pub forget: Duration,
-    /// A worker that no controller has heard for this long begins a new life by itself; the controller forgets a lost one
-    /// this long after it was given up.
-    pub retire: Duration,
-    /// Items in the shadow of one handover; a taker with more calls it off.
-    pub shadow_max: usize,
-    /// Workers stand by for each other's slices: what a lost one had in hand is done though its publisher does not publish it
-    /// again. Each item then goes to two workers.
-    pub standby: bool,
-    /// Items that a worker keeps as a standby. Beyond it the oldest go.
-    pub standby_max: usize,
-    /// Items kept for a taker that may be lost, and tail entries, of one handover. Beyond it the oldest go.
-    pub released_max: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            order: Order::Free,
-            resend: Duration::from_millis(20),
-            claims: Duration::from_millis(50),
-            lease: Duration::from_millis(300),
-            margin: Duration::from_millis(100),
-            patience: Duration::from_secs(5),
-            recovery: Duration::from_secs(2),
-            reply: Duration::from_millis(50),
-            linger: Duration::from_secs(10),
-            forget: Duration::from_secs(60),
-            retire: Duration::from_secs(600),
-            shadow_max: 262_144,
-            standby: false,
-            standby_max: 65_536,
-            released_max: 65_536,
+    /// What is committed of slices that it owns since `epoch`.
+    pub fn committed(&self, epoch: HandoverId) -> Positions {
+        match self.floors.iter().find(|(of, _)| *of == epoch) {
+            Some((_, floor)) => self.marks.furthest(floor),
+            None => self.marks.clone(),
         }
-    }
-}
-
-/// The order of items of one writer in one slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Order {
-    /// The taker starts at once, while the giver may still be at earlier items.
-    #[default]
-    Free,
-    /// The taker starts a slice when the giver has drained it.
-    Strict,
-    /// Strict, and the state of a slice moves with it.
-    Stateful,
-}
-
-impl Order {
-    /// Whether a taker waits for the giver.
-    pub fn is_strict(self) -> bool {
-        self != Self::Free
     }
 }

@@ -12,7 +12,7 @@ mod world;
 
 use std::time::Duration;
 
-use crate::message::{Config, Order};
+use crate::config::{Config, Order};
 use crate::worker::Sabotage;
 
 pub(crate) use judge::Verdict;
@@ -47,6 +47,8 @@ pub(crate) struct Scenario {
     pub linger_us: u64,
     /// Lost workers are forgotten after this.
     pub retire_us: u64,
+    /// Workers forget what they gave away after this.
+    pub forget_us: u64,
     /// Clients publish again what has no reply.
     pub again: bool,
     pub sabotage: Sabotage,
@@ -61,6 +63,10 @@ pub(crate) enum Faults {
     Controller,
     /// Everybody crashes, is cut off, or stands still for a while.
     Everybody,
+    /// A client and a worker lose each other, for longer than DDS waits, and find each other again.
+    Paths,
+    /// The controller stands still, for longer than workers may be silent.
+    Pauses,
     /// One worker crashes, once, so long after the beginning.
     Worker { after_us: u64 },
     /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
@@ -96,6 +102,7 @@ impl Scenario {
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
             // Some are forgotten while they stand still or are cut off.
             retire_us: [10_000, 10_000_000][seed as usize / 5 % 2],
+            forget_us: [60_000, 10_000_000][seed as usize / 7 % 2],
             again: true,
             sabotage: Sabotage::None,
         }
@@ -104,6 +111,17 @@ impl Scenario {
     pub(crate) fn crashing(seed: u64) -> Self {
         let faults = if seed.is_multiple_of(4) { Faults::Controller } else { Faults::Everybody };
         Self { faults, length_us: 150_000, ..Self::planned(seed) }
+    }
+
+    pub(crate) fn cut_off(seed: u64) -> Self {
+        let crashing = Self::crashing(seed);
+        Self { faults: Faults::Paths, standby: false, ..crashing }
+    }
+
+    pub(crate) fn pausing(seed: u64) -> Self {
+        // Nobody may seem lost because messages are.
+        let crashing = Self::crashing(seed);
+        Self { faults: Faults::Pauses, dropped_permille: 0, retire_us: 10_000_000, ..crashing }
     }
 
     /// A worker crashes once, in a quiet time, and nobody publishes anything again.
@@ -122,8 +140,9 @@ impl Scenario {
     /// Whether workers may be lost.
     pub(crate) fn loses_workers(&self) -> bool {
         match self.faults {
-            Faults::None | Faults::Controller => false,
-            Faults::Everybody | Faults::Worker { .. } => true,
+            Faults::None | Faults::Controller | Faults::Pauses => false,
+            // Not by these. But what was lost on its way is done late.
+            Faults::Paths | Faults::Everybody | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
         }
     }
@@ -131,7 +150,11 @@ impl Scenario {
     pub(crate) fn config(&self) -> Config {
         let us = Duration::from_micros;
         // Where nobody is lost, nobody may seem so because messages are.
-        let lease = if self.loses_workers() { us(30_000) } else { us(1_000_000_000) };
+        let is_short = self.loses_workers() || self.faults == Faults::Pauses;
+        let lease = if is_short { us(30_000) } else { us(1_000_000_000) };
+        // Else it would heal what is to be found.
+        let orphan = if self.faults == Faults::Paths { us(20_000) } else { us(1_000_000_000) };
+        let remember = if (self.seed / 7).is_multiple_of(2) { us(5_000) } else { us(10_000_000) };
         Config {
             order: self.order,
             resend: us(3_000),
@@ -140,9 +163,11 @@ impl Scenario {
             margin: us(5_000),
             patience: us(40_000),
             recovery: us(60_000),
+            orphan,
+            remember,
             reply: us(REPLY_DELAY_US_MAX + 1),
             linger: us(self.linger_us),
-            forget: us(10_000_000),
+            forget: us(self.forget_us),
             retire: us(self.retire_us),
             shadow_max: 10_000,
             standby: self.standby,

@@ -108,6 +108,8 @@ pub struct Driver<T, N> {
     ticked: Option<Duration>,
     fenced: bool,
     arrivals: Vec<Arrival<T>>,
+    /// Finished, and published again: who published them may have no reply.
+    answers: Vec<Item<T>>,
     /// Grows when what was started before counts no more.
     round: u64,
 }
@@ -145,6 +147,11 @@ impl<T> Started<T> {
     pub fn slice(&self) -> SliceId {
         self.slice
     }
+
+    /// See [`Driver::round`].
+    pub fn round(&self) -> u64 {
+        self.round
+    }
 }
 
 impl<T: Clone, N: Transport<T>> Driver<T, N> {
@@ -161,6 +168,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             ticked: None,
             fenced: true,
             arrivals: Vec::new(),
+            answers: Vec::new(),
             round: 0,
         }
     }
@@ -235,12 +243,41 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         Some(Started { round: self.round, slice, task })
     }
 
+    /// Whether what was started still counts: it does not when the worker was given up since.
+    pub fn is_current(&self, started: &Started<T>) -> bool {
+        started.round == self.round
+    }
+
+    /// The round of what is started now, which [`Started::round`] says of what was.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Items that were finished and come again: their replies may be lost, and are to be sent again if they are there.
+    pub fn answers(&mut self) -> std::vec::Drain<'_, Item<T>> {
+        self.answers.drain(..)
+    }
+
     /// A task is done: an item was processed and replied to, or a state was taken.
     ///
     /// # Errors
     /// The transport's.
     pub fn finished(&mut self, now: Duration, started: &Started<T>) -> Result<(), N::Error> {
-        if !self.is_done(started) {
+        self.processed(started);
+        self.replied(now, started)
+    }
+
+    /// A task is done, but for the reply: its slice goes on. [`Driver::replied`] follows.
+    pub fn processed(&mut self, started: &Started<T>) {
+        self.is_done(started);
+    }
+
+    /// The reply to an item that was processed is on its way.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub fn replied(&mut self, now: Duration, started: &Started<T>) -> Result<(), N::Error> {
+        if !self.is_current(started) {
             return Ok(());
         }
         if let Task::Execute(item) = &started.task {
@@ -268,7 +305,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     }
 
     fn is_done(&mut self, started: &Started<T>) -> bool {
-        if started.round != self.round {
+        if !self.is_current(started) {
             return false;
         }
         if let Some(queue) = self.queues.get_mut(&started.slice) {
@@ -289,6 +326,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                 Output::Subscribe(group) => self.transport.subscribe(group)?,
                 Output::Unsubscribe(group) => self.transport.unsubscribe(group)?,
                 Output::Execute(item) => self.queue(item.slice, Task::Execute(item)),
+                Output::Answer(item) => self.answers.push(item),
                 Output::Import { slice, state } => {
                     self.queue(slice, Task::Import { slice, state });
                 }

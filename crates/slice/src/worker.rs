@@ -7,7 +7,9 @@ mod claims;
 mod give;
 mod giver_table;
 mod giving;
+mod memory;
 mod ownership;
+mod past;
 mod reason;
 mod refused;
 mod standby;
@@ -27,8 +29,9 @@ pub use reason::{Drops, Reason};
 pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
-use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, Writer};
-use crate::message::{Address, Config, Envelope, Item, Message};
+use crate::config::Config;
+use crate::ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::message::{Address, Envelope, Item, Message};
 use giving::Giving;
 use ownership::Owned;
 use taking::{Hole, Taking};
@@ -44,6 +47,8 @@ pub enum Output<T> {
     Send(Envelope<T>),
     /// Give it to the application, after all earlier ones of its slice; then call [`Worker::finished`].
     Execute(Item<T>),
+    /// It was finished, and comes again: its reply may be lost. Send that again, if it is there.
+    Answer(Item<T>),
     /// The slice is drained: get its state from the application, and call [`Worker::exported`].
     Export {
         /// The handover.
@@ -108,7 +113,9 @@ pub struct Worker<T> {
     /// Givings that wait for P, and those with tails to end: what an item may move on.
     watching: BTreeSet<HandoverId>,
     unfinished: Unfinished,
+    memory: memory::Memory,
     standby: standby::Standby<T>,
+    past: past::Pasts,
     claims: claims::Lease,
     drops: Drops,
     out: VecDeque<Output<T>>,
@@ -138,6 +145,8 @@ pub(crate) enum Sabotage {
     ClaimTail,
     /// Claims as committed what has no reply yet.
     ClaimUnreplied,
+    /// Does nothing for what comes again and nobody has.
+    NoOrphans,
     /// Does not ask clients for what it recovers.
     NoAsk,
     /// Not the worker's: the store forgets who was given up.
@@ -150,6 +159,8 @@ pub(crate) enum Sabotage {
     NoSurvey,
     /// Goes on with what a controller asked for that is none any more.
     NoPromise,
+    /// Forgets what it gave away.
+    NoPast,
 }
 
 impl<T: Clone> Worker<T> {
@@ -173,7 +184,9 @@ impl<T: Clone> Worker<T> {
             taking: BTreeMap::new(),
             watching: BTreeSet::new(),
             unfinished: Unfinished::default(),
+            memory: memory::Memory::default(),
             standby: standby::Standby::default(),
+            past: past::Pasts::default(),
             claims: claims::Lease::default(),
             drops: Drops::default(),
             out: VecDeque::new(),
@@ -256,12 +269,14 @@ impl<T: Clone> Worker<T> {
         #[cfg(test)]
         let again = again && self.sabotage != Sabotage::TrustAgain;
         if again {
-            return self.again(item);
+            return self.again(now, item);
         }
+        // Its return may be noticed after its items.
+        self.gone.remove(&item.writer);
         let position = item.position;
         let seen = self.seen.entry(item.writer).or_insert(Seen { first: position, last: 0 });
         if position <= seen.last {
-            return self.again(item);
+            return self.again(now, item);
         }
         seen.last = position;
         let first = seen.first;
@@ -271,21 +286,51 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// An item that was published before. Whoever saw it then has it, unless it was lost with its worker.
-    fn again(&mut self, item: Item<T>) {
-        if self.owned.contains_key(&item.slice) {
-            self.admit(item, false);
-        } else {
-            self.drops.count(Reason::NotOwned);
+    /// An item that was published before. Whoever saw it then has it, unless it was lost with its worker, or on its way.
+    fn again(&mut self, now: Duration, item: Item<T>) {
+        let (writer, position) = (item.writer, item.position);
+        // Whoever owns the slice by now: nobody else has the reply.
+        if self.memory.has_finished(writer, position) {
+            self.drops.count(Reason::Duplicate);
+            return self.out.push_back(Output::Answer(item));
         }
+        let Some(owned) = self.owned.get_mut(&item.slice) else {
+            return self.drops.count(Reason::NotOwned);
+        };
+        if self.unfinished.has(item.slice, writer, position) {
+            return self.drops.count(Reason::Duplicate);
+        }
+        if owned.recovers(now, writer, position) {
+            return self.admit(item, false);
+        }
+        let orphan = self.config.orphan;
+        #[cfg(test)]
+        let orphan = if self.sabotage == Sabotage::NoOrphans { Duration::MAX } else { orphan };
+        if self.may_be_elsewhere(&item) || !self.memory.is_orphan(now, writer, position, orphan) {
+            return self.drops.count(Reason::Duplicate);
+        }
+        self.execute(item);
+    }
+
+    /// Whether somebody may still have the item whose slice is owned here: its giver, or what waits here for a tail.
+    fn may_be_elsewhere(&self, item: &Item<T>) -> bool {
+        let Some(owned) = self.owned.get(&item.slice) else { return true };
+        let Some(taking) = self.taking.get(&owned.epoch) else { return false };
+        if taking.state.is_over() || taking.giver.is_none() {
+            return false;
+        }
+        item.position <= owned.floor.of(item.writer) || !taking.is_known(item.writer)
     }
 
     /// The application has finished an item, and the reply is on its way: it counts as committed after
     /// [`Config::reply`].
     pub fn finished(&mut self, now: Duration, slice: SliceId, writer: Writer, position: u64) {
-        let unfinished = &mut self.unfinished;
-        if unfinished.finish(now, slice, writer, position) && unfinished.of_slice(slice) == 0 {
-            self.drained(now, slice);
+        if !self.unfinished.finish(now, slice, writer, position) {
+            return;
+        }
+        self.memory.finish(now, writer, position);
+        if self.unfinished.of_slice(slice) == 0 {
+            self.slice_drained(now, slice);
         }
     }
 
@@ -365,6 +410,7 @@ impl<T: Clone> Worker<T> {
         self.tick_taking(now);
         self.tick_recovery(now);
         self.tick_subscriptions(now);
+        self.memory.forget(now, self.config.remember);
         let forget = self.config.forget;
         let seen = &mut self.seen;
         self.gone.retain(|writer, since| {
@@ -412,6 +458,12 @@ impl<T: Clone> Worker<T> {
             Err(Reason::Late) if self.sabotage == Sabotage::NoLateDrop => {}
             Err(reason) => return self.drops.count(reason),
         }
+        self.execute(item);
+    }
+
+    /// It is this worker's to do.
+    fn execute(&mut self, item: Item<T>) {
+        let Some(owned) = self.owned.get_mut(&item.slice) else { return };
         self.unfinished.add(item.slice, item.writer, item.position);
         match &mut owned.held {
             Some(held) => held.push(item),
@@ -445,20 +497,18 @@ impl<T: Clone> Worker<T> {
         if !self.may_be_idle {
             return;
         }
-        let needed: BTreeSet<Group> = self
-            .owned
-            .keys()
-            .chain(self.shadowed.keys())
-            .chain(self.released.keys())
+        let mut needed = [false; GROUPS as usize + 1];
+        let slices = self.owned.keys().chain(self.shadowed.keys()).chain(self.released.keys());
+        let groups = slices
             .map(|slice| Group::of(*slice))
             .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
             .chain(self.standby.groups())
-            .chain([Group::BASE])
-            .collect();
+            .chain([Group::BASE]);
+        groups.for_each(|group| needed[usize::from(group.number())] = true);
         self.may_be_idle = false;
         let mut over = Vec::new();
         for (group, subscription) in &mut self.subscriptions {
-            if needed.contains(group) {
+            if needed[usize::from(group.number())] {
                 subscription.idle = None;
                 continue;
             }

@@ -85,7 +85,10 @@ impl Load {
     pub(crate) fn start(stream: &Stream, offer: Offer) -> anyhow::Result<Self> {
         let control = Arc::new(Control::default());
         control.rate.store(offer.items_per_second.to_bits(), Relaxed);
-        let options = Options { window: offer.window, resend: offer.resend, ..Options::new(1) };
+        // On loopback readers match within milliseconds, and there are up to 64 groups, one after the other.
+        let settle = Duration::from_millis(50);
+        let (window, resend) = (offer.window, offer.resend);
+        let options = Options { window, resend, settle, ..Options::new(1) };
         let mut client = Client::join(stream, options)?;
         let of_thread = control.clone();
         let publishing = move || {

@@ -14,6 +14,7 @@ mod overhead;
 mod plain;
 mod sessions;
 mod times;
+mod trace;
 mod usage;
 mod worker;
 
@@ -43,6 +44,7 @@ enum Instead {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    trace::begin();
     match arguments.instead {
         Some(Instead::Worker(args)) => worker::run(args),
         Some(Instead::Plain(args)) => plain::run(&args),

@@ -13,6 +13,7 @@ use crate::cluster::{Cluster, Shape, next_domain, stream};
 use crate::image;
 use crate::load::{Answered, Load, NEVER, Offer, Outcome};
 use crate::times::{at_ms, mean_ms};
+use crate::trace::unix_ns;
 use crate::usage;
 
 /// Both in turn, several times; each time on fresh processes.
@@ -163,8 +164,13 @@ fn publish(domain: u32, offer: &Offer, items: i64, worker: u32) -> Result<(Outco
         while due >= 1.0 && published.len() - outcome.answers.len() < offer.window {
             let id = outcome.published;
             let slice_id = (id % i64::from(offer.slices)) as i32;
-            let item =
-                DataItem { slice_id, id, sender_id: 1, timestamp: id, message: &offer.message };
+            let item = DataItem {
+                slice_id,
+                id,
+                sender_id: 1,
+                timestamp: unix_ns(),
+                message: &offer.message,
+            };
             item.encode(&mut cdr);
             published.push(Instant::now());
             writer.write(&cdr)?;

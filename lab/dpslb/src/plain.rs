@@ -10,6 +10,7 @@ use equipoise_dds::{Domain, Participant, Qos};
 
 use crate::cluster::stream;
 use crate::image;
+use crate::trace;
 use crate::worker::{Log, hold};
 
 #[derive(clap::Args)]
@@ -46,11 +47,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         waker.wake();
     });
     let (mut samples, mut cdr) = (Vec::new(), Vec::new());
+    let way = trace::Way::default();
     while !ended.load(std::sync::atomic::Ordering::Relaxed) {
         waitset.wait(Duration::from_secs(1), &mut Vec::new())?;
         items.take(&mut samples)?;
         for sample in samples.drain(..) {
             let Ok(item) = DataItem::decode(sample.cdr()) else { continue };
+            way.note(item.timestamp);
             let message = image::grey_at_cost(item.message, cost);
             log.note(item.id);
             let DataItem { id, timestamp, sender_id, .. } = item;

@@ -12,6 +12,7 @@ use equipoise_slice_runtime::worker::{Options, Threads, Worker};
 
 use crate::cluster::{protocol, stream};
 use crate::image;
+use crate::trace;
 
 /// A short one: between the core's emulated owner and its next turn there should be no long gap.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -81,7 +82,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     hold(&args.name, args.share)?;
     let log = Log::open(args.log.as_ref())?;
     let [cost, sleep] = [args.cost_us, args.sleep_us].map(Duration::from_micros);
+    let way = trace::Way::default();
     let process = move |item: &DataItem<'_>| {
+        way.note(item.timestamp);
         if !sleep.is_zero() {
             std::thread::sleep(sleep);
         }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use equipoise_slice_runtime::client::Assignment;
+
 use crate::bed::{Bed, SLICES, cyclonedds, python};
 use crate::common::{Process, text};
 
@@ -18,13 +20,20 @@ fn block(language: &str) -> String {
 }
 
 /// Runs a program of the page as a worker, and what the client in Python prints.
-fn replies(bed: &mut Bed, name: &str, args: &[&str], program: &[&str]) -> Vec<String> {
+fn replies(
+    bed: &mut Bed,
+    name: &str,
+    args: &[&str],
+    program: &[&str],
+    assignment: &[&str],
+) -> Vec<String> {
     let client_python = cyclonedds().unwrap();
     bed.worker_with(name, args, program);
     bed.until_owned_by(&[name]);
     let client = root().join("crates/slice-runtime/examples/client.py");
     let mut command = std::process::Command::new(client_python);
     command.args([text(&client), &bed.domain.to_string(), &SLICES.to_string(), "60", "lo"]);
+    command.args(assignment);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     let mut client = Process::of(command);
     assert!(client.ended().success(), "{}", client.printed());
@@ -43,14 +52,34 @@ fn programs_of_the_guide_work_as_they_stand_there() {
     let mut bed = Bed::new("slice-guide", 168, "");
     let shell = bed.folder.write("words.sh", &block("sh"));
     let lines = ["--format", "lines", "--parallel", "2"];
-    assert_eq!(replies(&mut bed, "shell", &lines, &["sh", text(&shell)]), expected);
+    assert_eq!(replies(&mut bed, "shell", &lines, &["sh", text(&shell)], &[]), expected);
     let mut shell = bed.workers.remove("shell").unwrap();
     let program = bed.folder.write("words.py", &block("python"));
     bed.worker_with("python", &[], &["python3", text(&program)]);
     shell.signal(libc::SIGTERM);
     assert_eq!(shell.ended().code(), Some(0), "{}", shell.printed());
     bed.kill_worker("python");
-    assert_eq!(replies(&mut bed, "python", &[], &["python3", text(&program)]), expected);
+    let words = ["python3", text(&program)];
+    // Into the groups of their slices.
+    assert_eq!(replies(&mut bed, "python", &[], &words, &["hash"]), expected);
+}
+
+#[test]
+fn the_assignments_of_the_client_in_python_are_those_of_the_library() {
+    let Some(python) = cyclonedds() else { return };
+    let asked = "from dpslb import *; ids = [*range(1000), 2**63 - 1]\n\
+                 for of in by_modulo(50), by_hash(50), by_range([3, 10, 700]): print(*map(of, ids))";
+    let mut command = std::process::Command::new(python);
+    command.args(["-c", asked]).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.current_dir(root().join("crates/slice-runtime/examples"));
+    let said = command.output().unwrap();
+    let range = Assignment::range(vec![3, 10, 700]).unwrap();
+    let ids = || (0..1000).chain([i64::MAX as u64]);
+    let line = |of: Assignment| {
+        ids().map(|id| of.slice(id).0.to_string()).collect::<Vec<_>>().join(" ") + "\n"
+    };
+    let expected = [Assignment::Modulo(50), Assignment::Hash(50), range].map(line).concat();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), expected, "{said:?}");
 }
 
 #[test]

@@ -26,6 +26,9 @@ use crate::stream::worker_id;
 /// Slices that are pinned elsewhere are looked for so often, where nothing is balanced.
 const PINS: Duration = Duration::from_millis(500);
 
+/// While somebody is to be left without slices, there are rounds so often at least: who leaves does not wait for long.
+const DRAINS: Duration = Duration::from_millis(500);
+
 /// Handovers whose times are remembered.
 const TIMES_MAX: usize = 4096;
 
@@ -147,11 +150,22 @@ impl Desk {
         self.forget();
         // Pins are followed in any case.
         let balances = !self.options.round.is_zero();
-        let period = if balances { self.options.round } else { PINS };
+        let mut period = if balances { self.options.round } else { PINS };
+        if period > DRAINS && self.is_being_left() {
+            period = DRAINS;
+        }
         if self.last_round.is_none_or(|last| now.saturating_sub(last) >= period) {
             self.last_round = Some(now);
             self.do_round(now, balances);
         }
+    }
+
+    /// Whether a worker has slices that is to have none.
+    fn is_being_left(&self) -> bool {
+        let leaving = self.protocol.members().filter(|m| m.leaving && m.is_here && !m.lost);
+        let leaving: Vec<_> = leaving.map(|member| member.life).collect();
+        let mut owners = self.protocol.table().values().filter_map(|row| row.owner);
+        !leaving.is_empty() && owners.any(|owner| leaving.contains(&owner))
     }
 
     /// Reports of workers that are forgotten.

@@ -1,5 +1,8 @@
 //! The controller's task: stands for election, and while it leads, carries out what its desk decides.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,6 +33,7 @@ const STATUS: Duration = Duration::from_millis(100);
 
 pub(super) struct Office {
     pub(super) options: Options,
+    pub(super) stream: Stream,
     pub(super) store: Arc<dyn Store>,
     pub(super) key: Key,
     pub(super) wires: Wires,
@@ -65,6 +69,8 @@ pub(super) enum Deposed {
     Message(#[from] postcard::Error),
     #[error("the lease of the office may have run out")]
     Lease,
+    #[error("it hears its workers no more")]
+    Deaf,
 }
 
 impl Wires {
@@ -89,7 +95,6 @@ impl Wires {
             while watched.strong_count() > 0 {
                 ready.clear();
                 waitset.wait(Duration::from_millis(100), &mut ready)?;
-                lookout.look()?;
                 up.take(&mut samples)?;
                 for sample in samples.drain(..) {
                     match Mail::decode(sample.cdr(), CONTROLLERS) {
@@ -105,6 +110,8 @@ impl Wires {
                         }
                     }
                 }
+                // Mail comes first.
+                lookout.look()?;
             }
             Ok(())
         };
@@ -135,6 +142,11 @@ impl Office {
     pub(super) async fn run(mut self, election: Election) {
         let begun = Instant::now();
         loop {
+            if let Err(error) = self.reconnect() {
+                tracing::error!(stream = self.options.name, %error, "the slice level has no DDS");
+                sleep(RETRY).await;
+                continue;
+            }
             let candidate = self.options.candidate.clone();
             let campaign = election.campaign(&candidate);
             tokio::pin!(campaign);
@@ -159,11 +171,24 @@ impl Office {
                         return;
                     };
                     tracing::warn!(stream = self.options.name, %why, "no longer leads the slice level");
+                    if let Deposed::Deaf | Deposed::Dds(_) = why {
+                        self.wires.mail.close();
+                        // Another candidate may hear them.
+                        let _ = leadership.resign().await;
+                    }
                 }
                 Err(error) => tracing::warn!(%error, "no campaign for the slice level"),
             }
             sleep(RETRY).await;
         }
+    }
+
+    /// Joins the stream anew, if it hears nothing of it any more.
+    fn reconnect(&mut self) -> Result<(), DdsError> {
+        if self.wires.mail.is_closed() {
+            self.wires = Wires::connect(&self.stream)?;
+        }
+        Ok(())
     }
 
     /// Leads until it is deposed, or nobody is left who could ask.
@@ -181,12 +206,13 @@ impl Office {
         let mut told: Option<Instant> = None;
         let mut pen = Pen::default();
         loop {
+            let mut is_due = false;
             tokio::select! {
                 () = leadership.lost() => return Err(Deposed::Lease),
                 written = pen.written() => written?,
                 letter = self.wires.mail.recv() => match letter {
                     Some(letter) => desk.mail(begun.elapsed(), letter),
-                    None => return Ok(()),
+                    None => return Err(Deposed::Deaf),
                 },
                 ask = self.asked.recv() => match ask {
                     Some(Ask::Stop) | None => {
@@ -197,11 +223,14 @@ impl Office {
                     }
                     Some(ask) => desk.ask(begun.elapsed(), ask),
                 },
-                _ = ticks.tick() => desk.tick(begun.elapsed()),
+                _ = ticks.tick() => is_due = true,
             }
-            // What has come together is written together.
+            // What has come together is written together; and nobody is given up whose mail waits.
             while let Ok(letter) = self.wires.mail.try_recv() {
                 desk.mail(begun.elapsed(), letter);
+            }
+            if is_due {
+                desk.tick(begun.elapsed());
             }
             let carried_out = self.carry_out(&mut desk, leadership, &mut kept, &mut pen).await;
             if let Err(why) = carried_out {

@@ -1,11 +1,15 @@
-//! The worker's threads. One leads: it waits for what comes. When there is a job it does that itself, and another leads; who
-//! has done a job takes the next. So an item goes from its arrival to its reply on one thread, and what comes meanwhile is
-//! looked at by another.
+//! The worker's threads. The *clerk* waits for mail, and looks at everything from time to time. The others are *hands*: one of them
+//! listens for items, does the first itself, and then another listens if there is one that is free; who has done a job takes
+//! the next. So an item goes from its arrival to its reply on one thread, and while every hand is at a job nobody is woken by
+//! items that could not be done anyway: they wait in DDS, until a hand is free or the clerk comes by.
+//!
+//! An application that does jobs elsewhere has the clerk alone, who then waits for items as well.
 //!
 //! # Source
 //! Schmidt, O'Ryan, Pyarali, Kircher, Buschmann: Leader/Followers, a design pattern for efficient multi-threaded event
 //! demultiplexing and dispatching, PLoP 2000.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,15 +19,22 @@ use equipoise_dds::{Error, Waker};
 use crate::transport::Bell;
 use crate::worker::engine::Engine;
 use crate::worker::error::WorkerError;
-use crate::worker::job::Replies;
+use crate::worker::replies::Replies;
 use crate::worker::threads::{Threads, work};
+
+/// A hand that listens looks by itself so often: it is woken for all that it has to know.
+const LISTEN: Duration = Duration::from_millis(100);
 
 pub(super) struct Crew {
     posts: Mutex<Posts>,
+    /// For hands that are idle.
     changed: Condvar,
+    /// Of mail, for the clerk.
+    post: Bell,
+    /// Of items; of all there is, if the clerk is alone.
     bell: Bell,
     waker: Waker,
-    /// How long to wait when nothing comes.
+    /// How long the clerk waits when nothing comes.
     patience: Duration,
     /// What jobs are done by; none: they are done elsewhere.
     hands: Option<Threads>,
@@ -33,8 +44,9 @@ pub(super) struct Crew {
 struct Posts {
     /// None: the worker has ended.
     engine: Option<Engine>,
-    leading: bool,
-    /// Threads that wait to be needed.
+    /// A hand waits for items.
+    listening: bool,
+    /// Hands that wait to be called.
     idle: usize,
     /// By thread: it is at a job.
     working: Vec<bool>,
@@ -48,21 +60,22 @@ pub(super) struct Threaded {
 }
 
 impl Crew {
-    /// Starts one thread that leads, and as many as are to be at jobs.
+    /// Starts the clerk, and as many hands as are to be at jobs.
     pub(super) fn start(
         engine: Engine,
         hands: Option<Threads>,
         replies: Arc<Replies>,
     ) -> Result<Threaded, Error> {
         let count = 1 + hands.as_ref().map_or(0, |hands| hands.count);
-        let (bell, waker) = (engine.driver.transport().bell(), engine.driver.transport().waker());
+        let transport = engine.driver.transport();
+        let (bell, post, waker) = (transport.bell(), transport.mail_bell(), transport.waker());
         // Half of what the protocol asks, so that a busy machine is in time.
         let patience = engine.options.protocol.resend / 2;
         let working = vec![false; count];
         let engine = Some(engine);
-        let posts = Mutex::new(Posts { engine, leading: false, idle: 0, working, failed: None });
+        let posts = Mutex::new(Posts { engine, listening: false, idle: 0, working, failed: None });
         let changed = Condvar::new();
-        let crew = Arc::new(Self { posts, changed, bell, waker, patience, hands, replies });
+        let crew = Arc::new(Self { posts, changed, post, bell, waker, patience, hands, replies });
         let mut threaded = Threaded { crew, threads: Vec::new() };
         for number in 0..count {
             let crew = threaded.crew.clone();
@@ -74,45 +87,74 @@ impl Crew {
     }
 
     fn run(&self, number: usize) {
-        if let Err(error) = self.work_and_lead(number) {
+        let ended = match &self.hands {
+            Some(hands) if number > 0 => self.work(number, hands),
+            Some(_) => self.keep_books(),
+            None => self.lead(),
+        };
+        if let Err(error) = ended {
             let mut posts = self.posts();
             posts.engine = None;
             posts.failed.get_or_insert(error);
-            self.changed.notify_all();
-            self.waker.wake();
+            self.wake_all();
         }
     }
 
-    fn work_and_lead(&self, number: usize) -> Result<(), WorkerError> {
+    /// The clerk's, where there are no hands.
+    fn lead(&self) -> Result<(), WorkerError> {
+        loop {
+            self.bell.wait(self.patience)?;
+            match &mut self.posts().engine {
+                Some(engine) => engine.step()?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The clerk's, where hands wait for items.
+    fn keep_books(&self) -> Result<(), WorkerError> {
+        loop {
+            self.post.wait(self.patience)?;
+            // What mail asks for depends on the items that have come.
+            self.bell.look()?;
+            let mut posts = self.posts();
+            let Some(engine) = &mut posts.engine else { return Ok(()) };
+            engine.step()?;
+            self.call_a_hand(&posts);
+        }
+    }
+
+    /// A hand's.
+    fn work(&self, number: usize, hands: &Threads) -> Result<(), WorkerError> {
         let mut posts = self.posts();
         loop {
             let Some(engine) = &mut posts.engine else { return Ok(()) };
-            if let Some(hands) = self.hands.as_ref()
-                && engine.under_way < hands.count
-                && let Some(started) = engine.start()
-            {
+            if let Some(started) = engine.start() {
                 posts.working[number] = true;
-                // There may be one more job; and somebody has to lead.
-                if posts.idle > 0 && (!posts.leading || posts.has_more(hands.count)) {
+                // There may be one more job; and somebody who is free should listen.
+                if posts.idle > 0 && (posts.should_listen() || posts.has_more(hands.count)) {
                     self.changed.notify_one();
                 }
                 drop(posts);
-                let done = work(started, hands.process.as_ref(), &self.replies);
+                let work = || work(started, hands.process.as_ref(), &self.replies);
+                let done = catch_unwind(AssertUnwindSafe(work));
                 posts = self.posts();
                 posts.working[number] = false;
+                // What it was at, nobody knows: others have its slices when this worker has ended.
+                let done = done.map_err(|panic| WorkerError::panicked(panic.as_ref()))?;
                 if let Some(engine) = &mut posts.engine {
                     engine.done(done)?;
                 }
-            } else if posts.leading {
+            } else if !posts.should_listen() {
                 posts.idle += 1;
                 posts = self.changed.wait(posts).unwrap_or_else(PoisonError::into_inner);
                 posts.idle -= 1;
             } else {
-                posts.leading = true;
+                posts.listening = true;
                 drop(posts);
-                let waited = self.bell.wait(self.patience);
+                let waited = self.bell.wait(LISTEN);
                 posts = self.posts();
-                posts.leading = false;
+                posts.listening = false;
                 waited?;
                 if let Some(engine) = &mut posts.engine {
                     engine.step()?;
@@ -121,12 +163,36 @@ impl Crew {
         }
     }
 
+    /// If there is something to do, or to listen for, and a hand that is free.
+    fn call_a_hand(&self, posts: &Posts) {
+        let has_more = posts.has_more(self.hands.as_ref().map_or(0, |hands| hands.count));
+        if posts.idle > 0 && (has_more || posts.should_listen()) {
+            self.changed.notify_one();
+        } else if posts.listening && has_more {
+            self.waker.wake();
+        }
+    }
+
+    /// To see that the worker has ended.
+    fn wake_all(&self) {
+        self.changed.notify_all();
+        self.waker.wake();
+        self.post.waker().wake();
+    }
+
     fn posts(&self) -> MutexGuard<'_, Posts> {
         self.posts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Posts {
+    /// Whether nobody listens for items, and some may be this worker's. Those that come while it owns no slice are nobody's
+    /// work here, and wake nobody: the clerk reads them.
+    fn should_listen(&self) -> bool {
+        let engine = self.engine.as_ref();
+        !self.listening && engine.is_some_and(|engine| engine.driver.worker().slice_count() > 0)
+    }
+
     /// Whether somebody else should have a job, too.
     fn has_more(&self, count: usize) -> bool {
         let engine = self.engine.as_ref();
@@ -146,8 +212,7 @@ impl Threaded {
             let mut posts = self.crew.posts();
             (posts.engine.take(), posts.failed.take(), posts.working.clone())
         };
-        self.crew.changed.notify_all();
-        self.crew.waker.wake();
+        self.crew.wake_all();
         drop(engine);
         let mut panicked = None;
         for (thread, is_working) in self.threads.drain(..).zip(working) {

@@ -12,10 +12,11 @@ use equipoise_slice::worker::Reason;
 use equipoise_slice::{Process, SliceId};
 
 use crate::drops::DropReason;
-use crate::mail::{Report, SliceReport, Terms};
+use crate::mail::{InHand, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
+use crate::worker::replies::Replies;
 use crate::worker::{Application, Options, Shared, WorkerError};
 
 /// What others may look at is told so often.
@@ -26,9 +27,12 @@ pub(super) struct Engine {
     /// Who does the jobs, if it is not the worker's own threads.
     pub(super) outside: Option<Outside>,
     pub(super) shared: Arc<Shared>,
+    pub(super) replies: Arc<Replies>,
     pub(super) process: Process,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
+    /// What is under way, since when: one of each slice, of each life.
+    pub(super) in_hand: BTreeMap<(u64, SliceId), (Duration, Option<i64>)>,
     /// When the application last finished something, or was given something after it had nothing.
     pub(super) acknowledged: Duration,
     /// When clients were last asked for what they have.
@@ -64,7 +68,10 @@ impl Engine {
     /// Does what there is to do but jobs.
     pub(super) fn step(&mut self) -> Result<(), WorkerError> {
         self.driver.step(self.begun.elapsed())?;
+        self.reply()?;
         if let Some(mut outside) = self.outside.take() {
+            let standing = &outside.exits.standing;
+            standing.set(self.driver.round(), self.driver.worker().lease_until());
             let done = self.serve(&mut outside);
             self.outside = Some(outside);
             done?;
@@ -73,6 +80,17 @@ impl Engine {
         self.tell(now)?;
         self.ask_again(now)?;
         self.check_name(now)
+    }
+
+    /// Follows replies that waited, and sends again those that clients may have missed.
+    fn reply(&mut self) -> Result<(), Error> {
+        for item in self.driver.answers() {
+            self.replies.send_again(&item);
+        }
+        for started in self.replies.taken() {
+            self.driver.replied(self.begun.elapsed(), &started)?;
+        }
+        Ok(())
     }
 
     fn serve(&mut self, outside: &mut Outside) -> Result<(), Error> {
@@ -119,20 +137,33 @@ impl Engine {
             self.acknowledged = now;
         }
         self.under_way += 1;
+        let id = match &started.task {
+            Task::Execute(item) => item.payload.item().ok().map(|item| item.id),
+            Task::Import { .. } | Task::Export { .. } => None,
+        };
+        self.in_hand.insert((started.round(), started.slice()), (now, id));
         Some(started)
     }
 
     pub(super) fn done(&mut self, done: Done) -> Result<(), Error> {
         self.under_way -= 1;
+        self.in_hand.remove(&(done.started.round(), done.started.slice()));
         let now = self.begun.elapsed();
         self.acknowledged = now;
+        if !self.driver.is_current(&done.started) {
+            return Ok(());
+        }
         match &done.started.task {
             Task::Execute(item) => {
                 let (busy, count) = self.tally.slices.entry(item.slice).or_default();
                 *busy += done.busy;
                 *count += 1;
                 self.shared.done.fetch_add(1, Relaxed);
-                self.driver.finished(now, &done.started)
+                if done.is_replied {
+                    return self.driver.finished(now, &done.started);
+                }
+                self.driver.processed(&done.started);
+                Ok(())
             }
             Task::Import { .. } => self.driver.finished(now, &done.started),
             Task::Export { .. } => self.driver.exported(now, &done.started, done.state),
@@ -141,15 +172,20 @@ impl Engine {
 
     fn tell(&mut self, now: Duration) -> Result<(), Error> {
         let queued = self.driver.queued();
-        self.driver.transport().full.store(queued >= self.options.queue_max, Relaxed);
+        let transport = self.driver.transport();
+        let held = transport.held.load(Relaxed);
+        let full = queued >= self.options.queue_max || held >= self.options.held_bytes_max;
+        transport.full.store(full, Relaxed);
         // Items may come one by one.
         if now.saturating_sub(self.told) < TELL {
             return Ok(());
         }
         self.told = now;
+        // What has no reply yet holds up the end of a worker as what waits does.
+        let in_hand = self.under_way + self.replies.waiting();
         let worker = self.driver.worker();
         self.shared.owned.store(worker.slice_count() as u64, Relaxed);
-        self.shared.queued.store((queued + self.under_way) as u64, Relaxed);
+        self.shared.queued.store((queued + in_hand) as u64, Relaxed);
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
         self.shared.handovers.store(worker.handovers() as u64, Relaxed);
         let period = now.saturating_sub(self.tally.since);
@@ -173,6 +209,16 @@ impl Engine {
             0 => Duration::ZERO,
             _ => now.saturating_sub(self.acknowledged),
         }
+    }
+
+    /// What has been under way longest: while other jobs are done, one may hang.
+    fn oldest(&self, now: Duration) -> Option<InHand> {
+        let oldest = self.in_hand.iter().min_by_key(|(_, (since, _))| *since);
+        oldest.map(|((_, slice), (since, id))| InHand {
+            slice: *slice,
+            id: *id,
+            age: now.saturating_sub(*since),
+        })
     }
 
     fn report(&mut self, now: Duration, period: Duration, queued: u64) -> Report {
@@ -212,6 +258,7 @@ impl Engine {
             queued,
             in_hand: self.under_way as u64,
             stalled: self.stalled(now),
+            oldest: self.oldest(now),
             done: self.shared.done.load(Relaxed),
             drops: protocol.into_iter().chain(ours).filter(|(_, count)| *count > 0).collect(),
             slices: slices.into_values().collect(),

@@ -1,5 +1,6 @@
 //! Why a worker has ended that nobody stopped.
 
+use std::any::Any;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_slice::Process;
@@ -10,6 +11,9 @@ pub enum WorkerError {
     /// DDS left it no way to go on.
     #[error(transparent)]
     Dds(#[from] equipoise_dds::Error),
+    /// [`crate::worker::Process`] panicked at an item. Its slices go to other workers, and the item comes to one of them.
+    #[error("the worker's program panicked: {0}")]
+    Panicked(String),
     /// Another process works under its name.
     #[error(
         "another worker is called {name}: pid {} on {}, started {} ago. Give this one a name of its own, or stop the other",
@@ -21,6 +25,14 @@ pub enum WorkerError {
         /// The other process.
         holder: Process,
     },
+}
+
+impl WorkerError {
+    pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panicked(text.unwrap_or_else(|| "and said nothing".into()))
+    }
 }
 
 fn ago(process: &Process) -> String {

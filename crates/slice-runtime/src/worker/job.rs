@@ -2,16 +2,17 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use equipoise_dds::Waker;
 use equipoise_dds::items::{DataItem, Reply};
-use equipoise_dds::{Waker, Writer};
 use equipoise_slice::SliceId;
 use equipoise_slice::transport::{Started, Task};
 
-use crate::drops::{DropCounts, DropReason};
 use crate::payload::Payload;
+use crate::worker::replies::Replies;
 
 /// Where finished jobs go.
 #[derive(Debug, Clone)]
@@ -19,13 +20,29 @@ pub(super) struct Exits {
     pub(super) done: Sender<Done>,
     pub(super) waker: Waker,
     pub(super) replies: Arc<Replies>,
+    pub(super) standing: Arc<Standing>,
 }
 
-/// Answers clients.
+/// Whether jobs may be begun.
 #[derive(Debug)]
-pub(super) struct Replies {
-    pub(super) writer: Writer,
-    pub(super) drops: Arc<DropCounts>,
+pub(super) struct Standing {
+    begun: Instant,
+    /// Of [`equipoise_slice::transport::Driver::round`].
+    round: AtomicU64,
+    /// When the lease ends, nanoseconds since `begun`.
+    lease_until_ns: AtomicU64,
+}
+
+impl Standing {
+    pub(super) fn new(begun: Instant) -> Arc<Self> {
+        Arc::new(Self { begun, round: AtomicU64::new(0), lease_until_ns: AtomicU64::new(0) })
+    }
+
+    pub(super) fn set(&self, round: u64, lease_until: Duration) {
+        let lease_until_ns = u64::try_from(lease_until.as_nanos()).unwrap_or(u64::MAX);
+        self.lease_until_ns.store(lease_until_ns, Relaxed);
+        self.round.store(round, Relaxed);
+    }
 }
 
 /// A job that is done.
@@ -34,6 +51,8 @@ pub(super) struct Done {
     pub(super) started: Started<Payload>,
     pub(super) state: Option<Vec<u8>>,
     pub(super) busy: Duration,
+    /// Its reply is on its way, or it has none. Else the reply waits, and the item is not finished.
+    pub(super) is_replied: bool,
 }
 
 /// Something to do, of one slice. Until it is done nothing else of that slice is.
@@ -76,6 +95,24 @@ impl Job {
         Work::of(&self.started)
     }
 
+    /// Whether it is still to be done: not when the worker was given up since it was handed out. Then others have its slice, and
+    /// nobody waits for it: see [`Job::withdraw`].
+    pub fn is_current(&self) -> bool {
+        self.started.round() == self.exits.standing.round.load(Relaxed)
+    }
+
+    /// Whether it may be begun now. Not while the worker's lease has lapsed: its slice may become another's.
+    pub fn may_begin(&self) -> bool {
+        let standing = &self.exits.standing;
+        let until = Duration::from_nanos(standing.lease_until_ns.load(Relaxed));
+        self.is_current() && standing.begun.elapsed() < until
+    }
+
+    /// It was not begun, and will not be.
+    pub fn withdraw(self) {
+        self.done(None);
+    }
+
     /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item
     /// without a reply is published again by clients that wait for one.
     pub fn done(self, answer: Option<Vec<u8>>) {
@@ -105,25 +142,16 @@ impl Done {
         replies: &Replies,
     ) -> Self {
         let busy = begun.elapsed();
+        let mut is_replied = true;
         if let (Task::Execute(item), Some(message)) = (&started.task, &answer)
             && let Ok(item) = item.payload.item()
         {
-            replies.send(&item, message);
+            let (id, timestamp, sender_id) = (item.id, item.timestamp, item.sender_id);
+            let mut cdr = Vec::new();
+            Reply { id, timestamp, sender_id, message }.encode(&mut cdr);
+            is_replied = replies.send(&started, cdr);
         }
         let state = if let Task::Export { .. } = started.task { answer } else { None };
-        Self { started, state, busy }
-    }
-}
-
-impl Replies {
-    fn send(&self, item: &DataItem<'_>, message: &[u8]) {
-        let reply =
-            Reply { id: item.id, timestamp: item.timestamp, sender_id: item.sender_id, message };
-        let mut cdr = Vec::new();
-        reply.encode(&mut cdr);
-        if let Err(error) = self.writer.write(&cdr) {
-            self.drops.count(DropReason::ReplyRefused);
-            tracing::debug!(%error, id = item.id, "a reply was not taken");
-        }
+        Self { started, state, busy, is_replied }
     }
 }

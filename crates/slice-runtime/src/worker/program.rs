@@ -54,6 +54,8 @@ const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 const BATCH_MAX: u32 = 256 << 20;
 /// A batch to the program is closed when it has this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
+/// What may not be begun, as the worker's lease has lapsed, is looked at again after this.
+const LAPSED: Duration = Duration::from_millis(20);
 /// Between an end of the program and the next start.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -89,11 +91,35 @@ struct Desk {
     jobs: BTreeMap<u64, Job>,
     /// Those it is to get.
     waiting: VecDeque<u64>,
+    /// How often the program ended while it had a job.
+    ends: BTreeMap<u64, u32>,
     last: u64,
     /// No more to come.
     closed: bool,
     /// Which start of the program is served: an earlier one's thread gives nothing out.
     running: u64,
+}
+
+impl Desk {
+    /// The next job that the program is to get, if it may be begun now. What waits and is the worker's no more goes.
+    fn next(&mut self) -> Option<(u64, &Job)> {
+        while let Some(number) = self.waiting.front().copied() {
+            match self.jobs.get(&number) {
+                Some(job) if job.may_begin() => {
+                    self.waiting.pop_front();
+                    return self.jobs.get(&number).map(|job| (number, job));
+                }
+                Some(job) if job.is_current() => return None,
+                _ => {
+                    self.waiting.pop_front();
+                    if let Some(job) = self.jobs.remove(&number) {
+                        job.withdraw();
+                    }
+                }
+            }
+        }
+        None
+    }
 }
 
 impl Program {
@@ -157,12 +183,37 @@ impl Shared {
     fn again(&self) -> bool {
         let mut desk = self.desk();
         desk.running += 1;
-        desk.waiting = desk.jobs.keys().copied().collect();
+        let Desk { jobs, waiting, ends, .. } = &mut *desk;
+        ends.retain(|number, _| jobs.contains_key(number));
+        for (number, job) in jobs.iter().filter(|(number, _)| !waiting.contains(number)) {
+            let ends = ends.entry(*number).or_insert(0);
+            *ends += 1;
+            // Once may be chance.
+            if *ends > 1 {
+                tell_of_poison(job, *ends);
+            }
+        }
+        *waiting = jobs.keys().copied().collect();
         !desk.closed
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The item may be what ends the program, here and then at the next worker.
+fn tell_of_poison(job: &Job, ends: u32) {
+    let slice = job.slice().0;
+    if let Some(Work::Item(item)) = job.work() {
+        let (id, sender) = (item.id, item.sender_id);
+        tracing::warn!(
+            slice,
+            id,
+            sender,
+            ends,
+            "the slice worker's program has ended again with this item in hand: if that is why, have it answer such items"
+        );
     }
 }
 
@@ -249,14 +300,19 @@ fn give(shared: &Shared, mut input: impl Write, serving: u64) -> io::Result<()> 
         if shared.format == Format::Batches {
             batch.extend_from_slice(&[0; 4]);
         }
-        while batch.len() < BATCH_BYTES {
-            let Some(number) = desk.waiting.pop_front() else { break };
-            if let Some(job) = desk.jobs.get(&number) {
-                match shared.format {
-                    Format::Batches => entry(number, job, &mut batch),
-                    Format::Lines => lines::entry(number, job, &mut batch),
-                }
+        let empty = batch.len();
+        while batch.len() < BATCH_BYTES
+            && let Some((number, job)) = desk.next()
+        {
+            match shared.format {
+                Format::Batches => entry(number, job, &mut batch),
+                Format::Lines => lines::entry(number, job, &mut batch),
             }
+        }
+        if batch.len() == empty {
+            // Nothing of what waits may be begun.
+            drop(shared.changed.wait_timeout(desk, LAPSED));
+            continue;
         }
         drop(desk);
         if shared.format == Format::Batches {

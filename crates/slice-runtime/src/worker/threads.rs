@@ -10,7 +10,8 @@ use equipoise_slice::transport::Started;
 
 use crate::payload::Payload;
 use crate::worker::Work;
-use crate::worker::job::{Done, Replies};
+use crate::worker::job::Done;
+use crate::worker::replies::Replies;
 
 /// What a program does with items. Of one slice there is one call at a time.
 pub trait Process: Send + Sync + 'static {

@@ -134,7 +134,8 @@ fn a_slow_worker_holds_up_nobody_else() {
         assert!(Instant::now() < end, "the quick one waits");
         load.read(Duration::from_millis(5));
     }
-    assert!(slow.queued() > 50, "the slow one has {} left", slow.queued());
+    // Its threads are all at items, so it looks at what has come every few milliseconds. It has some for a second and more.
+    cluster.eventually("the slow one has many left", || slow.queued() > 50);
     load.read_all();
     load.check();
 }

@@ -3,5 +3,6 @@
 
 mod cluster;
 mod hostile;
+mod leases;
 mod moves;
 mod order;

@@ -8,6 +8,7 @@ mod names;
 mod places;
 mod role;
 mod stage;
+mod stopped;
 
 /// Not a test: what the processes of the other tests run.
 #[test]

@@ -14,6 +14,8 @@ use equipoise_slice_runtime::worker::{self, Threads, Worker};
 use equipoise_slice_runtime::{Passing, Stream, watch_messages};
 use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
 
+use crate::load::Load;
+
 pub(crate) const SLICES: u32 = 12;
 
 /// Short times for those who are lost, long ones for those who only seem to be.
@@ -81,6 +83,7 @@ pub(crate) fn run() {
     match variable("IS").as_deref() {
         Some("worker") => run_worker(),
         Some("controller") => run_controller(),
+        Some("client") => run_client(),
         other => panic!("no role: {other:?}"),
     }
 }
@@ -120,6 +123,18 @@ fn run_worker() {
         }
         ("fenced", None) => worker.as_ref().is_none_or(|worker| worker.is_fenced()).to_string(),
         (_, None) => worker.as_ref().map_or(0, |worker| worker.slices()).to_string(),
+    });
+}
+
+/// Publishes steadily.
+fn run_client() {
+    let mut load = Some(Load::start(stream_of_role(), std::thread::spawn));
+    answer_lines(|word, _| match word {
+        "finish" => load.take().unwrap().finish().published.to_string(),
+        _ => {
+            load.as_ref().unwrap().published_more(50);
+            "published".into()
+        }
     });
 }
 

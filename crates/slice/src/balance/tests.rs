@@ -559,3 +559,18 @@ fn a_worker_is_not_stuck_while_its_items_only_take_long() {
     }
     assert_eq!(balancer.stuck_after().as_secs(), 80);
 }
+
+#[test]
+fn who_leaves_is_left_by_all_though_the_others_have_no_weight() {
+    let mut cluster = Cluster::new(vec![worker(1, 1), worker(2, 0), worker(3, 0)], vec![0.1; 10]);
+    for _ in 0..8 {
+        cluster.round();
+    }
+    assert_eq!(cluster.moved, 0, "they get nothing else");
+    cluster.workers[0].leaving = true;
+    for _ in 0..8 {
+        cluster.round();
+    }
+    let of = |id| cluster.owners.iter().filter(|owner| **owner == WorkerId(id)).count();
+    assert_eq!([of(1), of(2), of(3)], [0, 5, 5]);
+}

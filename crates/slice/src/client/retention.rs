@@ -72,7 +72,7 @@ impl<T> Retention<T> {
 
     /// Keeps an item that is published now. One with the same id goes.
     pub fn keep(&mut self, now: Duration, id: u64, slice: SliceId, what: T) {
-        self.forget(id);
+        self.remove(id);
         let due = now + self.wait(now, slice, 0);
         let kept = Kept { what, slice, published: now, said: now, due, again: 0 };
         self.kept.insert(id, kept);
@@ -81,7 +81,7 @@ impl<T> Retention<T> {
 
     /// There is a reply. The item, and how long ago it was published first; `None`: it is not kept.
     pub fn reply(&mut self, now: Duration, id: u64) -> Option<(T, Duration)> {
-        let kept = self.forget(id)?;
+        let kept = self.remove(id)?;
         let delay = now.saturating_sub(kept.published);
         // Of two that were published nobody knows which was answered.
         if kept.again == 0 {
@@ -135,7 +135,12 @@ impl<T> Retention<T> {
         }
     }
 
-    fn forget(&mut self, id: u64) -> Option<Kept<T>> {
+    /// What is kept under `id`.
+    pub fn get(&self, id: u64) -> Option<&T> {
+        self.kept.get(&id).map(|kept| &kept.what)
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Kept<T>> {
         let kept = self.kept.remove(&id)?;
         self.due.remove(&(kept.due, id));
         Some(kept)

@@ -76,7 +76,7 @@ impl<T: Clone> Controller<T> {
         let claimed = self.members.committed_as_giver(giver, given);
         // Claims from before the cut.
         let claimed = claimed.or_else(|| self.members.committed_of_all(giver, &open.slices));
-        open.floor.furthest(&claimed.unwrap_or_default())
+        open.floors.least().furthest(&claimed.unwrap_or_default())
     }
 
     /// What the taker had finished of the slices since it has them, if it claimed them.
@@ -161,9 +161,29 @@ impl<T: Clone> Controller<T> {
             return;
         }
         for (owner, slices) in unowned {
-            let after = owner.map(|(life, epoch)| self.committed(life, epoch, slices[0]));
-            self.assign_spread(now, &slices, after.as_ref());
+            for slices in self.of_one_floor(slices) {
+                let after = match owner {
+                    Some((life, epoch)) => Some(self.committed(life, epoch, slices[0])),
+                    None => {
+                        self.table.get(&slices[0]).and_then(|row| row.floor.as_deref().cloned())
+                    }
+                };
+                self.assign_spread(now, &slices, after.as_ref());
+            }
         }
+    }
+
+    /// Slices of which the same is known to be done go together. There are few such parts.
+    fn of_one_floor(&self, slices: Vec<SliceId>) -> Vec<Vec<SliceId>> {
+        let floor = |slice| self.table.get(&slice).and_then(|row| row.floor.as_ref());
+        let mut parts: Vec<Vec<SliceId>> = Vec::new();
+        for slice in slices {
+            match parts.iter_mut().rev().find(|part| floor(part[0]) == floor(slice)) {
+                Some(part) => part.push(slice),
+                None => parts.push(vec![slice]),
+            }
+        }
+        parts
     }
 
     /// What a lost owner had finished of `slice`.

@@ -1,10 +1,10 @@
 //! Which workers live, and what they claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
-use crate::message::Claims;
+use crate::message::{Claims, Past};
 use crate::positions::Positions;
 
 /// A worker, as the controller sees it.
@@ -28,6 +28,8 @@ pub struct Member {
     pub twin: Option<(Process, Duration)>,
     /// Its last claims.
     pub claims: Claims,
+    /// What it had given away and done before this controller.
+    past: Vec<Past>,
 }
 
 /// All lives that matter.
@@ -86,7 +88,7 @@ impl Members {
     pub(super) fn heard(
         &mut self,
         life: Life,
-        claims: Claims,
+        mut claims: Claims,
         knows_us: bool,
         now: Duration,
     ) -> Heard {
@@ -123,6 +125,10 @@ impl Members {
         member.heard = now;
         member.is_here = true;
         member.is_awaited &= !knows_us;
+        // Later claims may say it no more.
+        if !claims.past.is_empty() {
+            member.past = std::mem::take(&mut claims.past);
+        }
         if claims.number > member.claims.number {
             member.claims = claims;
         }
@@ -139,6 +145,13 @@ impl Members {
                 Heard::Succeeds(before.life)
             }
             None => Heard::Renewed,
+        }
+    }
+
+    /// The controller did not run for `time`, and heard nobody: that is no silence of theirs.
+    pub(super) fn allow(&mut self, now: Duration, time: Duration) {
+        for member in self.current.values_mut().filter(|member| !member.lost) {
+            member.heard = (member.heard + time).min(now);
         }
     }
 
@@ -174,6 +187,11 @@ impl Members {
     /// Whether somebody has still to say what it holds.
     pub(super) fn awaits(&self) -> bool {
         self.current.values().any(|member| member.is_awaited && !member.lost)
+    }
+
+    /// What workers had given away and done before this controller: it is told once.
+    pub(super) fn take_pasts(&mut self) -> Vec<Past> {
+        self.current.values_mut().flat_map(|member| std::mem::take(&mut member.past)).collect()
     }
 
     /// Workers that live and have said what they hold.
@@ -254,18 +272,15 @@ impl Members {
     ) -> Option<(HandoverId, Positions)> {
         let claims = self.claims(life)?;
         let epoch = claims.epoch(slice)?;
-        let floor = claims.floors.iter().find(|(of, _)| *of == epoch);
-        Some(match floor {
-            Some((_, floor)) => (epoch, claims.marks.furthest(floor)),
-            None => (epoch, claims.marks.clone()),
-        })
+        Some((epoch, claims.committed(epoch)))
     }
 
     /// What `life` committed of each of `slices`, if it claims to own them all.
     pub(super) fn committed_of_all(&self, life: Life, slices: &[SliceId]) -> Option<Positions> {
-        let committed = |slice: &SliceId| Some(self.committed_as_owner(life, *slice)?.1);
-        let each: Option<Vec<_>> = slices.iter().map(committed).collect();
-        each?.into_iter().reduce(|a, b| a.least(&b))
+        let claims = self.claims(life)?;
+        let epochs = slices.iter().map(|slice| claims.epoch(*slice));
+        let epochs: BTreeSet<HandoverId> = epochs.collect::<Option<_>>()?;
+        epochs.into_iter().map(|epoch| claims.committed(epoch)).reduce(|a, b| a.least(&b))
     }
 
     /// What `life` committed of what it gave in `handover`, if it says that it cut.
@@ -288,6 +303,7 @@ impl Member {
             stuck: false,
             twin: None,
             claims: Claims::default(),
+            past: Vec::new(),
         }
     }
 

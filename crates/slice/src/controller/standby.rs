@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::controller::{Controller, Row};
+use crate::controller::Controller;
 use crate::ids::{Life, SliceId, mixed};
 use crate::message::{Message, StandbyPart};
 
@@ -47,10 +47,8 @@ impl<T: Clone> Controller<T> {
 
     fn part(&self, owner: Life, slices: Vec<SliceId>) -> StandbyPart {
         // Of slices that it does not claim yet nothing more is known than what was known when it got them.
-        let committed = self.members.committed_of_all(owner, &slices).unwrap_or_else(|| {
-            let floors = slices.iter().filter_map(|slice| self.table.get(slice)).map(Row::floor);
-            floors.reduce(|a, b| a.least(&b)).unwrap_or_default()
-        });
+        let committed = self.members.committed_of_all(owner, &slices);
+        let committed = committed.unwrap_or_else(|| self.floors_of(&slices).least());
         StandbyPart { slices: slices.into(), committed }
     }
 }

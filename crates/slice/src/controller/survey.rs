@@ -8,7 +8,7 @@
 //! | who lives | what is known | what follows |
 //! |---|---|---|
 //! | giver and taker | the cut, from the giver; or a shadow, from the taker, and there is no cut | it goes on; it is called off |
-//! | the giver | the cut, from the giver; or nothing, and there is no cut or all was closed | the slices come back to the giver; whose owner claims them no more is assigned |
+//! | the giver | the cut, from the giver; or that it is done with them, and up to where | the slices come back to the giver; or are assigned, from there on |
 //! | the taker | that it takes: only the taker knows whether the cut reached it | it is asked to promise that it heeds none; if it has one, it recovers what the giver left |
 //! | nobody | nothing | the slices are assigned as the lost giver's |
 
@@ -19,7 +19,7 @@ use crate::controller::{
     Controller, HandoverEvent, HandoverState, Intent, Member, Output, Record, Row,
 };
 use crate::ids::{HandoverId, Life, SliceId};
-use crate::message::Message;
+use crate::message::{Message, Past};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
@@ -41,6 +41,7 @@ impl<T: Clone> Controller<T> {
         for member in &living {
             self.learn_owned(member);
         }
+        self.learn_past();
         // Of two moves of one slice only the later can be open.
         let mut taken = Vec::new();
         for member in &living {
@@ -80,6 +81,20 @@ impl<T: Clone> Controller<T> {
         }
         for (epoch, slices) in learnt {
             self.out.push_back(Output::Note(Record::Owned(epoch, member.life, slices.into())));
+        }
+    }
+
+    /// What givers have done stays done, though the taker is lost and cannot say from where it went on.
+    fn learn_past(&mut self) {
+        for Past { slices, done } in self.members.take_pasts() {
+            let done = Arc::new(done);
+            for slice in slices.iter() {
+                let Some(row) = self.table.get_mut(slice) else { continue };
+                row.floor = Some(match row.floor.take() {
+                    Some(floor) => Arc::new(floor.furthest(&done)),
+                    None => done.clone(),
+                });
+            }
         }
     }
 

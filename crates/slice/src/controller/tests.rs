@@ -5,8 +5,10 @@ use std::time::Duration;
 use super::{
     Controller, HandoverAction, HandoverEvent, HandoverState, MoveRefused, Output, Stored,
 };
-use crate::ids::{HandoverId, Life, Process, SliceId, Term, WorkerId};
-use crate::message::{Address, Claims, Config, Envelope, Message};
+use crate::config::Config;
+use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
+use crate::message::{Address, Claims, Envelope, Message, Past};
+use crate::positions::Positions;
 
 #[test]
 fn a_handover_goes_this_way_in_each_state() {
@@ -125,6 +127,15 @@ impl Office {
     }
 
     fn pass(&mut self, ms: u64) {
+        for left in (0..ms).rev().step_by(10) {
+            self.now += Duration::from_millis((left + 1).min(10));
+            self.controller.tick(self.now);
+            self.carry_out();
+        }
+    }
+
+    /// It does not run.
+    fn stand_still(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         self.controller.tick(self.now);
         self.carry_out();
@@ -137,9 +148,14 @@ impl Office {
         key: u64,
         slices: Vec<(SliceId, HandoverId)>,
     ) -> Vec<Message<()>> {
-        self.number += 1;
         let process = Process { key, host: "rack".into(), pid: key as u32, since_unix_ms: 5 };
-        let claims = Claims { number: self.number, process, slices, ..Claims::default() };
+        self.say(from, Claims { process, slices, ..Claims::default() })
+    }
+
+    /// The same with claims of any kind.
+    fn say(&mut self, from: Life, claims: Claims) -> Vec<Message<()>> {
+        self.number += 1;
+        let claims = Claims { number: self.number, ..claims };
         let (from, to) = (Address::Worker(from), Address::Controller);
         let message = Message::Claims(Box::new(claims));
         self.said.clear();
@@ -174,6 +190,23 @@ fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
     assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Grant { .. }));
     let said = office.claims(life(1, 10), 7, vec![]);
     assert!(matches!(&said[..], [Message::Refuse { holder, .. }] if holder.key == 8), "{said:?}");
+}
+
+#[test]
+fn a_controller_that_stood_still_gives_nobody_up_for_that() {
+    let mut office = Office::new(Stored::default());
+    office.claims(life(1, 10), 7, vec![]);
+    office.claims(life(2, 10), 8, vec![]);
+    office.pass(200);
+    office.claims(life(2, 10), 8, vec![]);
+    office.stand_still(2_500);
+    assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
+    // What they had left they have still, and no more.
+    office.pass(190);
+    assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
+    office.claims(life(2, 10), 8, vec![]);
+    office.pass(30);
+    assert_eq!(office.stored.lost.keys().collect::<Vec<_>>(), [&WorkerId(1)]);
 }
 
 #[test]
@@ -248,4 +281,33 @@ fn a_stuck_worker_is_given_nothing_unless_all_are() {
     office.controller.set_stuck(WorkerId(1), true);
     office.pass(1);
     assert_eq!(office.controller.handovers().len(), 1, "somebody has to have them");
+}
+
+#[test]
+fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_controller() {
+    let (giver, taker) = (life(1, 1), life(2, 1));
+    let done = |position| -> Positions {
+        [(Writer { group: Group::BASE, id: 7 }, position)].into_iter().collect()
+    };
+    let owners = (0..4).map(|slice| (SliceId(slice), (taker, HandoverId(5)))).collect();
+    let heard = [(giver.worker, giver.number)].into();
+    let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
+    let past = |slices: &[u32], position| {
+        let slices = slices.iter().copied().map(SliceId).collect();
+        Past { slices, done: done(position) }
+    };
+    office
+        .say(giver, Claims { past: vec![past(&[0, 1], 10), past(&[2], 20)], ..Claims::default() });
+    // Later claims say it no more.
+    for _ in 0..5 {
+        office.pass(100);
+        office.say(giver, Claims::default());
+    }
+    let open = office.controller.handovers().values();
+    let mut after: Vec<_> =
+        open.map(|open| (open.slices.to_vec(), open.after.clone().unwrap_or_default())).collect();
+    after.sort_by(|a, b| a.0.cmp(&b.0));
+    let of = |slices: &[u32]| slices.iter().copied().map(SliceId).collect::<Vec<_>>();
+    let nothing = Positions::default();
+    assert_eq!(after, [(of(&[0, 1]), done(10)), (of(&[2]), done(20)), (of(&[3]), nothing)]);
 }

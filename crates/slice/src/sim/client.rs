@@ -73,6 +73,24 @@ impl World {
         self.after(1_000, Event::Again { client });
     }
 
+    /// Whether nothing passes between the client and the node, either way.
+    pub(super) fn is_apart(&self, client: u64, node: usize) -> bool {
+        self.apart.get(&(client, node)).is_some_and(|until| *until > self.now)
+    }
+
+    /// A client and a node lose each other. That the client's writers are gone the node hears when what was on its way has
+    /// come; of their return it hears nothing but their items.
+    pub(super) fn part(&mut self) {
+        let client = self.rng.random_range(0..self.clients.len());
+        let node = self.rng.random_range(0..self.nodes.len());
+        let id = self.clients[client].id;
+        if !self.is_apart(id, node) {
+            let lasts = self.rng.random_range(3 * ITEM_DELAY_US_MAX..60_000);
+            self.apart.insert((id, node), self.now + lasts);
+            self.after(2 * ITEM_DELAY_US_MAX, Event::WriterGone { node, client: id });
+        }
+    }
+
     pub(super) fn replied(&mut self, (client, item): ItemId) {
         let now = self.clock();
         let client = &mut self.clients[client as usize];
@@ -103,7 +121,7 @@ impl World {
     fn publish(&mut self, client: usize, item: &Item<ItemId>) {
         let (id, created) = (self.clients[client].id, self.clients[client].created);
         for node in 0..self.nodes.len() {
-            if !self.nodes[node].alive {
+            if !self.nodes[node].alive || self.is_apart(id, node) {
                 continue;
             }
             let Some(reader) = self.nodes[node].readers.get_mut(&item.writer.group) else {

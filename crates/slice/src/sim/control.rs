@@ -179,6 +179,14 @@ impl World {
         }
         let wait = self.rng.random_range(10_000..80_000);
         self.after(wait, Event::Fault);
+        if self.scenario.faults == Faults::Paths {
+            return self.part();
+        }
+        if self.scenario.faults == Faults::Pauses {
+            let lasts = self.rng.random_range(36_000..150_000);
+            self.controller_paused_until = self.controller_paused_until.max(self.now + lasts);
+            return;
+        }
         let everybody = self.scenario.faults == Faults::Everybody;
         let kind = if everybody { self.rng.random_range(0..4) } else { 0 };
         let node = self.rng.random_range(0..self.nodes.len());

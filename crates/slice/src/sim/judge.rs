@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::config::Order;
 use crate::ids::{Life, SliceId};
-use crate::message::Order;
 use crate::sim::client::ItemId;
 
 /// What was wrong in a run.
@@ -21,6 +21,7 @@ pub(crate) struct Verdict {
     pub recovered: u64,
     pub lost_workers: u64,
     pub lost_replies: u64,
+    pub answered_again: u64,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +34,8 @@ pub(super) struct Judge {
     /// Lives that crashed, or were given up.
     pub lost: BTreeSet<Life>,
     given_up: BTreeSet<Life>,
+    /// Replies to an item that were lost while its worker lives.
+    pub unanswered: BTreeMap<ItemId, usize>,
     pub verdict: Verdict,
 }
 
@@ -126,5 +129,6 @@ impl Verdict {
         self.recovered += other.recovered;
         self.lost_workers += other.lost_workers;
         self.lost_replies += other.lost_replies;
+        self.answered_again += other.answered_again;
     }
 }

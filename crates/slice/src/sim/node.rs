@@ -119,6 +119,12 @@ impl World {
             worker::Output::Execute(item) => {
                 at.queues.entry(item.slice).or_default().0.push_back(Work::Item(item));
             }
+            worker::Output::Answer(item) => {
+                self.judge.verdict.answered_again += 1;
+                let started = at.started;
+                let reply = Event::Reply { node, started, item: item.payload };
+                self.after(REPLY_DELAY_US_MAX / 2, reply);
+            }
             worker::Output::Import { slice, state } => {
                 at.queues.entry(slice).or_default().0.push_back(Work::Import(state));
             }

@@ -85,6 +85,27 @@ fn without_a_standby_what_nobody_publishes_again_is_lost_with_its_worker() {
     assert!((0..50).any(|seed| !World::run(alone(seed)).faults.is_empty()));
 }
 
+#[test]
+fn what_is_lost_between_a_client_and_a_worker_is_done_all_the_same_and_answered() {
+    let sum = all(seeds(300).map(Scenario::cut_off));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.lost_replies > 300 && sum.answered_again > 300, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_does_nothing_for_what_nobody_has_is_caught() {
+    assert!(is_caught(Sabotage::NoOrphans, Scenario::cut_off));
+}
+
+#[test]
+fn a_controller_that_stands_still_gives_nobody_up_for_that() {
+    let sum = all(seeds(150).map(Scenario::pausing));
+    println!("{sum:?}");
+    assert_eq!(sum.lost_workers, 0, "{sum:?}");
+}
+
 /// Whether one of some runs is found wrong.
 fn is_caught(sabotage: Sabotage, scenario: impl Fn(u64) -> Scenario) -> bool {
     let run = |seed| World::run(Scenario { sabotage, ..scenario(seed) });
@@ -173,6 +194,19 @@ fn a_controller_that_does_not_ask_what_is_under_way_is_caught() {
 fn a_giver_that_cuts_for_a_controller_that_is_none_any_more_is_caught() {
     let crashing = |seed| Scenario { faults: Faults::Controller, ..Scenario::crashing(seed) };
     assert!(is_caught(Sabotage::NoPromise, crashing));
+}
+
+#[test]
+fn a_giver_that_forgets_what_it_gave_away_is_caught() {
+    // A taker and the controller are lost together.
+    let crashing = |seed| Scenario {
+        faults: Faults::Everybody,
+        order: Order::Free,
+        standby: true,
+        joining: 0,
+        ..Scenario::crashing(seed)
+    };
+    assert!(is_caught(Sabotage::NoPast, crashing));
 }
 
 /// `make slice-soak`: for SLICE_SOAK_SECONDS on every core.

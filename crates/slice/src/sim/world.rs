@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Record, Stored};
-use crate::ids::{Group, HandoverId, SliceId};
+use crate::ids::{Group, HandoverId, SliceId, Writer};
 use crate::message::{Address, Envelope, Item, Message};
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
@@ -22,6 +22,7 @@ pub(super) enum Event {
     Control(Envelope<ItemId>),
     Done { node: usize, process: u64, item: Item<ItemId> },
     Reply { node: usize, started: u64, item: ItemId },
+    WriterGone { node: usize, client: u64 },
     Matched { node: usize, reader: u64, group: Group, settled: bool },
     Tick { node: usize, process: u64 },
     ControllerTick { term: u64 },
@@ -75,6 +76,10 @@ pub(crate) struct World {
     /// When the last item of a client arrived at a node, by reader: the next comes after it.
     pub(super) arrived: HashMap<(u64, usize, u64), u64>,
     pub(super) readers: u64,
+    /// Clients and nodes that have lost each other, and until when.
+    pub(super) apart: HashMap<(u64, usize), u64>,
+    /// The controller does not run until then, and does not know.
+    pub(super) controller_paused_until: u64,
     pub(super) begun: bool,
     /// When publishing and moving end.
     pub(super) until: u64,
@@ -99,6 +104,8 @@ impl World {
             term: 0,
             arrived: HashMap::new(),
             readers: 0,
+            apart: HashMap::new(),
+            controller_paused_until: 0,
             begun: false,
             until: u64::MAX,
             passed: 0,
@@ -170,7 +177,8 @@ impl World {
             self.after(wait, Event::Join);
         }
         self.after(1, Event::Move);
-        if self.scenario.faults == Faults::Controller || self.scenario.faults == Faults::Everybody {
+        if !matches!(self.scenario.faults, Faults::None | Faults::Worker { .. } | Faults::At { .. })
+        {
             let wait = self.rng.random_range(0..30_000);
             self.after(wait, Event::Fault);
         }
@@ -224,14 +232,8 @@ impl World {
             }
             Event::Control(envelope) => self.arrives(envelope),
             Event::Done { node, process, item } => self.done(node, process, item),
-            Event::Reply { node, started, item } => {
-                // What was not on its way yet is lost with the worker.
-                if !self.nodes[node].alive || self.nodes[node].started != started {
-                    self.judge.verdict.lost_replies += 1;
-                    return;
-                }
-                self.replied(item);
-            }
+            Event::Reply { node, started, item } => self.reply_comes(node, started, item),
+            Event::WriterGone { node, client } => self.lose_writers(node, client),
             Event::Matched { node, reader, group, settled } => {
                 let at = &mut self.nodes[node];
                 let open = at.readers.get(&group).is_some_and(|r| r.number == reader);
@@ -272,6 +274,27 @@ impl World {
         }
     }
 
+    fn reply_comes(&mut self, node: usize, started: u64, item: ItemId) {
+        // What was not on its way yet is lost with the worker.
+        if !self.nodes[node].alive || self.nodes[node].started != started {
+            self.judge.verdict.lost_replies += 1;
+        } else if self.is_apart(item.0, node) {
+            self.judge.verdict.lost_replies += 1;
+            *self.judge.unanswered.entry(item).or_insert(0) += 1;
+        } else {
+            self.replied(item);
+        }
+    }
+
+    fn lose_writers(&mut self, node: usize, client: u64) {
+        let now = self.clock();
+        let at = &mut self.nodes[node];
+        for group in at.readers.keys().copied().filter(|_| at.alive) {
+            at.worker.writer_gone(now, Writer { group, id: client });
+        }
+        self.work(node);
+    }
+
     fn tick(&mut self, node: usize, process: u64) {
         let now = self.clock();
         let at = &mut self.nodes[node];
@@ -292,6 +315,11 @@ impl World {
     /// When the process that the event is for goes on, if it does not run now.
     fn paused_until(&self, event: &Event) -> Option<u64> {
         let node = match event {
+            Event::ControllerTick { .. }
+            | Event::Control(Envelope { to: Address::Controller, .. }) => {
+                let until = self.controller_paused_until;
+                return (until > self.now).then_some(until);
+            }
             Event::Item { node, .. }
             | Event::Done { node, .. }
             | Event::Matched { node, .. }
@@ -320,6 +348,9 @@ impl World {
                 }
                 // Every execution but the last was by a worker that was lost.
                 let lost = executed.iter().filter(|life| self.judge.lost.contains(life)).count();
+                // Or its reply was lost on its way.
+                let unanswered = self.judge.unanswered.get(&name).copied().unwrap_or(0);
+                let lost = lost + unanswered;
                 if executed.len() > 1 && executed.len() > lost + 1 {
                     self.judge.fault(format!("{name:?} was executed by {executed:?}"));
                 }
@@ -334,7 +365,7 @@ impl World {
         if !open.is_empty() {
             self.judge.fault(format!("not over: {open:?}"));
         }
-        let stateful = self.scenario.order == crate::message::Order::Stateful;
+        let stateful = self.scenario.order == crate::config::Order::Stateful;
         if stateful && !self.scenario.loses_workers() {
             let counted: u64 =
                 (0..self.scenario.slices).map(|s| self.judge.states(SliceId(s))).sum();

@@ -1,8 +1,8 @@
 use super::memory::{Connection, Network};
 use super::*;
+use crate::config::{Config, Order};
 use crate::controller::{self, Controller, Stored};
 use crate::ids::{Life, Term, WorkerId};
-use crate::message::{Config, Order};
 
 /// A cluster without a network: two workers, a controller, and what was executed where.
 struct Cluster {

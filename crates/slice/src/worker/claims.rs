@@ -8,7 +8,9 @@ use crate::message::{Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
-use crate::worker::{GiverEvent, GiverState, Output, TakerState, Worker, taking::Taking};
+use crate::worker::past::Pasts;
+use crate::worker::taking::Taking;
+use crate::worker::{GiverEvent, GiverState, Output, TakerState, Worker};
 
 /// Claims that may still be answered.
 const OUTSTANDING_MAX: usize = 64;
@@ -77,6 +79,7 @@ impl<T: Clone> Worker<T> {
         let sent = self.claims.sent.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
         let Some(sent) = sent else { return };
         self.claims.sent.retain(|(of, _)| *of > number);
+        self.past.heard(number, sent, self.config.forget);
         self.claims.until = self.claims.until.max(sent + self.config.lease);
         self.refused = None;
         if self.claims.fenced && now < self.claims.until {
@@ -99,6 +102,7 @@ impl<T: Clone> Worker<T> {
         self.watching.clear();
         self.unfinished.clear();
         self.standby.clear();
+        self.past = Pasts::default();
         self.out.push_back(Output::Reset);
         if !self.claims.fenced {
             self.out.push_back(Output::Fence);
@@ -130,6 +134,7 @@ impl<T: Clone> Worker<T> {
             marks,
             given: self.given(),
             taken: self.taken(),
+            past: self.past.say(self.claims.number),
         };
         self.send_controller(Message::Claims(Box::new(claims)));
     }
@@ -199,6 +204,7 @@ impl<T: Clone> Worker<T> {
     /// There is a new controller. What the last one asked for and is not cut yet is called off, so that what is claimed from
     /// now on is all that it left under way.
     pub(super) fn begin_term(&mut self, now: Duration) {
+        self.past.begin_term(now);
         #[cfg(test)]
         if self.sabotage == Sabotage::NoPromise {
             return self.say_claims(now);

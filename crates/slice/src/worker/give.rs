@@ -1,11 +1,15 @@
 //! The giver's part: from RELEASE to CLOSED.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Order;
 use crate::ids::{Group, HandoverId, Life, SliceId};
-use crate::message::{Address, Item, Message, Order, Progress};
+use crate::message::{Address, Item, Message, Progress};
 use crate::positions::Positions;
+#[cfg(test)]
+use crate::worker::Sabotage;
 use crate::worker::giving::Giving;
 use crate::worker::{GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, Worker};
 
@@ -36,11 +40,12 @@ impl<T: Clone> Worker<T> {
         if !giving.has_cut() {
             return;
         }
-        let before = giving.tail_end();
-        giving.heard(progress);
+        let (before, first) = (giving.tail_end(), giving.tail_first());
+        giving.heard(now, progress);
+        let goes_on = giving.tail_first() > first && giving.is_tail_long();
         let ended = giving.tail_end() > before;
         self.watching.insert(handover);
-        if ended {
+        if ended || goes_on {
             self.say_tail(now, handover);
         }
         self.giver_event(now, handover, GiverEvent::Active);
@@ -90,12 +95,14 @@ impl<T: Clone> Worker<T> {
                 self.check_finished(now, handover);
             }
             GiverAction::SendClosed => {
-                for slice in giving.slices.iter() {
-                    if self.released.get(slice) == Some(&handover) {
-                        self.released.remove(slice);
-                    }
-                }
+                // Others have come back meanwhile.
+                let released = |slice: &&SliceId| self.released.get(*slice) == Some(&handover);
+                let gone: BTreeSet<_> = giving.slices.iter().filter(released).copied().collect();
+                self.released.retain(|slice, _| !gone.contains(slice));
                 let cut = giving.cut.clone();
+                #[cfg(test)]
+                let gone = if self.sabotage == Sabotage::NoPast { BTreeSet::new() } else { gone };
+                self.past.add(now, handover, gone, &cut);
                 self.send_controller(Message::Closed { handover, cut });
                 self.unsubscribe_idle();
             }
@@ -107,7 +114,7 @@ impl<T: Clone> Worker<T> {
     fn make_cut(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get(&handover) else { return };
         let slices = giving.slices.clone();
-        let groups: std::collections::BTreeSet<_> =
+        let groups: BTreeSet<_> =
             slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
         let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
@@ -127,11 +134,8 @@ impl<T: Clone> Worker<T> {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.cut = cut;
         giving.undrained = undrained.iter().copied().collect();
-        for slice in undrained {
-            if self.unfinished.of_slice(slice) == 0 {
-                self.drained(now, slice);
-            }
-        }
+        undrained.retain(|slice| self.unfinished.of_slice(*slice) == 0);
+        self.drained(now, handover, undrained);
     }
 
     /// An item of a slice that was cut.
@@ -151,17 +155,25 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Nothing of `slice` is unfinished.
-    pub(super) fn drained(&mut self, now: Duration, slice: SliceId) {
+    pub(super) fn slice_drained(&mut self, now: Duration, slice: SliceId) {
         let Some(handover) = self.released.get(&slice).copied() else { return };
-        let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if !giving.undrained.contains(&slice) {
-            return;
+        if self.giving.get(&handover).is_some_and(|giving| giving.undrained.contains(&slice)) {
+            self.drained(now, handover, vec![slice]);
         }
+    }
+
+    /// Nothing of these slices is unfinished.
+    fn drained(&mut self, now: Duration, handover: HandoverId, slices: Vec<SliceId>) {
         if self.config.order == Order::Stateful {
-            self.out.push_back(Output::Export { handover, slice });
-        } else {
-            self.exported(now, handover, slice, None);
+            let exports = slices.into_iter().map(|slice| Output::Export { handover, slice });
+            return self.out.extend(exports);
         }
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        giving.drained_at = now;
+        for slice in &slices {
+            giving.undrained.remove(slice);
+        }
+        self.tell_drained(now, handover, slices.into_iter().map(|slice| (slice, None)).collect());
     }
 
     /// The application gave the state of a drained slice.
@@ -172,7 +184,6 @@ impl<T: Clone> Worker<T> {
         slice: SliceId,
         state: Option<Vec<u8>>,
     ) {
-        let strict = self.config.order.is_strict();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.drained_at = now;
         if !giving.undrained.remove(&slice) {
@@ -182,10 +193,22 @@ impl<T: Clone> Worker<T> {
             }
             return;
         }
+        self.tell_drained(now, handover, vec![(slice, state)]);
+    }
+
+    /// In strict order the taker waits for it.
+    fn tell_drained(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: Vec<(SliceId, Option<Vec<u8>>)>,
+    ) {
+        let strict = self.config.order.is_strict() && !slices.is_empty();
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
         if strict && giving.state != GiverState::Closed {
-            giving.drained.insert(slice, state.clone());
+            giving.drained.extend(slices.iter().cloned());
             let taker = Address::Worker(giving.taker);
-            self.send(taker, Message::Drained { handover, slices: vec![(slice, state)] });
+            self.send(taker, Message::Drained { handover, slices });
         }
         self.check_finished(now, handover);
     }
@@ -206,7 +229,11 @@ impl<T: Clone> Worker<T> {
         for handover in watched {
             let Some(mut giving) = self.giving.remove(&handover) else { continue };
             let passes = giving.state == GiverState::Waiting && self.can_cut(&giving);
-            let ended = giving.has_cut() && giving.end_tails(|w, at| self.has_reached(w, at));
+            let patience = self.config.patience;
+            let ended = giving.has_cut()
+                && giving.end_tails(|writer, at, since| {
+                    self.has_reached(writer, at) || now.saturating_sub(since) >= patience
+                });
             self.giving.insert(handover, giving);
             if passes {
                 self.giver_event(now, handover, GiverEvent::Passed);
@@ -220,7 +247,7 @@ impl<T: Clone> Worker<T> {
 
     fn can_cut(&self, giving: &Giving<T>) -> bool {
         #[cfg(test)]
-        if self.sabotage == super::Sabotage::NoPosition {
+        if self.sabotage == Sabotage::NoPosition {
             return true;
         }
         if !giving.ahead.iter().all(|(writer, at)| self.has_reached(writer, at)) {
@@ -254,6 +281,11 @@ impl<T: Clone> Worker<T> {
             .filter(|(_, giving)| giving.has_cut() && now.saturating_sub(giving.said) >= resend)
             .map(|(handover, _)| *handover)
             .collect();
+        let patience = self.config.patience;
+        let waits = |giving: &Giving<T>| giving.waits_since(now.saturating_sub(patience));
+        if now >= patience && self.giving.values().any(waits) {
+            self.move_on(now);
+        }
         let draining: Vec<_> =
             self.giving.iter().filter(|(_, g)| g.has_cut()).map(|(id, _)| *id).collect();
         for handover in draining {

@@ -10,6 +10,9 @@ use crate::positions::Positions;
 use crate::worker::giver_table::GiverState;
 use crate::worker::reason::Reason;
 
+/// Tail entries in one message.
+const TAIL_PART: usize = 64;
+
 /// One handover, at its giver.
 #[derive(Debug)]
 pub(super) struct Giving<T> {
@@ -37,8 +40,8 @@ pub(super) struct Giving<T> {
     tail_first: u64,
     /// The tail has had its last entry.
     ended: bool,
-    /// The taker has items of these writers from this position on.
-    until: BTreeMap<Writer, u64>,
+    /// The taker has items of these writers from this position on, as it said first then.
+    until: BTreeMap<Writer, (u64, Duration)>,
     /// When something was last said.
     pub said: Duration,
 }
@@ -97,7 +100,7 @@ impl<T: Clone> Giving<T> {
     }
 
     /// The taker's progress.
-    pub(super) fn heard(&mut self, progress: &Progress) {
+    pub(super) fn heard(&mut self, now: Duration, progress: &Progress) {
         while self.tail_first < progress.tail_next && self.tail.pop_front().is_some() {
             self.tail_first += 1;
         }
@@ -106,8 +109,11 @@ impl<T: Clone> Giving<T> {
             self.covered |= self.tail.is_empty();
             return;
         }
-        let open = progress.until.iter().filter(|(writer, _)| !self.known.contains(writer));
-        self.until.extend(open.copied());
+        for (writer, from) in &progress.until {
+            if !self.known.contains(writer) {
+                self.until.entry(*writer).or_insert((*from, now));
+            }
+        }
         if progress.settled {
             // All that the taker could lack was put into the tail before this.
             self.ended = true;
@@ -117,10 +123,10 @@ impl<T: Clone> Giving<T> {
     }
 
     /// Ends the tails of writers that are followed to where the taker has them. `reached`: the writer is followed up to
-    /// a position, or gone.
-    pub(super) fn end_tails(&mut self, reached: impl Fn(Writer, u64) -> bool) -> bool {
-        let ended: Vec<_> =
-            self.until.iter().filter(|(w, at)| reached(**w, **at)).map(|(w, _)| *w).collect();
+    /// a position, or gone, or that was waited for since then for long enough: what it wrote meanwhile may never come here.
+    pub(super) fn end_tails(&mut self, reached: impl Fn(Writer, u64, Duration) -> bool) -> bool {
+        let reached = |(w, (at, since)): &(&Writer, &(u64, Duration))| reached(**w, *at, *since);
+        let ended: Vec<_> = self.until.iter().filter(reached).map(|(writer, _)| *writer).collect();
         for writer in &ended {
             self.until.remove(writer);
             self.known.insert(*writer);
@@ -129,9 +135,25 @@ impl<T: Clone> Giving<T> {
         !ended.is_empty()
     }
 
-    /// What the taker has not acknowledged, with the number of its first entry.
+    /// Whether a tail is waited for since then or longer.
+    pub(super) fn waits_since(&self, then: Duration) -> bool {
+        self.until.values().any(|(_, since)| *since <= then)
+    }
+
+    /// What the taker has not acknowledged, as much as goes into one message, with the number of its first entry.
     pub(super) fn tail(&self) -> Option<(u64, Vec<TailEntry<T>>)> {
-        (!self.tail.is_empty()).then(|| (self.tail_first, self.tail.iter().cloned().collect()))
+        let part = || self.tail.iter().take(TAIL_PART).cloned().collect();
+        (!self.tail.is_empty()).then(|| (self.tail_first, part()))
+    }
+
+    /// The number of the first entry that the taker has not acknowledged.
+    pub(super) fn tail_first(&self) -> u64 {
+        self.tail_first
+    }
+
+    /// Whether it lacks more than goes into one message.
+    pub(super) fn is_tail_long(&self) -> bool {
+        self.tail.len() > TAIL_PART
     }
 
     /// The last entry alone, with its number: what was just added.

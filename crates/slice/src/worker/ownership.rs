@@ -95,6 +95,18 @@ impl<T> Owned<T> {
         self.cut.iter().map(|(writer, at)| (writer, least(writer, at))).collect()
     }
 
+    /// Whether the item, which comes again, is one that is being recovered here. What comes of a lost worker's items shows that
+    /// more may: the time for it begins anew.
+    pub(super) fn recovers(&mut self, now: Duration, writer: Writer, position: u64) -> bool {
+        let Some(recovering) = &mut self.recovering else { return false };
+        let is_new =
+            recovering.covers(writer, position) && !recovering.done.contains(&(writer, position));
+        if is_new {
+            recovering.begins(now);
+        }
+        is_new
+    }
+
     /// Whether the item is to be done here, now. `fresh`: it comes for the first time.
     pub(super) fn admit(
         &mut self,

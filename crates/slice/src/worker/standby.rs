@@ -99,7 +99,10 @@ impl<T: Clone> Worker<T> {
     pub(super) fn step_in(&mut self, slices: &[SliceId]) {
         for slice in slices {
             for item in self.standby.take(*slice) {
-                self.admit(item, false);
+                // What this worker itself did, before the slice was the lost one's, is done.
+                if !self.memory.has_finished(item.writer, item.position) {
+                    self.admit(item, false);
+                }
             }
         }
     }

@@ -259,7 +259,7 @@ impl<T: Clone> Worker<T> {
     }
 
     fn import_lost(&mut self, slice: SliceId) {
-        if self.config.order == crate::message::Order::Stateful {
+        if self.config.order == crate::config::Order::Stateful {
             self.out.push_back(Output::Import { slice, state: None });
         }
     }
@@ -286,7 +286,7 @@ impl<T: Clone> Worker<T> {
 
     /// The giver is done with `slice`: what was held goes on.
     fn start_held(&mut self, slice: SliceId, state: Option<Vec<u8>>) {
-        if self.config.order == crate::message::Order::Stateful {
+        if self.config.order == crate::config::Order::Stateful {
             self.out.push_back(Output::Import { slice, state });
         }
         if let Some(held) = self.owned.get_mut(&slice).and_then(|owned| owned.held.take()) {

@@ -1,4 +1,4 @@
-//! The tables, whole: every state with every event.
+//! The tables, whole: every state with every event; and what single items make of a worker.
 
 use super::{GiverAction as G, GiverEvent, GiverState, TakerAction as T, TakerEvent, TakerState};
 
@@ -98,5 +98,139 @@ fn the_taker_does_this_in_each_state() {
         for (event, expected) in events.into_iter().zip(cells) {
             assert_eq!(state.on(event), expected, "{state:?} on {event:?}");
         }
+    }
+}
+
+mod items {
+    use std::time::Duration;
+
+    use crate::config::Config;
+    use crate::ids::{Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
+    use crate::message::{Address, Envelope, Item, Message};
+    use crate::positions::Positions;
+    use crate::worker::{Output, Reason, Worker};
+
+    const SLICE: SliceId = SliceId(0);
+    const WRITER: Writer = Writer { group: Group::BASE, id: 7 };
+
+    fn life(worker: u64) -> Life {
+        Life { worker: WorkerId(worker), number: 1 }
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn item(position: u64, again: bool) -> Item<u64> {
+        Item { slice: SLICE, writer: WRITER, position, again, payload: position }
+    }
+
+    fn tell(worker: &mut Worker<u64>, now: Duration, message: Message<u64>) {
+        let (from, to) = (Address::Controller, Address::Worker(worker.life()));
+        worker.message(now, Envelope { from, to, term: Term(1), message });
+    }
+
+    /// What it does, but what it only says.
+    fn does(worker: &mut Worker<u64>) -> Vec<Output<u64>> {
+        let outputs = std::iter::from_fn(|| worker.poll());
+        outputs.filter(|output| !matches!(output, Output::Send(_))).collect()
+    }
+
+    /// A worker that owns the slice and recovers nothing.
+    fn owner() -> Worker<u64> {
+        let config =
+            Config { recovery: ms(0), lease: Duration::from_secs(100), ..Config::default() };
+        let mut worker = Worker::new(life(1), config);
+        worker.tick(ms(1));
+        tell(&mut worker, ms(1), Message::Grant { number: 1 });
+        let (handover, slices) = (HandoverId(1), [SLICE].into());
+        tell(&mut worker, ms(1), Message::Assign { handover, slices, after: None });
+        worker.tick(ms(1));
+        assert_eq!(worker.recovering().count(), 0);
+        does(&mut worker);
+        worker
+    }
+
+    #[test]
+    fn a_writer_that_is_back_is_waited_for_again() {
+        let mut worker = owner();
+        worker.item(ms(2), item(10, false));
+        worker.writer_gone(ms(3), WRITER);
+        worker.item(ms(4), item(11, false));
+        let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
+        let positions: Positions = [(WRITER, 13)].into_iter().collect();
+        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        tell(&mut worker, ms(5), release);
+        worker.item(ms(6), item(12, false));
+        assert_eq!(worker.slice_count(), 1, "it has not passed P");
+        worker.item(ms(7), item(13, false));
+        assert_eq!(worker.slice_count(), 0);
+        // And it is not forgotten as one that is gone.
+        worker.tick(Duration::from_secs(80));
+        assert_eq!(worker.last(WRITER), Some(13));
+    }
+
+    #[test]
+    fn what_never_came_is_done_when_it_comes_again_and_again() {
+        let mut worker = owner();
+        for position in [10, 14] {
+            worker.item(ms(2), item(position, false));
+            worker.finished(ms(2), SLICE, WRITER, position);
+        }
+        does(&mut worker);
+        for position in [12, 20] {
+            worker.item(ms(10), item(position, true));
+            assert!(does(&mut worker).is_empty(), "it may only be late");
+            worker.item(ms(1_010), item(position, true));
+            assert_eq!(does(&mut worker), [Output::Execute(item(position, true))]);
+            worker.item(ms(1_020), item(position, true));
+            assert!(does(&mut worker).is_empty(), "it is in hand");
+        }
+    }
+
+    #[test]
+    fn what_was_finished_is_answered_again_whoever_owns_the_slice() {
+        let mut worker = owner();
+        worker.item(ms(2), item(10, false));
+        worker.item(ms(3), item(10, true));
+        assert_eq!(does(&mut worker), [Output::Execute(item(10, false))], "it is in hand");
+        worker.finished(ms(4), SLICE, WRITER, 10);
+        worker.item(ms(5), item(10, true));
+        assert_eq!(does(&mut worker), [Output::Answer(item(10, true))]);
+        let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
+        let positions = Positions::default();
+        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        tell(&mut worker, ms(6), release);
+        assert_eq!(worker.slice_count(), 0);
+        worker.item(ms(7), item(10, true));
+        assert_eq!(does(&mut worker), [Output::Answer(item(10, true))]);
+        // Known no more, it is another's.
+        worker.tick(Duration::from_secs(60));
+        let before = worker.drops().of(Reason::NotOwned);
+        worker.item(Duration::from_secs(60), item(10, true));
+        assert!(does(&mut worker).is_empty());
+        assert_eq!(worker.drops().of(Reason::NotOwned), before + 1);
+    }
+
+    #[test]
+    fn what_is_recovered_begins_the_time_for_it_anew() {
+        let config =
+            Config { recovery: ms(100), lease: Duration::from_secs(100), ..Config::default() };
+        let mut worker = Worker::new(life(1), config);
+        worker.tick(ms(1));
+        tell(&mut worker, ms(1), Message::Grant { number: 1 });
+        let (handover, slices) = (HandoverId(1), [SLICE].into());
+        let after = Some([(WRITER, 5)].into_iter().collect());
+        tell(&mut worker, ms(1), Message::Assign { handover, slices, after });
+        for (at, position) in [(90, 6), (180, 7), (270, 8)] {
+            worker.item(ms(at), item(position, true));
+            worker.tick(ms(at));
+        }
+        // What is new shows nothing.
+        worker.item(ms(360), item(9, false));
+        worker.tick(ms(369));
+        assert_eq!(worker.recovering().count(), 1);
+        worker.tick(ms(370));
+        assert_eq!(worker.recovering().count(), 0);
     }
 }

@@ -53,6 +53,11 @@ impl Unfinished {
         }
     }
 
+    /// Whether it was admitted and is not finished.
+    pub(super) fn has(&self, slice: SliceId, writer: Writer, position: u64) -> bool {
+        self.by_slice.get(&slice).is_some_and(|items| items.contains(&(writer, position)))
+    }
+
     /// How many `slice` has.
     pub(super) fn of_slice(&self, slice: SliceId) -> usize {
         self.by_slice.get(&slice).map_or(0, BTreeSet::len)

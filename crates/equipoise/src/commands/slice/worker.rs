@@ -35,6 +35,9 @@ pub(super) struct Args {
     /// Items that wait here, at most. Beyond it, items of publishers that do not publish again are dropped
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     queue_max: usize,
+    /// Bytes of items that are here, at most, whether they wait or are kept for other workers. Beyond it as beyond --queue-max
+    #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
+    held_bytes_max: usize,
     /// When it is to end: how long its slices may take to go to others
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = stream::duration)]
     drain_timeout: Duration,
@@ -129,6 +132,7 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
         weight: args.weight,
         jobs_max: args.parallel.into(),
         queue_max: args.queue_max,
+        held_bytes_max: args.held_bytes_max,
         protocol: stream.protocol.clone(),
         ..usual
     };

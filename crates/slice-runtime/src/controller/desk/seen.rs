@@ -98,6 +98,7 @@ mod tests {
             queued: 0,
             in_hand: 0,
             stalled: Duration::ZERO,
+            oldest: None,
             done: 0,
             drops: Vec::new(),
             slices: slices.iter().map(of).collect(),

@@ -70,7 +70,7 @@ impl Desk {
                     leaving: member.leaving,
                     drained: report.is_some_and(|it| self.wishes.leaving.contains(&it.name)),
                     problem: report
-                        .and_then(|report| self.problem(report))
+                        .and_then(|report| self.problem(report).or_else(|| self.hangs(report)))
                         .or_else(|| twin(now, member)),
                     process: member.is_here.then(|| member.process().clone()),
                     slices: owned.slices,

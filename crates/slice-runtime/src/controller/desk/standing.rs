@@ -91,6 +91,20 @@ impl Desk {
         }
     }
 
+    /// An item that its program has had for long while it does others.
+    pub(super) fn hangs(&self, report: &Report) -> Option<String> {
+        let oldest = report.oldest.filter(|oldest| oldest.age >= self.balancer.stuck_after())?;
+        let what = match oldest.id {
+            Some(id) => format!("item {id}"),
+            None => "the state".into(),
+        };
+        let (slice, age) = (oldest.slice.0, oldest.age.as_secs());
+        Some(format!(
+            "its program has had {what} of slice {slice} for {age} s, and nothing of that slice is done meanwhile. If it hangs, \
+             restart it; others then do what it had"
+        ))
+    }
+
     /// What being stuck comes to.
     fn stuck(&self, report: &Report) -> String {
         let moved = match self.options.protocol.order.is_strict() {

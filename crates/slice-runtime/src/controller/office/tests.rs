@@ -1,0 +1,33 @@
+use equipoise_dds::Settings;
+use equipoise_store::{Embedded, EmbeddedOptions};
+
+use super::*;
+use crate::worker::{self, Threads, Worker};
+
+#[test]
+fn an_office_that_hears_nothing_any_more_joins_anew_and_leads_again() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let folder = equipoise_testkit::Folder::new("slice-deaf");
+    let store = EmbeddedOptions::new(folder.root().join("store"));
+    let store: Arc<dyn Store> = Arc::new(runtime.block_on(Embedded::open(store)).expect("a store"));
+    let dds = Settings { interfaces: vec!["lo".into()], ..Settings::default() };
+    let stream = Stream { domain: 187, dds, ..Stream::default() };
+    let options = Options::new("deaf", 4);
+    let key = Key::new("slice/deaf/record").expect("a key");
+    let election = Election::new(store.clone(), "slice-deaf", options.leadership);
+    let election = election.expect("an office");
+    let mut wires = Wires::connect(&stream).expect("DDS");
+    // As when the thread that reads has ended.
+    wires.mail = mpsc::channel(1).1;
+    let (_asks, asked) = mpsc::channel(1);
+    let (told, mut status) = watch::channel(Status::default());
+    let office = Office { options, stream: stream.clone(), store, key, wires, asked, told };
+    let office = runtime.spawn(office.run(election));
+    let nothing = Threads::new(1, |_: &equipoise_dds::items::DataItem<'_>| Vec::new());
+    let worker = Worker::start(&stream, worker::Options::new("one", 4), nothing).expect("DDS");
+    let heard = status.wait_for(|status| status.leading && !status.workers.is_empty());
+    let heard = async { tokio::time::timeout(Duration::from_secs(30), heard).await.is_ok() };
+    assert!(runtime.block_on(heard), "it hears nobody");
+    office.abort();
+    worker.stop().expect("it has not ended before");
+}

@@ -1,0 +1,253 @@
+//! Replies to clients.
+//!
+//! A reply is written at once by whoever did the item. DDS takes none while a client that it has not given up yet takes
+//! nothing (it stands still, or has just died, until the lease that *it* announced is over: 10 s for a program that says
+//! nothing of it). Then replies wait for a thread of their own, and items go on. An item whose reply waits is not finished.
+//!
+//! What was written is kept for a while: a client that was cut off or stood still publishes its item again, and gets the
+//! same reply.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use equipoise_dds::{Error, Waker, Writer as DdsWriter};
+use equipoise_slice::transport::{Started, Task};
+use equipoise_slice::{Item, Writer};
+
+use crate::drops::{DropCounts, DropReason};
+use crate::payload::Payload;
+use crate::stream::is_late;
+
+/// Bytes of replies that are kept; the oldest go first.
+const KEPT_BYTES: usize = 64 << 20;
+/// Bytes of replies that wait. Beyond it whoever has done an item waits, too.
+const WAITING_BYTES: usize = 64 << 20;
+/// What a reply costs beside its bytes.
+const OVERHEAD: usize = 128;
+/// A writer of replies waits so long for its readers.
+pub(super) const BLOCKING_MAX: Duration = Duration::from_millis(10);
+
+/// An item's name.
+type Name = (Writer, u64);
+type Cdr = Arc<Vec<u8>>;
+
+/// Answers clients.
+#[derive(Debug)]
+pub(super) struct Replies {
+    writer: DdsWriter,
+    waker: Waker,
+    drops: Arc<DropCounts>,
+    kept: Mutex<Kept>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+/// The last replies.
+#[derive(Debug, Default)]
+struct Kept {
+    by_item: HashMap<Name, Cdr>,
+    in_order: VecDeque<Name>,
+    bytes: usize,
+}
+
+/// Replies that DDS has not taken.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    names: HashSet<Name>,
+    bytes: usize,
+    /// Those it has taken by now.
+    taken: Vec<Started<Payload>>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    name: Name,
+    cdr: Cdr,
+    /// The item is finished with it; `None`: it was before.
+    started: Option<Started<Payload>>,
+}
+
+/// The thread that writes what waits. It ends with this.
+#[derive(Debug)]
+pub(super) struct Writing {
+    replies: Arc<Replies>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Replies {
+    pub(super) fn new(writer: DdsWriter, waker: Waker, drops: Arc<DropCounts>) -> Arc<Self> {
+        let (kept, queue, changed) = Default::default();
+        Arc::new(Self { writer, waker, drops, kept, queue, changed })
+    }
+
+    /// Begins to write what waits.
+    pub(super) fn start(self: &Arc<Self>) -> Result<Writing, Error> {
+        let replies = self.clone();
+        let thread = std::thread::Builder::new().name("slice-replies".into());
+        let thread = thread.spawn(move || replies.write_waiting()).map_err(|_| Error::Thread)?;
+        Ok(Writing { replies: self.clone(), thread: Some(thread) })
+    }
+
+    /// Answers the item that was done. `false`: the reply waits, and [`Replies::taken`] tells when it does no more.
+    pub(super) fn send(&self, started: &Started<Payload>, cdr: Vec<u8>) -> bool {
+        let Task::Execute(item) = &started.task else { return true };
+        let (name, cdr) = ((item.writer, item.position), Arc::new(cdr));
+        self.kept().keep(name, cdr.clone());
+        // What comes later does not wait for the same client once more.
+        if self.queue().waiting.is_empty() && self.is_written(&cdr) {
+            return true;
+        }
+        self.drops.count(DropReason::ReplyLate);
+        let mut queue = self.queue();
+        while queue.bytes >= WAITING_BYTES && !queue.closed {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.push(Waiting { name, cdr, started: Some(started.clone()) });
+        self.changed.notify_all();
+        false
+    }
+
+    /// The item was answered, and comes again: sends the same reply again, if it is still there.
+    pub(super) fn send_again(&self, item: &Item<Payload>) {
+        let name = (item.writer, item.position);
+        let Some(cdr) = self.kept().by_item.get(&name).cloned() else { return };
+        let mut queue = self.queue();
+        // It comes once more if there is no room now.
+        if queue.bytes < WAITING_BYTES && !queue.names.contains(&name) {
+            queue.push(Waiting { name, cdr, started: None });
+            self.changed.notify_all();
+        }
+    }
+
+    /// Items whose replies waited, and wait no more.
+    pub(super) fn taken(&self) -> Vec<Started<Payload>> {
+        std::mem::take(&mut self.queue().taken)
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue().waiting.len()
+    }
+
+    fn write_waiting(&self) {
+        loop {
+            let queue = self.queue();
+            let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
+            let queue = self.changed.wait_while(queue, idle);
+            let queue = queue.unwrap_or_else(PoisonError::into_inner);
+            let Some(cdr) = queue.waiting.front().map(|first| first.cdr.clone()) else { return };
+            let closed = queue.closed;
+            drop(queue);
+            if closed {
+                return;
+            }
+            // DDS itself waits for its readers for a moment.
+            if self.is_written(&cdr) {
+                self.queue().pop();
+                self.changed.notify_all();
+                self.waker.wake();
+            }
+        }
+    }
+
+    /// `false`: DDS does not take it now.
+    fn is_written(&self, cdr: &[u8]) -> bool {
+        match self.writer.write(cdr) {
+            Ok(()) => true,
+            Err(error) if is_late(&error) => false,
+            Err(error) => {
+                // It never will.
+                self.drops.count(DropReason::ReplyRefused);
+                tracing::debug!(%error, "a reply was not taken");
+                true
+            }
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn keep(&mut self, name: Name, cdr: Cdr) {
+        self.bytes += cost(&cdr);
+        match self.by_item.insert(name, cdr) {
+            Some(before) => self.bytes -= cost(&before),
+            None => self.in_order.push_back(name),
+        }
+        while self.bytes > KEPT_BYTES
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.bytes -= self.by_item.remove(&oldest).map_or(0, |cdr| cost(&cdr));
+        }
+    }
+}
+
+impl Queue {
+    fn push(&mut self, reply: Waiting) {
+        self.bytes += cost(&reply.cdr);
+        self.names.insert(reply.name);
+        self.waiting.push_back(reply);
+    }
+
+    fn pop(&mut self) {
+        let Some(reply) = self.waiting.pop_front() else { return };
+        self.bytes -= cost(&reply.cdr);
+        self.names.remove(&reply.name);
+        self.taken.extend(reply.started);
+    }
+}
+
+fn cost(cdr: &Cdr) -> usize {
+    cdr.len() + OVERHEAD
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.replies.queue().closed = true;
+        self.replies.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It waits for DDS for a moment at most.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use equipoise_slice::Group;
+
+    fn name(position: u64) -> Name {
+        (Writer { group: Group::BASE, id: 1 }, position)
+    }
+
+    #[test]
+    fn the_oldest_replies_go_when_there_is_no_room() {
+        let mut kept = Kept::default();
+        let megabyte = || Arc::new(vec![0; 1 << 20]);
+        for position in 0..200 {
+            kept.keep(name(position), megabyte());
+            // Once more: it is not counted twice.
+            kept.keep(name(position), megabyte());
+        }
+        assert_eq!((kept.by_item.len(), kept.in_order.len()), (63, 63));
+        assert!(kept.by_item.contains_key(&name(199)) && !kept.by_item.contains_key(&name(136)));
+        assert_eq!(kept.bytes, 63 * ((1 << 20) + OVERHEAD));
+        kept.keep(name(1000), Arc::new(vec![0; KEPT_BYTES]));
+        assert_eq!(
+            (kept.by_item.len(), kept.bytes),
+            (0, 0),
+            "one that is larger than all the room"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! What this worker finished lately, and what comes again that nobody seems to have.
+//!
+//! Clients publish an item again until its reply has come. The reply may be lost though the worker lives: its client stood
+//! still, or was cut off, or did not take it. And the item may be: DDS delivers nothing to a reader that has lost its
+//! writer and finds it again, of what was written meanwhile. So of an item that comes again the worker has to know
+//! whether it had it. If it finished it lately, the reply is sent again. If it never had it, and nobody before it can still
+//! have it, the item is an *orphan*: when it comes once more after [`crate::Config::orphan`], it is done.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::ids::Writer;
+
+/// Items finished that are remembered, at most.
+const FINISHED_MAX: usize = 1 << 18;
+/// Orphans that are watched, at most: others have to wait until these are done.
+const ORPHANS_MAX: usize = 1 << 16;
+/// Clients publish again after this at the latest.
+const ORPHAN_FORGOTTEN: Duration = Duration::from_secs(150);
+
+type Name = (Writer, u64);
+
+/// What is remembered of single items.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    finished: HashMap<Name, Duration>,
+    in_order: VecDeque<(Duration, Name)>,
+    /// When each came again first.
+    orphans: HashMap<Name, Duration>,
+    swept: Duration,
+}
+
+impl Memory {
+    pub(super) fn finish(&mut self, now: Duration, writer: Writer, position: u64) {
+        let name = (writer, position);
+        self.finished.insert(name, now);
+        self.in_order.push_back((now, name));
+        if self.in_order.len() > FINISHED_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    pub(super) fn has_finished(&self, writer: Writer, position: u64) -> bool {
+        self.finished.contains_key(&(writer, position))
+    }
+
+    /// Whether it has come again for so long that it is to be done. It is then watched no more.
+    pub(super) fn is_orphan(
+        &mut self,
+        now: Duration,
+        writer: Writer,
+        position: u64,
+        after: Duration,
+    ) -> bool {
+        let name = (writer, position);
+        let Some(since) = self.orphans.get(&name) else {
+            if self.orphans.len() < ORPHANS_MAX {
+                self.orphans.insert(name, now);
+            }
+            return false;
+        };
+        let is_due = now.saturating_sub(*since) >= after;
+        if is_due {
+            self.orphans.remove(&name);
+        }
+        is_due
+    }
+
+    /// Forgets what was finished longer ago than `keep`.
+    pub(super) fn forget(&mut self, now: Duration, keep: Duration) {
+        while self.in_order.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= keep) {
+            self.forget_oldest();
+        }
+        if !self.orphans.is_empty() && now.saturating_sub(self.swept) >= Duration::from_secs(1) {
+            self.swept = now;
+            self.orphans.retain(|_, since| now.saturating_sub(*since) < ORPHAN_FORGOTTEN);
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((at, name)) = self.in_order.pop_front() else { return };
+        // It may have been finished once more.
+        if self.finished.get(&name) == Some(&at) {
+            self.finished.remove(&name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Group;
+
+    const WRITER: Writer = Writer { group: Group::BASE, id: 1 };
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn what_was_finished_is_known_for_as_long_as_it_is_to_be() {
+        let mut memory = Memory::default();
+        memory.finish(ms(0), WRITER, 1);
+        memory.finish(ms(40), WRITER, 2);
+        // Once more: its time begins anew.
+        memory.finish(ms(50), WRITER, 1);
+        memory.forget(ms(100), ms(100));
+        assert!(memory.has_finished(WRITER, 1) && memory.has_finished(WRITER, 2));
+        memory.forget(ms(140), ms(100));
+        assert!(memory.has_finished(WRITER, 1) && !memory.has_finished(WRITER, 2));
+        memory.forget(ms(150), ms(100));
+        assert!(!memory.has_finished(WRITER, 1));
+        assert!(memory.finished.is_empty() && memory.in_order.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_there_is_room_for() {
+        let mut memory = Memory::default();
+        for position in 0..FINISHED_MAX as u64 + 10 {
+            memory.finish(ms(0), WRITER, position);
+        }
+        assert_eq!(memory.finished.len(), FINISHED_MAX);
+        assert!(!memory.has_finished(WRITER, 9) && memory.has_finished(WRITER, 10));
+        for position in 0..ORPHANS_MAX as u64 + 10 {
+            memory.is_orphan(ms(0), WRITER, position, ms(1));
+        }
+        assert_eq!(memory.orphans.len(), ORPHANS_MAX);
+        memory.forget(ORPHAN_FORGOTTEN, ms(1));
+        assert!(memory.orphans.is_empty());
+    }
+
+    #[test]
+    fn an_orphan_is_done_when_it_comes_again_after_its_time_and_once() {
+        let mut memory = Memory::default();
+        let mut comes = |at| memory.is_orphan(ms(at), WRITER, 7, ms(100));
+        assert_eq!([0, 50, 99, 100, 101].map(&mut comes), [false, false, false, true, false]);
+    }
+}

@@ -1,0 +1,161 @@
+//! What a worker gave away and has done of it, as long as a controller may have to ask.
+//!
+//! The controller that sees a handover knows its cut. The next one hears it of the taker; if that one is lost, only the giver
+//! knows what it has executed itself and nobody may execute again. It says so to every controller that is new, until that
+//! one has heard it. When a controller has been there for [`Config::forget`](crate::Config::forget) since, nobody keeps such
+//! items any more: their clients have their replies, and who stands by has heard that they are committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Group, HandoverId, SliceId};
+use crate::message::Past;
+use crate::positions::Positions;
+
+/// What was given away, by handover.
+#[derive(Debug, Default)]
+pub(super) struct Pasts {
+    given: BTreeMap<HandoverId, Given>,
+    told: Told,
+}
+
+#[derive(Debug)]
+struct Given {
+    slices: BTreeSet<SliceId>,
+    /// All at or below is done.
+    done: Positions,
+    since: Duration,
+}
+
+/// Whether the controller in office knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Told {
+    /// It has heard all, or saw it itself.
+    #[default]
+    Yes,
+    /// Nothing was said to it.
+    No,
+    /// The claims of this number and all later ones say it.
+    Since(u64),
+}
+
+impl Pasts {
+    /// These slices were given away, and all that was this worker's is done and replied to.
+    pub(super) fn add(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        slices: BTreeSet<SliceId>,
+        cut: &Positions,
+    ) {
+        if slices.is_empty() {
+            return;
+        }
+        // What was given earlier, and came back meanwhile.
+        self.given.retain(|_, given| {
+            given.slices.retain(|slice| !slices.contains(slice));
+            !given.slices.is_empty()
+        });
+        let groups: BTreeSet<_> =
+            slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
+        let done = cut.iter().filter(|(writer, _)| groups.contains(&writer.group)).collect();
+        self.given.insert(handover, Given { slices, done, since: now });
+    }
+
+    /// There is a new controller.
+    pub(super) fn begin_term(&mut self, now: Duration) {
+        self.told = if self.given.is_empty() { Told::Yes } else { Told::No };
+        self.given.values_mut().for_each(|given| given.since = now);
+    }
+
+    /// What claims of this number say.
+    pub(super) fn say(&mut self, number: u64) -> Vec<Past> {
+        match self.told {
+            Told::Yes => return Vec::new(),
+            Told::No => self.told = Told::Since(number),
+            Told::Since(_) => {}
+        }
+        let said = self.given.values().map(|given| {
+            let slices: Arc<[SliceId]> = given.slices.iter().copied().collect();
+            Past { slices, done: given.done.clone() }
+        });
+        said.collect()
+    }
+
+    /// The controller has heard claims of this number, which were sent at `sent`.
+    pub(super) fn heard(&mut self, number: u64, sent: Duration, forget: Duration) {
+        if let Told::Since(first) = self.told
+            && number >= first
+        {
+            self.told = Told::Yes;
+        }
+        if self.told == Told::Yes {
+            self.given.retain(|_, given| sent.saturating_sub(given.since) < forget);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Writer;
+
+    const FORGET: Duration = Duration::from_secs(60);
+
+    fn at(second: u64) -> Duration {
+        Duration::from_secs(second)
+    }
+
+    fn writer(slice: u32) -> Writer {
+        Writer { group: Group::of(SliceId(slice)), id: 7 }
+    }
+
+    fn pasts() -> Pasts {
+        let mut pasts = Pasts::default();
+        let cut = [1, 2, 3].map(|slice| (writer(slice), 10)).into_iter().collect();
+        pasts.add(at(0), HandoverId(1), [1, 2].map(SliceId).into(), &cut);
+        pasts
+    }
+
+    #[test]
+    fn a_new_controller_is_told_until_it_has_heard_and_of_the_slices_own_groups() {
+        let mut pasts = pasts();
+        assert!(pasts.say(1).is_empty(), "the first saw it itself");
+        pasts.begin_term(at(1));
+        pasts.heard(1, at(1), FORGET);
+        let said = pasts.say(2);
+        assert_eq!(said[0].slices[..], [1, 2].map(SliceId));
+        assert_eq!(said[0].done, [1, 2].map(|slice| (writer(slice), 10)).into_iter().collect());
+        // What was said before it was told says nothing of it.
+        pasts.heard(1, at(1), FORGET);
+        assert_eq!(pasts.say(3).len(), 1);
+        pasts.heard(3, at(1), FORGET);
+        assert!(pasts.say(4).is_empty());
+    }
+
+    #[test]
+    fn it_is_forgotten_when_a_controller_has_been_there_long_enough_and_not_while_there_is_none() {
+        let mut pasts = pasts();
+        pasts.heard(1, at(59), FORGET);
+        // A day without a controller.
+        pasts.begin_term(at(86_400));
+        assert_eq!(pasts.say(2).len(), 1);
+        pasts.heard(2, at(86_401), FORGET);
+        pasts.begin_term(at(86_402));
+        assert_eq!(pasts.say(3).len(), 1);
+        pasts.heard(3, at(86_462), FORGET);
+        pasts.begin_term(at(86_463));
+        assert!(pasts.say(4).is_empty());
+    }
+
+    #[test]
+    fn a_slice_that_came_back_and_was_given_again_counts_once() {
+        let mut pasts = pasts();
+        let cut = [(writer(2), 30)].into_iter().collect();
+        pasts.add(at(1), HandoverId(5), [SliceId(2)].into(), &cut);
+        pasts.begin_term(at(2));
+        let said: Vec<_> = pasts.say(1).into_iter().map(|past| past.slices.to_vec()).collect();
+        assert_eq!(said, [vec![SliceId(1)], vec![SliceId(2)]]);
+    }
+}
