@@ -37,6 +37,9 @@ use ownership::Owned;
 use taking::{Hole, Taking};
 use unfinished::Unfinished;
 
+/// Who has no reply this long after an item was finished, may have lost it.
+const ANSWER: Duration = Duration::from_millis(500);
+
 /// Handovers that are over and are remembered, so that late messages about them are answered rightly.
 const REMEMBERED: usize = 256;
 
@@ -292,7 +295,12 @@ impl<T: Clone> Worker<T> {
         // Whoever owns the slice by now: nobody else has the reply.
         if self.memory.has_finished(writer, position) {
             self.drops.count(Reason::Duplicate);
-            return self.out.push_back(Output::Answer(item));
+            // The reply may have crossed it: if it is lost, the item comes once more.
+            let then = now.checked_sub(self.config.orphan.min(ANSWER));
+            if then.is_some_and(|then| self.memory.has_finished_before(then, writer, position)) {
+                self.out.push_back(Output::Answer(item));
+            }
+            return;
         }
         let Some(owned) = self.owned.get_mut(&item.slice) else {
             return self.drops.count(Reason::NotOwned);

@@ -40,6 +40,11 @@ impl Memory {
         }
     }
 
+    /// Whether it was finished so long ago, or longer.
+    pub(super) fn has_finished_before(&self, then: Duration, writer: Writer, at: u64) -> bool {
+        self.finished.get(&(writer, at)).is_some_and(|finished| *finished <= then)
+    }
+
     pub(super) fn has_finished(&self, writer: Writer, position: u64) -> bool {
         self.finished.contains_key(&(writer, position))
     }

@@ -195,14 +195,16 @@ mod items {
         worker.item(ms(3), item(10, true));
         assert_eq!(does(&mut worker), [Output::Execute(item(10, false))], "it is in hand");
         worker.finished(ms(4), SLICE, WRITER, 10);
-        worker.item(ms(5), item(10, true));
+        worker.item(ms(400), item(10, true));
+        assert!(does(&mut worker).is_empty(), "the reply may be on its way");
+        worker.item(ms(600), item(10, true));
         assert_eq!(does(&mut worker), [Output::Answer(item(10, true))]);
         let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
         let positions = Positions::default();
         let release = Message::Release { handover, slices, taker, positions, settled: false };
-        tell(&mut worker, ms(6), release);
+        tell(&mut worker, ms(606), release);
         assert_eq!(worker.slice_count(), 0);
-        worker.item(ms(7), item(10, true));
+        worker.item(ms(607), item(10, true));
         assert_eq!(does(&mut worker), [Output::Answer(item(10, true))]);
         // Known no more, it is another's.
         worker.tick(Duration::from_secs(60));
