@@ -40,6 +40,10 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "standby_full" => (Warning, "too much to keep for another worker, were it lost"),
         "mail_unreadable" => (Warning, "a message of another version, or none of ours"),
         "reply_refused" => (Warning, "a client does not take replies"),
+        "timestamp_repeated" => (
+            Warning,
+            "not dropped; what moves may be lost or done twice: its publisher's timestamps do not grow",
+        ),
         "no_such_slice" => (Bad, "the publisher has another number of slices than the stream"),
         "malformed" => (Bad, "too short, or another type under the same name"),
         "queue_full" => (Bad, "lost: too much waits, and the publisher does not publish again"),
