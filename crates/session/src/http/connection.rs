@@ -104,9 +104,13 @@ impl ClientConnection {
 
     /// Whether the client is to be told that this response is the last.
     pub(crate) fn is_closing(&self) -> bool {
-        self.door.closing.get()
-            || self.worker.phase.get() != Phase::Running
-            || self.shown.as_ref().is_some_and(|shown| shown.has_ended())
+        self.is_stopping() || self.shown.as_ref().is_some_and(|shown| shown.has_ended())
+    }
+
+    /// Whether nothing more is taken. A peer whose certificate has ended is not cut off so: its next response says that it is the last,
+    /// as what it sends meanwhile would be lost.
+    fn is_stopping(&self) -> bool {
+        self.door.closing.get() || self.worker.phase.get() != Phase::Running
     }
 
     /// Arms the deadline for a phase of the request, within the bound on the whole of it.
@@ -202,7 +206,7 @@ impl ClientConnection {
             }
             return Poll::Ready(read);
         }
-        if self.worker.phase.get() == Phase::Cutting || (!begun && self.is_closing()) {
+        if self.worker.phase.get() == Phase::Cutting || (!begun && self.is_stopping()) {
             return Poll::Ready(Err(Reason::ShuttingDown));
         }
         if self.deadline.is_past() {
