@@ -1,8 +1,10 @@
 //! Which workers live, and what they claim.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::controller::floors::Floors;
 use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
 use crate::message::{Claims, Past};
 use crate::positions::Positions;
@@ -278,9 +280,16 @@ impl Members {
     /// What `life` committed of each of `slices`, if it claims to own them all.
     pub(super) fn committed_of_all(&self, life: Life, slices: &[SliceId]) -> Option<Positions> {
         let claims = self.claims(life)?;
-        let epochs = slices.iter().map(|slice| claims.epoch(*slice));
-        let epochs: BTreeSet<HandoverId> = epochs.collect::<Option<_>>()?;
-        epochs.into_iter().map(|epoch| claims.committed(epoch)).reduce(|a, b| a.least(&b))
+        let mut by_epoch: BTreeMap<HandoverId, Vec<SliceId>> = BTreeMap::new();
+        for slice in slices {
+            by_epoch.entry(claims.epoch(*slice)?).or_default().push(*slice);
+        }
+        let mut floors = Floors::default();
+        for (epoch, slices) in &by_epoch {
+            let committed = Arc::new(claims.committed(*epoch));
+            slices.iter().for_each(|slice| floors.add(*slice, Some(&committed)));
+        }
+        (!by_epoch.is_empty()).then(|| floors.least())
     }
 
     /// What `life` committed of what it gave in `handover`, if it says that it cut.
