@@ -39,6 +39,7 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "released_full" => (Warning, "too much to keep for a taker that may be lost"),
         "standby_full" => (Warning, "too much to keep for another worker, were it lost"),
         "mail_unreadable" => (Warning, "a message of another version, or none of ours"),
+        "reply_late" => (Plain, "no loss: a client took its time for a reply"),
         "reply_refused" => (Warning, "a client does not take replies"),
         "timestamp_repeated" => (
             Warning,
