@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_controller::with_causes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -17,7 +18,6 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::ControllerAddress;
-use crate::node::credentials::with_causes;
 use crate::wire::{ANSWER_BYTES_MAX, Problem};
 
 /// Why a controller was not of use.

@@ -6,7 +6,7 @@ use equipoise_store::StoreError;
 use tokio::time::Instant;
 
 use crate::controller::{ControllerHandle, Shared};
-use crate::{ControllerOptions, Edition, StoreView};
+use crate::{ControllerOptions, Edition, StoreView, with_causes};
 
 /// A controller that runs, as its operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,20 +190,6 @@ fn answers_again(failing: Option<Failing>) {
     if let Some(failing) = failing {
         tracing::info!(after = ?failing.since.elapsed(), "the store answers again");
     }
-}
-
-/// An error and what caused it, each said once.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl ControllerHandle {

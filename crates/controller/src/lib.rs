@@ -31,6 +31,7 @@
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
 mod candidate;
+mod causes;
 mod condition;
 mod controller;
 mod counts;
@@ -51,6 +52,7 @@ mod term;
 mod view;
 mod wishes;
 
+pub use causes::with_causes;
 pub use condition::Condition;
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use equipoise_controller::with_causes;
 use hyper::Method;
 use rand::seq::SliceRandom;
 use rcgen::{CertificateParams, KeyPair, PublicKeyData};
@@ -312,20 +313,6 @@ fn token(source: Option<&TokenSource>) -> Result<JoinToken, NoToken> {
             text.parse().map_err(|source| NoToken::Content { path: path.clone(), source })
         }
     }
-}
-
-/// An error and what caused it, each said once.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

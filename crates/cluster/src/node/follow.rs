@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_controller::Instructions;
+use equipoise_controller::{Instructions, with_causes};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rand::RngExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Inner;
-use super::credentials::{Credentials, with_causes};
+use super::credentials::Credentials;
 use crate::ControllerAddress;
 use crate::backoff::Backoff;
 use crate::changes::{Listener, OutOfStep};

@@ -10,14 +10,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equipoise_controller::{Edition, Instructions};
+use equipoise_controller::{Edition, Instructions, with_causes};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
 use super::Inner;
-use super::credentials::with_causes;
 use crate::fingerprint::sha256;
 use crate::folder::{FolderError, StateFile, StateFolder};
 use crate::{Certified, Fingerprint, Name};

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use equipoise_controller::with_causes;
 use hyper::Method;
 use hyper::body::Bytes;
 use tokio::time::sleep;
 
-use super::credentials::{Credentials, with_causes};
+use super::credentials::Credentials;
 use super::{Inner, ReportStatus};
 use crate::ControllerAddress;
 use crate::backoff::Backoff;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use equipoise_controller::NodeReport;
+use equipoise_controller::{NodeReport, with_causes};
 use equipoise_store::{Listing, Membership, Store};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -14,7 +14,7 @@ use super::{ServerOptions, renewal};
 use crate::client::json;
 use crate::node::credentials::Credentials;
 use crate::node::report::keep_reporting;
-use crate::node::{Inner, NodeOptions, credentials};
+use crate::node::{Inner, NodeOptions};
 use crate::{Authority, ControllerAddress, Name, StateFolder};
 
 /// The group of controllers that serve the cluster; a member's value is its address.
@@ -78,7 +78,7 @@ async fn keep_issued(inner: Arc<Inner>, name: &Name, authority: &Authority, life
                 pause
             }
             Err(error) => {
-                let error = credentials::with_causes(&*error);
+                let error = with_causes(&*error);
                 tracing::error!(error, "no certificate for this controller as a node");
                 Duration::from_secs(60)
             }
@@ -106,7 +106,7 @@ async fn keep_met(
 ) {
     loop {
         if let Err(error) = meet_once(&store, name, own, &tell).await {
-            let error = credentials::with_causes(&*error);
+            let error = with_causes(&*error);
             tracing::debug!(error, "other controllers cannot be looked for; those known are kept");
         }
         sleep(PAUSE).await;

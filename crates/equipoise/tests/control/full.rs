@@ -39,16 +39,21 @@ fn pool_of_one_thread(instance: &Instance, how: &str, headroom: f64) -> String {
     )
 }
 
+/// From one backend to three, with no request failed.
+fn grows_under_load(instance: &Instance) {
+    assert!(eventually(|| serving(instance).len() == 1), "{}", instance.printed());
+    let load = Load::start(instance.door.address(), CLIENTS);
+    assert!(eventually(|| serving(instance).len() == 3), "{}", instance.printed());
+    let (_, failed) = load.finish();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
 #[test]
 fn a_pool_of_processes_that_wait_is_found_full_by_a_probe_and_that_is_known_after_a_restart() {
     let mut instance = Instance::new("full-waits");
     let pool = pool_of_one_thread(&instance, "sleeps", 0.3);
     instance.start(&pool);
-    assert!(eventually(|| serving(&instance).len() == 1), "{}", instance.printed());
-    let load = Load::start(instance.door.address(), CLIENTS);
-    assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
-    let (_, failed) = load.finish();
-    assert!(failed.is_empty(), "{failed:?}");
+    grows_under_load(&instance);
     let printed = instance.printed();
     assert!(printed.contains("scaling: probing: it isn't known yet whether"), "{printed}");
     // Every tenth plan is in the store.
@@ -57,11 +62,7 @@ fn a_pool_of_processes_that_wait_is_found_full_by_a_probe_and_that_is_known_afte
     instance.kill();
 
     instance.start(&pool);
-    assert!(eventually(|| serving(&instance).len() == 1), "{}", instance.printed());
-    let load = Load::start(instance.door.address(), CLIENTS);
-    assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
-    let (_, failed) = load.finish();
-    assert!(failed.is_empty(), "{failed:?}");
+    grows_under_load(&instance);
     assert!(!instance.printed().contains("probing"), "{}", instance.printed());
 }
 
@@ -71,11 +72,7 @@ fn a_pool_of_processes_that_work_is_full_by_its_processors_and_is_not_probed() {
     // Much headroom: other programs want the processors, too, and leave it a small part of one.
     let pool = pool_of_one_thread(&instance, "works", 0.9);
     instance.start(&pool);
-    assert!(eventually(|| serving(&instance).len() == 1), "{}", instance.printed());
-    let load = Load::start(instance.door.address(), CLIENTS);
-    assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
-    let (_, failed) = load.finish();
-    assert!(failed.is_empty(), "{failed:?}");
+    grows_under_load(&instance);
     let printed = instance.printed();
     assert!(printed.contains("in use, at most 0.10 is wanted"), "{printed}");
     assert!(!printed.contains("probing"), "{printed}");
