@@ -40,6 +40,8 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
     stage.until("controller", "the first is lost", |seen| {
         seen.owners.iter().all(|owner| owner == "two")
     });
+    // Not before: whichever is heard first has the place.
+    stage.until_heard("third");
     stage.of("one").signal(Signal::CONT);
     let end = Instant::now() + PATIENCE;
     let pid = stage.of("third").ask("process").unwrap();

@@ -196,8 +196,18 @@ impl<P: Place> Stage<P> {
     /// The controller has let the worker in: who had its name before is lost, and that is known.
     pub(crate) fn until_heard(&mut self, worker: &str) {
         let end = Instant::now() + PATIENCE;
-        while self.of(worker).ask("fenced").as_deref() != Some("false") {
-            assert!(Instant::now() < end, "{worker} is not let in");
+        loop {
+            let said = self.of(worker).ask("fenced");
+            match said.as_deref() {
+                Some("false") => return,
+                Some("true") if Instant::now() < end => {}
+                said => {
+                    let said = said.map(str::to_string);
+                    let is = self.of(worker).ask("how is it");
+                    let seen = self.seen_by("controller");
+                    panic!("{worker} is not let in: it says {said:?}, {is:?}; {seen:?}");
+                }
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
