@@ -6,7 +6,7 @@
 //! controller asks the workers what is under way (`survey.rs`), and only how it ended is noted, in good time.
 
 mod assign;
-mod floors;
+mod done;
 mod forget;
 mod handover;
 mod hear;
@@ -28,11 +28,11 @@ pub use handover::{HandoverAction, HandoverEvent, HandoverState};
 pub use members::Member;
 pub use record::{Intent, Record, Stored};
 
+use crate::by_slice::BySlice;
 use crate::config::Config;
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
 use crate::positions::Positions;
-use floors::Floors;
 use members::Members;
 
 /// Numbers of handovers that are reserved at a time.
@@ -93,12 +93,6 @@ pub struct Row {
     floor: Option<Arc<Positions>>,
 }
 
-impl Row {
-    fn floor(&self) -> Positions {
-        self.floor.as_deref().cloned().unwrap_or_default()
-    }
-}
-
 /// A handover that is not over.
 #[derive(Debug, Clone)]
 pub struct Handover {
@@ -117,7 +111,7 @@ pub struct Handover {
     settled: bool,
     cut: Option<Arc<Positions>>,
     /// What was done before the giver had the slices, of each of them.
-    floors: Floors,
+    floors: BySlice,
     /// Of an assignment: what was committed.
     after: Option<Positions>,
     /// Of an assignment to the giver of a handover: that handover.
@@ -430,6 +424,15 @@ impl<T: Clone> Controller<T> {
         }
     }
 
+    /// Of these slices this is known to be done, whatever their owner says.
+    fn set_floor(&mut self, slices: &[SliceId], floor: &Arc<Positions>) {
+        for slice in slices {
+            if let Some(row) = self.table.get_mut(slice) {
+                row.floor = Some(floor.clone());
+            }
+        }
+    }
+
     /// Says what the handover waits for, to whom it waits for.
     fn say(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get_mut(&handover) else { return };
@@ -457,7 +460,7 @@ impl<T: Clone> Controller<T> {
             }
             HandoverState::Settling { giver_lost: true } => {
                 let Some(open) = self.handovers.get(&handover) else { return };
-                let after = self.committed_by_giver(handover, open);
+                let after = self.done_by_giver(handover, open);
                 self.send(taker, Message::Recover { handover, after });
             }
             HandoverState::Orphaned => self.send(giver, Message::Forget { handover }),

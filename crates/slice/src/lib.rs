@@ -36,10 +36,6 @@
 //!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
 //!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. Items
 //!   that come again come out of order.
-//! - Where that does not hold yet: when a giver is lost, one position for each writer says for all slices of its handover from
-//!   where they are recovered, the least of any. Slices that it had from different givers may have been done further by
-//!   those, and a standby executes that part again though they live (about one in three thousand simulated runs
-//!   that crash everybody; seeds 7024589 and 7036730).
 //! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
 //!   told who that is. Given up, its place is taken.
 //! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
@@ -81,6 +77,7 @@
 //! readers and order are our own.
 
 pub mod balance;
+mod by_slice;
 pub mod client;
 mod config;
 pub mod controller;
@@ -92,6 +89,7 @@ mod sim;
 pub mod transport;
 pub mod worker;
 
+pub use by_slice::BySlice;
 pub use config::{Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{

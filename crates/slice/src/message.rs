@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::by_slice::BySlice;
 use crate::ids::{HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::positions::Positions;
 
@@ -149,8 +150,8 @@ pub enum Message<T> {
     Recover {
         /// The handover.
         handover: HandoverId,
-        /// What it had committed.
-        after: Positions,
+        /// What it had committed, or was done before it had the slice.
+        after: BySlice,
     },
     /// Controller to giver: the taker was lost; wait no more for it.
     Forget {
@@ -186,18 +187,9 @@ pub enum Message<T> {
     },
     /// Controller to worker, again and again: keep what comes for these slices, and for no others.
     Standby {
-        /// All of them, by owner.
-        parts: Vec<StandbyPart>,
+        /// All of them, with what their owners have committed and need not be kept.
+        committed: BySlice,
     },
-}
-
-/// Slices of one owner that a worker stands by for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StandbyPart {
-    /// The slices.
-    pub slices: Arc<[SliceId]>,
-    /// What the owner has committed need not be kept.
-    pub committed: Positions,
 }
 
 impl<T> Message<T> {
@@ -266,9 +258,9 @@ pub struct Claims {
     pub slices: Vec<(SliceId, HandoverId)>,
     /// Committed: of what it owns or owned, all at or below is done.
     pub marks: Positions,
-    /// Of slices with this epoch, all at or below was another's, and is done or another's still. Left out once the
-    /// marks have passed it.
-    pub floors: Vec<(HandoverId, Positions)>,
+    /// Of these slices all at or below was another's, and is done or another's still. Left out once the marks have
+    /// passed it.
+    pub floors: BySlice,
     /// What it cut and has not drained.
     pub given: Vec<Given>,
     /// What it takes, or took and was not told that it is over.
@@ -317,10 +309,15 @@ impl Claims {
         self.slices.get(found).map(|(_, epoch)| *epoch)
     }
 
-    /// What is committed of slices that it owns since `epoch`.
-    pub fn committed(&self, epoch: HandoverId) -> Positions {
-        match self.floors.iter().find(|(of, _)| *of == epoch) {
-            Some((_, floor)) => self.marks.furthest(floor),
+    /// Whether it owns all of `slices` since `epoch`.
+    pub fn has_since(&self, slices: &[SliceId], epoch: HandoverId) -> bool {
+        slices.iter().all(|slice| self.epoch(*slice) == Some(epoch))
+    }
+
+    /// What is committed of `slice`, which it owns.
+    pub fn committed(&self, slice: SliceId) -> Positions {
+        match self.floors.of(slice) {
+            Some(floor) => self.marks.furthest(floor),
             None => self.marks.clone(),
         }
     }

@@ -402,7 +402,7 @@ impl<T: Clone> Worker<T> {
             Message::Refuse { last, holder, heard } => {
                 self.on_refuse(now, last, holder, heard);
             }
-            Message::Standby { parts } => self.on_standby(&parts),
+            Message::Standby { committed } => self.on_standby(&committed),
             // What workers say to the controller.
             Message::Ready { .. }
             | Message::Closed { .. }

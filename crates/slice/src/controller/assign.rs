@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::controller::standby::standby_of;
-use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record, Row};
+use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record};
 use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::Message;
 use crate::positions::Positions;
+
+/// Slices without an owner, and what is done of them; `None`: they had none before.
+type Left = (Arc<[SliceId]>, Option<Arc<Positions>>);
 
 impl<T: Clone> Controller<T> {
     /// A handover is over, one way or another.
@@ -37,7 +40,10 @@ impl<T: Clone> Controller<T> {
     fn give_back(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
         let mut after = open.cut.as_deref().cloned().unwrap_or_default();
-        if let Some(committed) = self.committed_since(handover, open) {
+        // As the giver lives, the taker recovered nothing: of all slices it had finished the same.
+        let committed = self.done_by_taker(handover, open).unwrap_or_default();
+        let least = committed.parts().map(|(_, at)| (**at).clone()).reduce(|a, b| a.least(&b));
+        if let Some(committed) = least {
             after = after.furthest(&committed);
         }
         let (slices, returns) = (open.slices.clone(), Some(handover));
@@ -47,42 +53,19 @@ impl<T: Clone> Controller<T> {
     /// Neither side is left.
     fn assign_lost(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
-        let after = self.committed_by_giver(handover, open);
-        self.assign_spread(now, &open.slices, Some(&after));
-        // With no worker there, it is found again when one comes: by owners that are lost.
-        let floor = Some(Arc::new(after));
-        for slice in open.slices.iter() {
-            if let Some(row) = self.table.get_mut(slice)
-                && row.busy.is_none()
-            {
-                // No claims are of this epoch, so the floor is what counts.
-                (row.owner, row.epoch, row.floor) = (Some(giver), handover, floor.clone());
+        for (slices, after) in self.done_by_giver(handover, open).parts() {
+            self.assign_spread(now, slices, Some(after));
+            // With no worker there, it is found again when one comes: by owners that are lost.
+            for slice in slices.iter() {
+                if let Some(row) = self.table.get_mut(slice)
+                    && row.busy.is_none()
+                {
+                    // No claims are of this epoch, so the floor is what counts.
+                    (row.owner, row.epoch, row.floor) =
+                        (Some(giver), handover, Some(after.clone()));
+                }
             }
         }
-    }
-
-    /// What the giver of a handover, and those before it, had finished of what it gave.
-    pub(super) fn committed_by_giver(&self, handover: HandoverId, open: &Handover) -> Positions {
-        let Some(giver) = open.giver else { return Positions::default() };
-        let committed = self.committed_by(giver, handover, open);
-        match &open.cut {
-            Some(cut) => committed.least(cut),
-            None => committed,
-        }
-    }
-
-    /// What `giver`, and those before it, had finished of what it had before the handover `given`.
-    fn committed_by(&self, giver: Life, given: HandoverId, open: &Handover) -> Positions {
-        let claimed = self.members.committed_as_giver(giver, given);
-        // Claims from before the cut.
-        let claimed = claimed.or_else(|| self.members.committed_of_all(giver, &open.slices));
-        open.floors.least().furthest(&claimed.unwrap_or_default())
-    }
-
-    /// What the taker had finished of the slices since it has them, if it claimed them.
-    fn committed_since(&self, handover: HandoverId, open: &Handover) -> Option<Positions> {
-        let claimed = self.members.claims_epoch(open.taker, &open.slices, handover);
-        claimed.then(|| self.members.committed_of_all(open.taker, &open.slices)).flatten()
     }
 
     fn assign(&mut self, now: Duration, intent: Intent) {
@@ -107,33 +90,59 @@ impl<T: Clone> Controller<T> {
 
     /// The worker that slices were assigned to is lost: another gets them.
     pub(super) fn target_lost(&mut self, now: Duration, handover: HandoverId) {
-        let Some(mut open) = self.handovers.remove(&handover) else { return };
-        if let Some(committed) = self.committed_since(handover, &open) {
-            open.after = Some(committed);
-        } else if let Some(given) = open.returns.take() {
-            // It was their giver, and may have left some of them undone below the cut.
-            let committed = self.committed_by(open.taker, given, &open);
-            open.after = open.after.map(|after| after.least(&committed));
-        }
+        let Some(open) = self.handovers.remove(&handover) else { return };
+        let left = self.left_by_target(handover, &open);
         if self.members.able().next().is_none() {
-            return self.wait_for_target(handover, open);
+            return self.wait_for_target(handover, &open, left);
         }
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 row.busy = None;
             }
         }
-        self.assign_spread(now, &open.slices, open.after.as_ref());
+        for (slices, after) in left {
+            self.assign_spread(now, &slices, after.as_deref());
+        }
         self.out.push_back(Output::Record(Record::Closed(handover)));
     }
 
-    /// It stays open, for whoever comes.
-    fn wait_for_target(&mut self, handover: HandoverId, open: Handover) {
-        let Handover { slices, taker, after, returns, .. } = open.clone();
-        let known = self.handovers.insert(handover, open);
-        debug_assert!(known.is_none());
-        let intent = Intent { slices, giver: None, taker, after, returns };
-        self.out.push_back(Output::Record(Record::Opened(handover, intent)));
+    /// From where the slices go on that were assigned to a worker that is lost.
+    fn left_by_target(&self, handover: HandoverId, open: &Handover) -> Vec<Left> {
+        let left = if let Some(committed) = self.done_by_taker(handover, open) {
+            committed
+        } else if let (Some(given), Some(after)) = (open.returns, &open.after) {
+            // It was their giver, and may have left some of them undone below the cut.
+            self.done_before(open.taker, given, open, Some(after))
+        } else {
+            return vec![(open.slices.clone(), open.after.clone().map(Arc::new))];
+        };
+        let part = |(slices, after): (&Arc<[SliceId]>, &Arc<Positions>)| {
+            (slices.clone(), Some(after.clone()))
+        };
+        left.parts().map(part).collect()
+    }
+
+    /// They stay open, for whoever comes.
+    fn wait_for_target(&mut self, handover: HandoverId, open: &Handover, left: Vec<Left>) {
+        for (number, (slices, after)) in left.into_iter().enumerate() {
+            let id = if number == 0 { handover } else { self.number() };
+            for slice in slices.iter() {
+                if let Some(row) = self.table.get_mut(slice) {
+                    row.busy = Some(id);
+                }
+            }
+            let (taker, after) = (open.taker, after.as_deref().cloned());
+            let waiting = Handover {
+                slices: slices.clone(),
+                after: after.clone(),
+                returns: None,
+                ..open.clone()
+            };
+            let known = self.handovers.insert(id, waiting);
+            debug_assert!(known.is_none());
+            let intent = Intent { slices, giver: None, taker, after, returns: None };
+            self.out.push_back(Output::Record(Record::Opened(id, intent)));
+        }
     }
 
     /// Gives owners to slices that have none, or a lost one.
@@ -148,49 +157,17 @@ impl<T: Clone> Controller<T> {
         for handover in stranded.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.target_lost(now, handover);
         }
-        type Owners = BTreeMap<Option<(Life, HandoverId)>, Vec<SliceId>>;
-        let mut unowned: Owners = BTreeMap::new();
+        let (mut new, mut unowned) = (Vec::new(), Vec::new());
         for (slice, row) in &self.table {
             let lost = row.owner.is_none_or(|owner| self.members.is_lost(owner));
             if lost && row.busy.is_none() {
-                let of = row.owner.map(|owner| (owner, row.epoch));
-                unowned.entry(of).or_default().push(*slice);
+                let is_new = row.owner.is_none() && row.floor.is_none();
+                if is_new { &mut new } else { &mut unowned }.push(*slice);
             }
         }
-        if unowned.is_empty() {
-            return;
-        }
-        for (owner, slices) in unowned {
-            for slices in self.of_one_floor(slices) {
-                let after = match owner {
-                    Some((life, epoch)) => Some(self.committed(life, epoch, slices[0])),
-                    None => {
-                        self.table.get(&slices[0]).and_then(|row| row.floor.as_deref().cloned())
-                    }
-                };
-                self.assign_spread(now, &slices, after.as_ref());
-            }
-        }
-    }
-
-    /// Slices of which the same is known to be done go together. There are few such parts.
-    fn of_one_floor(&self, slices: Vec<SliceId>) -> Vec<Vec<SliceId>> {
-        let floor = |slice| self.table.get(&slice).and_then(|row| row.floor.as_ref());
-        let mut parts: Vec<Vec<SliceId>> = Vec::new();
-        for slice in slices {
-            match parts.iter_mut().rev().find(|part| floor(part[0]) == floor(slice)) {
-                Some(part) => part.push(slice),
-                None => parts.push(vec![slice]),
-            }
-        }
-        parts
-    }
-
-    /// What a lost owner had finished of `slice`.
-    fn committed(&self, life: Life, epoch: HandoverId, slice: SliceId) -> Positions {
-        match self.members.committed_as_owner(life, slice) {
-            Some((claimed, committed)) if claimed == epoch => committed,
-            _ => self.table.get(&slice).map(Row::floor).unwrap_or_default(),
+        self.assign_spread(now, &new, None);
+        for (slices, after) in self.done_by_owners(&unowned).parts() {
+            self.assign_spread(now, slices, Some(after));
         }
     }
 

@@ -96,7 +96,8 @@ impl<T: Clone> Controller<T> {
         }
         if open.giver.is_none() {
             // Were it lost now, its claims would say what is left to do; before, what the assignment said.
-            if self.members.claims_epoch(from, &open.slices, handover) {
+            let claims = self.members.claims(from);
+            if claims.is_some_and(|claims| claims.has_since(&open.slices, handover)) {
                 self.assigned(now, handover);
             }
             return;
@@ -122,11 +123,9 @@ impl<T: Clone> Controller<T> {
         if open.state != (HandoverState::Settling { giver_lost: true }) {
             return;
         }
-        let after = Arc::new(self.committed_by_giver(handover, open));
-        for slice in open.slices.clone().iter() {
-            if let Some(row) = self.table.get_mut(slice) {
-                row.floor = Some(after.clone());
-            }
+        let done = self.done_by_giver(handover, open);
+        for (slices, after) in done.parts() {
+            self.set_floor(slices, after);
         }
         self.event(now, handover, HandoverEvent::Recovered);
     }

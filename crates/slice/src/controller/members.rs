@@ -1,10 +1,8 @@
 //! Which workers live, and what they claim.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::controller::floors::Floors;
 use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
 use crate::message::{Claims, Past};
 use crate::positions::Positions;
@@ -243,7 +241,8 @@ impl Members {
         self.dead.retain(|life, _| needed(*life));
     }
 
-    fn claims(&self, life: Life) -> Option<&Claims> {
+    /// What `life` said last.
+    pub(super) fn claims(&self, life: Life) -> Option<&Claims> {
         match self.current.get(&life.worker) {
             Some(member) if member.life == life => Some(&member.claims),
             _ => self.dead.get(&life),
@@ -258,38 +257,6 @@ impl Members {
     /// Whether `life` claims to own `slice`.
     pub(super) fn claims_slice(&self, life: Life, slice: SliceId) -> bool {
         self.claims(life).is_some_and(|claims| claims.epoch(slice).is_some())
-    }
-
-    /// Whether `life` claims to own `slices` since `epoch`.
-    pub(super) fn claims_epoch(&self, life: Life, slices: &[SliceId], epoch: HandoverId) -> bool {
-        let owns = |claims: &Claims, slice: &SliceId| claims.epoch(*slice) == Some(epoch);
-        self.claims(life).is_some_and(|claims| slices.iter().all(|slice| owns(claims, slice)))
-    }
-
-    /// What `life` committed of `slice`, if it claims to own it; with its epoch.
-    pub(super) fn committed_as_owner(
-        &self,
-        life: Life,
-        slice: SliceId,
-    ) -> Option<(HandoverId, Positions)> {
-        let claims = self.claims(life)?;
-        let epoch = claims.epoch(slice)?;
-        Some((epoch, claims.committed(epoch)))
-    }
-
-    /// What `life` committed of each of `slices`, if it claims to own them all.
-    pub(super) fn committed_of_all(&self, life: Life, slices: &[SliceId]) -> Option<Positions> {
-        let claims = self.claims(life)?;
-        let mut by_epoch: BTreeMap<HandoverId, Vec<SliceId>> = BTreeMap::new();
-        for slice in slices {
-            by_epoch.entry(claims.epoch(*slice)?).or_default().push(*slice);
-        }
-        let mut floors = Floors::default();
-        for (epoch, slices) in &by_epoch {
-            let committed = Arc::new(claims.committed(*epoch));
-            slices.iter().for_each(|slice| floors.add(*slice, Some(&committed)));
-        }
-        (!by_epoch.is_empty()).then(|| floors.least())
     }
 
     /// What `life` committed of what it gave in `handover`, if it says that it cut.

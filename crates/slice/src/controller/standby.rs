@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::controller::Controller;
 use crate::ids::{Life, SliceId, mixed};
-use crate::message::{Message, StandbyPart};
+use crate::message::Message;
 
 /// Of `workers`, who stands by for `slice`.
 pub(super) fn standby_of(
@@ -30,26 +30,17 @@ impl<T: Clone> Controller<T> {
         }
         self.standby_said = now;
         let able: Vec<_> = self.members.able().collect();
-        let mut duties: BTreeMap<Life, BTreeMap<Life, Vec<SliceId>>> =
-            able.iter().map(|life| (*life, BTreeMap::new())).collect();
+        let mut duties: BTreeMap<Life, Vec<SliceId>> =
+            able.iter().map(|life| (*life, Vec::new())).collect();
         for (slice, row) in &self.table {
             let Some(owner) = row.owner else { continue };
             if let Some(standby) = standby_of(*slice, Some(owner), able.iter().copied()) {
-                duties.entry(standby).or_default().entry(owner).or_default().push(*slice);
+                duties.entry(standby).or_default().push(*slice);
             }
         }
-        for (standby, by_owner) in duties {
-            let parts = by_owner.into_iter().map(|(owner, slices)| self.part(owner, slices));
-            let parts = parts.collect();
-            self.send(standby, Message::Standby { parts });
+        for (standby, slices) in duties {
+            self.send(standby, Message::Standby { committed: self.done_by_owners(&slices) });
         }
-    }
-
-    fn part(&self, owner: Life, slices: Vec<SliceId>) -> StandbyPart {
-        // Of slices that it does not claim yet nothing more is known than what was known when it got them.
-        let committed = self.members.committed_of_all(owner, &slices);
-        let committed = committed.unwrap_or_else(|| self.floors_of(&slices).least());
-        StandbyPart { slices: slices.into(), committed }
     }
 }
 

@@ -87,13 +87,8 @@ impl<T: Clone> Controller<T> {
     /// What givers have done stays done, though the taker is lost and cannot say from where it went on.
     fn learn_past(&mut self) {
         for Past { slices, done } in self.members.take_pasts() {
-            let done = Arc::new(done);
-            for slice in slices.iter() {
-                let Some(row) = self.table.get_mut(slice) else { continue };
-                row.floor = Some(match row.floor.take() {
-                    Some(floor) => Arc::new(floor.furthest(&done)),
-                    None => done.clone(),
-                });
+            for (slices, floor) in self.floors_of(&slices).parts() {
+                self.set_floor(slices, &Arc::new(floor.furthest(&done)));
             }
         }
     }

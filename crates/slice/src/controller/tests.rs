@@ -311,3 +311,50 @@ fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_
     let nothing = Positions::default();
     assert_eq!(after, [(of(&[0, 1]), done(10)), (of(&[2]), done(20)), (of(&[3]), nothing)]);
 }
+
+#[test]
+fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those_were() {
+    let (giver, taker) = (life(1, 1), life(2, 1));
+    let writer = Writer { group: Group::BASE, id: 7 };
+    let done = |position| -> Positions { [(writer, position)].into_iter().collect() };
+    let owners = (0..4).map(|slice| (SliceId(slice), (giver, HandoverId(5)))).collect();
+    let heard = [giver, taker].map(|life| (life.worker, life.number)).into();
+    let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
+    // Two slices were another's, who did more than the giver says of the rest.
+    let past = Past { slices: [0, 1].map(SliceId).into(), done: done(20) };
+    let owned: Vec<_> = (0..4).map(|slice| (SliceId(slice), HandoverId(5))).collect();
+    let claims = Claims { slices: owned, marks: done(10), ..Claims::default() };
+    office.say(taker, Claims { past: vec![past], ..Claims::default() });
+    office.say(giver, claims);
+    let slices: Vec<_> = (0..4).map(SliceId).collect();
+    let moved = office.controller.move_slices(office.now, &slices, taker.worker).unwrap();
+    let say = |office: &mut Office, from, message| {
+        let (from, to) = (Address::Worker(from), Address::Controller);
+        let envelope = Envelope { from, to, term: Term(1), message };
+        office.controller.message(office.now, envelope);
+        office.carry_out();
+    };
+    let slices: std::sync::Arc<[SliceId]> = slices.into();
+    let (positions, handover) = (done(30), moved);
+    say(&mut office, taker, Message::Ready { handover, positions, settled: true });
+    say(&mut office, giver, Message::Cut { handover, slices: slices.clone(), positions: done(30) });
+    let active = Message::Active { handover, slices, cut: done(30), progress: Default::default() };
+    say(&mut office, taker, active);
+    office.said.clear();
+    for _ in 0..9 {
+        office.pass(100);
+        office.claims(taker, 0, (0..4).map(|slice| (SliceId(slice), moved)).collect());
+        if !office.stored.lost.is_empty() {
+            break;
+        }
+        office.said.clear();
+    }
+    office.pass(100);
+    let after = office.said.iter().find_map(|(_, message)| match message {
+        Message::Recover { after, .. } => Some(after.clone()),
+        _ => None,
+    });
+    let after = after.expect("the taker is told that the giver is lost");
+    let of = |slice| after.of(SliceId(slice)).map(|at| at.of(writer));
+    assert_eq!([0, 1, 2, 3].map(of), [Some(20), Some(20), Some(10), Some(10)]);
+}

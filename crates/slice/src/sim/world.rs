@@ -145,7 +145,9 @@ impl World {
             return false;
         }
         let answered = !self.clients.iter().any(Client::has_pending);
-        let over = self.controller.as_ref().is_some_and(|c| c.handovers().is_empty());
+        // What it has still to ask for may be under way.
+        let over = |c: &Controller<_>| !c.is_surveying() && c.handovers().is_empty();
+        let over = self.controller.as_ref().is_some_and(over);
         let late =
             self.now > self.until + if self.scenario.loses_workers() { 3_000_000 } else { 600_000 };
         answered && over || late

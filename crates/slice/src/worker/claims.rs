@@ -1,13 +1,16 @@
 //! The lease, and the claims that renew it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Group, HandoverId, Life, Writer};
+use crate::by_slice::BySlice;
+use crate::ids::{Group, Life, SliceId, Writer};
 use crate::message::{Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
+use crate::worker::ownership::Owned;
 use crate::worker::past::Pasts;
 use crate::worker::taking::Taking;
 use crate::worker::{GiverEvent, GiverState, Output, TakerState, Worker};
@@ -166,19 +169,25 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Floors that the marks have not passed.
-    fn floors(&self, marks: &Positions) -> Vec<(HandoverId, Positions)> {
-        let mut by_epoch = BTreeMap::new();
-        for owned in self.owned.values() {
-            let floor = || owned.committed_by_others();
+    fn floors(&self, marks: &Positions) -> BySlice {
+        // What is shared is the same.
+        let key = |slice: SliceId| {
+            let owned = self.owned.get(&slice);
+            let recovering = owned.and_then(|owned| owned.recovering.as_ref());
+            let lost = recovering.map(|recovering| Arc::as_ptr(recovering.lost()));
+            (owned.map(|owned| Arc::as_ptr(&owned.cut)), lost)
+        };
+        let floor = |slice: SliceId| {
+            let Some(owned) = self.owned.get(&slice) else { return Arc::default() };
             #[cfg(test)]
-            let floor = || match self.sabotage {
-                Sabotage::ClaimTail => (*owned.floor).clone(),
-                _ => floor(),
-            };
-            by_epoch.entry(owned.epoch).or_insert_with(floor);
-        }
-        let ahead = |floor: &Positions| floor.iter().any(|(writer, at)| marks.of(writer) < at);
-        by_epoch.into_iter().filter(|(_, floor)| ahead(floor)).collect()
+            if self.sabotage == Sabotage::ClaimTail {
+                return owned.floor.clone();
+            }
+            owned.committed_by_others()
+        };
+        let mut floors = BySlice::grouped(self.owned.keys().copied(), key, floor);
+        floors.retain(|floor| floor.iter().any(|(writer, at)| marks.of(writer) < at));
+        floors
     }
 
     fn given(&self) -> Vec<Given> {
@@ -194,9 +203,15 @@ impl<T: Clone> Worker<T> {
 
     fn taken(&self) -> Vec<Taken> {
         let open = self.taking.iter().filter(|(_, taking)| taking.is_coming());
+        // What was given on meanwhile is another's: a new controller would take this worker for its owner.
+        let is_here = |handover, slice| {
+            self.owned.get(&slice).is_some_and(|owned: &Owned<T>| owned.epoch == handover)
+        };
         open.filter_map(|(handover, taking)| {
-            let (slices, giver) = (taking.slices.clone(), taking.giver?);
-            Some(Taken { handover: *handover, slices, giver })
+            let here = |slice: &&SliceId| taking.is_before_cut() || is_here(*handover, **slice);
+            let slices: Arc<[SliceId]> = taking.slices.iter().filter(here).copied().collect();
+            let some = !slices.is_empty();
+            some.then_some(Taken { handover: *handover, slices, giver: taking.giver? })
         })
         .collect()
     }
@@ -205,6 +220,8 @@ impl<T: Clone> Worker<T> {
     /// now on is all that it left under way.
     pub(super) fn begin_term(&mut self, now: Duration) {
         self.past.begin_term(now);
+        let cut = self.giving.values_mut().filter(|giving| giving.has_cut());
+        cut.for_each(|giving| giving.is_inherited = true);
         #[cfg(test)]
         if self.sabotage == Sabotage::NoPromise {
             return self.say_claims(now);

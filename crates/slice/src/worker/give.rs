@@ -11,7 +11,9 @@ use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
 use crate::worker::giving::Giving;
-use crate::worker::{GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, Worker};
+use crate::worker::{
+    GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, TakerEvent, Worker,
+};
 
 impl<T: Clone> Worker<T> {
     pub(super) fn on_release(
@@ -99,10 +101,14 @@ impl<T: Clone> Worker<T> {
                 let released = |slice: &&SliceId| self.released.get(*slice) == Some(&handover);
                 let gone: BTreeSet<_> = giving.slices.iter().filter(released).copied().collect();
                 self.released.retain(|slice, _| !gone.contains(slice));
-                let cut = giving.cut.clone();
+                let (cut, is_inherited) = (giving.cut.clone(), giving.is_inherited);
                 #[cfg(test)]
                 let gone = if self.sabotage == Sabotage::NoPast { BTreeSet::new() } else { gone };
                 self.past.add(now, handover, gone, &cut);
+                if is_inherited {
+                    // The controller in office may still be about to ask what there was, and claims say it is given no more.
+                    self.past.tell();
+                }
                 self.send_controller(Message::Closed { handover, cut });
                 self.unsubscribe_idle();
             }
@@ -119,13 +125,12 @@ impl<T: Clone> Worker<T> {
         let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
         let mut undrained = Vec::new();
-        let mut epoch = None;
+        let mut epochs = BTreeSet::new();
         for slice in slices.iter() {
             if let Some(owned) = self.owned.remove(slice) {
                 // Below the floor all is done, though it may never have come here.
-                if epoch != Some(owned.epoch) {
+                if epochs.insert(owned.epoch) {
                     cut = cut.furthest(&owned.floor);
-                    epoch = Some(owned.epoch);
                 }
                 self.released.insert(*slice, handover);
                 undrained.push(*slice);
@@ -134,6 +139,12 @@ impl<T: Clone> Worker<T> {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.cut = cut;
         giving.undrained = undrained.iter().copied().collect();
+        // Slices move on only when what brought them is over: who has not heard that knows it now.
+        for epoch in epochs {
+            if self.owned.values().all(|owned| owned.epoch != epoch) {
+                self.taker_event(now, epoch, TakerEvent::End);
+            }
+        }
         undrained.retain(|slice| self.unfinished.of_slice(*slice) == 0);
         self.drained(now, handover, undrained);
     }

@@ -27,6 +27,8 @@ pub(super) struct Giving<T> {
     known: HashSet<Writer>,
     /// C, once there is a cut.
     pub cut: Positions,
+    /// It was cut for an earlier controller.
+    pub is_inherited: bool,
     /// Cut slices that have unfinished items, or whose state is not exported.
     pub undrained: BTreeSet<SliceId>,
     /// When a slice was last drained.
@@ -56,6 +58,7 @@ impl<T: Clone> Giving<T> {
             covered: false,
             known: HashSet::new(),
             cut: Positions::default(),
+            is_inherited: false,
             undrained: BTreeSet::new(),
             drained_at: Duration::ZERO,
             drained: BTreeMap::new(),

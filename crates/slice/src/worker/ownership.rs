@@ -24,28 +24,30 @@ pub(super) struct Owned<T> {
     pub recovering: Option<Recovering>,
 }
 
-/// What of a lost worker's items is taken when it comes again.
-#[derive(Debug)]
-pub(super) struct Recovering {
+/// What a lost worker may have left undone.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
     /// For each writer: after the first, up to the second.
     ranges: BTreeMap<Writer, Vec<(u64, u64)>>,
     /// Every item of writers that have no range, too.
     others: bool,
+}
+
+/// What of a lost worker's items is taken when it comes again.
+#[derive(Debug)]
+pub(super) struct Recovering {
+    /// Slices of which the same is lost share it.
+    lost: Arc<Lost>,
     /// Taken already.
     done: HashSet<(Writer, u64)>,
     since: Duration,
 }
 
-impl Recovering {
+impl Lost {
     /// Whatever is after `after`: nobody else has any of it.
-    pub(super) fn all_after(after: &Positions, now: Duration) -> Self {
+    pub(super) fn all_after(after: &Positions) -> Self {
         let ranges = after.iter().map(|(writer, at)| (writer, vec![(at, u64::MAX)])).collect();
-        Self { ranges, others: true, done: HashSet::new(), since: now }
-    }
-
-    /// Nothing yet; for [`Recovering::add`].
-    pub(super) fn nothing(now: Duration) -> Self {
-        Self { ranges: BTreeMap::new(), others: false, done: HashSet::new(), since: now }
+        Self { ranges, others: true }
     }
 
     /// Items of `writer` after `after`, up to `through`. With none between, it is a writer of which nothing is taken,
@@ -62,6 +64,33 @@ impl Recovering {
         self.others = true;
     }
 
+    fn covers(&self, writer: Writer, position: u64) -> bool {
+        match self.ranges.get(&writer) {
+            Some(ranges) => ranges.iter().any(|(a, through)| *a < position && position <= *through),
+            None => self.others,
+        }
+    }
+
+    /// The least position of `writer` that may still come, less one.
+    fn least(&self, writer: Writer) -> Option<u64> {
+        match self.ranges.get(&writer) {
+            Some(ranges) => ranges.iter().map(|(after, _)| *after).min(),
+            None => self.others.then_some(0),
+        }
+    }
+}
+
+impl Recovering {
+    /// What `lost` says, from now on.
+    pub(super) fn new(lost: Arc<Lost>, now: Duration) -> Self {
+        Self { lost, done: HashSet::new(), since: now }
+    }
+
+    /// What is taken, which other slices may share.
+    pub(super) fn lost(&self) -> &Arc<Lost> {
+        &self.lost
+    }
+
     pub(super) fn since(&self) -> Duration {
         self.since
     }
@@ -73,26 +102,20 @@ impl Recovering {
 
     /// The least position of `writer` that may still come, less one.
     pub(super) fn least(&self, writer: Writer) -> Option<u64> {
-        match self.ranges.get(&writer) {
-            Some(ranges) => ranges.iter().map(|(after, _)| *after).min(),
-            None => self.others.then_some(0),
-        }
+        self.lost.least(writer)
     }
 
     fn covers(&self, writer: Writer, position: u64) -> bool {
-        match self.ranges.get(&writer) {
-            Some(ranges) => ranges.iter().any(|(a, through)| *a < position && position <= *through),
-            None => self.others,
-        }
+        self.lost.covers(writer, position)
     }
 }
 
 impl<T> Owned<T> {
     /// At or below these positions all was another's, and none of it is being recovered here.
-    pub(super) fn committed_by_others(&self) -> Positions {
-        let Some(recovering) = &self.recovering else { return (*self.cut).clone() };
+    pub(super) fn committed_by_others(&self) -> Arc<Positions> {
+        let Some(recovering) = &self.recovering else { return self.cut.clone() };
         let least = |writer, at: u64| recovering.least(writer).map_or(at, |least| least.min(at));
-        self.cut.iter().map(|(writer, at)| (writer, least(writer, at))).collect()
+        Arc::new(self.cut.iter().map(|(writer, at)| (writer, least(writer, at))).collect())
     }
 
     /// Whether the item, which comes again, is one that is being recovered here. What comes of a lost worker's items shows that

@@ -65,8 +65,13 @@ impl Pasts {
 
     /// There is a new controller.
     pub(super) fn begin_term(&mut self, now: Duration) {
-        self.told = if self.given.is_empty() { Told::Yes } else { Told::No };
+        self.tell();
         self.given.values_mut().for_each(|given| given.since = now);
+    }
+
+    /// The controller in office is to be told of all.
+    pub(super) fn tell(&mut self) {
+        self.told = if self.given.is_empty() { Told::Yes } else { Told::No };
     }
 
     /// What claims of this number say.

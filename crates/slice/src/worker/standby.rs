@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::by_slice::BySlice;
 use crate::ids::{Group, HandoverId, SliceId};
-use crate::message::{Item, StandbyPart};
+use crate::message::Item;
+use crate::positions::Positions;
 use crate::worker::{Reason, TakerState, Worker};
 
 /// By slice: what has come for it and is not known to be committed, in order.
@@ -44,11 +46,11 @@ impl<T> Standby<T> {
         items
     }
 
-    fn trim(&mut self, part: &StandbyPart) {
-        for slice in part.slices.iter() {
+    fn trim(&mut self, slices: &[SliceId], committed: &Positions) {
+        for slice in slices {
             if let Some(items) = self.slices.get_mut(slice) {
                 self.count -= items.len();
-                items.retain(|item| item.position > part.committed.of(item.writer));
+                items.retain(|item| item.position > committed.of(item.writer));
                 self.count += items.len();
             }
         }
@@ -57,9 +59,9 @@ impl<T> Standby<T> {
 
 impl<T: Clone> Worker<T> {
     /// Which slices it stands by for, whole, and what of them is committed.
-    pub(super) fn on_standby(&mut self, parts: &[StandbyPart]) {
+    pub(super) fn on_standby(&mut self, committed: &BySlice) {
         let wanted: std::collections::BTreeSet<_> =
-            parts.iter().flat_map(|part| part.slices.iter().copied()).collect();
+            committed.parts().flat_map(|(slices, _)| slices.iter().copied()).collect();
         let taken = self.taking.values().filter(|taking| taking.state == TakerState::Active);
         // Their giver may still be lost before it has drained them.
         let taken: std::collections::BTreeSet<_> =
@@ -76,7 +78,7 @@ impl<T: Clone> Worker<T> {
                 self.subscribe(Group::of(*slice));
             }
         }
-        parts.iter().for_each(|part| self.standby.trim(part));
+        committed.parts().for_each(|(slices, committed)| self.standby.trim(slices, committed));
         self.unsubscribe_idle();
     }
 

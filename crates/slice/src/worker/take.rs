@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::by_slice::BySlice;
 use crate::ids::{Group, HandoverId, Life, SliceId};
 use crate::message::{Address, Item, Message, TailEntry};
 use crate::positions::Positions;
-use crate::worker::ownership::{Owned, Recovering};
+use crate::worker::ownership::{Lost, Owned, Recovering};
 use crate::worker::taking::{Hole, Taking};
 use crate::worker::{
     GiverEvent, Output, REMEMBERED, Reason, TakerAction, TakerEvent, TakerState, Worker,
@@ -76,7 +77,7 @@ impl<T: Clone> Worker<T> {
         self.taker_event(now, handover, TakerEvent::Assign);
     }
 
-    pub(super) fn on_recover(&mut self, now: Duration, handover: HandoverId, after: &Positions) {
+    pub(super) fn on_recover(&mut self, now: Duration, handover: HandoverId, after: &BySlice) {
         let is_new =
             self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && t.recovered.is_none());
         if is_new {
@@ -209,6 +210,8 @@ impl<T: Clone> Worker<T> {
         taking.covered = true;
         let (slices, after) = (taking.slices.clone(), taking.cut.clone());
         let owner_lost = taking.owner_lost;
+        // Of slices that are new there may be items that nobody was there to read.
+        let lost = Arc::new(Lost::all_after(&after));
         let mut back = Vec::new();
         for slice in slices.iter() {
             self.subscribe(Group::of(*slice));
@@ -224,8 +227,7 @@ impl<T: Clone> Worker<T> {
                 }
                 back.extend(giving.released.iter().filter(|item| item.slice == *slice).cloned());
             }
-            // Of slices that are new there may be items that nobody was there to read.
-            let recovering = Some(Recovering::all_after(&after, now));
+            let recovering = Some(Recovering::new(lost.clone(), now));
             let (cut, floor) = (after.clone(), after.clone());
             let new = Owned { epoch: handover, cut, floor, held: None, recovering };
             match self.owned.get_mut(slice) {
@@ -324,7 +326,7 @@ impl<T: Clone> Worker<T> {
     }
 
     /// The giver was lost, having committed `after`: what it had not finished may be published again.
-    fn recover(&mut self, now: Duration, handover: HandoverId, after: &Positions) {
+    fn recover(&mut self, now: Duration, handover: HandoverId, after: &BySlice) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         if taking.state != TakerState::Active {
             return;
@@ -339,19 +341,26 @@ impl<T: Clone> Worker<T> {
         let here = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
         let here = here.map(|(writer, seen)| (*writer, seen.first)).collect();
         let (waited, holes) = taking.give_up_tails(&here);
-        for slice in slices.iter() {
-            let mut recovering = Recovering::nothing(now);
+        let lost_after = |after: &Positions| {
+            let mut lost = Lost::default();
             for (writer, at) in cut.iter() {
-                recovering.add(writer, after.of(writer), at);
+                lost.add(writer, after.of(writer), at);
             }
             for (writer, from, through) in &holes {
-                recovering.add(*writer, *from, *through);
+                lost.add(*writer, *from, *through);
             }
             if !was_covered {
-                recovering.add_others();
+                lost.add_others();
             }
-            if let Some(owned) = self.owned.get_mut(slice) {
-                owned.recovering = Some(recovering);
+            Arc::new(lost)
+        };
+        let by_part: Vec<_> = after.parts().map(|(_, after)| lost_after(after)).collect();
+        for slice in slices.iter() {
+            // It may have been given on meanwhile, and have come back by another handover.
+            let owned = self.owned.get_mut(slice).filter(|owned| owned.epoch == handover);
+            let Some(owned) = owned else { continue };
+            if let Some(lost) = after.part(*slice).and_then(|part| by_part.get(part)) {
+                owned.recovering = Some(Recovering::new(lost.clone(), now));
             }
             self.start_held(*slice, None);
         }

@@ -102,15 +102,18 @@ fn the_taker_does_this_in_each_state() {
 }
 
 mod items {
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use crate::config::Config;
+    use crate::by_slice::BySlice;
+    use crate::config::{Config, Order};
     use crate::ids::{Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
-    use crate::message::{Address, Envelope, Item, Message};
+    use crate::message::{Address, Envelope, Item, Message, Progress};
     use crate::positions::Positions;
     use crate::worker::{Output, Reason, Worker};
 
     const SLICE: SliceId = SliceId(0);
+    const OTHER: SliceId = SliceId(1);
     const WRITER: Writer = Writer { group: Group::BASE, id: 7 };
 
     fn life(worker: u64) -> Life {
@@ -234,5 +237,106 @@ mod items {
         assert_eq!(worker.recovering().count(), 1);
         worker.tick(ms(370));
         assert_eq!(worker.recovering().count(), 0);
+    }
+
+    /// Takes slices 0 and 1 over from worker 2; both are at position 5.
+    fn taker(order: Order) -> Worker<u64> {
+        let config = Config { lease: Duration::from_secs(100), order, ..Config::default() };
+        let mut worker = Worker::new(life(1), config);
+        worker.tick(ms(1));
+        tell(&mut worker, ms(1), Message::Grant { number: 1 });
+        let (handover, slices): (_, Arc<[SliceId]>) = (HandoverId(1), [SLICE, OTHER].into());
+        let prepare = Message::Prepare { handover, slices: slices.clone(), giver: life(2) };
+        tell(&mut worker, ms(1), prepare);
+        for group in [Group::BASE, Group::of(SLICE), Group::of(OTHER)] {
+            worker.settled(ms(1), group);
+        }
+        let positions = [(WRITER, 5)].into_iter().collect();
+        tell(&mut worker, ms(2), Message::Cut { handover, slices, positions });
+        worker
+    }
+
+    /// What the last claims of `worker` say that it takes.
+    fn taken(worker: &mut Worker<u64>) -> Vec<Vec<SliceId>> {
+        worker.say_claims(ms(3));
+        let claims = std::iter::from_fn(|| worker.poll()).filter_map(|output| match output {
+            Output::Send(Envelope { message: Message::Claims(claims), .. }) => Some(claims),
+            _ => None,
+        });
+        let claims = claims.last().expect("it says what it holds");
+        claims.taken.into_iter().map(|taken| taken.slices.to_vec()).collect()
+    }
+
+    #[test]
+    fn what_was_given_on_is_not_claimed_as_taken_any_more() {
+        let mut worker = taker(Order::Free);
+        assert_eq!(taken(&mut worker), [[SLICE, OTHER]]);
+        for (number, slice, left) in [(2, SLICE, vec![vec![OTHER]]), (3, OTHER, vec![])] {
+            let (handover, slices, taker) = (HandoverId(number), [slice].into(), life(3));
+            let positions = Positions::default();
+            let release = Message::Release { handover, slices, taker, positions, settled: false };
+            tell(&mut worker, ms(3), release);
+            assert_eq!(taken(&mut worker), left);
+        }
+    }
+
+    #[test]
+    fn each_slice_of_a_lost_giver_is_recovered_from_where_it_was() {
+        let mut worker = taker(Order::Strict);
+        does(&mut worker);
+        let after = BySlice::grouped(
+            [SLICE, OTHER],
+            |slice| slice,
+            |slice| Arc::new([(WRITER, if slice == SLICE { 2 } else { 4 })].into_iter().collect()),
+        );
+        tell(&mut worker, ms(4), Message::Recover { handover: HandoverId(1), after });
+        for position in 1..=6 {
+            for slice in [SLICE, OTHER] {
+                worker.item(ms(5), Item { slice, ..item(position, true) });
+            }
+        }
+        let done = does(&mut worker).into_iter().filter_map(|output| match output {
+            Output::Execute(item) => Some((item.slice, item.position)),
+            _ => None,
+        });
+        let done: Vec<_> = done.collect();
+        assert_eq!(done, [(SLICE, 3), (SLICE, 4), (SLICE, 5), (OTHER, 5)]);
+    }
+
+    #[test]
+    fn a_controller_that_came_while_a_handover_ended_is_told_what_was_given() {
+        let mut worker = owner();
+        worker.item(ms(2), item(10, false));
+        let (handover, slices): (_, Arc<[SliceId]>) = (HandoverId(2), [SLICE].into());
+        let (taker, positions) = (life(2), Positions::default());
+        let slices_given = slices.clone();
+        let release =
+            Message::Release { handover, slices: slices_given, taker, positions, settled: false };
+        tell(&mut worker, ms(3), release);
+        // The next controller is there, and asks before the first one's handover is over.
+        let (from, to) = (Address::Controller, Address::Worker(worker.life()));
+        let message = Message::Grant { number: 2 };
+        worker.message(ms(4), Envelope { from, to, term: Term(2), message });
+        worker.finished(ms(5), SLICE, WRITER, 10);
+        // The tail has an end, and the taker has it.
+        for tail_next in [0, 1] {
+            let progress = Progress { settled: true, tail_next, ..Progress::default() };
+            let (slices, cut) = (slices.clone(), [(WRITER, 10)].into_iter().collect());
+            let message = Message::Active { handover, slices, cut, progress };
+            let (from, term) = (Address::Worker(taker), Term(2));
+            worker.message(ms(6), Envelope { from, to, term, message });
+        }
+        for at in (100..1_000).step_by(100) {
+            worker.tick(ms(at));
+        }
+        let said = std::iter::from_fn(|| worker.poll()).filter_map(|output| match output {
+            Output::Send(Envelope { message: Message::Claims(claims), .. }) => Some(claims),
+            _ => None,
+        });
+        let last = said.last().expect("it says what it holds");
+        assert!(last.given.is_empty(), "the handover is over: {last:?}");
+        let past: Vec<_> =
+            last.past.iter().map(|past| (past.slices.to_vec(), &past.done)).collect();
+        assert_eq!(past, [(vec![SLICE], &[(WRITER, 10)].into_iter().collect())]);
     }
 }

@@ -1,0 +1,92 @@
+//! What is known of several slices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::SliceId;
+use crate::positions::Positions;
+
+/// Positions of slices. Those of which the same is known are one part, and share it: there are as many positions to look at
+/// as there were handovers, not as there are slices.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BySlice {
+    /// Slices in order.
+    parts: Vec<(Arc<[SliceId]>, Arc<Positions>)>,
+}
+
+impl BySlice {
+    /// Of `slices`, which are in order: of those with the same `key` the same is known: `positions`, which is asked of one of them. Parts are in the order of
+    /// their first slices.
+    pub(crate) fn grouped<K: Ord>(
+        slices: impl IntoIterator<Item = SliceId>,
+        key: impl Fn(SliceId) -> K,
+        positions: impl Fn(SliceId) -> Arc<Positions>,
+    ) -> Self {
+        let mut numbers: BTreeMap<K, usize> = BTreeMap::new();
+        let mut parts: Vec<(Vec<SliceId>, Arc<Positions>)> = Vec::new();
+        for slice in slices {
+            let number = *numbers.entry(key(slice)).or_insert_with(|| {
+                let of = positions(slice);
+                // By several ways the same may be known.
+                let same = parts.iter().position(|(_, known)| *known == of);
+                same.unwrap_or_else(|| {
+                    parts.push((Vec::new(), of));
+                    parts.len() - 1
+                })
+            });
+            parts[number].0.push(slice);
+        }
+        Self { parts: parts.into_iter().map(|(slices, of)| (slices.into(), of)).collect() }
+    }
+
+    /// Every part: slices, and what is known of each of them.
+    pub fn parts(&self) -> impl Iterator<Item = (&Arc<[SliceId]>, &Arc<Positions>)> {
+        self.parts.iter().map(|(slices, positions)| (slices, positions))
+    }
+
+    /// In which part `slice` is: the number of it, from 0 on.
+    pub(crate) fn part(&self, slice: SliceId) -> Option<usize> {
+        self.parts.iter().position(|(slices, _)| slices.binary_search(&slice).is_ok())
+    }
+
+    /// What is known of `slice`.
+    pub fn of(&self, slice: SliceId) -> Option<&Arc<Positions>> {
+        self.part(slice).and_then(|part| self.parts.get(part)).map(|(_, positions)| positions)
+    }
+
+    /// Only parts of which this holds.
+    pub(crate) fn retain(&mut self, holds: impl Fn(&Positions) -> bool) {
+        self.parts.retain(|(_, positions)| holds(positions));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Group, Writer};
+
+    fn at(position: u64) -> Arc<Positions> {
+        let writer = Writer { group: Group::BASE, id: 1 };
+        Arc::new([(writer, position)].into_iter().collect())
+    }
+
+    #[test]
+    fn slices_of_which_the_same_is_known_are_one_part() {
+        let asked = std::cell::Cell::new(0);
+        let positions = |slice: SliceId| {
+            asked.set(asked.get() + 1);
+            at(u64::from(slice.0 % 3) / 2)
+        };
+        let slices = (0..7).map(SliceId);
+        let known = BySlice::grouped(slices, |slice| slice.0 % 3, positions);
+        assert_eq!(asked.get(), 3, "once for each key");
+        let of = |slices: &[u32]| slices.iter().copied().map(SliceId).collect::<Vec<_>>();
+        let parts: Vec<_> =
+            known.parts().map(|(slices, at)| (slices.to_vec(), at.clone())).collect();
+        assert_eq!(parts, [(of(&[0, 1, 3, 4, 6]), at(0)), (of(&[2, 5]), at(1))]);
+        assert_eq!(known.of(SliceId(5)), Some(&at(1)));
+        assert_eq!(known.of(SliceId(7)), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! What is known to be done of slices, by whoever had them.
+
+use std::sync::Arc;
+
+use crate::by_slice::BySlice;
+use crate::controller::{Controller, Handover};
+use crate::ids::{HandoverId, Life, SliceId};
+use crate::positions::Positions;
+
+impl<T: Clone> Controller<T> {
+    /// What was done of each slice before its owner had it.
+    pub(super) fn floors_of(&self, slices: &[SliceId]) -> BySlice {
+        let floor = |slice| self.table.get(&slice).and_then(|row| row.floor.clone());
+        // Slices that came together share it.
+        let key = |slice| floor(slice).map(|floor| Arc::as_ptr(&floor));
+        BySlice::grouped(slices.iter().copied(), key, |slice| floor(slice).unwrap_or_default())
+    }
+
+    /// What the owner of each slice has finished, as it claims it, or was done before it had the slice.
+    pub(super) fn done_by_owners(&self, slices: &[SliceId]) -> BySlice {
+        let claims = |slice| {
+            let row = self.table.get(&slice)?;
+            let claims = self.members.claims(row.owner?)?;
+            (claims.epoch(slice) == Some(row.epoch)).then_some(claims)
+        };
+        let floor = |slice| self.table.get(&slice).and_then(|row| row.floor.clone());
+        let key = |slice| match claims(slice) {
+            Some(claims) => Ok((self.owner_of(slice), claims.floors.part(slice))),
+            None => Err(floor(slice).map(|floor| Arc::as_ptr(&floor))),
+        };
+        BySlice::grouped(slices.iter().copied(), key, |slice| match claims(slice) {
+            Some(claims) => Arc::new(claims.committed(slice)),
+            None => floor(slice).unwrap_or_default(),
+        })
+    }
+
+    fn owner_of(&self, slice: SliceId) -> Option<Life> {
+        self.table.get(&slice).and_then(|row| row.owner)
+    }
+
+    /// What the giver of a handover, and those before it, had finished of each slice that it gave.
+    pub(super) fn done_by_giver(&self, handover: HandoverId, open: &Handover) -> BySlice {
+        match open.giver {
+            Some(giver) => self.done_before(giver, handover, open, open.cut.as_deref()),
+            None => BySlice::default(),
+        }
+    }
+
+    /// What `giver`, and those before it, had finished of what it had before the handover `given`, `up_to` there.
+    pub(super) fn done_before(
+        &self,
+        giver: Life,
+        given: HandoverId,
+        open: &Handover,
+        up_to: Option<&Positions>,
+    ) -> BySlice {
+        let cut = self.members.committed_as_giver(giver, given);
+        // Claims from before the cut.
+        let owned = self.members.claims(giver).filter(|_| cut.is_none());
+        let owned = |slice| owned.filter(|claims| claims.epoch(slice).is_some());
+        let key = |slice| {
+            let claimed = owned(slice).map(|claims| claims.floors.part(slice));
+            (open.floors.part(slice), claimed)
+        };
+        BySlice::grouped(open.slices.iter().copied(), key, |slice| {
+            let claimed = owned(slice).map(|claims| claims.committed(slice));
+            let claimed = claimed.or_else(|| cut.clone()).unwrap_or_default();
+            let done = match open.floors.of(slice) {
+                Some(floor) => floor.furthest(&claimed),
+                None => claimed,
+            };
+            Arc::new(up_to.map_or_else(|| done.clone(), |up_to| done.least(up_to)))
+        })
+    }
+
+    /// What the taker had finished of each slice since it has them, if it claims them all.
+    pub(super) fn done_by_taker(&self, handover: HandoverId, open: &Handover) -> Option<BySlice> {
+        let claims = self.members.claims(open.taker)?;
+        if !claims.has_since(&open.slices, handover) {
+            return None;
+        }
+        let slices = open.slices.iter().copied();
+        let committed = |slice| Arc::new(claims.committed(slice));
+        Some(BySlice::grouped(slices, |slice| claims.floors.part(slice), committed))
+    }
+}
