@@ -456,7 +456,7 @@ impl<T: Clone> Controller<T> {
             HandoverState::AbortingTaker { .. } => self.send(taker, Message::Abort { handover }),
             HandoverState::Activating { .. } => {
                 let positions = open.cut.as_deref().cloned().unwrap_or_default();
-                self.send(taker, Message::Cut { handover, slices, positions });
+                self.send(taker, Message::Cut { handover, positions });
             }
             HandoverState::Settling { giver_lost: true } => {
                 let Some(open) = self.handovers.get(&handover) else { return };

@@ -88,8 +88,6 @@ pub enum Message<T> {
     Cut {
         /// The handover.
         handover: HandoverId,
-        /// The slices that were moved.
-        slices: Arc<[SliceId]>,
         /// C.
         positions: Positions,
     },
@@ -97,8 +95,6 @@ pub enum Message<T> {
     Active {
         /// The handover.
         handover: HandoverId,
-        /// The slices that were moved.
-        slices: Arc<[SliceId]>,
         /// C.
         cut: Positions,
         /// How far.

@@ -384,7 +384,7 @@ impl<T: Clone> Worker<T> {
             Message::Release { handover, slices, taker, positions, settled } => {
                 self.on_release(now, handover, slices, taker, positions, settled);
             }
-            Message::Cut { handover, positions, .. } => self.on_cut(now, handover, positions),
+            Message::Cut { handover, positions } => self.on_cut(now, handover, positions),
             Message::Active { handover, progress, .. } => self.on_active(now, handover, &progress),
             Message::Drained { handover, slices } => self.on_drained(now, handover, slices),
             Message::Tail { handover, first, entries } => {

@@ -58,11 +58,11 @@ impl<T: Clone> Controller<T> {
                     self.event(now, handover, HandoverEvent::Ready);
                 }
             }
-            Message::Cut { handover, positions, .. } => {
+            Message::Cut { handover, positions } => {
                 self.learn_cut(handover, positions);
                 self.event(now, handover, HandoverEvent::Cut);
             }
-            Message::Active { handover, cut, progress, .. } => {
+            Message::Active { handover, cut, progress } => {
                 self.active(now, handover, from, cut, &progress);
             }
             Message::Closed { handover, cut } => {

@@ -247,7 +247,7 @@ fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
             let claimed = slices.iter().map(|slice| (*slice, handover)).collect();
             office.claims(life(1, 1), 1, claimed);
             let (cut, progress) = Default::default();
-            let message = Message::Active { handover, slices, cut, progress };
+            let message = Message::Active { handover, cut, progress };
             let envelope = Envelope { from, to, term: Term(1), message };
             office.controller.message(office.now, envelope);
             office.carry_out();
@@ -334,11 +334,10 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
         office.controller.message(office.now, envelope);
         office.carry_out();
     };
-    let slices: std::sync::Arc<[SliceId]> = slices.into();
     let (positions, handover) = (done(30), moved);
     say(&mut office, taker, Message::Ready { handover, positions, settled: true });
-    say(&mut office, giver, Message::Cut { handover, slices: slices.clone(), positions: done(30) });
-    let active = Message::Active { handover, slices, cut: done(30), progress: Default::default() };
+    say(&mut office, giver, Message::Cut { handover, positions: done(30) });
+    let active = Message::Active { handover, cut: done(30), progress: Default::default() };
     say(&mut office, taker, active);
     office.said.clear();
     for _ in 0..9 {

@@ -84,11 +84,14 @@ impl<T: Clone> Worker<T> {
             GiverAction::SendCut => {
                 giving.said = now;
                 let taker = Address::Worker(giving.taker);
-                let slices = giving.slices.clone();
                 let positions = giving.cut.clone();
-                let cut = Message::Cut { handover, slices, positions };
+                let cut = Message::Cut { handover, positions };
                 self.send(taker, cut.clone());
                 self.send_controller(cut);
+            }
+            GiverAction::BeginDrain => {
+                let idle = std::mem::take(&mut giving.idle);
+                self.drained(now, handover, idle);
             }
             GiverAction::DropReleased => giving.released = Default::default(),
             GiverAction::DropTail => {
@@ -124,7 +127,8 @@ impl<T: Clone> Worker<T> {
             slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
         let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
-        let mut undrained = Vec::new();
+        let mut idle = Vec::new();
+        let mut undrained = BTreeSet::new();
         let mut epochs = BTreeSet::new();
         for slice in slices.iter() {
             if let Some(owned) = self.owned.remove(slice) {
@@ -133,20 +137,25 @@ impl<T: Clone> Worker<T> {
                     cut = cut.furthest(&owned.floor);
                 }
                 self.released.insert(*slice, handover);
-                undrained.push(*slice);
+                if self.unfinished.of_slice(*slice) == 0 {
+                    idle.push(*slice);
+                } else {
+                    undrained.insert(*slice);
+                }
             }
+        }
+        if self.config.order == Order::Stateful {
+            undrained.extend(&idle);
         }
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.cut = cut;
-        giving.undrained = undrained.iter().copied().collect();
+        (giving.undrained, giving.idle) = (undrained, idle);
         // Slices move on only when what brought them is over: who has not heard that knows it now.
         for epoch in epochs {
             if self.owned.values().all(|owned| owned.epoch != epoch) {
                 self.taker_event(now, epoch, TakerEvent::End);
             }
         }
-        undrained.retain(|slice| self.unfinished.of_slice(*slice) == 0);
-        self.drained(now, handover, undrained);
     }
 
     /// An item of a slice that was cut.

@@ -47,6 +47,8 @@ pub enum GiverAction {
     MakeCut,
     /// Say CUT.
     SendCut,
+    /// Say of what there is nothing to finish. After the cut: the taker does not heed it before.
+    BeginDrain,
     /// Let go of what was kept in case that the taker is lost.
     DropReleased,
     /// The taker is gone: it lacks nothing.
@@ -75,7 +77,7 @@ impl GiverState {
             (Self::Unknown, E::Forget) => (Self::Closed, &[Do::SendClosed]),
             (Self::Unknown, E::Passed | E::Active | E::Finished) => (self, &[]),
 
-            (Self::Waiting, E::Passed) => (Self::Cut, &[Do::MakeCut, Do::SendCut]),
+            (Self::Waiting, E::Passed) => (Self::Cut, &[Do::MakeCut, Do::SendCut, Do::BeginDrain]),
             (Self::Waiting, E::ReleaseForeign | E::Abort | E::Forget) => {
                 (Self::Aborted, &[Do::StopWaiting, Do::SendAborted])
             }

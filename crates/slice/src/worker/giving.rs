@@ -31,6 +31,8 @@ pub(super) struct Giving<T> {
     pub is_inherited: bool,
     /// Cut slices that have unfinished items, or whose state is not exported.
     pub undrained: BTreeSet<SliceId>,
+    /// Cut slices that had nothing unfinished, until that is said.
+    pub idle: Vec<SliceId>,
     /// When a slice was last drained.
     pub drained_at: Duration,
     /// Drained slices that the taker may not know of.
@@ -60,6 +62,7 @@ impl<T: Clone> Giving<T> {
             cut: Positions::default(),
             is_inherited: false,
             undrained: BTreeSet::new(),
+            idle: Vec::new(),
             drained_at: Duration::ZERO,
             drained: BTreeMap::new(),
             released: VecDeque::new(),

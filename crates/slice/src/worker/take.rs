@@ -411,9 +411,8 @@ impl<T: Clone> Worker<T> {
     pub(super) fn say_active(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         taking.said = now;
-        let (slices, cut) = (taking.slices.clone(), (*taking.cut).clone());
-        let giver = taking.giver;
-        let active = Message::Active { handover, slices, cut, progress: taking.progress() };
+        let (giver, cut) = (taking.giver, (*taking.cut).clone());
+        let active = Message::Active { handover, cut, progress: taking.progress() };
         if let Some(giver) = giver {
             self.send(Address::Worker(giver), active.clone());
         }

@@ -23,7 +23,7 @@ fn the_giver_does_this_in_each_state() {
             (S::Waiting, &[G::Wait][..]), aborted, nothing(S::Unknown),
             nothing(S::Unknown), nothing(S::Unknown), aborted, closed]),
         (S::Waiting, [
-            nothing(S::Waiting), stopped, (S::Cut, &[G::MakeCut, G::SendCut]),
+            nothing(S::Waiting), stopped, (S::Cut, &[G::MakeCut, G::SendCut, G::BeginDrain]),
             nothing(S::Waiting), nothing(S::Waiting), stopped, stopped]),
         (S::Cut, [
             cut(S::Cut), cut(S::Cut), nothing(S::Cut),
@@ -252,7 +252,7 @@ mod items {
             worker.settled(ms(1), group);
         }
         let positions = [(WRITER, 5)].into_iter().collect();
-        tell(&mut worker, ms(2), Message::Cut { handover, slices, positions });
+        tell(&mut worker, ms(2), Message::Cut { handover, positions });
         worker
     }
 
@@ -304,14 +304,33 @@ mod items {
     }
 
     #[test]
+    fn the_taker_hears_of_the_cut_before_it_hears_what_is_drained() {
+        let mut worker = taker(Order::Strict);
+        let (handover, slices) = (HandoverId(1), [SLICE, OTHER].map(|slice| (slice, None)).into());
+        let (from, to) = (Address::Worker(life(2)), Address::Worker(worker.life()));
+        let message = Message::Drained { handover, slices };
+        worker.message(ms(3), Envelope { from, to, term: Term(1), message });
+        does(&mut worker);
+        let (handover, slices) = (HandoverId(2), [SLICE, OTHER].into());
+        let (taker, positions) = (life(3), Positions::default());
+        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        tell(&mut worker, ms(4), release);
+        let said = std::iter::from_fn(|| worker.poll()).filter_map(|output| match output {
+            Output::Send(envelope) if envelope.to == Address::Worker(taker) => {
+                Some(envelope.message.name())
+            }
+            _ => None,
+        });
+        assert_eq!(said.collect::<Vec<_>>(), ["cut", "drained"]);
+    }
+
+    #[test]
     fn a_controller_that_came_while_a_handover_ended_is_told_what_was_given() {
         let mut worker = owner();
         worker.item(ms(2), item(10, false));
-        let (handover, slices): (_, Arc<[SliceId]>) = (HandoverId(2), [SLICE].into());
-        let (taker, positions) = (life(2), Positions::default());
-        let slices_given = slices.clone();
-        let release =
-            Message::Release { handover, slices: slices_given, taker, positions, settled: false };
+        let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
+        let positions = Positions::default();
+        let release = Message::Release { handover, slices, taker, positions, settled: false };
         tell(&mut worker, ms(3), release);
         // The next controller is there, and asks before the first one's handover is over.
         let (from, to) = (Address::Controller, Address::Worker(worker.life()));
@@ -321,8 +340,8 @@ mod items {
         // The tail has an end, and the taker has it.
         for tail_next in [0, 1] {
             let progress = Progress { settled: true, tail_next, ..Progress::default() };
-            let (slices, cut) = (slices.clone(), [(WRITER, 10)].into_iter().collect());
-            let message = Message::Active { handover, slices, cut, progress };
+            let cut = [(WRITER, 10)].into_iter().collect();
+            let message = Message::Active { handover, cut, progress };
             let (from, term) = (Address::Worker(taker), Term(2));
             worker.message(ms(6), Envelope { from, to, term, message });
         }
