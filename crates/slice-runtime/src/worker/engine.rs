@@ -54,6 +54,8 @@ pub(super) struct Outside {
 const ASK: Duration = Duration::from_millis(200);
 /// A worker whose name is taken waits this much longer than the other's lease could last.
 const REFUSED: Duration = Duration::from_secs(1);
+/// Who lives is heard so many times [`equipoise_slice::Config::claims`] ago at most.
+const HEARD: u32 = 2;
 
 /// What was done since the last report.
 #[derive(Debug, Default)]
@@ -79,7 +81,7 @@ impl Engine {
         let now = self.begun.elapsed();
         self.tell(now)?;
         self.ask_again(now)?;
-        self.check_name(now)
+        self.check_name()
     }
 
     /// Follows replies that waited, and sends again those that clients may have missed.
@@ -117,12 +119,15 @@ impl Engine {
         self.driver.transport().ask_again(slices)
     }
 
-    /// Ends it when another process lives under its name, and not only seems to.
-    fn check_name(&self, now: Duration) -> Result<(), WorkerError> {
+    /// Ends it when another process lives under its name, and not only seems to: it is heard again when one that had ended
+    /// would be given up.
+    fn check_name(&self) -> Result<(), WorkerError> {
         let Some(refused) = self.driver.worker().refused() else { return Ok(()) };
         let protocol = &self.options.protocol;
-        let lease = protocol.lease + protocol.margin;
-        if now.saturating_sub(refused.since) < lease + REFUSED || refused.heard >= protocol.lease {
+        let ended = refused.since + protocol.lease + protocol.margin + REFUSED;
+        let lives = refused.lives.is_some_and(|lives| lives >= ended);
+        // A controller that stood still itself gives nobody up for that, and says that they were heard later than they were.
+        if !lives || refused.heard >= HEARD * protocol.claims {
             return Ok(());
         }
         let (name, holder) = (self.options.name.clone(), refused.holder.clone());

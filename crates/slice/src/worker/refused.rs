@@ -14,6 +14,9 @@ pub struct Refused {
     pub since: Duration,
     /// How long before the last refusal the other was heard.
     pub heard: Duration,
+    /// When it was last known that the other lives: it had been heard again since the refusal before. That it had been heard a
+    /// moment ago is no sign of it: a refusal may be old when it comes, or be the last for long.
+    pub lives: Option<Duration>,
 }
 
 impl<T: Clone> Worker<T> {
@@ -28,10 +31,54 @@ impl<T: Clone> Worker<T> {
         if self.claims.was_granted() {
             self.expelled(now, last);
         }
-        let since = match &self.refused {
-            Some(refused) if refused.holder == holder => refused.since,
-            _ => now,
-        };
-        self.refused = Some(Refused { holder, since, heard });
+        let before = self.refused.take().filter(|before| before.holder == holder);
+        let since = before.as_ref().map_or(now, |before| before.since);
+        let lives = before.and_then(|before| match heard < before.heard {
+            true => Some(now),
+            false => before.lives,
+        });
+        self.refused = Some(Refused { holder, since, heard, lives });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::ids::{Life, WorkerId};
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// What a worker makes of refusals: when they come, and how long before the holder was heard.
+    fn lives(refusals: &[(u64, u64)]) -> Option<Duration> {
+        let life = Life { worker: WorkerId(1), number: 2 };
+        let mut worker: Worker<u8> = Worker::new(life, Config::default());
+        for (at, heard) in refusals {
+            worker.on_refuse(ms(*at), 1, Process { key: 7, ..Process::default() }, ms(*heard));
+        }
+        worker.refused().and_then(|refused| refused.lives)
+    }
+
+    #[test]
+    fn who_is_heard_again_lives_and_who_was_heard_a_moment_ago_may_have_ended() {
+        assert_eq!(lives(&[(0, 10)]), None);
+        // From one who is heard no more, however late refusals come.
+        assert_eq!(lives(&[(0, 10), (50, 60), (9000, 110), (9000, 160)]), None);
+        assert_eq!(lives(&[(0, 10), (50, 12), (100, 8)]), Some(ms(100)));
+        assert_eq!(lives(&[(0, 10), (50, 2), (100, 52)]), Some(ms(50)));
+    }
+
+    #[test]
+    fn another_holder_is_another_matter() {
+        let life = Life { worker: WorkerId(1), number: 2 };
+        let mut worker: Worker<u8> = Worker::new(life, Config::default());
+        for (at, key, heard) in [(0, 7, 10), (50, 7, 2), (100, 8, 1)] {
+            let holder = Process { key, ..Process::default() };
+            worker.on_refuse(ms(at), 1, holder, ms(heard));
+        }
+        let refused = worker.refused().unwrap();
+        assert_eq!((refused.since, refused.lives), (ms(100), None));
     }
 }
