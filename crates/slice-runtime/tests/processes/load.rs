@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_slice::SliceId;
 use equipoise_slice_runtime::Stream;
-use equipoise_slice_runtime::client::{Client, Options};
+use equipoise_slice_runtime::client::{Client, Options, PublishError};
 
 use crate::role::SLICES;
 use crate::stage::PATIENCE;
@@ -71,8 +71,12 @@ fn publish(stream: &Stream, stop: &AtomicBool, published: &AtomicI64) -> Outcome
         let id = published.load(Relaxed);
         if !stop.load(Relaxed) {
             let slice = SliceId(id as u32 % SLICES);
-            client.publish(slice, id, &id.to_le_bytes()).unwrap();
-            published.store(id + 1, Relaxed);
+            match client.publish(slice, id, &id.to_le_bytes()) {
+                Ok(()) => published.store(id + 1, Relaxed),
+                // Nothing is answered for long: where workers are lost, and the machine is busy.
+                Err(PublishError::WindowFull(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
         } else if client.pending() == 0 {
             return Outcome { published: id, answered, resent: client.resent() };
         } else {

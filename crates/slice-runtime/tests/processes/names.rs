@@ -1,17 +1,21 @@
 //! Two workers of one name.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::load::Load;
-use crate::role::stream;
+use crate::role::{Times, stream};
 use crate::stage::{Here, PATIENCE, Stage};
+
+const HERE: Here = Here { loss_permille: 0, etcd: None };
 
 #[test]
 fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
-    let mut stage = Stage::new(136, Here { loss_permille: 0, etcd: None }, &["one", "two"]);
-    let load = Load::start(stream(136, "lo", 0), std::thread::spawn);
+    // The first is lost when it stands still, and not before.
+    let times = Times { lease: Duration::from_secs(4), ..Times::SHORT };
+    let mut stage = Stage::new(58, times, HERE, &["one", "two"]);
+    let load = Load::start(stream(58, "lo", 0), std::thread::spawn);
     let before = stage.settled("controller", &["one", "two"]);
     let pid = stage.of("one").ask("process").unwrap();
     stage.start_as("twin", "worker", "one");
@@ -22,7 +26,7 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
             break said;
         }
         assert!(Instant::now() < end, "it is not refused");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     };
     assert!(
         refused.starts_with(&format!("another worker is called one: pid {pid} on ")),
@@ -37,9 +41,7 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
     // A third comes while the first stands still, and has its place when its lease is over; the first ends when it goes on.
     stage.of("one").signal(Signal::STOP);
     stage.start_as("third", "worker", "one");
-    stage.until("controller", "the first is lost", |seen| {
-        seen.owners.iter().all(|owner| owner == "two")
-    });
+    stage.until("controller", "the first is lost", |seen| seen.all_with(&["two"]));
     // Not before: whichever is heard first has the place.
     stage.until_heard("third");
     stage.of("one").signal(Signal::CONT);
@@ -51,8 +53,29 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
             break;
         }
         assert!(Instant::now() < end, "the first says {said}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     stage.until_moved("controller", 0, "one");
     load.finish();
+}
+
+#[test]
+fn a_worker_that_starts_anew_has_its_place_though_the_controller_stands_still_meanwhile() {
+    let mut stage = Stage::new(92, Times::SHORT, HERE, &["one"]);
+    stage.of("one").signal(Signal::KILL);
+    stage.start("worker", "one");
+    // The one that was killed seems to live, until its lease is over.
+    let end = Instant::now() + PATIENCE;
+    while stage.of("controller").ask("refused").as_deref() == Some("0")
+        && stage.of("one").ask("fenced").as_deref() == Some("true")
+    {
+        assert!(Instant::now() < end, "nobody has heard of the new one");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stage.of("controller").signal(Signal::STOP);
+    // For longer than a worker waits whose name is taken.
+    std::thread::sleep(Times::SHORT.lease + Duration::from_secs(3));
+    stage.of("controller").signal(Signal::CONT);
+    stage.until_heard("one");
+    stage.settled("controller", &["one"]);
 }

@@ -18,14 +18,40 @@ use crate::load::Load;
 
 pub(crate) const SLICES: u32 = 12;
 
-/// Short times for those who are lost, long ones for those who only seem to be.
-pub(crate) fn protocol() -> Config {
+/// How long others wait for who is silent.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// Of workers.
+    pub(crate) lease: Duration,
+    /// Of the controller that leads.
+    pub(crate) leadership: Duration,
+}
+
+impl Times {
+    /// Where somebody is killed, and others wait for that. On a busy machine it may seem to be so of who lives.
+    pub(crate) const SHORT: Self =
+        Self { lease: Duration::from_millis(1500), leadership: Duration::from_secs(1) };
+
+    /// Where no worker is lost, though a busy machine gives it no time for seconds.
+    pub(crate) const LONG: Self = Self { lease: Duration::from_secs(10), ..Self::SHORT };
+
+    pub(crate) fn variables(self) -> [(&'static str, String); 2] {
+        let ms = |time: Duration| time.as_millis().to_string();
+        [("LEASE_MS", ms(self.lease)), ("LEADERSHIP_MS", ms(self.leadership))]
+    }
+}
+
+pub(crate) fn protocol(lease: Duration) -> Config {
     Config {
-        lease: Duration::from_millis(1500),
+        lease,
         margin: Duration::from_millis(300),
         recovery: Duration::from_millis(600),
         ..Config::default()
     }
+}
+
+fn time(name: &str) -> Duration {
+    Duration::from_millis(variable(name).unwrap().parse().unwrap())
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -110,19 +136,22 @@ fn run_worker() {
         log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();
         item.message.to_vec()
     };
-    let settle = Duration::from_millis(200);
-    let options =
-        worker::Options { protocol: protocol(), settle, ..worker::Options::new(&name, SLICES) };
+    let settle = Duration::from_secs(1);
+    let protocol = protocol(time("LEASE_MS"));
+    let options = worker::Options { protocol, settle, ..worker::Options::new(&name, SLICES) };
     let threads = Threads::new(1, process);
     let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
-    let mut worker = Some(worker);
-    answer_lines(|word, _| match (word, worker.take_if(|worker| !worker.is_running())) {
-        ("process", None) => std::process::id().to_string(),
-        (_, Some(ended)) => {
-            ended.stop().map_or_else(|error| error.to_string(), |()| "ended".into())
+    let (mut worker, mut ended) = (Some(worker), String::new());
+    answer_lines(|word, _| {
+        if let Some(over) = worker.take_if(|worker| !worker.is_running()) {
+            ended = over.stop().map_or_else(|error| error.to_string(), |()| "ended".into());
         }
-        ("fenced", None) => worker.as_ref().is_none_or(|worker| worker.is_fenced()).to_string(),
-        (_, None) => worker.as_ref().map_or(0, |worker| worker.slices()).to_string(),
+        match (word, &worker) {
+            ("process", _) => std::process::id().to_string(),
+            (_, None) => ended.clone(),
+            ("fenced", Some(worker)) => worker.is_fenced().to_string(),
+            (_, Some(worker)) => worker.slices().to_string(),
+        }
     });
 }
 
@@ -155,9 +184,9 @@ fn run_controller() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let options = controller::Options {
         candidate: variable("NAME").unwrap(),
-        protocol: protocol(),
+        protocol: protocol(time("LEASE_MS")),
         round: Duration::ZERO,
-        leadership: Duration::from_secs(1),
+        leadership: time("LEADERSHIP_MS"),
         ..controller::Options::new("processes", SLICES)
     };
     let stream = stream_of_role();
@@ -175,10 +204,17 @@ fn run_controller() {
                 let slice = SliceId(next().parse().unwrap());
                 runtime.block_on(controller.pin(slice, Some(&next())))
             }
+            "refused" => return twins(&controller.status()).to_string(),
             _ => return status(&controller.status()),
         };
         done.map_or_else(|error| error.to_string(), |()| "done".to_string())
     });
+}
+
+/// How many workers have names under which another process was refused lately.
+fn twins(status: &controller::Status) -> usize {
+    let has_twin = |problem: &String| problem.contains("another process has the same name");
+    status.workers.iter().filter(|worker| worker.problem.as_ref().is_some_and(has_twin)).count()
 }
 
 /// Whether it leads, open handovers, and each slice's owner and pin.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_testkit::{Folder, spawn_bound};
 
-use crate::role::SLICES;
+use crate::role::{SLICES, Times};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,8 @@ impl Process {
             .args(["--exact", "role", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            // A panic is to be seen.
+            .stderr(Stdio::inherit());
         for (name, value) in role {
             command.env(format!("SLICE_ROLE_{name}"), value);
         }
@@ -84,6 +85,17 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// Who owns a slice; nobody, as far as one knows that does not lead.
+    pub(crate) fn owner(&self, slice: usize) -> &str {
+        self.owners.get(slice).map_or("-", String::as_str)
+    }
+
+    /// Whether each slice is with one of these workers.
+    pub(crate) fn all_with(&self, workers: &[&str]) -> bool {
+        self.owners.len() == SLICES as usize
+            && self.owners.iter().all(|owner| workers.contains(&owner.as_str()))
+    }
+
     fn of(line: &str) -> Self {
         let mut parts = line.split('|');
         let leading = parts.next() == Some("true");
@@ -127,7 +139,8 @@ impl Place for Here {
 
 /// Workers and controllers.
 pub(crate) struct Stage<P> {
-    pub(crate) domain: u32,
+    domain: u32,
+    times: Times,
     place: P,
     folder: Folder,
     processes: BTreeMap<String, Process>,
@@ -135,9 +148,9 @@ pub(crate) struct Stage<P> {
 
 impl<P: Place> Stage<P> {
     /// With a controller, `controller`, and these workers, among whom the slices are.
-    pub(crate) fn new(domain: u32, place: P, workers: &[&str]) -> Self {
+    pub(crate) fn new(domain: u32, times: Times, place: P, workers: &[&str]) -> Self {
         let folder = Folder::new(&format!("slice-{domain}"));
-        let mut stage = Self { domain, place, folder, processes: BTreeMap::new() };
+        let mut stage = Self { domain, times, place, folder, processes: BTreeMap::new() };
         stage.start("controller", "controller");
         for worker in workers {
             stage.start("worker", worker);
@@ -158,7 +171,8 @@ impl<P: Place> Stage<P> {
             ("DOMAIN", self.domain.to_string()),
             ("FOLDER", self.folder.root().to_string_lossy().into_owned()),
         ];
-        let all: Vec<_> = role.into_iter().chain(self.place.settings()).collect();
+        let more = self.times.variables().into_iter().chain(self.place.settings());
+        let all: Vec<_> = role.into_iter().chain(more).collect();
         let started = Process::start(self.place.command(name), &all);
         self.processes.insert(process.to_string(), started);
     }
@@ -186,10 +200,7 @@ impl<P: Place> Stage<P> {
     /// Each slice is with one of these workers, and nothing moves.
     pub(crate) fn settled(&mut self, by: &str, workers: &[&str]) -> Seen {
         self.until(by, "slices have owners", |seen| {
-            seen.leading
-                && seen.open.is_empty()
-                && seen.owners.len() == SLICES as usize
-                && seen.owners.iter().all(|owner| workers.contains(&owner.as_str()))
+            seen.leading && seen.open.is_empty() && seen.all_with(workers)
         })
     }
 
@@ -212,12 +223,25 @@ impl<P: Place> Stage<P> {
         }
     }
 
+    /// Asks a controller for something until it says that it is done: on a busy machine it may lose its office for a moment.
+    pub(crate) fn until_done(&mut self, by: &str, asked: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let said = self.of(by).ask(asked);
+            if said.as_deref() == Some("done") {
+                return;
+            }
+            assert!(Instant::now() < end, "{asked}: {said:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Has a slice moved to a worker, if it is not there.
     pub(crate) fn until_moved(&mut self, by: &str, slice: usize, to: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
             let seen = self.seen_by(by);
-            if seen.open.is_empty() && seen.owners.get(slice).is_some_and(|owner| owner == to) {
+            if seen.open.is_empty() && seen.owner(slice) == to {
                 return;
             }
             assert!(Instant::now() < end, "{slice} does not move to {to}: {seen:?}");

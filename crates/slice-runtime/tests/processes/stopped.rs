@@ -6,7 +6,7 @@ use equipoise_slice::SliceId;
 use equipoise_slice_runtime::client::{Client, Options};
 use rustix::process::Signal;
 
-use crate::role::{SLICES, stream};
+use crate::role::{SLICES, Times, stream};
 use crate::stage::{Here, PATIENCE, Stage};
 
 const HERE: Here = Here { loss_permille: 0, etcd: None };
@@ -23,7 +23,7 @@ fn twice(stage: &Stage<Here>, published: i64) -> usize {
 
 #[test]
 fn a_client_that_stood_still_has_a_reply_to_each_item_and_none_was_done_twice() {
-    let mut stage = Stage::new(176, HERE, &["one"]);
+    let mut stage = Stage::new(64, Times::LONG, HERE, &["one"]);
     stage.start("client", "client");
     for _ in 0..3 {
         assert_eq!(stage.of("client").ask("more").as_deref(), Some("published"));
@@ -37,7 +37,7 @@ fn a_client_that_stood_still_has_a_reply_to_each_item_and_none_was_done_twice() 
 
 #[test]
 fn a_worker_that_stood_still_does_what_was_published_meanwhile() {
-    let mut stage = Stage::new(177, HERE, &["one", "two"]);
+    let mut stage = Stage::new(65, Times::SHORT, HERE, &["one", "two"]);
     stage.start("client", "client");
     for _ in 0..2 {
         assert_eq!(stage.of("client").ask("more").as_deref(), Some("published"));
@@ -52,10 +52,10 @@ fn a_worker_that_stood_still_does_what_was_published_meanwhile() {
 
 #[test]
 fn a_client_that_stands_still_costs_no_other_its_replies() {
-    let mut stage = Stage::new(178, HERE, &["one"]);
+    let mut stage = Stage::new(66, Times::LONG, HERE, &["one"]);
     stage.start("client", "client");
     assert_eq!(stage.of("client").ask("more").as_deref(), Some("published"));
-    let mut other = Client::join(&stream(178, "lo", 0), Options::new(9)).unwrap();
+    let mut other = Client::join(&stream(66, "lo", 0), Options::new(9)).unwrap();
     for slice in 0..SLICES {
         other.open(SliceId(slice), PATIENCE).unwrap();
     }
