@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -132,6 +133,20 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
+/// The first of the UDP ports of domain `number` that another socket has, where the system gives such ports to any socket.
+///
+/// # Source
+/// DDSI-RTPS 2.5, section 9.6.2.3: multicast goes to ports 7400 + 250 domain, and the next one.
+fn taken_by_chance(number: u32) -> Option<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut range = range.split_whitespace().map(str::parse::<u32>);
+    let (first, last) = (range.next()?.ok()?, range.next()?.ok()?);
+    let ports = [0, 1].map(|offset| 7400 + 250 * number + offset);
+    let taken = |port: &u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)).is_err();
+    let chance = ports.into_iter().filter(|port| (first..=last).contains(port));
+    chance.filter_map(|port| u16::try_from(port).ok()).find(taken)
+}
+
 /// A DDS domain that this process takes part in. The last one to go leaves it.
 #[derive(Debug)]
 pub struct Domain {
@@ -149,11 +164,12 @@ struct Opened {
 static OPENED: Mutex<BTreeMap<u32, Opened>> = Mutex::new(BTreeMap::new());
 
 impl Domain {
-    /// Takes part in domain `number` (0 to 232) with `settings`.
+    /// Takes part in domain `number` (0 to 232) with `settings`. On Linux only domains 0 to 101 and 215 to 232 have ports that no
+    /// other socket is given by chance.
     ///
     /// # Errors
-    /// [`Error::OtherSettings`]; [`Error::NoSecurity`], [`Error::Unreadable`]; [`Error::Refused`] when Cyclone DDS does not
-    /// take the settings.
+    /// [`Error::OtherSettings`]; [`Error::NoSecurity`], [`Error::Unreadable`]; [`Error::PortTaken`]; [`Error::Refused`] when
+    /// Cyclone DDS does not take the settings.
     pub fn open(number: u32, settings: &Settings) -> Result<Self, Error> {
         settings.check_security()?;
         log::install();
@@ -169,7 +185,12 @@ impl Domain {
         let config = c_string("the DDS configuration", &xml)?;
         // SAFETY: `config` is a C string that outlives the call.
         let entity = unsafe { dds_create_domain(number, config.as_ptr()) };
-        let _handle = Handle::new(check("open the domain", entity)?);
+        let entity =
+            check("open the domain", entity).map_err(|error| match taken_by_chance(number) {
+                Some(port) => Error::PortTaken { domain: number, port },
+                None => error,
+            })?;
+        let _handle = Handle::new(entity);
         opened.insert(number, Opened { _handle, xml, users: 1 });
         Ok(Self { number })
     }
@@ -225,11 +246,11 @@ mod tests {
         let inline = "<CycloneDDS><Domain><DDSSecurity></DDSSecurity></Domain></CycloneDDS>";
         for more in [inline.to_string(), format!("file://{}", file.display())] {
             let settings = Settings { more: Some(more.clone()), ..Settings::default() };
-            assert_eq!(Domain::open(107, &settings).err(), Some(Error::NoSecurity), "{more}");
+            assert_eq!(Domain::open(16, &settings).err(), Some(Error::NoSecurity), "{more}");
         }
         std::fs::remove_file(&file).unwrap();
         let more = Some(format!("file://{}", file.display()));
-        let gone = Domain::open(107, &Settings { more, ..Settings::default() });
+        let gone = Domain::open(16, &Settings { more, ..Settings::default() });
         assert!(matches!(gone, Err(Error::Unreadable { .. })), "{gone:?}");
     }
 
@@ -238,6 +259,20 @@ mod tests {
         let path = std::env::temp_dir().join(format!("equipoise-dds-{}.xml", std::process::id()));
         std::fs::write(&path, text).unwrap();
         path
+    }
+
+    #[test]
+    fn a_domain_whose_port_another_socket_has_by_chance_is_named_with_those_that_are_safe() {
+        let taken = (102..214).find_map(|number: u16| {
+            let port = 7400 + 250 * number;
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).ok().map(|socket| (number, port, socket))
+        });
+        let (number, port, _socket) = taken.expect("some port is free");
+        let number = u32::from(number);
+        let settings = Settings { interfaces: vec!["lo".into()], ..Settings::default() };
+        let refused = Domain::open(number, &settings).unwrap_err();
+        assert_eq!(refused, Error::PortTaken { domain: number, port });
+        assert!(refused.to_string().contains("take a domain from 0 to 101"), "{refused}");
     }
 
     #[test]

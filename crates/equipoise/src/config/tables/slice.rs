@@ -23,7 +23,12 @@ pub(super) static SLICE: Table = Table {
             Kind::Count(1, SLICES_MAX),
             "Slices of the stream: items are of slice 0 to one less than this. Some tens for each worker; workers have to have the same.",
         ),
-        Opt::default("domain", Kind::Count(0, 232), "0", "The DDS domain."),
+        Opt::default(
+            "domain",
+            Kind::Count(0, 232),
+            "0",
+            "The DDS domain. On Linux 0 to 101 are safe: the ports of 102 to 214 are among those that any socket may be given.",
+        ),
         Opt::default("items", Kind::Text(&TOPIC), "\"items\"", "The topic of items."),
         Opt::default("replies", Kind::Text(&TOPIC), "\"replies\"", "The topic of replies."),
         Opt::default(

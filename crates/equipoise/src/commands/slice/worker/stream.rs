@@ -21,7 +21,7 @@ pub(super) struct StreamOptions {
     #[arg(long, value_name = "N", help_heading = "Stream", required_unless_present = "config",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     slices: Option<u32>,
-    /// The DDS domain [default: 0]
+    /// The DDS domain; on Linux 0 to 101 are safe [default: 0]
     #[arg(long, value_name = "N", help_heading = "Stream",
           value_parser = clap::value_parser!(u32).range(0..=232))]
     domain: Option<u32>,
