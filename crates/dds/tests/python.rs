@@ -45,7 +45,9 @@ fn peer(python: &Path, what: &str, domain: u32) -> Child {
 }
 
 fn here(domain: u32) -> (Participant, Topic, Topic) {
-    let settings = Settings { interfaces: vec!["lo".into()], ..Settings::default() };
+    // Nobody is to be taken for dead because the machine is busy.
+    let lease = Duration::from_secs(30);
+    let settings = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
     let here = Participant::new(Domain::open(domain, &settings).unwrap(), &[]).unwrap();
     let items = here.topic("items", &DATA_ITEM).unwrap();
     let replies = here.topic("replies", &REPLY).unwrap();
@@ -74,12 +76,12 @@ fn take(waitset: &Waitset, reader: &Reader, count: i64) -> Vec<Sample> {
 #[test]
 fn items_of_a_python_client_are_read_and_it_reads_replies() {
     let Some(python) = python() else { return };
-    let (here, items, replies) = here(131);
+    let (here, items, replies) = here(33);
     let reader = items.reader(&Qos::default()).unwrap();
     let writer = replies.writer(&Qos::default()).unwrap();
     let waitset = here.waitset().unwrap();
     waitset.attach(&reader, 0).unwrap();
-    let mut client = peer(&python, "publish", 131);
+    let mut client = peer(&python, "publish", 33);
     met(&writer);
     for (id, sample) in (0..).zip(take(&waitset, &reader, COUNT)) {
         let item = DataItem::decode(sample.cdr()).unwrap();
@@ -111,12 +113,12 @@ fn items_of_a_python_client_are_read_and_it_reads_replies() {
 #[test]
 fn a_python_reader_reads_our_items_and_we_its_replies() {
     let Some(python) = python() else { return };
-    let (here, items, replies) = here(132);
+    let (here, items, replies) = here(34);
     let reader = replies.reader(&Qos::default()).unwrap();
     let writer = items.writer(&Qos::default()).unwrap();
     let waitset = here.waitset().unwrap();
     waitset.attach(&reader, 0).unwrap();
-    let mut worker = peer(&python, "answer", 132);
+    let mut worker = peer(&python, "answer", 34);
     met(&writer);
     for id in 0..COUNT {
         let message = vec![id as u8; id as usize % 3];

@@ -13,12 +13,12 @@ use equipoise_dds::items::{DATA_ITEM, DataItem};
 use equipoise_dds::{Domain, Error, Participant, Qos, Reader, Settings};
 use equipoise_testkit::{Folder, spawn_bound};
 
-const DOMAIN: u32 = 121;
+const DOMAIN: u32 = 35;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(more: Option<String>) -> Settings {
     // Handshakes take their time on a busy machine.
-    let lease = Duration::from_secs(5);
+    let lease = Duration::from_secs(30);
     Settings { interfaces: vec!["lo".into()], lease, more, ..Settings::default() }
 }
 
@@ -172,10 +172,10 @@ fn without_what_the_configuration_names_nobody_takes_part() {
         assert!(matches!(refused, Err(Error::Refused { .. })), "{file}: {refused:?}");
     };
     std::fs::remove_file(ours.join("one.key")).unwrap();
-    refused(122, "one.xml");
+    refused(36, "one.xml");
     // Permissions that somebody has changed.
     let path = ours.join("permissions.two.p7s");
     let permissions = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, permissions.replace("DENY", "ALLOW")).unwrap();
-    refused(123, "two.xml");
+    refused(37, "two.xml");
 }

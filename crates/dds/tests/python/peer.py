@@ -18,9 +18,10 @@ from cyclonedds.util import duration
 from dpslb import QOS, DataItem, Reply
 
 LOOPBACK = (
-    '<CycloneDDS><Domain><General><Interfaces><NetworkInterface name="lo"/></Interfaces></General></Domain></CycloneDDS>'
+    '<CycloneDDS><Domain><General><Interfaces><NetworkInterface name="lo"/></Interfaces></General>'
+    "<Discovery><LeaseDuration>30 s</LeaseDuration></Discovery></Domain></CycloneDDS>"
 )
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def samples(participant, reader):
