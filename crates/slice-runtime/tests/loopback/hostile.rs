@@ -1,6 +1,8 @@
 //! Publishers, workers and networks that do not behave.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_dds::items::DATA_ITEM;
@@ -8,10 +10,10 @@ use equipoise_dds::items::DataItem;
 use equipoise_dds::{Domain, Kind, Member, Participant, Qos, Settings, StructType};
 use equipoise_slice::SliceId;
 use equipoise_slice_runtime::controller::WorkerState;
-use equipoise_slice_runtime::worker::Program;
+use equipoise_slice_runtime::worker::{Program, Threads};
 use equipoise_slice_runtime::{DropReason, worker_id};
 
-use crate::cluster::{Cluster, Load, PATIENCE, SLICES};
+use crate::cluster::{Cluster, Load, PATIENCE, SLICES, SOON};
 
 /// It reads, and says nothing.
 fn mute_program() -> Program {
@@ -40,7 +42,7 @@ const STRANGE: StructType = StructType {
 
 #[test]
 fn what_makes_no_sense_is_counted_and_harms_nobody() {
-    let cluster = Cluster::new(148, Duration::ZERO);
+    let cluster = Cluster::new(48, Duration::ZERO);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let domain = Domain::open(cluster.stream.domain, &cluster.stream.dds).unwrap();
@@ -48,9 +50,9 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
     let items = other.topic(&cluster.stream.items, &DATA_ITEM).unwrap();
     let items = items.writer(&Qos::default()).unwrap();
     // To DDS these are in another process.
-    let wire = "<CycloneDDS><Domain><Discovery><ExternalDomainId>148</ExternalDomainId></Discovery></Domain></CycloneDDS>";
+    let wire = "<CycloneDDS><Domain><Discovery><ExternalDomainId>48</ExternalDomainId></Discovery></Domain></CycloneDDS>";
     let settings = Settings { more: Some(wire.into()), ..cluster.stream.dds.clone() };
-    let elsewhere = || Participant::new(Domain::open(195, &settings).unwrap(), &[]).unwrap();
+    let elsewhere = || Participant::new(Domain::open(56, &settings).unwrap(), &[]).unwrap();
     // A topic of the same name with another type meets nobody.
     let stranger = elsewhere();
     let strange = stranger.topic(&cluster.stream.items, &STRANGE).unwrap();
@@ -116,13 +118,24 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
 
 #[test]
 fn a_slow_worker_holds_up_nobody_else() {
-    let cluster = Cluster::new(149, Duration::ZERO);
-    let slow = cluster.worker("slow", Duration::from_millis(20));
+    let cluster = Cluster::with(49, |options| {
+        // It is slow, and not stuck.
+        options.policy.stuck = Duration::from_secs(3600);
+    });
+    // It does nothing before the other has done all.
+    let goes_on = Arc::new(AtomicBool::new(false));
+    let may = goes_on.clone();
+    let process = move |item: &DataItem<'_>| {
+        while !may.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        item.message.to_vec()
+    };
+    let slow = cluster.worker_of("slow", Threads::new(1, process));
     let _quick = cluster.worker("quick", Duration::ZERO);
     cluster.share("slow", "quick");
     let mut load = Load::new(&cluster);
     load.open_all();
-    // More than the slow one does in a second.
     load.publish(300);
     let published = load.next;
     let of_quick: Vec<_> = (0..published)
@@ -134,15 +147,16 @@ fn a_slow_worker_holds_up_nobody_else() {
         assert!(Instant::now() < end, "the quick one waits");
         load.read(Duration::from_millis(5));
     }
-    // Its threads are all at items, so it looks at what has come every few milliseconds. It has some for a second and more.
+    // Its threads are all at items, so it looks at what has come every few milliseconds.
     cluster.eventually("the slow one has many left", || slow.queued() > 50);
+    goes_on.store(true, Relaxed);
     load.read_all();
     load.check();
 }
 
 #[test]
 fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_move() {
-    let cluster = Cluster::new(150, Duration::ZERO);
+    let cluster = Cluster::where_some_are_lost(50);
     let mute = cluster.worker_of("mute", mute_program());
     let _good = cluster.worker("good", Duration::ZERO);
     cluster.share("mute", "good");
@@ -167,7 +181,7 @@ fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_m
         slices.iter().all(|slice| cluster.owner(slice.0).as_deref() == Some("good"))
     };
     cluster.eventually("the slices have moved", moved);
-    let before = load.answers.len();
+    let (before, end) = (load.answers.len(), Instant::now() + PATIENCE);
     load.publish(100);
     while load.answers.len() < before + 100 {
         assert!(Instant::now() < end, "{} of {}", load.answers.len() - before, 100);
@@ -181,7 +195,8 @@ fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_m
 
 #[test]
 fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
-    let cluster = Cluster::with(138, |options| {
+    let cluster = Cluster::with(39, |options| {
+        options.protocol.lease = SOON;
         options.round = Duration::from_millis(200);
         options.policy.stuck = Duration::from_secs(1);
         // Nothing is moved for its load.

@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, Load, PATIENCE};
 
 #[test]
 fn a_worker_whose_program_panics_ends_and_others_do_its_items() {
-    let cluster = Cluster::new(179, Duration::ZERO);
+    let cluster = Cluster::where_some_are_lost(51);
     let panics = |item: &DataItem<'_>| {
         assert!(item.id != 7, "of 7 it knows nothing");
         item.message.to_vec()
@@ -34,7 +34,7 @@ fn a_worker_whose_program_panics_ends_and_others_do_its_items() {
 
 #[test]
 fn who_leaves_is_left_though_balancing_is_far_off() {
-    let cluster = Cluster::new(183, Duration::from_secs(3600));
+    let cluster = Cluster::new(52, Duration::from_secs(3600));
     let one = cluster.worker("one", Duration::ZERO);
     let two = cluster.worker("two", Duration::ZERO);
     cluster.share("one", "two");
@@ -44,7 +44,7 @@ fn who_leaves_is_left_though_balancing_is_far_off() {
 
 #[test]
 fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_that_is_over() {
-    let mut cluster = Cluster::with(184, |options| {
+    let mut cluster = Cluster::with(53, |options| {
         options.protocol.lease = Duration::from_millis(700);
         options.protocol.retire = Duration::from_secs(3);
     });
@@ -58,7 +58,7 @@ fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_t
     load.publish(1);
     cluster.eventually("it has the item", || one.queued() > 0);
     // Its controller ends.
-    let mut elsewhere = Cluster::new(186, Duration::ZERO);
+    let mut elsewhere = Cluster::new(55, Duration::ZERO);
     std::mem::swap(&mut cluster.controller, &mut elsewhere.controller);
     drop(elsewhere);
     let end = Instant::now() + PATIENCE;
@@ -81,7 +81,7 @@ fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_t
 
 #[test]
 fn two_clients_of_one_number_have_each_its_own_replies() {
-    let cluster = Cluster::new(185, Duration::ZERO);
+    let cluster = Cluster::new(54, Duration::ZERO);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let mut loads = [Load::new(&cluster), Load::new(&cluster)];

@@ -8,11 +8,11 @@ use equipoise_slice::SliceId;
 use equipoise_slice_runtime::client;
 use equipoise_slice_runtime::worker::{self, Program, Worker};
 
-use crate::cluster::{Cluster, Load, PATIENCE, SLICES, protocol};
+use crate::cluster::{Cluster, Load, PATIENCE, SLICES, SOON, protocol};
 
 #[test]
 fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
-    let cluster = Cluster::new(141, Duration::ZERO);
+    let cluster = Cluster::new(41, Duration::ZERO);
     let workers = [cluster.worker("one", Duration::ZERO), cluster.worker("two", Duration::ZERO)];
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let mut load = Load::new(&cluster);
@@ -31,7 +31,7 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
         let end = Instant::now() + PATIENCE;
         while slices.iter().any(|slice| cluster.owner(slice.0).as_deref() != Some(taker)) {
             assert!(Instant::now() < end, "{:#?}", cluster.controller.status().handovers);
-            load.publish(5);
+            load.publish_some(5);
             load.read(Duration::from_millis(1));
         }
         cluster.eventually("the handover is over", || cluster.all_owned());
@@ -55,7 +55,7 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
 
 #[test]
 fn a_worker_that_is_gone_is_succeeded_and_every_item_is_answered_once() {
-    let cluster = Cluster::new(142, Duration::ZERO);
+    let cluster = Cluster::where_some_are_lost(42);
     let one = cluster.worker("one", Duration::from_micros(300));
     let two = cluster.worker("two", Duration::from_micros(300));
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -78,7 +78,7 @@ fn a_worker_that_is_gone_is_succeeded_and_every_item_is_answered_once() {
 
 #[test]
 fn a_worker_that_joins_gets_its_share_and_one_that_leaves_keeps_nothing() {
-    let cluster = Cluster::new(143, Duration::from_millis(200));
+    let cluster = Cluster::new(43, Duration::from_millis(200));
     let one = cluster.worker("one", Duration::from_millis(2));
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let mut load = Load::new(&cluster);
@@ -87,7 +87,7 @@ fn a_worker_that_joins_gets_its_share_and_one_that_leaves_keeps_nothing() {
     let end = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < end, "{:#?}", cluster.controller.status().workers);
-        load.publish(4);
+        load.publish_some(4);
         load.read(Duration::from_millis(10));
         let joined = worker.get_or_insert_with(|| cluster.worker("two", Duration::from_millis(2)));
         if joined.slices() >= u64::from(SLICES) / 3 {
@@ -96,7 +96,7 @@ fn a_worker_that_joins_gets_its_share_and_one_that_leaves_keeps_nothing() {
     }
     one.leave();
     cluster.eventually("who leaves has nothing", || {
-        load.publish(2);
+        load.publish_some(2);
         load.read(Duration::from_millis(5));
         one.slices() == 0 && cluster.all_owned()
     });
@@ -113,7 +113,7 @@ fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_mo
         println!("skipped: there is no python3");
         return;
     }
-    let cluster = Cluster::new(144, Duration::ZERO);
+    let cluster = Cluster::new(44, Duration::ZERO);
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/worker.py");
     let program = Program::start(move || {
         let mut command = std::process::Command::new("python3");
@@ -143,7 +143,7 @@ fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_mo
 
 #[test]
 fn what_only_waits_is_hardly_published_again_and_never_done_twice() {
-    let cluster = Cluster::new(139, Duration::ZERO);
+    let cluster = Cluster::new(40, Duration::ZERO);
     let _slow = cluster.worker("slow", Duration::from_millis(10));
     cluster.eventually("all slices have owners", || cluster.all_owned());
     // New slices are asked for.
@@ -164,8 +164,10 @@ fn what_only_waits_is_hardly_published_again_and_never_done_twice() {
 
 #[test]
 fn a_lost_worker_is_forgotten_after_a_time() {
-    let cluster = Cluster::with(137, |options| {
-        options.protocol.retire = Duration::from_secs(2);
+    let cluster = Cluster::with(38, |options| {
+        options.protocol.lease = SOON;
+        // It is seen to be lost before.
+        options.protocol.retire = Duration::from_secs(5);
     });
     let one = cluster.worker("one", Duration::ZERO);
     let two = cluster.worker("two", Duration::ZERO);

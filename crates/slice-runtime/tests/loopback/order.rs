@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, Load};
 
 #[test]
 fn in_strict_order_items_of_a_slice_are_done_in_their_order_by_whomever() {
-    let cluster = Cluster::with_order(145, Duration::ZERO, Order::Strict);
+    let cluster = Cluster::with_order(45, Duration::ZERO, Order::Strict);
     let work = Duration::from_micros(200);
     let _workers = [cluster.worker("one", work), cluster.worker("two", work)];
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -62,7 +62,7 @@ impl Process for Counting {
 
 #[test]
 fn the_state_of_a_slice_moves_with_it() {
-    let cluster = Cluster::with_order(146, Duration::ZERO, Order::Stateful);
+    let cluster = Cluster::with_order(46, Duration::ZERO, Order::Stateful);
     let counts = [Counting::default(), Counting::default()];
     let _workers = ["one", "two"]
         .into_iter()
@@ -90,7 +90,7 @@ fn the_state_of_a_program_moves_with_its_slice() {
         println!("skipped: there is no python3");
         return;
     }
-    let cluster = Cluster::with_order(147, Duration::ZERO, Order::Stateful);
+    let cluster = Cluster::with_order(47, Duration::ZERO, Order::Stateful);
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/worker.py");
     let program = || {
         let script = script.clone();
