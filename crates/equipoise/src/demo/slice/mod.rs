@@ -45,7 +45,7 @@ const STREAM: &str = "images";
 /// Pixels of an image.
 const SIZE: (usize, usize) = (128, 90);
 /// For workers to come and slices to find their owners.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut stage = Stage::build(args.domain, args.image_ms)?;

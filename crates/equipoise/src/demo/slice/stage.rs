@@ -16,8 +16,10 @@ use crate::child::die_with_parent;
 use crate::demo::files::Folder;
 use crate::demo::program;
 
-/// Lost only where a process stands still for so long: the machine has all of them to run.
 const DDS_LEASE: Duration = Duration::from_secs(1);
+/// A worker that is silent for so long is given up, and what it had is done again: not because the machine is busy, which has
+/// all of them to run.
+const LEASE: Duration = Duration::from_secs(5);
 
 pub(super) struct Stage {
     folder: Folder,
@@ -37,8 +39,9 @@ impl Stage {
             "[instance]\nname = \"demo\"\nthreads = 1\n\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n\n\
              [log]\nlevel = \"warn\"\n\n[controller]\nstate = {state:?}\n\n\
              [[slice]]\nname = \"{STREAM}\"\nslices = {SLICES}\ndomain = {domain}\ninterfaces = \"lo\"\nlease = \"{}s\"\n\n\
-             [slice.workers]\nlease = \"1s\"\nmargin = \"300ms\"\n",
+             [slice.workers]\nlease = \"{}s\"\n",
             DDS_LEASE.as_secs(),
+            LEASE.as_secs(),
         ))?;
         let config = folder.config();
         let controller = spawn(equipoise().arg("run").arg(&config)).context("no controller")?;
