@@ -87,7 +87,7 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
              [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
              [[pool]]\nname = \"web\"\nbackends = [{{ name = \"b1\", address = \"10.1.1.11:443\" }}, \
              {{ name = \"b2\", address = \"10.1.1.12:443\" }}]\n\
-             [[slice]]\nname = \"images\"\nslices = 8\ndomain = 159\ninterfaces = \"lo\"\n{}",
+             [[slice]]\nname = \"images\"\nslices = 8\ndomain = 93\ninterfaces = \"lo\"\n{}",
             folder.path("api.sock"),
             api.address(),
             folder.path("audit"),

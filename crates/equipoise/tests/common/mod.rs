@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use equipoise_testkit::Folder;
 use equipoise_testkit::{Client, PATIENCE, Response, eventually};
@@ -43,7 +43,11 @@ type Printed = Arc<(Mutex<String>, Condvar)>;
 pub struct Process {
     child: Child,
     printed: Printed,
+    followers: [JoinHandle<()>; 2],
 }
+
+/// What ended processes had printed has been read after this, unless a process that they started still has their outputs.
+const READ: Duration = Duration::from_secs(5);
 
 impl Process {
     pub fn start(args: &[&str]) -> Process {
@@ -56,9 +60,9 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
         let printed = Printed::default();
-        follow(child.stdout.take().expect("it is piped"), &printed);
-        follow(child.stderr.take().expect("it is piped"), &printed);
-        Process { child, printed }
+        let stdout = follow(child.stdout.take().expect("it is piped"), &printed);
+        let stderr = follow(child.stderr.take().expect("it is piped"), &printed);
+        Process { child, printed, followers: [stdout, stderr] }
     }
 
     pub fn pid(&self) -> u32 {
@@ -93,7 +97,7 @@ impl Process {
         kill(self.pid(), signal);
     }
 
-    /// Waits until it ends.
+    /// Waits until it ends, and all that it has printed is known.
     pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         let ended = eventually(|| {
@@ -101,6 +105,10 @@ impl Process {
             status.is_some()
         });
         assert!(ended, "it does not end; it printed:\n{}", self.printed());
+        let end = Instant::now() + READ;
+        while Instant::now() < end && !self.followers.iter().all(JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(1));
+        }
         status.expect("it has ended")
     }
 }
@@ -112,7 +120,7 @@ impl Drop for Process {
     }
 }
 
-fn follow(output: impl Read + Send + 'static, printed: &Printed) {
+fn follow(output: impl Read + Send + 'static, printed: &Printed) -> JoinHandle<()> {
     let printed = Arc::clone(printed);
     thread::spawn(move || {
         let mut output = BufReader::new(output);
@@ -122,7 +130,7 @@ fn follow(output: impl Read + Send + 'static, printed: &Printed) {
             printed.1.notify_all();
             line.clear();
         }
-    });
+    })
 }
 
 /// Sends a signal to a process that a test has started.

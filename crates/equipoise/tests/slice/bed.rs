@@ -20,9 +20,12 @@ use crate::common::{Folder, Process, equipoise, kill, stderr, stdout, text};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SLICES: u32 = 12;
 
-/// Nobody is to be taken for dead because the machine is slow, and who is dead is to hold up nobody for long.
+/// Who is dead is to hold up nobody for long.
 const NETWORK: &str = "interfaces = \"lo\"\nlease = \"1s\"\n";
-const TIMES: &str = "[slice.workers]\nlease = \"2s\"\nmargin = \"500ms\"\nrecovery = \"5s\"\n";
+/// Of a worker: nobody is to be taken for lost because the machine is slow.
+pub(crate) const LEASE: &str = "15s";
+/// The same, where one is lost and others wait for that. What is done once while all live may then be done twice.
+pub(crate) const SHORT_LEASE: &str = "2s";
 
 /// Whether there is Python, in which the workers' program is.
 pub(crate) fn python() -> bool {
@@ -51,6 +54,8 @@ pub(crate) struct Bed {
     pub(crate) domain: u32,
     pub(crate) controller: Option<Process>,
     pub(crate) workers: BTreeMap<String, Process>,
+    /// Of a worker.
+    lease: &'static str,
     socket: PathBuf,
     file: PathBuf,
 }
@@ -64,10 +69,19 @@ impl Bed {
         bed
     }
 
+    /// The same, for tests in which workers are lost.
+    pub(crate) fn with_losses(test: &str, domain: u32, more: &str) -> Bed {
+        let mut bed = Bed { lease: SHORT_LEASE, ..Bed::unstarted(test, domain) };
+        bed.write(more);
+        bed.start();
+        bed
+    }
+
     pub(crate) fn unstarted(test: &str, domain: u32) -> Bed {
         let folder = Folder::new(test);
         let (socket, file) = (folder.path("api.sock"), folder.path("equipoise.toml"));
-        Bed { folder, domain, controller: None, workers: BTreeMap::new(), socket, file }
+        let (controller, workers) = Default::default();
+        Bed { folder, domain, controller, workers, lease: LEASE, socket, file }
     }
 
     /// The file, with one stream.
@@ -88,7 +102,7 @@ impl Bed {
 
     /// A stream's table; the stream's name is its topics', too.
     pub(crate) fn table(&self, name: &str, more: &str) -> String {
-        table(self.domain, name, more)
+        table(self.domain, self.lease, name, more)
     }
 
     pub(crate) fn start(&mut self) {
@@ -165,6 +179,19 @@ impl Bed {
         }
     }
 
+    /// What would be moved, when that is so for one of these reasons: what it follows from is told several times a second.
+    pub(crate) fn until_plan(&self, reasons: &[&str]) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let plan: Value = serde_json::from_str(&self.said(&["plan", "--json"])).unwrap();
+            if reasons.iter().any(|reason| plan["reason"] == *reason) {
+                return plan;
+            }
+            assert!(Instant::now() < end, "{reasons:?}: {plan:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Every slice has an owner among `workers`, and nothing moves.
     pub(crate) fn until_owned_by(&self, workers: &[&str]) -> Value {
         self.until(&format!("all slices are with {workers:?}"), |status| {
@@ -202,10 +229,10 @@ impl Bed {
 }
 
 /// A stream's table; the stream's name is its topics', too.
-pub(crate) fn table(domain: u32, name: &str, more: &str) -> String {
+pub(crate) fn table(domain: u32, lease: &str, name: &str, more: &str) -> String {
     format!(
         "[[slice]]\nname = \"{name}\"\nslices = {SLICES}\ndomain = {domain}\nitems = \"{name}\"\ncontrol = \"{name}/control\"\n\
-         {NETWORK}{more}\n{TIMES}"
+         {NETWORK}{more}\n[slice.workers]\nlease = \"{lease}\"\nmargin = \"500ms\"\nrecovery = \"5s\"\n"
     )
 }
 

@@ -49,7 +49,7 @@ fn programs_of_the_guide_work_as_they_stand_there() {
     }
     // Items are `item N`: two words.
     let expected: Vec<_> = (0..60).map(|id| format!("{id} 2")).collect();
-    let mut bed = Bed::new("slice-guide", 168, "");
+    let mut bed = Bed::with_losses("slice-guide", 85, "");
     let shell = bed.folder.write("words.sh", &block("sh"));
     let lines = ["--format", "lines", "--parallel", "2"];
     assert_eq!(replies(&mut bed, "shell", &lines, &["sh", text(&shell)], &[]), expected);
@@ -84,7 +84,7 @@ fn the_assignments_of_the_client_in_python_are_those_of_the_library() {
 
 #[test]
 fn a_program_that_writes_what_is_no_acknowledgement_is_told_so_in_the_log() {
-    let mut bed = Bed::new("slice-babbler", 169, "");
+    let mut bed = Bed::new("slice-babbler", 86, "");
     let babbler = ["sh", "-c", "echo hello from the program; cat > /dev/null"];
     bed.worker_with("one", &["--format", "lines"], &babbler);
     bed.workers["one"].wait_for_text("`hello from the program` is no line of a job's number");

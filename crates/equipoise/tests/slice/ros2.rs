@@ -16,7 +16,7 @@ fn root() -> PathBuf {
 #[test]
 fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_are_counted() {
     let Some(python) = cyclonedds() else { return };
-    let mut bed = Bed::unstarted("slice-ros2", 166);
+    let mut bed = Bed::unstarted("slice-ros2", 83);
     let table = bed.table("items", "");
     let names = "items = \"rt/items\"\nreplies = \"rt/replies\"\n\
                  item-type = \"equipoise_msgs::msg::dds_::DataItem_\"\n\
@@ -28,7 +28,7 @@ fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_ar
     let mut command = Command::new(python);
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slice/ros2.py"))
-        .args(["166", &SLICES.to_string(), "200"])
+        .args(["83", &SLICES.to_string(), "200"])
         .env("PYTHONPATH", root().join("crates/slice-runtime/examples"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
     let mut publisher = Process::of(command);
@@ -47,14 +47,14 @@ fn a_publisher_that_no_worker_can_read_is_named_with_what_is_wrong() {
     if !python() {
         return;
     }
-    let mut bed = Bed::new("slice-unread", 167, "");
+    let mut bed = Bed::new("slice-unread", 84, "");
     bed.worker("one", 0);
     bed.until_owned_by(&["one"]);
-    let domain = Domain::open(167, &bed.stream().dds).unwrap();
+    let domain = Domain::open(84, &bed.stream().dds).unwrap();
     let stranger = Participant::new(domain, &[]).unwrap();
     let ros = stranger.topic_named("items", &DATA_ITEM, "my_msgs::msg::dds_::Item_").unwrap();
     let ros = ros.writer(&Qos::default()).unwrap();
-    let domain = Domain::open(167, &bed.stream().dds).unwrap();
+    let domain = Domain::open(84, &bed.stream().dds).unwrap();
     let other = Participant::new(domain, &[]).unwrap();
     let usual = other.topic("items", &DATA_ITEM).unwrap();
     let hasty = usual.writer(&Qos { reliable: false, ..Qos::default() }).unwrap();

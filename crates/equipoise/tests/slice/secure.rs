@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of, worker, worker_program};
+use crate::bed::{
+    Bed, LEASE, Load, SLICES, each_done_once, python, slices_of, worker, worker_program,
+};
 use crate::common::{Process, text};
 
 #[test]
@@ -12,7 +14,7 @@ fn who_has_no_certificate_is_no_worker_and_slices_move_between_those_who_have() 
     if !python() {
         return;
     }
-    let mut bed = Bed::unstarted("slice-secure", 173);
+    let mut bed = Bed::unstarted("slice-secure", 90);
     let folder = bed.folder.path("dds");
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../packaging/dds-security/make-certificates");
@@ -26,7 +28,7 @@ fn who_has_no_certificate_is_no_worker_and_slices_move_between_those_who_have() 
     let domain = bed.domain.to_string();
     let slices = SLICES.to_string();
     let stream = ["--slices", &slices, "--domain", &domain, "--interface", "lo"];
-    let topics = ["--items", "items", "--control", "items/control", "--lease", "2s"];
+    let topics = ["--items", "items", "--control", "items/control", "--lease", LEASE];
     let rest = ["--name", "intruder", "--", "cat"];
     let args = [&["slice", "worker"], &stream[..], &topics[..], &rest[..]].concat();
     let intruder = Process::start(&args);
