@@ -1,0 +1,151 @@
+//! A zone: its records and servers, and the names that it is spread over.
+
+use std::path::Path;
+
+use equipoise_dns::config::{NameServer, StaticRecord, ZoneConfig};
+use equipoise_dns::zone::{check, file as zone_file};
+use equipoise_dns::{Name, ZoneError};
+use equipoise_session::config::PoolConfig;
+
+use super::{addresses, below, lower};
+use crate::config::Surroundings;
+use crate::config::problem::Findings;
+use crate::config::values::Values;
+
+/// A zone that is being read.
+pub(super) struct Reading<'r, 's> {
+    pub(super) file: &'r Values,
+    pub(super) values: &'r Values,
+    pub(super) pools: &'r [PoolConfig],
+    pub(super) around: &'r Surroundings<'r>,
+    pub(super) findings: &'r mut Findings<'s>,
+}
+
+impl Reading<'_, '_> {
+    pub(super) fn error(&mut self, values: &Values, option: &str, text: String) {
+        self.findings.error(values.at(option), &values.path_of(option), text);
+    }
+
+    /// What its table says; `None` if it has no name.
+    pub(super) fn zone(&mut self) -> Option<ZoneConfig> {
+        let values = self.values;
+        let origin = lower(Name::vec_from_str(values.text("zone")?).ok()?);
+        let seconds = |option: &str| values.duration(option).as_secs() as u32;
+        let mailbox = match values.text("mailbox") {
+            Some(text) => self.name(values, "mailbox", text, &origin)?,
+            None => below("hostmaster", &origin)?,
+        };
+        let mut zone = ZoneConfig {
+            ttl: seconds("record-ttl"),
+            negative_ttl: seconds("negative-ttl"),
+            serial: values.amount("serial"),
+            mailbox,
+            servers: Vec::new(),
+            nodes: Vec::new(),
+            names: Vec::new(),
+            records: self.records(&origin),
+            origin,
+        };
+        self.filled(values, "listen");
+        for node in values.tables("nodes") {
+            self.filled(node, "addresses");
+        }
+        for server in values.tables("ns") {
+            self.filled(server, "addresses");
+            let Some(text) = server.text("name") else { continue };
+            let Some(name) = self.name(server, "name", text, &zone.origin) else { continue };
+            zone.servers.push(NameServer { name, addresses: addresses(server, "addresses") });
+        }
+        if values.given("pool") {
+            let origin = zone.origin.clone();
+            self.balanced(values, origin, &mut zone);
+        }
+        for values in values.tables("names") {
+            let Some(text) = values.text("name") else { continue };
+            let Some(name) = self.name(values, "name", text, &zone.origin) else { continue };
+            self.balanced(values, name, &mut zone);
+        }
+        self.unused_nodes(&zone);
+        // What could not be read is missing, and would only be reported twice.
+        if !self.findings.has_error_below(&values.path) && !self.findings.has_error_on("pool") {
+            for wrong in check(&zone) {
+                self.place(&wrong);
+            }
+        }
+        Some(zone)
+    }
+
+    /// A list that is given has something in it.
+    pub(super) fn filled(&mut self, values: &Values, option: &str) {
+        if values.given(option) && values.texts(option).is_some_and(|texts| texts.is_empty()) {
+            self.error(values, option, "an empty list; accepted: at least one".into());
+        }
+    }
+
+    /// A name, which is below the zone's unless it ends with a dot.
+    fn name(&mut self, values: &Values, option: &str, text: &str, origin: &Name) -> Option<Name> {
+        let name = match text.ends_with('.') {
+            true => Name::vec_from_str(text).ok(),
+            false => below(text, origin),
+        };
+        if name.is_none() {
+            let text =
+                format!("\"{text}\" with the zone's name behind it is longer than 255 bytes");
+            self.error(values, option, text + "; accepted: a shorter one");
+        }
+        name.map(lower)
+    }
+
+    fn records(&mut self, origin: &Name) -> Vec<StaticRecord> {
+        let values = self.values;
+        let Some(path) = values.text("zone-file") else { return Vec::new() };
+        let wrong = match (self.around.read)(Path::new(path)) {
+            Ok(text) => match zone_file::read(&text, origin) {
+                Ok(records) => return records,
+                Err(error) => format!("\"{path}\": {error}"),
+            },
+            Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a zone file"),
+        };
+        self.error(values, "zone-file", wrong);
+        Vec::new()
+    }
+
+    /// `[[dns.nodes]]` tables of backends that no name is spread over.
+    fn unused_nodes(&mut self, zone: &ZoneConfig) {
+        for values in self.values.tables("nodes") {
+            let Some(backend) = values.text("backend") else { continue };
+            let pools = self.pools.iter().flat_map(|pool| &pool.backends);
+            let mut named =
+                pools.filter(|b| *b.name == *backend || b.address.to_string() == backend);
+            let used = named.any(|b| zone.nodes.iter().any(|node| node.name == b.name));
+            if !used && !self.findings.has_error_below(&self.values.path) {
+                let text = format!("no name of this zone is spread over a backend `{backend}`");
+                self.findings.warning(values.at("backend"), &values.path_of("backend"), text);
+            }
+        }
+    }
+
+    /// Says what is wrong with the zone where it comes from.
+    fn place(&mut self, wrong: &ZoneError) {
+        let values = self.values;
+        let option = match wrong {
+            ZoneError::NoServers(_) | ZoneError::ServerWithoutAddress(_) => "ns",
+            ZoneError::NotServed { .. }
+            | ZoneError::SoaElsewhere(_)
+            | ZoneError::AliasBeside(_)
+            | ZoneError::Aliases(_)
+            | ZoneError::TooLarge { .. }
+            | ZoneError::WildcardServers(_)
+            | ZoneError::Balanced { .. }
+            | ZoneError::Delegated { .. }
+            | ZoneError::OutOfZone { .. }
+                if values.given("zone-file") =>
+            {
+                "zone-file"
+            }
+            _ if values.given("names") => "names",
+            _ => "zone",
+        };
+        self.error(values, option, wrong.to_string());
+    }
+}
