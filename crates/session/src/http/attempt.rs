@@ -1,12 +1,14 @@
 //! One try of a request over an exclusive upstream session.
 
+mod upstream;
+
 use std::future::poll_fn;
-use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+pub(super) use self::upstream::Upstream;
+use self::upstream::{Ending, Watch};
 use super::connection::{After, ClientConnection};
 use super::exchange::{Failure, request_fault};
 use super::head::HeadScanner;
@@ -14,7 +16,6 @@ use super::mux::HandOver;
 use super::pump::{Pump, PumpError, poll_fill};
 use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
-use crate::buffer::Buffer;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::stats::count_status;
@@ -69,97 +70,6 @@ pub(super) struct Answered {
     pub(super) ended: Instant,
     /// Of the request and the response.
     pub(super) bytes: u64,
-}
-
-/// The upstream side of an attempt.
-pub(super) struct Upstream<'a> {
-    pub(super) lease: &'a Lease,
-    pub(super) session: Box<Session>,
-    /// Bytes of [`Outgoing::first`] that were sent.
-    pub(super) sent: usize,
-    /// The backend takes no more; it may still have answered.
-    pub(super) deaf: bool,
-    /// How the backend's side ended, once it has.
-    ending: Ending,
-    /// A peer said that it does not take our certificate: it has read nothing.
-    pub(super) was_refused: bool,
-    /// What was read from it and not yet used.
-    pub(super) input: Option<Buffer>,
-    /// Bytes written on the session before this request; and those that went over the wire.
-    pub(super) written_before: u64,
-    pub(super) sent_before: u64,
-    /// Nothing of other requests comes after this response.
-    pub(super) reusable: bool,
-    /// When it had the whole request, or its answer was first waited for.
-    pub(super) waiting_since: Instant,
-    /// Whether the client is watched meanwhile.
-    pub(super) watch: Watch,
-}
-
-impl Upstream<'_> {
-    /// What it means that no response head came.
-    fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
-        if self.was_refused {
-            let may_retry = !outgoing.streamed;
-            return Failure { reason: Reason::PeerTls, may_retry, stale: false };
-        }
-        let lost = reason == Reason::UpstreamClosed && self.input.is_none();
-        let is_counted = self.ending == Ending::InOrder;
-        let never_left = || is_counted && self.session.nothing_arrived_since(self.sent_before);
-        let repeatable = || outgoing.head.is_idempotent || never_left();
-        let may_retry = lost && !outgoing.streamed && repeatable();
-        let stale = lost && self.session.reused && self.ending != Ending::Silent;
-        Failure { reason, may_retry, stale }
-    }
-
-    /// Notes how the backend's side has ended.
-    fn ends(&mut self, error: &io::Error) {
-        if self.ending == Ending::InOrder {
-            self.ending = Ending::of(error);
-        }
-    }
-
-    /// Whether to wait no more because checks say that the backend is not there: it may not be heard of for long, and the request can as
-    /// well be done elsewhere.
-    fn is_given_up(&self, outgoing: &Outgoing) -> bool {
-        self.lease.pool().options.lost_after.is_some()
-            && self.lease.backend().live.unhealthy.load(Relaxed)
-            && outgoing.head.is_idempotent
-            && !outgoing.streamed
-            && self.input.is_none()
-    }
-}
-
-/// How a backend's side of a session ended, which says what its kernel's count of acknowledged bytes is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// In good order: what it has acknowledged is what has arrived.
-    InOrder,
-    /// With a reset: the kernel drops what that acknowledges.
-    Reset,
-    /// It was not heard any more: what has arrived since nobody knows.
-    Silent,
-}
-
-impl Ending {
-    fn of(error: &io::Error) -> Ending {
-        match error.raw_os_error() {
-            Some(libc::ECONNRESET) => Ending::Reset,
-            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => Ending::Silent,
-            _ => Ending::InOrder,
-        }
-    }
-}
-
-/// Whether a client whose response is awaited is looked after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watch {
-    /// Not yet: most responses come before it would be worth it.
-    Later,
-    /// Its reset ends the request.
-    Now,
-    /// It has sent more, or closed its half and may still read: there is nothing to be learnt.
-    Over,
 }
 
 /// A response that takes longer is worth a look whether its client is still there.

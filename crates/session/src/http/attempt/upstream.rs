@@ -1,0 +1,102 @@
+//! The backend's side of an attempt: its session, how it ended, and what that means for the request.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::{Failure, Outgoing};
+use crate::buffer::Buffer;
+use crate::lease::Lease;
+use crate::reason::Reason;
+use crate::upstream::Session;
+
+/// The upstream side of an attempt.
+pub(in crate::http) struct Upstream<'a> {
+    pub(in crate::http) lease: &'a Lease,
+    pub(in crate::http) session: Box<Session>,
+    /// Bytes of [`Outgoing::first`] that were sent.
+    pub(in crate::http) sent: usize,
+    /// The backend takes no more; it may still have answered.
+    pub(in crate::http) deaf: bool,
+    /// How the backend's side ended, once it has.
+    pub(super) ending: Ending,
+    /// A peer said that it does not take our certificate: it has read nothing.
+    pub(in crate::http) was_refused: bool,
+    /// What was read from it and not yet used.
+    pub(in crate::http) input: Option<Buffer>,
+    /// Bytes written on the session before this request; and those that went over the wire.
+    pub(in crate::http) written_before: u64,
+    pub(in crate::http) sent_before: u64,
+    /// Nothing of other requests comes after this response.
+    pub(in crate::http) reusable: bool,
+    /// When it had the whole request, or its answer was first waited for.
+    pub(in crate::http) waiting_since: Instant,
+    /// Whether the client is watched meanwhile.
+    pub(in crate::http) watch: Watch,
+}
+
+impl Upstream<'_> {
+    /// What it means that no response head came.
+    pub(super) fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
+        if self.was_refused {
+            let may_retry = !outgoing.streamed;
+            return Failure { reason: Reason::PeerTls, may_retry, stale: false };
+        }
+        let lost = reason == Reason::UpstreamClosed && self.input.is_none();
+        let is_counted = self.ending == Ending::InOrder;
+        let never_left = || is_counted && self.session.nothing_arrived_since(self.sent_before);
+        let repeatable = || outgoing.head.is_idempotent || never_left();
+        let may_retry = lost && !outgoing.streamed && repeatable();
+        let stale = lost && self.session.reused && self.ending != Ending::Silent;
+        Failure { reason, may_retry, stale }
+    }
+
+    /// Notes how the backend's side has ended.
+    pub(super) fn ends(&mut self, error: &io::Error) {
+        if self.ending == Ending::InOrder {
+            self.ending = Ending::of(error);
+        }
+    }
+
+    /// Whether to wait no more because checks say that the backend is not there: it may not be heard of for long, and the request can as
+    /// well be done elsewhere.
+    pub(super) fn is_given_up(&self, outgoing: &Outgoing) -> bool {
+        self.lease.pool().options.lost_after.is_some()
+            && self.lease.backend().live.unhealthy.load(Relaxed)
+            && outgoing.head.is_idempotent
+            && !outgoing.streamed
+            && self.input.is_none()
+    }
+}
+
+/// How a backend's side of a session ended, which says what its kernel's count of acknowledged bytes is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// In good order: what it has acknowledged is what has arrived.
+    InOrder,
+    /// With a reset: the kernel drops what that acknowledges.
+    Reset,
+    /// It was not heard any more: what has arrived since nobody knows.
+    Silent,
+}
+
+impl Ending {
+    fn of(error: &io::Error) -> Ending {
+        match error.raw_os_error() {
+            Some(libc::ECONNRESET) => Ending::Reset,
+            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => Ending::Silent,
+            _ => Ending::InOrder,
+        }
+    }
+}
+
+/// Whether a client whose response is awaited is looked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::http) enum Watch {
+    /// Not yet: most responses come before it would be worth it.
+    Later,
+    /// Its reset ends the request.
+    Now,
+    /// It has sent more, or closed its half and may still read: there is nothing to be learnt.
+    Over,
+}
