@@ -30,7 +30,8 @@ fn balanced(text: &str, mode: Mode) -> Result<NameConfig, Box<dyn Error>> {
         ttl,
         ttl_draining,
         ttl_heavy,
-        port: 443,
+        elastic: None,
+        port: None,
         alpn: Vec::new(),
     })
 }
@@ -50,6 +51,7 @@ fn config() -> Result<DnsConfig, Box<dyn Error>> {
             .map(|n| NodeConfig {
                 pool: "web".into(),
                 name: format!("n{n}").into(),
+                port: 80,
                 v4: vec![[192, 0, 2, n].into()],
                 v6: Vec::new(),
             })

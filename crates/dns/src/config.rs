@@ -111,10 +111,41 @@ pub struct NodeConfig {
     pub pool: Arc<str>,
     /// Its name in the pool.
     pub name: Arc<str>,
+    /// Where it listens: its SRV record's, of names that have no port for all.
+    pub port: u16,
     /// Where clients reach it over IPv4.
     pub v4: Vec<Ipv4Addr>,
     /// The same over IPv6.
     pub v6: Vec<Ipv6Addr>,
+}
+
+impl NodeConfig {
+    /// A backend that clients reach at these addresses, each once.
+    pub fn new(
+        pool: Arc<str>,
+        name: Arc<str>,
+        port: u16,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) -> NodeConfig {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for address in addresses {
+            match address.to_canonical() {
+                IpAddr::V4(address) if !v4.contains(&address) => v4.push(address),
+                IpAddr::V6(address) if !v6.contains(&address) => v6.push(address),
+                _ => {}
+            }
+        }
+        NodeConfig { pool, name, port, v4, v6 }
+    }
+}
+
+/// What a name has of a pool that grows and shrinks, beside the nodes that are listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElasticNodes {
+    /// The pool: a name over it may have no node at all for now.
+    pub pool: Arc<str>,
+    /// How many nodes the name may come to have, listed ones too.
+    pub nodes_max: usize,
 }
 
 /// A name that is spread over nodes.
@@ -126,14 +157,16 @@ pub struct NameConfig {
     pub mode: Mode,
     /// Places in [`ZoneConfig::nodes`].
     pub nodes: Vec<usize>,
+    /// The pool whose other backends are nodes of it, too, as they come and go. Who serves the zone puts them into `nodes`.
+    pub elastic: Option<ElasticNodes>,
     /// In seconds, at most.
     pub ttl: u32,
     /// In seconds, while a node drains.
     pub ttl_draining: u32,
     /// In seconds, for heavy resolvers.
     pub ttl_heavy: u32,
-    /// SRV's port; HTTPS's, if it is not 443.
-    pub port: u16,
+    /// The port of all nodes. `None`: SRV tells each one's own, HTTPS 443.
+    pub port: Option<u16>,
     /// HTTPS's protocols, such as `h2`.
     pub alpn: Vec<Arc<str>>,
 }

@@ -67,7 +67,8 @@ fn balanced(text: &str, mode: Mode) -> NameConfig {
         ttl: 60,
         ttl_draining: 10,
         ttl_heavy: 20,
-        port: if mode == Mode::Srv { 8080 } else { 443 },
+        elastic: None,
+        port: None,
         alpn: vec!["h2".into(), "http/1.1".into()],
     }
 }
@@ -90,6 +91,7 @@ pub(crate) fn zone() -> ZoneConfig {
             .map(|n| NodeConfig {
                 pool: "web".into(),
                 name: format!("n{n}").into(),
+                port: 8080,
                 v4: vec![[192, 0, 2, 10 + n].into()],
                 v6: if n < 3 {
                     vec![format!("2001:db8::1{n}").parse().unwrap()]

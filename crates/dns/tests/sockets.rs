@@ -36,6 +36,7 @@ fn config() -> DnsConfig {
             .map(|n| NodeConfig {
                 pool: "web".into(),
                 name: format!("n{n}").into(),
+                port: 80,
                 v4: vec![[192, 0, 2, n].into()],
                 v6: Vec::new(),
             })
@@ -47,7 +48,8 @@ fn config() -> DnsConfig {
             ttl: 60,
             ttl_draining: 10,
             ttl_heavy: 20,
-            port: 0,
+            elastic: None,
+            port: None,
             alpn: Vec::new(),
         }],
         records: Vec::new(),

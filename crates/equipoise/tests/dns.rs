@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
 
 mod common;
+#[path = "dns/elastic.rs"]
+mod elastic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +23,15 @@ struct Instance {
 
 impl Instance {
     fn start(test: &str, config: &str) -> Instance {
+        Instance::start_with(test, config, &[])
+    }
+
+    /// With these files in its folder.
+    fn start_with(test: &str, config: &str, files: &[(&str, &str)]) -> Instance {
         let (folder, port) = (Folder::new(test), free_port());
+        for (name, content) in files {
+            folder.write(name, content);
+        }
         folder.write("static.zone", "text 300 IN TXT \"hello\"\n");
         let file = folder.write("equipoise.toml", &filled(&folder, &port, config));
         let process = Process::start(&["run", text(&file)]);
@@ -50,6 +60,7 @@ fn filled(folder: &Folder, port: &ReservedPort, config: &str) -> String {
     let socket = folder.path("api.sock");
     let config = config
         .replace("LISTEN", &port.address().to_string())
+        .replace("FOLDER", text(&folder.path("")))
         .replace("ZONEFILE", text(&folder.path("static.zone")));
     format!(
         "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[log]\naccess-log = \"{}\"\n[instance]\nthreads = 2\n{config}",

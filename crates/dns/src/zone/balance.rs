@@ -8,7 +8,7 @@ use rand::Rng;
 use super::collect::{host_name, lower, text};
 use super::{NodeState, Standing};
 use crate::Mode;
-use crate::config::{NameConfig, NodeConfig, ZoneConfig};
+use crate::config::{LISTED_NODES_MAX, NODES_MAX, NameConfig, NodeConfig, ZoneConfig};
 use crate::message::code::{A, AAAA, HTTPS, SRV};
 use crate::snapshot::{NameStatus, NodeStatus};
 use crate::spread::{Group, Member, Spread, record};
@@ -44,10 +44,17 @@ impl Spreading<'_> {
             };
             let places: Vec<_> = (0..self.config.nodes.len()).filter(stands).collect();
             if !places.is_empty() {
-                return (places, given != Serving);
+                return (self.bounded(places), given != Serving);
             }
         }
         (Vec::new(), false)
+    }
+
+    /// As many as an answer can have: of an elastic pool there may be more for a moment than are planned.
+    fn bounded(&self, mut places: Vec<usize>) -> Vec<usize> {
+        let most = if self.config.mode.gives_all() { LISTED_NODES_MAX } else { NODES_MAX };
+        places.truncate(most);
+        places
     }
 
     fn node(&self, place: usize) -> Option<&NodeConfig> {
@@ -112,7 +119,7 @@ impl Spreading<'_> {
             _ => {
                 let Some(host) = host_name(&node.name, self.origin) else { return Vec::new() };
                 let body = match rtype {
-                    SRV => self.service(&host, share),
+                    SRV => self.service(&host, node, share),
                     _ => self.https(&host, node),
                 };
                 vec![body]
@@ -121,13 +128,13 @@ impl Spreading<'_> {
     }
 
     /// RFC 2782: priority 0 for all, weight, port, target. Weight 0 means hardly ever, so that none has it.
-    fn service(&self, host: &[u8], share: f64) -> Vec<u8> {
+    fn service(&self, host: &[u8], node: &NodeConfig, share: f64) -> Vec<u8> {
         let largest =
             self.config.nodes.iter().map(|node| (self.state)(*node).share).fold(0.0, f64::max);
         let weight = if largest > 0.0 { (share / largest * 1000.0).round() } else { 1.0 };
         let mut body = vec![0, 0];
         body.extend((weight.clamp(1.0, 65_535.0) as u16).to_be_bytes());
-        body.extend(self.config.port.to_be_bytes());
+        body.extend(self.config.port.unwrap_or(node.port).to_be_bytes());
         body.extend(host);
         body
     }
@@ -149,8 +156,8 @@ impl Spreading<'_> {
             1,
             protocols.flat_map(|id| std::iter::once(id.len() as u8).chain(id.bytes())).collect(),
         );
-        if self.config.port != HTTPS_PORT && self.config.port != 0 {
-            parameter(3, self.config.port.to_be_bytes().to_vec());
+        if let Some(port) = self.config.port.filter(|port| *port != HTTPS_PORT) {
+            parameter(3, port.to_be_bytes().to_vec());
         }
         parameter(4, node.v4.iter().flat_map(|v4| v4.octets()).collect());
         parameter(6, node.v6.iter().flat_map(|v6| v6.octets()).collect());

@@ -199,7 +199,8 @@ impl Collector<'_> {
                 continue;
             }
             let mode = config.mode;
-            match config.nodes.len() {
+            let most = config.elastic.as_ref().map_or(0, |elastic| elastic.nodes_max);
+            match config.nodes.len().max(most) {
                 0 => self.errors.push(ZoneError::NoNodes(said.clone())),
                 nodes if nodes > NODES_MAX || mode.gives_all() && nodes > LISTED_NODES_MAX => {
                     self.errors.push(ZoneError::TooManyNodes { name: said.clone(), nodes, mode });

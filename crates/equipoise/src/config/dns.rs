@@ -1,6 +1,7 @@
 //! Makes the DNS level's configuration, and checks what a zone's names, pools and files mean to each other.
 
 mod balanced;
+mod elastic;
 mod zone;
 
 use std::net::SocketAddr;
@@ -45,6 +46,7 @@ pub(super) fn config(
         config.zones.push(Arc::new(zone));
     }
     nested(file, &config.zones, findings);
+    elastic::check(file, findings);
     config
 }
 

@@ -42,6 +42,16 @@ pub(super) fn by_load(
         let Some(zone) = dns.zones.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
             continue;
         };
+        let elastic = zone.names.iter().find_map(|name| name.elastic.as_ref());
+        if let Some(elastic) = elastic {
+            let text = format!(
+                "\"load\" needs to know which member of the cluster each backend is, and those that pool \"{}\" makes are \
+                 none; accepted: \"weights\", which may follow the load in turn (`weights = \"load\"` of the pool)",
+                elastic.pool
+            );
+            findings.error(at, &path, text);
+            continue;
+        }
         let mut members = BTreeMap::new();
         for node in &zone.nodes {
             let backend = (node.pool.to_string(), node.name.to_string());

@@ -41,6 +41,7 @@ http = "/"
 [pool.elastic]
 max = 5
 [pool.elastic.process]
+ports = "8080-8080"
 command = ["/bin/app", "{port}"]
 [[pool.elastic.sizes]]
 name = "small"

@@ -1,5 +1,7 @@
 //! The DNS level of a running process: an engine while there are zones, and what it is told.
 
+mod grown;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use equipoise_session::registry::PoolState;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+use self::grown::Grown;
 use crate::run::planning::{PlannedShare, PlannedShares};
 use crate::run::sources;
 
@@ -40,7 +43,11 @@ pub(crate) struct DnsPlane {
 
 struct State {
     engine: Option<Arc<Engine>>,
+    /// What the file says.
     config: DnsConfig,
+    grown: Grown,
+    /// The zones of the snapshot in force.
+    zones: Vec<Arc<ZoneConfig>>,
     generation: Generation,
     /// How nodes stood in the snapshot in force.
     told: Vec<Vec<NodeState>>,
@@ -53,6 +60,8 @@ impl Default for State {
         State {
             engine: None,
             config: DnsConfig::default(),
+            grown: Grown::default(),
+            zones: Vec::new(),
             generation: Generation::default(),
             told: Vec::new(),
             loads: ResolverLoads::new(ResolverLoads::CAPACITY, LOAD_HALF_LIFE),
@@ -79,26 +88,27 @@ impl DnsPlane {
         let mut state = self.state.lock().await;
         if config.zones.is_empty() {
             state.config = config;
-            state.told = Vec::new();
+            (state.zones, state.told) = (Vec::new(), Vec::new());
             if let Some(engine) = state.engine.take() {
                 spawn_blocking(move || engine.stop()).await?;
             }
             return Ok(());
         }
         let (pools, shares) = seen();
-        let told = standings(&config, &pools, &shares);
+        let served = state.grown.take(&config, &pools);
+        let told = standings(&served, &pools, &shares);
         let tcp = TcpLimits {
             connections_max: config.options.tcp_connections_max,
             idle: config.options.tcp_idle_timeout,
         };
         match state.engine.clone() {
             Some(engine) => {
-                let snapshot = self.snapshot(&mut state, &config, &told).await?;
+                let snapshot = self.snapshot(&mut state, &served, &told).await?;
                 engine.listen(&config.listen, tcp).context("the DNS level stays as it is")?;
                 engine.publish(snapshot);
             }
             None => {
-                let snapshot = self.snapshot(&mut state, &config, &told).await?;
+                let snapshot = self.snapshot(&mut state, &served, &told).await?;
                 let query_log = self.query_log.clone();
                 let options = EngineOptions { threads: self.threads, tcp, query_log };
                 let engine = Engine::start(options, &config.listen, snapshot);
@@ -110,7 +120,7 @@ impl DnsPlane {
             }
         }
         state.config = config;
-        state.told = told;
+        (state.zones, state.told) = (served.zones, told);
         Ok(())
     }
 
@@ -119,13 +129,16 @@ impl DnsPlane {
     pub(crate) async fn sync(&self, seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares)) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
-        let config = state.config.clone();
         let (pools, shares) = seen();
-        let told = standings(&config, &pools, &shares);
-        if told == state.told {
+        let State { grown, config, .. } = &mut *state;
+        let served = grown.take(config, &pools);
+        let told = standings(&served, &pools, &shares);
+        let same = |(a, b): (&Arc<ZoneConfig>, &Arc<ZoneConfig>)| Arc::ptr_eq(a, b);
+        // Where `told` is the same, there are as many zones.
+        if told == state.told && served.zones.iter().zip(&state.zones).all(same) {
             return;
         }
-        let snapshot = match self.snapshot(&mut state, &config, &told).await {
+        let snapshot = match self.snapshot(&mut state, &served, &told).await {
             Ok(snapshot) => snapshot,
             Err(error) => return tracing::error!("dns: answers stay as they are: {error:#}"),
         };
@@ -133,7 +146,7 @@ impl DnsPlane {
             tracing::warn!("dns: no backend of {} serves: others are given", name.name);
         }
         engine.publish(snapshot);
-        state.told = told;
+        (state.zones, state.told) = (served.zones, told);
     }
 
     /// Whether there is a zone to answer for.

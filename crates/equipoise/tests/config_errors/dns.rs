@@ -42,6 +42,94 @@ fn a_zone_is_served_without_complaint() {
     }
 }
 
+#[test]
+fn names_over_backends_with_different_ports_tell_each_ones_own() {
+    let named = in_zone(
+        "ns = ['ns.other.example.']\npool = 'p'\nnames = [{ name = '_x._tcp', mode = 'srv' }]",
+    );
+    assert_eq!(
+        said(&named.replace("'10.0.0.2:81'", "{ name = 'n2', address = '10.0.0.2:81' }")),
+        ""
+    );
+}
+
+/// A zone with these options over an elastic pool with these.
+fn over_elastic(pool: &str, zone: &str) -> String {
+    format!(
+        "[[pool]]\nname = 'web'\n[pool.elastic]\nmax = 3\n{pool}\n[[dns]]\nzone = 'cluster.example.'\n\
+         listen = '0.0.0.0:53'\nns = ['ns.other.example.']\npool = 'web'\n{zone}\n"
+    )
+}
+
+const SCRIPTS: &str = "[pool.elastic.exec]\nadd = '/add'\nremove = '/remove'\n";
+const PROCESSES: &str =
+    "[pool.elastic.process]\ncommand = ['/app', '{port}']\naddress = '10.0.0.1'\n";
+
+#[test]
+fn a_name_may_be_spread_over_an_elastic_pool_whose_backends_clients_reach() {
+    let one_port = format!("{PROCESSES}ports = '8080-8080'");
+    for (pool, zone) in [
+        (SCRIPTS, ""),
+        (SCRIPTS, "mode = 'https'"),
+        (PROCESSES, "mode = 'srv'"),
+        (&one_port, "mode = 'single'"),
+        (&one_port, "names = ['www', { name = '_x._tcp', mode = 'srv' }]"),
+    ] {
+        assert_eq!(said(&over_elastic(pool, zone)), "", "{pool} {zone}");
+    }
+}
+
+#[test]
+fn what_names_over_elastic_pools_cannot_be_is_said() {
+    let zone = "dns[cluster.example.]";
+    let local = PROCESSES.replace("10.0.0.1", "127.0.0.1");
+    let impatient = format!("drain-timeout = '30s'\n{SCRIPTS}");
+    let cluster = "[cluster]\ncontrollers = ['c1:9911']\njoin-token-file = '/t'\n";
+    for (pool, more, expected) in [
+        (
+            PROCESSES,
+            "",
+            format!(
+                "{zone}.pool: mode \"pair\" tells clients no ports, and each process of pool \"web\" has one of its own; \
+                 accepted: mode \"srv\", or `ports` of one port, such as \"8080-8080\", in pool.web.elastic.process"
+            ),
+        ),
+        (
+            PROCESSES,
+            "mode = 'srv'\nnames = [{ name = 'www', mode = 'ordered' }]",
+            format!("{zone}.names.www.mode: mode \"ordered\" tells clients no ports"),
+        ),
+        (
+            &local,
+            "mode = 'srv'",
+            "warning: pool.web.elastic.process.address: a loopback address, which answers give to clients that cannot \
+             reach it"
+                .to_string(),
+        ),
+        (
+            &impatient,
+            "names = [{ name = 'www', ttl = '20s' }]",
+            "warning: pool.web.elastic.drain-timeout: 30s, and for 1m after a backend has left the answers".to_string(),
+        ),
+        (
+            SCRIPTS,
+            &format!("shares = 'load'\n{cluster}"),
+            format!("{zone}.shares: \"load\" needs to know which member of the cluster each backend is, and those that pool \"web\""),
+        ),
+    ] {
+        let said = said(&over_elastic(pool, more));
+        assert!(said.contains(&expected), "{more}\n  said     {said}\n  expected {expected}");
+    }
+    let many = over_elastic(SCRIPTS, "mode = 'srv'").replace("max = 3", "max = 65");
+    assert!(
+        said(&many).contains("has 65 nodes, and mode \"srv\" gives all of them"),
+        "{}",
+        said(&many)
+    );
+    let dotted = over_elastic(SCRIPTS, "mode = 'srv'").replace("'web'", "'w.eb'");
+    assert!(said(&dotted).contains("such as `w.eb-e1`, have none"), "{}", said(&dotted));
+}
+
 /// A pool that no table uses is warned of.
 fn in_zone_warnings(more: &str) -> &'static str {
     if more.contains("'p'") { "" } else { "f:1:9: warning: pool.p: no front door uses this pool" }
@@ -107,10 +195,6 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
         (
             "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = 'www', backends = 'n7' }]",
             format!("f:7:37: {zone}.names.www.backends: pool \"p\" has no backend `n7`; there are `n1`, `10.0.0.2:81`"),
-        ),
-        (
-            "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = '_x._tcp', mode = 'srv' }]",
-            format!("f:7:10: {zone}.names._x._tcp.port: is not given, and the pool's backends have different ports; accepted: one port for all"),
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = '_x._tcp', mode = 'srv', port = 80 }]",

@@ -1,7 +1,6 @@
 //! A balanced name: the backends that it is spread over, and how.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use equipoise_dns::config::{NameConfig, NodeConfig, ZoneConfig};
@@ -14,9 +13,6 @@ use crate::config::build::chosen;
 use crate::config::labels;
 use crate::config::tables::DNS_MODE;
 use crate::config::values::Values;
-
-/// HTTPS's own port, which clients take unless told another (RFC 9460, 9.1).
-const HTTPS_PORT: u16 = 443;
 
 impl Reading<'_, '_> {
     /// Adds a balanced name, with the nodes that it needs.
@@ -43,19 +39,20 @@ impl Reading<'_, '_> {
         let backends = self.members(values, pool, is_own);
         let seconds = |option: &str| own.duration(option).as_secs() as u32;
         let nodes = backends.iter().map(|backend| node(own, pool, backend, zone)).collect();
-        let first_port = backends.first().map_or(0, |backend| backend.address.port());
         let given_port = if is_own { None } else { values.number("port") };
-        let port = given_port.and_then(|port| u16::try_from(port).ok()).unwrap_or(first_port);
-        self.effects(values, is_own, mode, &backends, given_port.is_some());
+        let picks = !is_own && (values.given("backends") || values.given("labels"));
+        let elastic = if picks { None } else { self.elastic(values, pool, mode) };
+        self.effects(values, is_own, mode);
         let alpn = if is_own { &[][..] } else { values.texts("alpn").unwrap_or_default() };
         zone.names.push(NameConfig {
             name,
             mode,
             nodes,
+            elastic,
             ttl: ttl.map_or_else(|| seconds("ttl"), |ttl| ttl.as_secs() as u32),
             ttl_draining: seconds("ttl-draining"),
             ttl_heavy: seconds("ttl-heavy"),
-            port: if mode == Mode::Https && given_port.is_none() { HTTPS_PORT } else { port },
+            port: given_port.and_then(|port| u16::try_from(port).ok()),
             alpn: alpn.iter().map(|id| id.as_str().into()).collect(),
         });
     }
@@ -125,14 +122,7 @@ impl Reading<'_, '_> {
         members
     }
 
-    fn effects(
-        &mut self,
-        values: &Values,
-        is_own: bool,
-        mode: Mode,
-        backends: &[&BackendConfig],
-        port: bool,
-    ) {
+    fn effects(&mut self, values: &Values, is_own: bool, mode: Mode) {
         if is_own {
             return;
         }
@@ -147,12 +137,6 @@ impl Reading<'_, '_> {
         }
         if !matches!(mode, Mode::Srv | Mode::Https) {
             without("port", "mode \"srv\" or \"https\"");
-        }
-        let ports =
-            backends.iter().any(|backend| backend.address.port() != backends[0].address.port());
-        if mode == Mode::Srv && !port && ports {
-            let text = "is not given, and the pool's backends have different ports; accepted: one port for all".into();
-            self.error(values, "port", text);
         }
     }
 }
@@ -169,19 +153,8 @@ fn node(own: &Values, pool: &PoolConfig, backend: &BackendConfig, zone: &mut Zon
             .is_some_and(|b| *backend.name == *b || backend.address.to_string() == b)
     });
     let all = said.map_or_else(|| vec![backend.address.ip()], |said| addresses(said, "addresses"));
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    for address in all {
-        match address.to_canonical() {
-            IpAddr::V4(address) if !v4.contains(&address) => v4.push(address),
-            IpAddr::V6(address) if !v6.contains(&address) => v6.push(address),
-            _ => {}
-        }
-    }
-    zone.nodes.push(NodeConfig {
-        pool: Arc::clone(&pool.name),
-        name: Arc::clone(&backend.name),
-        v4,
-        v6,
-    });
+    let (pool, name, port) =
+        (Arc::clone(&pool.name), Arc::clone(&backend.name), backend.address.port());
+    zone.nodes.push(NodeConfig::new(pool, name, port, all));
     zone.nodes.len() - 1
 }

@@ -24,7 +24,7 @@ pub(super) static DNS: Table = Table {
             "pool",
             Kind::Text(&NAME),
             "the zone's own name has no addresses but those of its zone file",
-            "The pool that the zone's own name is spread over, and names that say no other. Its backends' IP addresses are the answers, its health checks, weights, `drain` and `weight` hold here too.",
+            "The pool that the zone's own name is spread over, and names that say no other. Its backends' IP addresses are the answers, its health checks, weights, `drain` and `weight` hold here too. Those that an elastic pool makes are among them.",
         ),
         Opt::default(
             "mode",
@@ -170,7 +170,7 @@ static BALANCED: Table = Table {
         Opt::optional(
             "backends",
             Kind::Texts(&BACKEND_NAME),
-            "all of the pool's",
+            "all of the pool's, those that an elastic pool makes, too",
             "The pool's backends that it is spread over, by `name`, or by `address` if they have none.",
         ),
         Opt::optional(
@@ -189,8 +189,8 @@ static BALANCED: Table = Table {
         Opt::optional(
             "port",
             Kind::Count(1, 65_535),
-            "that of the backends' `address`",
-            "srv: the port that clients are told. https: the same; 443 is not told, for it is the default.",
+            "srv: that of each backend's `address`; https: 443",
+            "srv and https: the port that clients are told. https: 443 is not told, for it is the default.",
         ),
         Opt::optional(
             "alpn",

@@ -129,7 +129,8 @@ pub(super) static ELASTIC: Table = Table {
             "drain-timeout",
             Kind::Duration(secs(0), DAY),
             "\"1m\"",
-            "A backend that leaves is removed after this, whatever it still has.",
+            "A backend that leaves is removed after this, whatever it still has; sooner when it has nothing left, unless a VIP or a name leads \
+             clients to it, of whom nothing is known here.",
         ),
         Opt::optional("process", Kind::Table(&PROCESS), "another table says", PROCESS.help),
         Opt::optional("exec", Kind::Table(&EXEC), "another table says", EXEC.help),

@@ -70,8 +70,8 @@ pub(super) fn making(view: &PoolView, outlives: bool, applied: Edition) -> Makin
 /// Of what went wrong, so much is told: no report is refused for it.
 const PROBLEM_CHARS_MAX: usize = 300;
 
-/// By pool of this machine that has a roster: draining ones that have nothing left here. Of pools of the packet level
-/// (`forwarded`) nobody knows; they wait for the whole time to drain.
+/// By pool of this machine that has a roster: draining ones that have nothing left here. Of pools of the packet level and
+/// those that names are spread over (`forwarded`) nobody knows; they wait for the whole time to drain.
 pub(super) fn drained(
     rosters: &Rosters,
     registry: &RegistryHandle,

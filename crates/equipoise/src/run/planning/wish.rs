@@ -13,7 +13,8 @@ pub(super) struct Wish {
     pub(super) planning: Planning,
     /// Pools with `weights = "load"`.
     pub(super) weighed: BTreeSet<String>,
-    /// Pools of the packet level.
+    /// Pools of the packet level, and elastic ones that names are spread over: what their backends still have is not known
+    /// here.
     pub(super) forwarded: BTreeSet<String>,
     /// Backends that the file lists, by pool.
     pub(super) listed: BTreeMap<String, BTreeSet<String>>,
@@ -27,7 +28,10 @@ impl Wish {
     pub(super) fn of(config: &Config) -> Wish {
         let weighed = config.session.pools.iter().filter(|pool| pool.weights_by_load);
         let weighed = weighed.map(|pool| pool.name.to_string()).collect();
-        let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string()).collect();
+        let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string());
+        let names = config.dns.zones.iter().flat_map(|zone| &zone.names);
+        let named = names.filter_map(|name| Some(name.elastic.as_ref()?.pool.to_string()));
+        let forwarded = forwarded.chain(named).collect();
         let pools = config.session.pools.iter();
         let listed = |pool: &PoolConfig| {
             let names = pool.backends.iter().map(|it| it.name.to_string());

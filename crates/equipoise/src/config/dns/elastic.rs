@@ -1,0 +1,110 @@
+//! Names over elastic pools: what their backends must be for clients that are sent to them directly.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use equipoise_dns::Mode;
+use equipoise_dns::config::ElasticNodes;
+use equipoise_session::config::PoolConfig;
+
+use super::zone::Reading;
+use crate::config::problem::Findings;
+use crate::config::text::{PortRange, show_duration};
+use crate::config::values::Values;
+
+impl Reading<'_, '_> {
+    /// What a name over a whole pool has beside the backends that are listed; `None` if the pool is not elastic.
+    pub(super) fn elastic(
+        &mut self,
+        values: &Values,
+        pool: &PoolConfig,
+        mode: Mode,
+    ) -> Option<ElasticNodes> {
+        let elastic = elastic_of(self.file, &pool.name)?;
+        let at = if values.given("mode") { "mode" } else { "pool" };
+        let (name, word) = (&pool.name, mode.word());
+        if !matches!(mode, Mode::Srv)
+            && let Some(process) = elastic.table("process")
+            && !has_one_port(process)
+        {
+            let text = format!(
+                "mode \"{word}\" tells clients no ports, and each process of pool \"{name}\" has one of its own; \
+                 accepted: mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}",
+                process.path
+            );
+            self.error(values, at, text);
+        }
+        if matches!(mode, Mode::Srv | Mode::Https) && !makes_host_names(name) {
+            let text = format!(
+                "mode \"{word}\" gives clients host names, and backends that pool \"{name}\" makes, such as `{name}-e1`, have \
+                 none; accepted: a pool whose name is at most 40 letters, digits and hyphens"
+            );
+            self.error(values, at, text);
+        }
+        let most = elastic.number("max").and_then(|most| usize::try_from(most).ok());
+        let nodes_max = most.unwrap_or(1).max(pool.backends.len());
+        Some(ElasticNodes { pool: name.clone(), nodes_max })
+    }
+}
+
+/// The elastic part of a pool.
+fn elastic_of<'f>(file: &'f Values, pool: &str) -> Option<&'f Values> {
+    file.tables("pool").iter().find(|it| it.text("name") == Some(pool))?.table("elastic")
+}
+
+fn has_one_port(process: &Values) -> bool {
+    let ports: Option<PortRange> = process.parsed("ports");
+    matches!(ports, Some(PortRange(Some((first, last)))) if first == last)
+}
+
+/// Whether NAME-eNUMBER can be a label of a host name (RFC 1123, 2.1).
+fn makes_host_names(pool: &str) -> bool {
+    pool.len() <= 40
+        && !pool.starts_with('-')
+        && pool.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// Checks what elastic pools say to the names that are spread over them.
+pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    for pool in file.tables("pool") {
+        let (Some(name), Some(elastic)) = (pool.text("name"), pool.table("elastic")) else {
+            continue;
+        };
+        let Some(ttl) = longest_ttl(file, name) else { continue };
+        let drain = elastic.duration("drain-timeout");
+        if drain < ttl {
+            let text = format!(
+                "{}, and for {} after a backend has left the answers clients may come to it: the `ttl` of a name that is \
+                 spread over this pool; accepted: at least that",
+                show_duration(drain),
+                show_duration(ttl)
+            );
+            findings.warning(elastic.at("drain-timeout"), &elastic.path_of("drain-timeout"), text);
+        }
+        let Some(process) = elastic.table("process").filter(|_| !file.given("cluster")) else {
+            continue;
+        };
+        let address: Option<IpAddr> = process.parsed("address");
+        if address.is_some_and(|address| address.is_loopback()) {
+            let text = "a loopback address, which answers give to clients that cannot reach it; accepted: this machine's \
+                        address";
+            findings.warning(process.at("address"), &process.path_of("address"), text.to_string());
+        }
+    }
+}
+
+/// The longest TTL of names that are spread over a whole pool; `None` without such names.
+fn longest_ttl(file: &Values, pool: &str) -> Option<Duration> {
+    let of_zone = |zone: &Values| {
+        let own = zone.text("pool");
+        let is_over = |name: &&Values| {
+            let picks = name.given("backends") || name.given("labels");
+            !picks && name.text("pool").or(own) == Some(pool)
+        };
+        let names = zone.tables("names").iter().filter(is_over);
+        let ttl = zone.duration("ttl");
+        let of_names = names.map(|name| name.duration_if_any("ttl").unwrap_or(ttl));
+        of_names.chain((own == Some(pool)).then_some(ttl)).max()
+    };
+    file.tables("dns").iter().filter_map(of_zone).max()
+}

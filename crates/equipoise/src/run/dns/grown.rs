@@ -1,0 +1,145 @@
+//! Names over elastic pools: the zones of the file with the backends that such pools have now. Pure.
+
+use std::sync::Arc;
+
+use equipoise_dns::config::{DnsConfig, NameConfig, NodeConfig, ZoneConfig};
+use equipoise_session::registry::{BackendState, PoolState};
+
+/// Zones as the file has them, each beside what is served of it.
+#[derive(Default)]
+pub(super) struct Grown(Vec<(Arc<ZoneConfig>, Arc<ZoneConfig>)>);
+
+impl Grown {
+    /// `stated`, its names over elastic pools spread over what those have in the registry. A zone in which nothing has
+    /// changed is the same `Arc` as before, so that its records are not made anew.
+    ///
+    /// While a reload goes on, a backend that is no longer listed counts as made until the registry has left it out.
+    pub(super) fn take(&mut self, stated: &DnsConfig, pools: &[PoolState]) -> DnsConfig {
+        let one = |zone: &Arc<ZoneConfig>| (Arc::clone(zone), self.zone(zone, pools));
+        let zones: Vec<_> = stated.zones.iter().map(one).collect();
+        self.0 = zones;
+        let zones = self.0.iter().map(|(_, grown)| Arc::clone(grown)).collect();
+        DnsConfig { listen: stated.listen.clone(), zones, options: stated.options.clone() }
+    }
+
+    fn zone(&self, zone: &Arc<ZoneConfig>, pools: &[PoolState]) -> Arc<ZoneConfig> {
+        if zone.names.iter().all(|name| name.elastic.is_none()) {
+            return Arc::clone(zone);
+        }
+        let (mut nodes, mut names) = (zone.nodes.clone(), zone.names.clone());
+        names.iter_mut().for_each(|name| grow(name, &mut nodes, pools));
+        let mut before = self.0.iter().filter(|(stated, _)| Arc::ptr_eq(stated, zone));
+        match before.find(|(_, grown)| grown.nodes == nodes && grown.names == names) {
+            Some((_, same)) => Arc::clone(same),
+            None => Arc::new(ZoneConfig { nodes, names, ..(**zone).clone() }),
+        }
+    }
+}
+
+fn grow(name: &mut NameConfig, nodes: &mut Vec<NodeConfig>, pools: &[PoolState]) {
+    let Some(elastic) = &name.elastic else { return };
+    let pool = pools.iter().filter(|pool| pool.name == elastic.pool);
+    for backend in pool.flat_map(|pool| &pool.backends) {
+        let place = place(&elastic.pool, backend, nodes);
+        if !name.nodes.contains(&place) {
+            name.nodes.push(place);
+        }
+    }
+}
+
+fn place(pool: &Arc<str>, backend: &BackendState, nodes: &mut Vec<NodeConfig>) -> usize {
+    let known = |node: &NodeConfig| node.pool == *pool && node.name == backend.name;
+    nodes.iter().position(known).unwrap_or_else(|| {
+        let (name, address) = (Arc::clone(&backend.name), backend.address);
+        nodes.push(NodeConfig::new(Arc::clone(pool), name, address.port(), [address.ip()]));
+        nodes.len() - 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use equipoise_core::{AdminState, Health, Weight};
+    use equipoise_dns::config::ElasticNodes;
+    use equipoise_dns::{Mode, Name};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::vec_from_str(text).unwrap()
+    }
+
+    fn spread(text: &str, elastic: bool) -> NameConfig {
+        NameConfig {
+            name: name(text),
+            mode: Mode::Ordered,
+            nodes: vec![0],
+            elastic: elastic.then(|| ElasticNodes { pool: "web".into(), nodes_max: 3 }),
+            ttl: 60,
+            ttl_draining: 10,
+            ttl_heavy: 20,
+            port: None,
+            alpn: Vec::new(),
+        }
+    }
+
+    fn stated() -> DnsConfig {
+        let listed = SocketAddr::from(([192, 0, 2, 1], 80));
+        let zone = |elastic: bool| ZoneConfig {
+            origin: name("z."),
+            ttl: 60,
+            negative_ttl: 30,
+            serial: 1,
+            mailbox: name("h.z."),
+            servers: Vec::new(),
+            nodes: vec![NodeConfig::new("web".into(), "n1".into(), listed.port(), [listed.ip()])],
+            names: vec![spread("all.z.", elastic), spread("some.z.", false)],
+            records: Vec::new(),
+        };
+        DnsConfig {
+            zones: vec![Arc::new(zone(true)), Arc::new(zone(false))],
+            ..DnsConfig::default()
+        }
+    }
+
+    fn pool(names: &[&str]) -> Vec<PoolState> {
+        let backend = |(at, name): (usize, &&str)| BackendState {
+            name: (*name).into(),
+            address: ([192, 0, 2, at as u8 + 1], 8080).into(),
+            weight: Weight::DEFAULT,
+            admin: AdminState::Up,
+            health: Health::Unknown,
+        };
+        let backends = names.iter().enumerate().map(backend).collect();
+        vec![PoolState { name: "web".into(), backends }]
+    }
+
+    fn nodes(config: &DnsConfig) -> Vec<&str> {
+        config.zones[0].nodes.iter().map(|node| &*node.name).collect()
+    }
+
+    #[test]
+    fn names_over_the_whole_pool_have_what_it_has_now_and_others_what_is_listed() {
+        let (stated, mut grown) = (stated(), Grown::default());
+        let found = grown.take(&stated, &pool(&["n1", "web-e1", "web-e2"]));
+        assert_eq!(nodes(&found), ["n1", "web-e1", "web-e2"]);
+        let names = &found.zones[0].names;
+        assert_eq!((&names[0].nodes[..], &names[1].nodes[..]), (&[0, 1, 2][..], &[0][..]));
+        let made = &found.zones[0].nodes[1];
+        assert_eq!((made.port, &made.v4[..]), (8080, &[[192, 0, 2, 2].into()][..]));
+        assert!(Arc::ptr_eq(&found.zones[1], &stated.zones[1]), "not elastic");
+        let fewer = grown.take(&stated, &pool(&["n1", "web-e2"]));
+        assert_eq!(nodes(&fewer), ["n1", "web-e2"]);
+        assert_eq!(nodes(&grown.take(&stated, &[])), ["n1"], "the pool is not known yet");
+    }
+
+    #[test]
+    fn a_zone_is_made_anew_only_when_something_has_come_or_gone() {
+        let (stated, mut grown) = (stated(), Grown::default());
+        let mut take = |names: &[&str]| grown.take(&stated, &pool(names)).zones.remove(0);
+        let first = take(&["n1", "web-e1"]);
+        assert!(Arc::ptr_eq(&first, &take(&["n1", "web-e1"])));
+        assert!(!Arc::ptr_eq(&first, &take(&["n1"])));
+    }
+}
