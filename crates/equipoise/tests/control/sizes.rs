@@ -1,0 +1,140 @@
+//! How many backends an elastic pool has, and of which sizes: by command and by load, from one process to the next.
+
+use super::*;
+
+#[test]
+fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_kill() {
+    let backend = HttpBackend::named("a");
+    let pool = format!("backends = [\"{}\"]\nelastic = {{ max = 4 }}", backend.address());
+    let mut instance = Instance::new("pinned");
+    instance.start(&pool);
+    let scaling = |plan: &Value, what: &str| plan["pools"][0]["scaling"][what].clone();
+    instance.until("a plan", |plan| scaling(plan, "action") == "hold");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked && said.contains("add 2: pinned at 3, there are 1"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "9"]);
+    assert!(!worked && said.contains("accepted: 1 to 4, its `min` and `max`"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "0"]);
+    assert!(!worked && said.contains("fewer than the `min`") && said.contains("--force"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "0", "--force"]);
+    assert!(worked && said.contains("pinned at 0, fewer than its min of 1"), "{said}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    let (worked, said) = instance.command(&["plan", "pause", "other"]);
+    assert!(!worked && said.contains("elastic pools: web"), "{said}");
+    instance.kill();
+
+    instance.start(&pool);
+    let plan = instance.until("it is pinned still", |plan| scaling(plan, "mode") == "pinned");
+    assert_eq!(scaling(&plan, "pinned"), 3);
+    // A pause keeps the pin, also over a restart.
+    for _ in 0..2 {
+        let (worked, said) = instance.command(&["plan", "pause", "web"]);
+        assert!(worked && said.contains("plan resume web` pins it at 3 again"), "{said}");
+    }
+    instance.kill();
+    instance.start(&pool);
+    let plan = instance.until("it is paused still", |plan| scaling(plan, "mode") == "paused");
+    assert_eq!(scaling(&plan, "pinned"), 3);
+    let (_, page) = instance.command(&["plan"]);
+    assert!(page.contains(", paused, then pinned at 3"), "{page}");
+    let (worked, said) = instance.command(&["plan", "resume", "web"]);
+    assert!(worked && said.contains("pinned at 3 again"), "{said}");
+    instance.until("the pin holds again", |plan| scaling(plan, "mode") == "pinned");
+    let (worked, said) = instance.command(&["plan", "resume", "web"]);
+    assert!(worked && said.contains("the planner decides"), "{said}");
+    instance.until("it decides", |plan| scaling(plan, "mode") == "auto");
+    let (worked, page) = instance.command(&["plan", "--next"]);
+    assert!(worked && page.contains("nothing follows from it"), "{page}");
+}
+
+#[test]
+fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with_itself() {
+    let mut instance = Instance::new("processes");
+    instance.start(&made_of_processes());
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
+    let printed = instance.printed();
+    assert!(printed.contains("INFO pool web: starting its first backends"), "{printed}");
+    assert!(!printed.contains("no backend can take work"), "{printed}");
+
+    let load = Load::start(instance.door.address(), 4);
+    load.wait_for(50);
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    load.wait_for(200);
+    // Not one more than was asked for, whatever was planned while they were coming.
+    let plan = instance.plan();
+    assert_eq!(plan["pools"][0]["scaling"]["backends"], 3, "{plan:#}");
+    let printed = instance.printed();
+    assert_eq!(printed.matches("added=[").count(), 2, "one at the start, two at once: {printed}");
+    assert!(!printed.contains("removed=["), "{printed}");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| instance.json("/v1/status")["pools"][0]["backends"]
+        .as_array()
+        .is_some_and(|all| all.len() == 1)));
+    load.wait_for(100);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty() && good > 300, "{good} were answered, and failed: {failed:?}");
+
+    let left = serving(&instance);
+    let answers = |at: &std::net::SocketAddr| std::net::TcpStream::connect(at).is_ok();
+    assert!(left.iter().all(answers));
+    instance.kill();
+    assert!(eventually(|| !left.iter().any(answers)), "children die with their parent");
+}
+
+#[test]
+fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
+    let mut instance = Instance::new("scripts");
+    let fleet = Fleet::new(&instance.folder);
+    let pool = format!("{ELASTIC}{}", fleet.table());
+    instance.start(&pool);
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    let before = (fleet.there(), serving(&instance));
+    instance.kill();
+    instance.start(&pool);
+    assert!(eventually(|| serving(&instance) == before.1), "{:?}", serving(&instance));
+    assert_eq!(fleet.there(), before.0, "the same ones, none made again");
+    assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| fleet.there().len() == 1 && serving(&instance).len() == 1));
+    // A script notes what it has done after it is done.
+    let kinds = |word: &str| fleet.log().iter().filter(|line| line.starts_with(word)).count();
+    assert!(eventually(|| kinds("removed") == 2), "{:?}", fleet.log());
+    assert_eq!((kinds("made"), kinds("removed"), kinds("doubled")), (3, 2, 0), "{:?}", fleet.log());
+}
+
+/// Vertical and diagonal scaling: by what a size does for its price, up and down again.
+#[test]
+fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_cheapest_one() {
+    let mut instance = Instance::new("sizes");
+    let fleet = Fleet::sized(&instance.folder);
+    let elastic = "scheduler = \"least-connection\"\n[pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
+                   out-cool-down = \"500ms\"\nin-cool-down = \"700ms\"\ngrowth-max = 10.0\n\
+                   sizes = [{ name = \"small\", speed = 1.0, price = 1.0 }, { name = \"large\", speed = 4.0, price = 2.0 }]\n";
+    instance.start(&format!("{elastic}{}", fleet.table()));
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert_eq!(fleet.sizes(), ["small"], "the cheapest is enough before anything is measured");
+    // For several periods: how fast it is when it is calm is what use is judged by.
+    let calm = Load::start(instance.door.address(), 1);
+    calm.wait_for(150);
+    let (_, failed) = calm.finish();
+    assert!(failed.is_empty(), "{failed:?}");
+    // Sixteen at once are far more than it does.
+    let load = Load::start(instance.door.address(), 16);
+    let has_large = || fleet.sizes().iter().any(|size| size == "large");
+    assert!(eventually(has_large), "{:?} {:#}", fleet.log(), instance.plan());
+    load.wait_for(100);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty() && good > 100, "{good} were answered, and failed: {failed:?}");
+    assert!(eventually(|| fleet.sizes() == ["small"]), "{:?} {:#}", fleet.log(), instance.plan());
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert_eq!(get(instance.door.address(), "/").status(), 200);
+}
