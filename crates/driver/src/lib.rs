@@ -27,6 +27,7 @@ pub use options::{DriverOptions, OptionRefused};
 pub use process::{LogOptions, Ports, ProcessDriver, ProcessError, ProcessOptions, SizeLimit};
 pub use scaler::desire::{Desired, Wish};
 pub use scaler::record::{Record, RecordError, RecordFile, RecordKeeper, Recorded, RecordedState};
+pub use scaler::recovery::{Damage, Opened};
 pub use scaler::view::{BackendState, ElasticBackend, PoolView};
 pub use scaler::{ChangeError, Limits, Scaler, ScalerOptions, StartError, Stopped};
 pub use webhook::{Token, WebhookDriver, WebhookError, WebhookOptions};

@@ -5,6 +5,8 @@ mod common;
 mod drivers;
 #[path = "control/full.rs"]
 mod full;
+#[path = "control/record.rs"]
+mod record;
 #[path = "control/sizes.rs"]
 mod sizes;
 

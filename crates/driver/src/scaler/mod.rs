@@ -5,6 +5,7 @@ mod change;
 pub(crate) mod desire;
 mod makers;
 pub(crate) mod record;
+pub(crate) mod recovery;
 mod roster;
 mod task;
 pub(crate) mod view;

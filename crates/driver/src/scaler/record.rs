@@ -97,10 +97,11 @@ pub trait RecordKeeper: Send + Sync + 'static {
     async fn keep(&self, record: &Record) -> Result<(), String>;
 }
 
-/// A record in a JSON file that is replaced as a whole.
+/// A record in a JSON file that is replaced as a whole, and its copy beside it (`FILE.copy`): both are written before
+/// anything is done that they say, so that whichever can be read is enough.
 #[derive(Clone, Debug)]
 pub struct RecordFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 /// A record that cannot be read.
@@ -126,6 +127,17 @@ pub enum RecordError {
         /// Where and why.
         #[source]
         source: serde_json::Error,
+    },
+    /// It is damaged and stays where it is.
+    #[error(
+        "{path} is damaged, and cannot be set aside and begun anew; its folder must be writable"
+    )]
+    SetAside {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
     },
     /// Another version's.
     #[error("{path} has layout {found}; this version reads up to {}", Record::VERSION)]
@@ -161,6 +173,13 @@ impl RecordFile {
         }
         Ok(Some(record))
     }
+
+    /// A file whose name is this one's and some more.
+    pub(super) fn beside(&self, more: &str) -> PathBuf {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(more);
+        PathBuf::from(name)
+    }
 }
 
 #[async_trait]
@@ -168,16 +187,20 @@ impl RecordKeeper for RecordFile {
     async fn keep(&self, record: &Record) -> Result<(), String> {
         let bytes = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
         let path = self.path.clone();
+        let copy = self.beside(".copy");
         let write = move || {
-            replace(&path, &bytes)
-                .map_err(|error| format!("cannot write {}: {error}", path.display()))
+            for path in [&copy, &path] {
+                replace(path, &bytes)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            }
+            Ok(())
         };
         tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?
     }
 }
 
 /// The new content or the old one, whatever happens.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use equipoise_controller::{Edition, Entry, Instructions, Making, Wanted};
 use equipoise_core::{AdminState, Weight};
 use equipoise_driver::{
-    BackendState, DriverOptions, ElasticBackend, Limits, PoolView, RecordFile, Scaler,
+    BackendState, DriverOptions, ElasticBackend, Limits, Opened, PoolView, RecordFile, Scaler,
     ScalerOptions,
 };
 use equipoise_planner::elastic::{PoolSample, Scaling};
@@ -172,7 +172,12 @@ impl Scalers {
             let folder = self.folder.display();
             tracing::warn!(pool, %folder, %error, "what is made is not written down");
         }
-        let record = file.load()?;
+        let Opened { record, damage } = file.open(pool)?;
+        if let Some(damage) = damage {
+            let (set_aside, why) = (damage.set_aside.display(), damage.why);
+            let after = after_damage(damage.has_copy, &maker.driver);
+            tracing::error!(pool, %set_aside, "the record of what was made is damaged ({why}) and set aside: {after}");
+        }
         let options = ScalerOptions {
             pool: pool.to_string(),
             limits,
@@ -298,8 +303,8 @@ impl Scalers {
         self.cluster.as_ref().map(|cluster| lock(&cluster.newest).clone())
     }
 
-    /// Lets go who drains and has nothing left. Pools of the packet level wait for the whole time to drain: their flows
-    /// are not known here.
+    /// Lets go who drains and has nothing left. Pools of the packet level, and those that names are spread over, wait for
+    /// the whole time to drain: their flows, and who has their addresses, are not known here.
     pub(super) async fn let_go(&self, registry: &RegistryHandle, wish: &Wish) {
         // In a cluster the leader says when: other nodes use it, too.
         if self.cluster.is_some() {
@@ -434,6 +439,28 @@ fn size_by(rosters: &Rosters, samples: &mut BTreeMap<String, PoolSample>) {
             if let Some(one) = sample.backends.get_mut(name) {
                 one.size.clone_from(&entry.size);
             }
+        }
+    }
+}
+
+/// What is gone by where a pool's record is damaged.
+fn after_damage(has_copy: bool, driver: &DriverOptions) -> &'static str {
+    let lists = match driver {
+        DriverOptions::Exec(options) => options.list.is_some(),
+        DriverOptions::Webhook(options) => options.list.is_some(),
+        _ => false,
+    };
+    match (has_copy, driver.outlives_us()) {
+        (true, _) => "its copy, which says the same, is gone by",
+        (false, false) => {
+            "the pool begins anew; its processes have ended with the one that made them"
+        }
+        (false, true) if lists => {
+            "the pool goes on with what `list` says there is, and what is missing is made anew"
+        }
+        (false, true) => {
+            "the pool begins anew, since without `list` nobody says what there is: remove by hand what is named there \
+             and still runs"
         }
     }
 }
