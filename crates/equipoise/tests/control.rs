@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::scripts::Fleet;
+use common::scripts::{Fleet, server_of_one_thread};
 use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
 use equipoise_testkit::{Answer, HttpBackend, ReservedPort, Step, eventually, free_port};
 use serde_json::Value;

@@ -99,14 +99,18 @@ impl Site {
 
     /// The same, not started.
     pub(crate) fn made_controllers(&self, backend: SocketAddr) -> Vec<Machine> {
-        let all: Vec<Machine> =
-            ["c1", "c2", "c3"].map(|name| self.controller(name, backend)).into();
+        self.controllers_of(&["c1", "c2", "c3"], backend)
+    }
+
+    /// Controllers of these names with one authority, not started.
+    pub(crate) fn controllers_of(&self, names: &[&str], backend: SocketAddr) -> Vec<Machine> {
+        let all: Vec<Machine> = names.iter().map(|name| self.controller(name, backend)).collect();
         let said = command(&["cluster", "init", "--config", text(&all[0].file)]);
         assert!(said.contains("cluster test is made"), "{said}");
-        for other in ["c2", "c3"] {
+        for other in &names[1..] {
             std::fs::create_dir_all(self.folder.path(other)).unwrap();
             for file in ["ca.pem", "ca.key"] {
-                let from = self.folder.path("c1").join(file);
+                let from = self.folder.path(names[0]).join(file);
                 std::fs::copy(from, self.folder.path(other).join(file)).unwrap();
             }
         }

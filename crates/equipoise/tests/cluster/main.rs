@@ -14,6 +14,7 @@ mod faults;
 mod members;
 mod names;
 mod pools;
+mod probe;
 mod restart;
 mod restored;
 mod seen;

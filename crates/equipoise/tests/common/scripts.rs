@@ -87,6 +87,35 @@ else:
     print("{}")
 "#;
 
+/// A server of one thread, without connections that stay, which sleeps or works for each request.
+const ONE_THREAD: &str = r#"
+import sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+how, port = sys.argv[1], int(sys.argv[2])
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.0"
+    def do_GET(self):
+        if how == "sleeps":
+            time.sleep(0.025)
+        else:
+            until = time.process_time() + 0.02
+            while time.process_time() < until:
+                pass
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+class Server(HTTPServer):
+    request_queue_size = 64
+Server(("127.0.0.1", port), Handler).serve_forever()
+"#;
+
+/// A program for python3: what it does (`sleeps`, or else it works), and its port.
+pub fn server_of_one_thread(folder: &Folder) -> PathBuf {
+    folder.write("one-thread.py", ONE_THREAD)
+}
+
 impl Fleet {
     pub fn new(folder: &Folder) -> Fleet {
         Fleet::named(folder, "fleet")

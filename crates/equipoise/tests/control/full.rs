@@ -2,35 +2,11 @@
 
 use super::*;
 
-/// A server of one thread, without connections that stay, which sleeps or works for each request.
-const SERVER: &str = r#"
-import sys, time
-from http.server import BaseHTTPRequestHandler, HTTPServer
-how, port = sys.argv[1], int(sys.argv[2])
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.0"
-    def do_GET(self):
-        if how == "sleeps":
-            time.sleep(0.025)
-        else:
-            until = time.process_time() + 0.02
-            while time.process_time() < until:
-                pass
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-    def log_message(self, *_):
-        pass
-class Server(HTTPServer):
-    request_queue_size = 64
-Server(("127.0.0.1", port), Handler).serve_forever()
-"#;
-
 /// Clients that ask again as soon as they are answered; far more than a backend of one thread does at once.
 const CLIENTS: usize = 24;
 
 fn pool_of_one_thread(instance: &Instance, how: &str, headroom: f64) -> String {
-    let server = instance.folder.write("server.py", SERVER);
+    let server = server_of_one_thread(&instance.folder);
     format!(
         "scheduler = \"least-connection\"\n[pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
          out-cool-down = \"500ms\"\nin-cool-down = \"1m\"\nheadroom = {headroom:?}\n\
