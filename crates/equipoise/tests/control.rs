@@ -19,6 +19,7 @@ use common::scripts::{Fleet, server_of_one_thread};
 use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
 use equipoise_testkit::{Answer, HttpBackend, ReservedPort, Step, eventually, free_port};
 use serde_json::Value;
+
 /// An equipoise with a state folder of its own, that can be started again.
 struct Instance {
     process: Option<Process>,

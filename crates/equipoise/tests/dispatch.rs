@@ -165,6 +165,33 @@ fn a_peer_that_is_killed_under_load_fails_no_request_and_takes_again_when_it_is_
 }
 
 #[test]
+fn a_peer_that_stands_still_while_its_kernel_answers_fails_no_request_and_takes_again() {
+    let folder = Folder::new("dispatch-stopped");
+    let all = nodes(&folder, &["a", "b"], &[0.0, 1.0]);
+    let load = Load::start(all[0].address(), 4);
+    load.wait_for(100);
+    assert!(all[1].total("taken_total") > 0);
+    let process = all[1].process.as_ref().unwrap();
+    process.signal(libc::SIGSTOP);
+    let stopped = Instant::now();
+    all[0].until_peers(0);
+    load.wait_for(100);
+    // The response time-out is a minute.
+    assert!(stopped.elapsed() < Duration::from_secs(40), "{:?}", stopped.elapsed());
+    assert!(all[0].app.requests().len() >= 100, "what the peer would have done is done here");
+    process.signal(libc::SIGCONT);
+    all[0].until_peers(1);
+    let before = all[1].total("taken_total");
+    let end = Instant::now() + PATIENCE;
+    while all[1].total("taken_total") == before {
+        assert!(Instant::now() < end, "it takes nothing");
+        load.wait_for(10);
+    }
+    let (good, bad) = load.finish();
+    assert!(good >= 200 && bad.is_empty(), "{} of {good}: {bad:?}", bad.len());
+}
+
+#[test]
 fn an_application_that_dies_under_load_at_either_end_fails_no_request() {
     let folder = Folder::new("dispatch-dead-app");
     // Nobody checks the applications.

@@ -1,3 +1,4 @@
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
@@ -9,8 +10,9 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
@@ -46,15 +48,28 @@ pub async fn probe(
         None => {
             let stream = timeout_at(deadline, TcpStream::connect(address)).await;
             let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
-            timeout_at(deadline, ask(check, &address.to_string(), stream)).await
+            within(check, deadline, ask(check, &address.to_string(), stream)).await
         }
         Some(path) => {
             let stream = timeout_at(deadline, UnixStream::connect(path)).await;
             let stream = connecting(stream.map(|opened| opened.map(Stream::Unix)))?;
-            timeout_at(deadline, ask(check, "localhost", stream)).await
+            within(check, deadline, ask(check, "localhost", stream)).await
         }
     };
-    answered.map_err(|_| CheckError::AnswerTimeout(timeout))?
+    let patience = if let HealthCheck::Attended { within } = check { *within } else { timeout };
+    answered.map_err(|_| CheckError::AnswerTimeout(patience))?
+}
+
+/// Waits for what is asked over an open connection: as long as the check takes for that, or else to the end of the whole.
+async fn within<T>(
+    check: &HealthCheck,
+    deadline: Instant,
+    asked: impl Future<Output = T>,
+) -> Result<T, Elapsed> {
+    match check {
+        HealthCheck::Attended { within } => timeout_at(Instant::now() + *within, asked).await,
+        HealthCheck::Tcp | HealthCheck::Http { .. } => timeout_at(deadline, asked).await,
+    }
 }
 
 enum Stream {
@@ -64,12 +79,34 @@ enum Stream {
 
 /// Has the check's question answered over a connection that is open; `host` is named unless the check names another.
 async fn ask(check: &HealthCheck, host: &str, stream: Stream) -> Result<(), CheckError> {
-    let HealthCheck::Http { path, host: stated, status } = check else { return Ok(()) };
-    let request = request(path, stated.as_deref().unwrap_or(host))?;
     match stream {
-        Stream::Tcp(stream) => exchange(stream, request, *status).await,
-        Stream::Unix(stream) => exchange(stream, request, *status).await,
+        Stream::Tcp(stream) => ask_over(check, host, stream).await,
+        Stream::Unix(stream) => ask_over(check, host, stream).await,
     }
+}
+
+async fn ask_over(
+    check: &HealthCheck,
+    host: &str,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> Result<(), CheckError> {
+    match check {
+        HealthCheck::Tcp => Ok(()),
+        HealthCheck::Attended { .. } => is_closed(stream).await,
+        HealthCheck::Http { path, host: stated, status } => {
+            let request = request(path, stated.as_deref().unwrap_or(host))?;
+            exchange(stream, request, *status).await
+        }
+    }
+}
+
+/// Closes our half, and waits until the other end has closed its own. A reset is no sign of a process.
+async fn is_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<(), CheckError> {
+    let closed = |_| CheckError::Closed;
+    stream.shutdown().await.map_err(closed)?;
+    let mut said = [0; 512];
+    while stream.read(&mut said).await.map_err(closed)? > 0 {}
+    Ok(())
 }
 
 fn request(path: &str, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> {
@@ -125,7 +162,6 @@ async fn read_bounded(mut body: Incoming) -> Result<(), CheckError> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::JoinHandle;
 
@@ -174,6 +210,22 @@ mod tests {
         assert_eq!(probe(&HealthCheck::Tcp, address, None, PATIENT).await, Ok(()));
         drop(listener);
         let refused = probe(&HealthCheck::Tcp, address, None, PATIENT).await;
+        assert_eq!(refused, Err(CheckError::Refused));
+    }
+
+    #[tokio::test]
+    async fn where_a_process_attends_it_closes_after_us_and_a_kernel_alone_does_not() {
+        let check = |within| HealthCheck::Attended { within };
+        let (address, task) = backend(Vec::new(), true).await;
+        assert_eq!(probe(&check(PATIENT), address, None, SHORT).await, Ok(()));
+        assert_eq!(task.await.unwrap(), "", "it was asked nothing");
+        // The kernel opens the connection, and nobody accepts it.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let unattended = probe(&check(SHORT), address, None, PATIENT).await;
+        assert_eq!(unattended, Err(CheckError::AnswerTimeout(SHORT)));
+        drop(listener);
+        let refused = probe(&check(PATIENT), address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 

@@ -35,6 +35,13 @@ impl Default for ActiveHealth {
 pub enum HealthCheck {
     /// A TCP connection opens.
     Tcp,
+    /// A TCP connection opens, and the other end closes it after we have closed our half: a process does that, where the kernel alone
+    /// opens connections for one that stands still. For servers that close then, as front doors for HTTP do; they need not
+    /// be asked for anything.
+    Attended {
+        /// For closing, from when the connection is open.
+        within: Duration,
+    },
     /// `GET path` is answered with a status in the range.
     Http {
         /// Origin-form target, `/healthz`.

@@ -23,6 +23,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// cluster of any size. Requests find out sooner which one of many is gone, and are done here then.
 const CHECKS_A_SECOND_MAX: u32 = 4;
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+/// Then its process, not its kernel alone, has so long to close the connection. A process may have much to do, and twice so long it has not
+/// come to anything: what waits for it is better done here.
+const CHECK_ATTENDED: Duration = Duration::from_secs(2);
 /// A peer that is not heard for so long is given up in the middle of a request: two probes a second apart may be lost.
 const LOST_AFTER: Duration = Duration::from_secs(3);
 /// Failures in a row after which a peer rests; requests that it failed were done here.
@@ -124,7 +127,7 @@ fn peers_pool(
             ..PoolOptions::default()
         },
         health: Some(ActiveHealth {
-            check: HealthCheck::Tcp,
+            check: HealthCheck::Attended { within: CHECK_ATTENDED },
             interval,
             timeout: CHECK_TIMEOUT,
             rise: 1,
