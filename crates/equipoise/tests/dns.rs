@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use common::dns::{A, addresses, ask, query};
 use common::{Folder, Process, equipoise, stderr, stdout, text};
-use equipoise_testkit::{Client, HttpBackend, ReservedPort, eventually, free_port};
+use equipoise_testkit::{Client, HttpBackend, UdpPort, eventually, free_port};
 
 struct Instance {
     process: Process,
     folder: Folder,
-    port: ReservedPort,
+    port: UdpPort,
 }
 
 impl Instance {
@@ -28,7 +28,7 @@ impl Instance {
 
     /// With these files in its folder.
     fn start_with(test: &str, config: &str, files: &[(&str, &str)]) -> Instance {
-        let (folder, port) = (Folder::new(test), free_port());
+        let (folder, port) = (Folder::new(test), UdpPort::reserve());
         for (name, content) in files {
             folder.write(name, content);
         }
@@ -56,7 +56,7 @@ impl Instance {
     }
 }
 
-fn filled(folder: &Folder, port: &ReservedPort, config: &str) -> String {
+fn filled(folder: &Folder, port: &UdpPort, config: &str) -> String {
     let socket = folder.path("api.sock");
     let config = config
         .replace("LISTEN", &port.address().to_string())
@@ -352,7 +352,7 @@ fn shares_survive_a_resolver_that_shuffles() {
         backends.join(", ")
     );
     let instance = Instance::start("dns-unbound", &config);
-    let resolver = free_port();
+    let resolver = UdpPort::reserve();
     let unbound_config = instance.folder.write("unbound.conf", &format!(
         "server:\n directory: \"{0}\"\n chroot: \"\"\n username: \"\"\n pidfile: \"\"\n use-syslog: no\n do-daemonize: no\n interface: 127.0.0.1@{1}\n \
          do-not-query-localhost: no\n cache-max-ttl: 0\n cache-min-ttl: 0\n rrset-roundrobin: yes\n module-config: \"iterator\"\n num-threads: 1\n \
@@ -366,7 +366,7 @@ fn shares_survive_a_resolver_that_shuffles() {
     let unbound = Process::of(command);
     let ready = eventually(|| {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let asked = query("ns1.cluster.example", A);
         client.send_to(&asked, resolver.address()).is_ok()
             && client.recv_from(&mut [0; 512]).is_ok()

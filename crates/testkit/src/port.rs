@@ -68,7 +68,8 @@ impl FullBacklog {
         let mut queued = Vec::new();
         loop {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-            let patience = std::time::Duration::from_millis(100);
+            // What fits is connected by the kernel within the call, unless the machine is very busy.
+            let patience = std::time::Duration::from_secs(1);
             let outcome = socket.connect_timeout(&address.into(), patience);
             queued.push(socket);
             match outcome {
@@ -84,15 +85,18 @@ impl FullBacklog {
     }
 }
 
-/// A loopback UDP port that no other user of this crate is given while this lives.
+/// A loopback port, for UDP and for TCP, that no other user of this crate is given while this lives.
 ///
 /// A UDP socket kept bound as for TCP would be given datagrams. So the number is taken outside the range
-/// of automatic ports, and a TCP socket bound to the same number is the mark that it is taken.
+/// of automatic ports, and a TCP socket bound to the same number of [`MARKS`] is the mark that it is taken.
 #[derive(Debug)]
 pub struct UdpPort {
     _mark: Socket,
     address: SocketAddr,
 }
+
+/// An address of loopback where nobody listens.
+const MARKS: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
 impl UdpPort {
     /// Reserves one.
@@ -103,13 +107,20 @@ impl UdpPort {
         let start = (std::process::id() % u32::from(COUNT)) as u16;
         for _ in 0..COUNT {
             let number = FIRST + (start + NEXT.fetch_add(1, Relaxed)) % COUNT;
-            let address: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
             let mark = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
-            if mark.bind(&address.into()).is_ok() && UdpSocket::bind(address).is_ok() {
+            if mark.bind(&SocketAddr::from((MARKS, number)).into()).is_err() {
+                continue;
+            }
+            // Of all addresses, since some listen so.
+            let any = (Ipv4Addr::UNSPECIFIED, number);
+            if UdpSocket::bind(any).is_ok()
+                && TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok()
+            {
+                let address = (Ipv4Addr::LOCALHOST, number).into();
                 return UdpPort { _mark: mark, address };
             }
         }
-        panic!("no UDP port from {FIRST} to {} is free", FIRST + COUNT);
+        panic!("no port from {FIRST} to {} is free", FIRST + COUNT);
     }
 
     /// Its address on loopback.
@@ -148,6 +159,19 @@ mod tests {
     #[test]
     fn reserved_ports_differ() {
         let ports: Vec<_> = (0..200).map(|_| free_port()).collect();
+        let mut numbers: Vec<_> = ports.iter().map(|p| p.address().port()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), ports.len());
+    }
+
+    #[test]
+    fn a_port_for_both_can_be_listened_on_and_is_given_once() {
+        let ports: Vec<_> = (0..20).map(|_| UdpPort::reserve()).collect();
+        for port in &ports {
+            let both = (UdpSocket::bind(port.address()), TcpListener::bind(port.address()));
+            assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+        }
         let mut numbers: Vec<_> = ports.iter().map(|p| p.address().port()).collect();
         numbers.sort_unstable();
         numbers.dedup();

