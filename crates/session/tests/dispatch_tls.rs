@@ -5,7 +5,7 @@ mod common_dispatch;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common_dispatch::tls::{Fleet, ask, connect, eavesdrop, one_answer};
 use common_dispatch::{MARKER, Node, Plan, get, post, seen, signed_lines, with_lines};
@@ -80,15 +80,19 @@ fn a_session_ends_with_its_certificate_and_costs_no_request() {
     let (giver, taker) = pair(&fleet, &here, &there);
     fleet.lasts(Duration::from_millis(200));
     let mut asked = 0;
-    let end = Instant::now() + Duration::from_secs(1);
-    while Instant::now() < end {
+    let peer = || {
+        let status = giver.runtime.block_on(giver.registry.status()).expect("it runs");
+        status.pools[1].backends[0].clone()
+    };
+    // Several sessions, each for several requests; a machine that is busy may take longer than one lasts for a request.
+    let opened_and_used = eventually(|| {
         assert_eq!(giver.ask(get("/")).text(), "there");
         assert_eq!(giver.ask(post("/", "abc")).text(), "there");
         asked += 2;
-    }
-    let status = giver.runtime.block_on(giver.registry.status()).expect("it runs");
-    let peer = &status.pools[1].backends[0];
-    assert!((2..asked / 2).contains(&peer.sessions_opened), "{} of {asked}", peer.sessions_opened);
+        (5..asked / 2).contains(&peer().sessions_opened)
+    });
+    let peer = peer();
+    assert!(opened_and_used, "{} of {asked}", peer.sessions_opened);
     assert!(peer.failures.is_empty() && taker.status().drops.is_empty(), "told, and not cut");
 }
 

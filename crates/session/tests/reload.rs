@@ -14,7 +14,7 @@ use equipoise_session::config::{FrontDoor, Protocol, SessionConfig, Upstream};
 use equipoise_session::stats::Sharded;
 use equipoise_session::{Reason, Snapshot};
 use equipoise_testkit::{
-    Answer, Client, Ending, Gate, HttpBackend, ReservedPort, Step, eventually, free_port,
+    Answer, Client, Ending, Gate, HttpBackend, PATIENCE, ReservedPort, Step, eventually, free_port,
 };
 
 /// Asks without pause until told to stop, on a kept connection or each time on a new one; returns
@@ -198,7 +198,7 @@ fn a_stop_finishes_what_is_in_flight_and_refuses_the_rest(mode: Upstream) {
     let mut client = proxy.connect();
     client.send(get("/"));
     assert!(backend.wait(|r| r.len() == 1));
-    let stopping = thread::spawn(move || proxy.stop(Duration::from_secs(10)));
+    let stopping = thread::spawn(move || proxy.stop(PATIENCE));
     assert_eq!(
         idle.read_to_end(),
         (Vec::new(), Ending::Closed),

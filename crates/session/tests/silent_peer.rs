@@ -11,7 +11,7 @@ use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step};
 
 /// As in production, a connection's kernel is asked; so long a request may take that waits for such a peer. The machine may be busy.
 const LOST_AFTER: Duration = Duration::from_secs(2);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(50);
 
 fn node_on(host: &Host, address: [u8; 4], plan: impl FnOnce() -> Plan + Send) -> Node {
     host.enter(|| {

@@ -9,7 +9,7 @@ use common::{Plan, Proxy, both_upstreams, get, post, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
 use equipoise_testkit::{
-    Answer, Ending, FullBacklog, Gate, HttpBackend, PATIENCE, Step, WireError, eventually,
+    Answer, Client, Ending, FullBacklog, Gate, HttpBackend, PATIENCE, Step, WireError, eventually,
 };
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -27,6 +27,18 @@ fn bounded<T>(wait: impl FnOnce() -> T) -> T {
     let took = start.elapsed();
     assert!(took >= SHORT * 9 / 10 && took < PATIENCE / 2, "it took {took:?}");
     outcome
+}
+
+/// What comes of `attempt` on a connection whose idle time is short. `None`: the test was not given the time to say anything
+/// within it, and tries again.
+fn in_time<T>(proxy: &Proxy, mut attempt: impl FnMut(&mut Client) -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(outcome) = attempt(&mut proxy.connect()) {
+            return outcome;
+        }
+        assert!(Instant::now() < end, "connections are closed as soon as they are open");
+    }
 }
 
 both_upstreams! {
@@ -88,11 +100,11 @@ fn the_time_for_a_head_begins_with_its_first_byte(mode: Upstream) {
 fn an_idle_connection_is_closed_without_an_answer(mode: Upstream) {
     let backend = HttpBackend::named("x");
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-    let mut fresh = proxy.connect();
-    assert_eq!(bounded(|| fresh.read_to_end()), (Vec::new(), Ending::Closed));
-    let mut used = proxy.connect();
-    used.ask(get("/")).expect("an answer");
-    assert_eq!(bounded(|| used.read_to_end()), (Vec::new(), Ending::Closed));
+    assert_eq!(bounded(|| proxy.connect().read_to_end()), (Vec::new(), Ending::Closed));
+    let used = bounded(|| {
+        in_time(&proxy, |client| client.ask(get("/")).ok().map(|_| client.read_to_end()))
+    });
+    assert_eq!(used, (Vec::new(), Ending::Closed));
     assert!(eventually(|| proxy.stats.sum(|s| s.connections_open.get()) == 0));
 }
 
@@ -101,11 +113,15 @@ fn a_request_body_that_stands_still_is_answered_408(mode: Upstream) {
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
     for body in ["Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
     {
-        let mut client = proxy.connect();
-        let response =
-            bounded(|| client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}")).response());
-        assert_eq!(response.map(|r| r.status()), Ok(408), "{body:?}");
-        assert_ne!(client.read_to_end().1, Ending::StillOpen);
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{body}");
+        let (status, ending) = bounded(|| {
+            in_time(&proxy, |client| {
+                let response = client.try_send(&request).and_then(|()| client.response()).ok()?;
+                Some((response.status(), client.read_to_end().1))
+            })
+        });
+        assert_eq!(status, 408, "{body:?}");
+        assert_ne!(ending, Ending::StillOpen);
     }
     assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
     assert_eq!(backend.completed(), 0);
@@ -115,7 +131,8 @@ fn a_request_body_that_stands_still_is_answered_408(mode: Upstream) {
 
 fn a_client_that_stops_reading_is_cut(mode: Upstream) {
     let backend = HttpBackend::always(Answer::pattern(1, 1 << 40));
-    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
+    // Time enough to ask and to read the head.
+    let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT * 10).start();
     let mut client = proxy.connect();
     client.send(get("/")).head().expect("it has begun");
     assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
@@ -164,9 +181,12 @@ fn a_response_that_stands_still_is_cut(mode: Upstream) {
     for beginning in beginnings {
         let backend = HttpBackend::always(Answer::raw(beginning).then(Step::Hang));
         let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-        let mut client = proxy.connect();
-        client.send(get("/")).head().expect("it has begun");
-        let (rest, ending) = bounded(|| client.read_to_end());
+        let (rest, ending) = bounded(|| {
+            in_time(&proxy, |client| {
+                client.try_send(get("/")).and_then(|()| client.head()).ok()?;
+                Some(client.read_to_end())
+            })
+        });
         assert!(ending != Ending::StillOpen && !rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
         assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
         proxy.assert_drops(&[(Reason::UpstreamStalled, 1)]);
@@ -220,15 +240,26 @@ fn a_kept_open_session_that_is_not_used_is_closed(mode: Upstream) {
 fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
     let backend = HttpBackend::always(Answer::upgrade("websocket"));
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
-    let mut client = proxy.connect();
-    client.send(request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
-    assert_eq!(client.response().map(|r| r.status()), Ok(101));
-    for _ in 0..8 {
-        client.send("ping");
-        assert_eq!(client.read_exactly(4), Ok(b"ping".to_vec()));
-        std::thread::sleep(SHORT / 4);
-    }
-    assert_ne!(client.read_to_end().1, Ending::StillOpen);
+    let ending = in_time(&proxy, |client| {
+        client
+            .try_send(request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"))
+            .ok()?;
+        let mut used = Instant::now();
+        assert_eq!(client.response().ok()?.status(), 101);
+        for _ in 0..8 {
+            let now = Instant::now();
+            let echoed = client.try_send("ping").and_then(|()| client.read_exactly(4));
+            // Only one that was used in time has to be there.
+            if echoed.is_err() && used.elapsed() >= SHORT {
+                return None;
+            }
+            assert_eq!(echoed, Ok(b"ping".to_vec()));
+            used = now;
+            std::thread::sleep(SHORT / 4);
+        }
+        Some(client.read_to_end().1)
+    });
+    assert_ne!(ending, Ending::StillOpen);
     assert!(backend.acceptor().wait(|c| c.open == 0));
     proxy.assert_nothing_in_flight();
 }
@@ -236,7 +267,9 @@ fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
 #[test]
 fn slow_heads_of_many_clients_hold_nobody_up() {
     let backend = HttpBackend::named("x");
-    let proxy: Proxy = plan(Upstream::Exclusive, backend.address()).start();
+    // 500 heads are begun and ended within it.
+    let plan = plan(Upstream::Exclusive, backend.address());
+    let proxy: Proxy = plan.front(|f| f.timeouts.header = 6 * PATIENCE).start();
     let mut slow: Vec<_> = (0..500).map(|_| proxy.connect()).collect();
     for client in &mut slow {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n");

@@ -19,7 +19,7 @@ use equipoise_session::{
 use tokio::sync::mpsc;
 
 /// How long anything that must happen may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const THREADS: usize = 2;
 
