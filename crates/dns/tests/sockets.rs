@@ -15,7 +15,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 const THREADS: usize = 2;
-const PATIENT: Duration = Duration::from_secs(10);
+const PATIENT: Duration = Duration::from_secs(60);
 
 fn name(text: &str) -> Name {
     Name::vec_from_str(text).unwrap()
@@ -131,6 +131,22 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Waits until a count is so: many follow an answer, which may be read before.
+#[track_caller]
+fn soon<T: PartialEq + std::fmt::Debug>(count: impl Fn() -> T, expected: T) {
+    let begun = std::time::Instant::now();
+    while count() != expected && begun.elapsed() < PATIENT {
+        std::thread::yield_now();
+    }
+    assert_eq!(count(), expected);
+}
+
+/// How often something was dropped for this reason.
+fn drops(engine: &Engine, reason: &str) -> u64 {
+    let drops = engine.figures().drops;
+    drops.iter().find(|(known, _)| *known == reason).map_or(0, |(_, count)| *count)
+}
+
 #[test]
 fn datagrams_are_answered_over_both_families() {
     let engine = engine(&["127.0.0.1:0", "[::1]:0"], LIMITS);
@@ -143,16 +159,11 @@ fn datagrams_are_answered_over_both_families() {
             assert_eq!((&answer[..2], peer, answers(&answer)), (&id.to_be_bytes()[..], to, 3));
         }
     }
-    // An answer is counted when it has been sent, and may be read before.
     let counted = || {
         let figures = engine.figures();
         (figures.queries_udp, figures.queries_tcp, figures.latency.iter().sum::<u64>())
     };
-    let begun = std::time::Instant::now();
-    while counted() != (400, 0, 400) && begun.elapsed() < PATIENT {
-        std::thread::yield_now();
-    }
-    assert_eq!(counted(), (400, 0, 400));
+    soon(counted, (400, 0, 400));
 }
 
 #[test]
@@ -195,9 +206,7 @@ fn a_datagram_that_is_no_query_is_dropped_and_the_next_one_answered() {
     client.send_to(&[], to).unwrap();
     client.send_to(&[0; 9000], to).unwrap();
     assert_eq!(answers(&ask(&client, to, 9).0), 3);
-    let drops = engine.figures().drops;
-    let count = |name: &str| drops.iter().find(|(known, _)| *known == name).unwrap().1;
-    assert_eq!((count("too_short"), count("too_long")), (2, 1));
+    soon(|| (drops(&engine, "too_short"), drops(&engine, "too_long")), (2, 1));
 }
 
 #[test]
@@ -214,7 +223,7 @@ fn queries_in_line_on_a_connection_are_answered_in_their_order() {
         assert_eq!(read_message(&mut stream)[..2], id.to_be_bytes());
     }
     writing.join().unwrap();
-    assert_eq!(engine.figures().queries_tcp, 1000);
+    soon(|| engine.figures().queries_tcp, 1000);
 }
 
 /// Whether the other side ends a connection.
@@ -242,13 +251,11 @@ fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
     }
     // Now the second has been idle for longer.
     asks(&mut kept[0], 2);
-    assert_eq!(engine.connections_open(), 2);
+    soon(|| engine.connections_open(), 2);
     let mut third = connect(engine.addresses()[0]);
     asks(&mut third, 3);
     assert!(is_closed(&mut kept[1]));
-    assert_eq!(engine.connections_open(), 2);
-    let drops = engine.figures().drops;
-    assert!(drops.contains(&("connections_max", 1)), "{drops:?}");
+    soon(|| (engine.connections_open(), drops(&engine, "connections_max")), (2, 1));
     asks(&mut kept[0], 4);
     asks(&mut third, 5);
 }
@@ -274,10 +281,10 @@ fn idle_connections_keep_nobody_out() {
 fn a_connection_whose_query_never_ends_is_closed() {
     let engine = engine(&["127.0.0.1:0"], TcpLimits { idle: Duration::from_millis(100), ..LIMITS });
     let mut stream = connect(engine.addresses()[0]);
-    stream.write_all(&framed([1])[..10]).unwrap();
-    assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0, "closed");
-    let drops = engine.figures().drops;
-    assert!(drops.contains(&("connection_idle", 1)), "{drops:?}");
+    // It may be closed before that: a busy machine lets time pass.
+    let _ = stream.write_all(&framed([1])[..10]);
+    assert!(is_closed(&mut stream));
+    soon(|| drops(&engine, "connection_idle"), 1);
 }
 
 #[test]
@@ -376,9 +383,11 @@ fn answers_are_logged_on_demand_a_line_each() {
     let mut stream = connect(to);
     stream.write_all(&framed(0..3)).unwrap();
     (0..3).for_each(|_| drop(read_message(&mut stream)));
+    // There was room for two.
+    soon(|| engine.figures().log_dropped, 1);
     let logged: Vec<_> = lines.try_iter().collect();
     assert!(logged.iter().all(|line| line.contains("transport=tcp")), "{logged:?}");
-    assert_eq!((logged.len(), engine.figures().log_dropped), (2, 1), "there was room for two");
+    assert_eq!(logged.len(), 2);
 }
 
 #[test]
@@ -414,6 +423,5 @@ fn a_panic_costs_the_datagrams_or_the_connection_in_which_it_happened_and_no_mor
     assert!(is_closed(&mut stream));
     asks(&mut other, 5);
     asks(&mut connect(to), 6);
-    let drops = engine.figures().drops;
-    assert!(drops.contains(&("panicked", 2)), "{drops:?}");
+    soon(|| drops(&engine, "panicked"), 2);
 }
