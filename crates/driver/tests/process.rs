@@ -15,7 +15,8 @@ use equipoise_planner::elastic::Scaling;
 use tokio::sync::mpsc;
 
 const ROLE: &str = "EQUIPOISE_TEST_ROLE";
-const LONG: Duration = Duration::from_secs(30);
+/// For what surely comes, on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Not a test: what the processes run. Without a role there is nothing to do.
 #[test]
@@ -209,7 +210,10 @@ async fn one_that_crashes_is_started_again_at_the_same_address_and_a_loop_is_rep
 
 #[tokio::test]
 async fn ports_come_from_the_range() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Outside the range of automatic ports, so that no connection takes it between here and there.
+    let from = 18_000 + (std::process::id() % 1000) as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let free = (from..20_000).find(is_free).expect("one of a thousand is free");
     let ports = Ports::Range(free, free);
     let (driver, _events) = driver(ProcessOptions { ports, ..options("serves") });
     assert_eq!(driver.add(&ask(1, None)).await.unwrap().address.port(), free);
@@ -247,6 +251,7 @@ async fn it_gets_our_path_and_not_our_secrets() {
         command,
         environment: [set].into(),
         folder: Some(folder.path().to_path_buf()),
+        ready_timeout: LONG,
         ..ProcessOptions::default()
     });
     driver.add(&ask(1, Some("small"))).await.unwrap();
@@ -270,6 +275,7 @@ async fn it_runs_as_another_user() {
         command: command.map(String::from).to_vec(),
         user: Some("nobody".to_string()),
         folder: Some("/".into()),
+        ready_timeout: LONG,
         ..ProcessOptions::default()
     });
     let added = driver.add(&ask(1, None)).await.unwrap();

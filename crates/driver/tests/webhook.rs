@@ -70,7 +70,7 @@ fn options(base: &str) -> WebhookOptions {
         remove: format!("{base}/remove"),
         list: Some(format!("{base}/list")),
         token: Some(Token::new("s3cret")),
-        timeout: Duration::from_secs(20),
+        timeout: Duration::from_secs(60),
         tries: 3,
         retry: Backoff { first: millis(10), most: millis(20) },
         ca: None,
