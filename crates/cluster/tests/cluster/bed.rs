@@ -16,7 +16,7 @@ use equipoise_testkit::Folder;
 use tokio::sync::watch;
 
 /// For what surely comes, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()

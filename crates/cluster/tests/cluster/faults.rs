@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::bed::{Bed, count, eventually, report, until};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Whether the other end closes within a long time.
 async fn is_closed(stream: &mut TcpStream) -> bool {
@@ -42,7 +42,8 @@ async fn who_connects_and_says_nothing_is_closed_and_others_are_served() {
     for stream in &mut silent {
         assert!(is_closed(stream).await);
     }
-    eventually("all are counted", || count(&server, "handshake_timed_out") == 10).await;
+    // And a node's own, where this machine gives it no time to shake hands in.
+    eventually("all are counted", || count(&server, "handshake_timed_out") >= 10).await;
 }
 
 #[tokio::test]
@@ -93,7 +94,7 @@ async fn guessing_tokens_is_held_back() {
         })
         .collect();
     eventually("held back", || count(&server, "too_often") >= 3).await;
-    assert_eq!(count(&server, "unknown"), 5);
+    eventually("five were looked up", || count(&server, "unknown") == 5).await;
     drop(guesses);
 }
 
@@ -152,7 +153,7 @@ async fn without_a_certificate_nothing_but_joining_is_open() {
         let said = answer(&mut stream, &asked).await;
         assert!(said.starts_with("HTTP/1.1 401"), "{request}: {said}");
     }
-    assert_eq!(count(&server, "refused_without_certificate"), 8);
+    eventually("counted", || count(&server, "refused_without_certificate") == 8).await;
     let joins = "POST /cluster/v1/join HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}";
     let said = answer(&mut stream, joins).await;
     assert!(said.starts_with("HTTP/1.1 400") && said.contains("missing field"), "{said}");
@@ -164,18 +165,18 @@ async fn without_a_certificate_nothing_but_joining_is_open() {
 #[tokio::test]
 async fn who_drips_a_head_or_a_body_is_cut() {
     let bed = Bed::new().await;
-    let (server, _desk) = bed
-        .controller_with(|options| {
-            options.limits.body_timeout = Duration::from_millis(300);
-            options.limits.unproven_lifetime = Duration::from_secs(1);
-        })
-        .await;
+    let body_timeout = Duration::from_millis(300);
+    let (server, _desk) =
+        bed.controller_with(|options| options.limits.body_timeout = body_timeout).await;
     let mut body = anonymous(&bed, &server).await;
     let slow = "POST /cluster/v1/join HTTP/1.1\r\nHost: c\r\nContent-Length: 100\r\n\r\n{";
     let said = answer(&mut body, slow).await;
     assert!(said.starts_with("HTTP/1.1 408"), "{said}");
-    assert_eq!(count(&server, "body_timed_out"), 1);
+    eventually("counted", || count(&server, "body_timed_out") == 1).await;
 
+    let lifetime = Duration::from_secs(1);
+    let (server, _desk) =
+        bed.controller_with(|options| options.limits.unproven_lifetime = lifetime).await;
     let mut head = anonymous(&bed, &server).await;
     let dripped = async {
         // One byte each tenth of a second: never silent, never done.
