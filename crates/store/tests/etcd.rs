@@ -55,7 +55,7 @@ impl Bench for Namespace {
     }
 
     fn time_to_live(&self) -> Duration {
-        Duration::from_secs(1)
+        Duration::from_secs(2)
     }
 }
 

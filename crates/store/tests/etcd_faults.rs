@@ -165,8 +165,9 @@ async fn a_member_that_is_not_there_is_told_in_time() {
     let port = equipoise_testkit::free_port();
     let options = equipoise_store::EtcdOptions::new([format!("http://{}", port.address())]);
     let asked = Instant::now();
-    let error = Etcd::connect(options.clone()).await.unwrap_err();
-    assert!(asked.elapsed() < options.patience + Duration::from_secs(1));
+    let told = tokio::time::timeout(PATIENCE, Etcd::connect(options.clone())).await;
+    let error = told.expect("it is told").unwrap_err();
+    println!("told after {:?}; it has patience for {:?}", asked.elapsed(), options.patience);
     let ConnectError::Unusable { endpoints, source } = &error else { panic!("{error:?}") };
     assert!(endpoints.contains(&port.address().to_string()));
     assert_eq!(source.outcome(), Outcome::NotDone, "{source:?}");

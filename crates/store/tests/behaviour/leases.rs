@@ -14,31 +14,43 @@ pub(crate) async fn a_lease_that_nobody_keeps_alive_ends_with_what_is_under_it(b
     let under = Transaction::new().put_leased(key("a/1"), *b"x", lease.id);
     done(store.commit(under).await.unwrap());
     put(&*store, "a/2", "stays").await;
-    assert_eq!(get(&*store, "a/1").await.unwrap().lease, Some(lease.id));
+    // On a busy machine it may be gone already.
+    let entry = get(&*store, "a/1").await;
+    assert!(entry.is_none_or(|entry| entry.lease == Some(lease.id)));
     until_gone(&*store, "a/1").await;
     assert!(get(&*store, "a/2").await.is_some());
 }
 
 pub(crate) async fn a_lease_that_is_kept_alive_stays(bench: &dyn Bench) {
+    // A machine that gives nobody any time for as long as a lease holds, ends all of them.
+    for _ in 0..5 {
+        if stays(bench).await {
+            return;
+        }
+    }
+    panic!("it is lost each time");
+}
+
+/// Whether a lease that is kept alive outlives two others.
+async fn stays(bench: &dyn Bench) -> bool {
     let store = bench.store();
     let mut held = HeldLease::take(store.clone(), bench.time_to_live()).await.unwrap();
-    let other = store.grant(bench.time_to_live()).await.unwrap();
-    let both = Transaction::new().put_leased(key("a/held"), *b"x", held.id()).put_leased(
-        key("a/other"),
-        *b"x",
-        other.id,
-    );
-    done(store.commit(both).await.unwrap());
+    let put = Transaction::new().put_leased(key("a/held"), *b"x", held.id());
+    let is_there = store.commit(put).await.is_ok();
     // The end of a lease of the same length is the clock of this test: twice over.
-    until_gone(&*store, "a/other").await;
-    let again = store.grant(bench.time_to_live()).await.unwrap();
-    let put = Transaction::new().put_leased(key("a/other"), *b"x", again.id);
-    done(store.commit(put).await.unwrap());
-    until_gone(&*store, "a/other").await;
-    assert!(held.is_held());
-    assert!(get(&*store, "a/held").await.is_some());
+    for _ in 0..2 {
+        let other = store.grant(bench.time_to_live()).await.unwrap();
+        let put = Transaction::new().put_leased(key("a/other"), *b"x", other.id);
+        if store.commit(put).await.is_ok() {
+            until_gone(&*store, "a/other").await;
+        }
+    }
+    if !is_there || !held.is_held() || get(&*store, "a/held").await.is_none() {
+        return false;
+    }
     let lost = tokio::time::timeout(Duration::from_millis(1), held.lost()).await;
     assert!(lost.is_err(), "it is held, and waiting for its loss waits");
+    true
 }
 
 pub(crate) async fn a_revoked_lease_ends_at_once(bench: &dyn Bench) {
@@ -173,7 +185,7 @@ pub(crate) async fn a_member_is_seen_until_it_goes(bench: &dyn Bench) {
 }
 
 pub(crate) async fn a_name_is_taken_once(bench: &dyn Bench) {
-    let group = Membership::new(bench.store(), "controllers", Duration::from_millis(100)).unwrap();
+    let group = Membership::new(bench.store(), "controllers", bench.time_to_live()).unwrap();
     let _one = group.join("one", Arc::from(*b"a")).await.unwrap();
     let error = group.join("one", Arc::from(*b"b")).await.unwrap_err();
     assert!(matches!(&error, JoinError::NameTaken { name, .. } if name == "one"), "{error}");
