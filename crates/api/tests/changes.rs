@@ -248,7 +248,7 @@ async fn a_change_is_finished_and_noted_although_its_caller_has_left() {
         let lines = audited(&bed.folder.path("audit"));
         lines.iter().any(|line| line["path"] == "/v1/reload" && line["outcome"] == "done")
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), async {
+    tokio::time::timeout(std::time::Duration::from_secs(60), async {
         while !noted() {
             tokio::task::yield_now().await;
         }

@@ -63,6 +63,14 @@ fn limited_group() -> Result<Group, String> {
     Ok(group)
 }
 
+fn spin(memory: &[u8], time: Duration) {
+    let start = Instant::now();
+    let mut rounds = 0_usize;
+    while start.elapsed() < time {
+        rounds = std::hint::black_box(rounds + usize::from(memory[rounds % memory.len()]) + 1);
+    }
+}
+
 #[test]
 #[ignore = "a child of the test below"]
 fn works_inside_the_group() {
@@ -71,19 +79,21 @@ fn works_inside_the_group() {
         std::fs::write(folder.join("cgroup.procs"), std::process::id().to_string()).unwrap();
     }
     let mut monitor = Monitor::new(MonitorOptions::default());
-    let before = monitor.sample();
-    assert_eq!(before.cpu_group_percent, None, "the first sample has no rates");
+    let mut used = monitor.sample();
+    assert_eq!(used.cpu_group_percent, None, "the first sample has no rates");
     let memory: Vec<u8> = (0..40 * MEBIBYTE).map(|at| at as u8).collect();
-    let start = Instant::now();
-    let mut rounds = 0_usize;
-    while start.elapsed() < Duration::from_millis(1500) {
-        rounds = std::hint::black_box(rounds + usize::from(memory[rounds % memory.len()]) + 1);
+    // Others may take the machine meanwhile, so that not even a quarter is left: then for another while.
+    let mut cpu = 0.0;
+    for _ in 0..20 {
+        spin(&memory, Duration::from_millis(1500));
+        used = monitor.sample();
+        cpu = used.cpu_group_percent.unwrap();
+        assert!(used.cpu_percent.unwrap() >= cpu);
+        if cpu > 30.0 {
+            break;
+        }
     }
-    let used = monitor.sample();
-    let cpu = used.cpu_group_percent.unwrap();
-    // Others may take the machine meanwhile, so that not even a quarter is left.
     assert!(cpu > 30.0, "spinning on a quarter of a processor is {cpu} %");
-    assert!(used.cpu_percent.unwrap() >= cpu);
     let grown = used.memory_percent.unwrap();
     assert!((60.0..=100.0).contains(&grown), "40 of 64 MiB and the program itself are {grown} %");
     println!("\ninside the group: cpu {cpu:.0} %, memory {grown:.0} %");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use equipoise_netns::{Host, Site, SiteShape, unavailable, veth};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether this test can run; prints why not.
 fn possible() -> bool {
