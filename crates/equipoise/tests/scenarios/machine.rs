@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,22 +27,43 @@ pub(crate) struct Machine {
 #[derive(Default)]
 struct Processor {
     free: Mutex<()>,
-    busy_us: AtomicU64,
+    times: Mutex<Times>,
+}
+
+#[derive(Default)]
+struct Times {
+    busy: Duration,
+    /// What a machine that is busy with other things added to it.
+    late: Duration,
+    /// Of the work at hand.
+    began: Option<Instant>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Processor {
     fn work(&self, time: Duration) {
-        let _taken = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let _taken = lock(&self.free);
+        let began = Instant::now();
+        lock(&self.times).began = Some(began);
         thread::sleep(time);
-        // What was asked for and not what it took: a machine that is busy with other things wakes late.
-        self.busy_us.fetch_add(time.as_micros() as u64, Relaxed);
+        let mut times = lock(&self.times);
+        // What was asked for and not what it took: a machine that is busy with other things wakes late. So long this
+        // processor stood still, neither busy nor idle.
+        times.busy += time;
+        times.late += began.elapsed().saturating_sub(time);
+        times.began = None;
     }
 
     /// As proc_stat(5) has it, in microseconds, since only ratios are looked at. Always of the same length, so that it can be
     /// written over.
     fn stat(&self, since: Instant) -> String {
-        let busy = self.busy_us.load(Relaxed);
-        let idle = (since.elapsed().as_micros() as u64).saturating_sub(busy);
+        let times = lock(&self.times);
+        let at_hand = times.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let idle = since.elapsed().saturating_sub(times.busy + times.late + at_hand);
+        let (busy, idle) = (times.busy.as_micros(), idle.as_micros());
         let times = format!("{busy:020} 0 0 {idle:020} 0 0 0 0 0 0");
         format!("cpu  {times}\ncpu0 {times}\n")
     }
