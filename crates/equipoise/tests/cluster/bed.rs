@@ -150,10 +150,18 @@ impl Machine {
         drop(self.process.take());
     }
 
-    /// A command over its unix socket: what it printed.
+    /// A command over its unix socket: what it printed. Asked again if it fails, as it does while nobody leads; so it has to be
+    /// one that does no more when it is done twice.
     pub(crate) fn asked(&self, args: &[&str]) -> String {
-        let socket = self.file.with_extension("sock");
-        command(&[args, &["--api", text(&socket)]].concat())
+        let (socket, end) = (self.file.with_extension("sock"), Instant::now() + PATIENCE);
+        loop {
+            let output = equipoise(&[args, &["--api", text(&socket)]].concat());
+            if output.status.success() {
+                return stdout(&output);
+            }
+            assert!(Instant::now() < end, "{args:?}: {}", stderr(&output));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The backends of its pool that get new work, by name.

@@ -50,7 +50,8 @@ fn set(clock: &File, seconds: i64) {
 
 /// Controllers and a node go on planning and being planned for.
 fn goes_on(machines: &[Machine], what: &str) {
-    let (planned_from, all) = (generation(&machines[0].status().unwrap()), machines.len() + 1);
+    let answers = machines[0].until("it answers", |_| true);
+    let (planned_from, all) = (generation(&answers), machines.len() + 1);
     for one in machines {
         one.until(what, |status| {
             generation(status) > planned_from && reporting(status).len() == all
@@ -79,7 +80,7 @@ fn wall_clocks_that_jump_fail_no_request_and_everybody_finds_together_again() {
         let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
         let other = (place + 1) % controllers.len();
         for clock in [&clocks[place], &node_clock] {
-            let before = generation(&controllers[other].status().unwrap());
+            let before = generation(&controllers[other].until("it answers", |_| true));
             set(clock, jump);
             load.wait_for(50);
             // Planning goes on, whoever leads, and whoever is believed meanwhile.
@@ -126,7 +127,7 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_leads_no_more() {
     let (good, bad) = load.finish();
     assert!(bad.is_empty(), "{} of {good} failed: {:?}", bad.len(), bad.first());
     // What it says has no effect: nobody's plan went back to its term, and the node never went by one.
-    let now = controllers[other].status().unwrap();
+    let now = controllers[other].until("it answers", |_| true);
     assert!(generation(&now).unwrap().0 >= term(&after));
     controllers[place].until("the node goes by the new one", |status| {
         let members = status["view"]["members"].as_array().unwrap();

@@ -66,6 +66,8 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
 
     let load = Load::start(nodes[0].door.address(), 2);
     load.wait_for(50);
+    // Who is not heard of makes nothing.
+    controllers[0].until("all report", |status| reporting(status).len() == 5);
     controllers[1].asked(&["plan", "pin", "web", "4"]);
     let four = until_there_are(4, &[&controllers[0], &nodes[0], &nodes[1]]);
     let has = |name: &str| four.iter().filter(|(_, executor, _)| executor == name).count();
@@ -73,7 +75,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
     load.wait_for(100);
 
     // The leader dies in the middle of a change.
-    let status = controllers[0].status().unwrap();
+    let status = controllers[0].until("a leader", |status| leader(status).is_some());
     let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
     let other = (place + 1) % controllers.len();
     controllers[place].asked(&["plan", "pin", "web", "2"]);

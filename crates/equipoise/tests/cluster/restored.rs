@@ -56,8 +56,8 @@ fn is_followed(controller: &mut Machine, node: &Machine) {
     soon("the node goes by a later plan", || goes_by(node) > before);
     let took = began.elapsed();
     println!("followed {took:.1?} after the start");
-    // A period or two, and a pause of the node's before it asks again.
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    // A period or two, and a pause of the node's before it asks again; and what else this machine has to do.
+    assert!(took < Duration::from_secs(30), "{took:?}");
     let planned = controller.until("it says the same term", |status| {
         generation(status).is_some_and(|(planned, _)| planned == goes_by(node).0)
     });

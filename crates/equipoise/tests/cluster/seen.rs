@@ -67,15 +67,21 @@ fn members_are_alive_late_or_evicted_and_agents_show_their_load_as_nodes_do() {
             it["state"] == "alive" && has_load(&it)
         })
     });
-    let (worked, shown) = page(text(&one.file));
-    assert!(worked && line(&shown, "a1").contains(" alive "), "{shown}");
+    // Who is late once, as on a busy machine, is alive again with its next report.
+    soon("the page has it", || {
+        let (worked, shown) = page(text(&one.file));
+        worked && line(&shown, "a1").contains(" alive ")
+    });
 
     drop(first);
     one.until("it is late", |status| member(status, "a1")["state"] == "late");
     command(&["cluster", "evict", "a2", "--config", text(&one.file)]);
     one.until("it is evicted", |status| member(status, "a2")["state"] == "evicted");
-    let (_, shown) = page(text(&one.file));
-    assert!(shown.contains("\nlate: a1\n") && shown.contains("\nevicted: a2\n"), "{shown}");
+    let mut shown = String::new();
+    soon("both are named", || {
+        shown = page(text(&one.file)).1;
+        shown.contains("\nlate: a1\n") && shown.contains("\nevicted: a2\n")
+    });
     let evicted = line(&shown, "a2");
     assert!(evicted.contains(" evicted ") && !evicted.contains('%'), "no load: {shown}");
 
