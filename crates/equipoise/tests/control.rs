@@ -114,7 +114,8 @@ fn edition(plan: &Value) -> (u64, u64) {
 
 fn slow_and_fast() -> (HttpBackend, HttpBackend) {
     let mut slow = Answer::ok("slow");
-    slow.steps.insert(0, Step::Pause(Duration::from_millis(50)));
+    // Slower than the other one is on a busy machine.
+    slow.steps.insert(0, Step::Pause(Duration::from_millis(200)));
     (HttpBackend::always(slow), HttpBackend::named("fast"))
 }
 
@@ -137,11 +138,16 @@ fn weights_by_load_move_traffic_from_a_slow_backend_and_outlive_a_kill() {
     let moved = |plan: &Value| weight(plan, "fast") > 5 * weight(plan, "slow").max(1);
     instance.until("traffic goes to the fast one", moved);
     let counts = || (slow.requests().len(), fast.requests().len());
-    let before = counts();
-    load.wait_for(200);
-    let after = counts();
-    let (to_slow, to_fast) = (after.0 - before.0, after.1 - before.1);
-    assert!(to_fast > 4 * to_slow, "{to_fast} to the fast one, {to_slow} to the slow one");
+    let mut shares = Vec::new();
+    let goes_there = eventually(|| {
+        let before = counts();
+        load.wait_for(200);
+        let after = counts();
+        let (to_slow, to_fast) = (after.0 - before.0, after.1 - before.1);
+        shares.push((to_slow, to_fast));
+        to_fast > 4 * to_slow
+    });
+    assert!(goes_there, "to the slow one and to the fast one: {shares:?}");
 
     let (worked, page) = instance.command(&["plan"]);
     assert!(worked && page.contains("pool web") && page.contains("slow"), "{page}");
@@ -246,7 +252,7 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     assert_eq!(instance.json("/v1/health")["degraded"], Value::Array(Vec::new()));
     let metrics = get(instance.api.address(), "/metrics").text();
     assert!(metrics.contains("\nequipoise_controller_running 1\n"), "{metrics}");
-    assert!(figure(&instance, "equipoise_plan_age_seconds") < 5.0, "{metrics}");
+    assert!(eventually(|| figure(&instance, "equipoise_plan_age_seconds") < 5.0), "{metrics}");
 }
 
 /// A figure without labels.
