@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use behaviour::{Bench, behaviour};
 use equipoise_store::{Etcd, Prefix, Store};
-use support::etcd::Members;
+use support::etcd::{Members, connect, patient};
 use support::key;
 
 struct Namespace {
@@ -26,18 +26,22 @@ fn member() -> Option<&'static Members> {
     MEMBER.get_or_init(|| Members::start(1, "http", &[])).as_ref()
 }
 
+async fn patiently(member: &Members, namespace: &str) -> Etcd {
+    connect(patient(member.options(namespace))).await
+}
+
 async fn namespace() -> Option<Namespace> {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let member = member()?;
     let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let store = Arc::new(member.connect(&format!("test/{number}")).await);
+    let store = Arc::new(patiently(member, &format!("test/{number}")).await);
     Some(Namespace { store, endpoint: member.endpoint(0), _alone: None })
 }
 
 /// Compacting is for all who use the member.
 async fn alone() -> Option<Namespace> {
     let member = Members::start(1, "http", &[])?;
-    let store = Arc::new(member.connect("test").await);
+    let store = Arc::new(patiently(&member, "test").await);
     let endpoint = member.endpoint(0);
     Some(Namespace { store, endpoint, _alone: Some(member) })
 }
@@ -65,18 +69,18 @@ behaviour!(alone: a_watch_that_missed_forgotten_history_is_told_all_anew);
 #[tokio::test]
 async fn namespaces_do_not_see_each_other() {
     let Some(member) = member() else { return };
-    let one = member.connect("apart/one").await;
-    let two = member.connect("apart/two").await;
+    let one = patiently(member, "apart/one").await;
+    let two = patiently(member, "apart/two").await;
     one.put(&key("a/1"), b"one".as_slice().into()).await.unwrap();
     assert_eq!(two.get(&key("a/1")).await.unwrap(), None);
-    let around = member.connect("apart").await;
+    let around = patiently(member, "apart").await;
     assert_eq!(around.list(&Prefix::all()).await.unwrap().entries.len(), 1);
 }
 
 #[tokio::test]
 async fn what_somebody_else_wrote_among_our_keys_is_left_out() {
     let Some(member) = member() else { return };
-    let store = member.connect("shared").await;
+    let store = patiently(member, "shared").await;
     let start = store.put(&key("a/1"), b"ours".as_slice().into()).await.unwrap();
     let mut watch = store.watch(Prefix::all(), start).await.unwrap();
     let mut client = etcd_client::Client::connect([member.endpoint(0)], None).await.unwrap();

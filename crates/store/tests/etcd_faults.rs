@@ -12,7 +12,7 @@ use equipoise_store::{
 };
 use equipoise_testkit::Folder;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use support::etcd::{Members, PATIENCE, connect};
+use support::etcd::{Members, PATIENCE, connect, patient};
 use support::{folder, key, next};
 
 /// Writes `0..`, each until it is surely done once; what was acknowledged is in the answer.
@@ -164,13 +164,19 @@ async fn a_leader_whose_member_hangs_is_replaced_and_fenced_off() {
 async fn a_member_that_is_not_there_is_told_in_time() {
     let port = equipoise_testkit::free_port();
     let options = equipoise_store::EtcdOptions::new([format!("http://{}", port.address())]);
-    let asked = Instant::now();
-    let told = tokio::time::timeout(PATIENCE, Etcd::connect(options.clone())).await;
-    let error = told.expect("it is told").unwrap_err();
-    println!("told after {:?}; it has patience for {:?}", asked.elapsed(), options.patience);
-    let ConnectError::Unusable { endpoints, source } = &error else { panic!("{error:?}") };
-    assert!(endpoints.contains(&port.address().to_string()));
-    assert_eq!(source.outcome(), Outcome::NotDone, "{source:?}");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let asked = Instant::now();
+        let error = Etcd::connect(options.clone()).await.unwrap_err();
+        println!("told after {:?}; it has patience for {:?}", asked.elapsed(), options.patience);
+        let ConnectError::Unusable { endpoints, source } = &error else { panic!("{error:?}") };
+        assert!(endpoints.contains(&port.address().to_string()));
+        // Of a try that its time ended, as on a busy machine, nobody knows what became.
+        if source.outcome() == Outcome::NotDone {
+            return;
+        }
+        assert!(Instant::now() < end, "{source:?}");
+    }
 }
 
 /// An authority, and what it signs, as PEM.
@@ -212,7 +218,7 @@ async fn certificates_are_checked_on_both_sides() {
     ];
     let Some(members) = Members::start(1, "https", &arguments) else { return };
     let with = |authority_pem: String, identity_pem| {
-        let mut options = members.options("tls");
+        let mut options = patient(members.options("tls"));
         options.tls = Some(EtcdTls { authority_pem, identity_pem, server_name: None });
         options
     };
@@ -251,14 +257,14 @@ async fn a_user_sees_what_its_role_may_and_outlives_its_token() {
     root.auth_enable().await.unwrap();
 
     let as_user = |namespace: &str, password: &str| {
-        let mut options = members.options(namespace);
+        let mut options = patient(members.options(namespace));
         options.user = Some(EtcdUser { name: "edge".into(), password: password.into() });
         options
     };
     for (why, options) in [
         ("a wrong password", as_user("edge", "wrong")),
         ("another's folder", as_user("other", "secret")),
-        ("nobody", members.options("edge")),
+        ("nobody", patient(members.options("edge"))),
     ] {
         match Etcd::connect(options).await.expect_err(why) {
             ConnectError::Unusable { source: StoreError::Denied(_), .. } => {}

@@ -77,6 +77,11 @@ impl Members {
     }
 }
 
+/// With the time that a busy machine may take for an answer: for what is no matter of time.
+pub(crate) fn patient(options: EtcdOptions) -> EtcdOptions {
+    EtcdOptions { patience: PATIENCE, probe: PATIENCE, ..options }
+}
+
 /// Connects as soon as the members are up.
 pub(crate) async fn connect(options: EtcdOptions) -> Etcd {
     let end = Instant::now() + PATIENCE;
