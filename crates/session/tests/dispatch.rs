@@ -208,7 +208,7 @@ fn a_post_that_a_peer_may_have_done_is_not_done_again() {
     let giver = before(&here, peer.address());
     assert_eq!(giver.ask(post("/", "abc")).status(), 502);
     assert!(here.requests().is_empty());
-    assert_eq!(giver.status().drops, [(Reason::UpstreamClosed, 1)]);
+    giver.assert_drops(&[(Reason::UpstreamClosed, 1)]);
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn what_is_refused_is_told_so_by_class_and_what_a_peer_let_in_is_done() {
     let classes = taker.dispatch().classes;
     assert_eq!(classes.computing.refused, 401 - let_in as u64);
     assert_eq!((classes.light.refused, classes.small_transfer.refused), (0, 0));
-    assert_eq!(taker.status().drops, [(Reason::Overloaded, classes.computing.refused)]);
+    taker.assert_drops(&[(Reason::Overloaded, classes.computing.refused)]);
 }
 
 /// Waits until so many bytes are counted, heads besides.

@@ -161,7 +161,7 @@ fn a_peer_that_does_not_take_this_nodes_certificate_has_done_nothing() {
     let giver = giver(Transport::Encrypted(Some(stranger)), &here, taker.address);
     assert_done_here(&giver, &here);
     assert!(there.requests().is_empty());
-    assert_eq!(taker.status().drops, [(Reason::PeerRefused, 2)]);
+    taker.assert_drops(&[(Reason::PeerRefused, 2)]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn who_shows_no_certificate_or_a_foreign_one_is_refused() {
         assert!(told.contains("alert"), "it is told why: {told}");
     }
     assert!(there.requests().is_empty());
-    assert!(eventually(|| taker.status().drops == [(Reason::PeerRefused, 2)]));
+    taker.assert_drops(&[(Reason::PeerRefused, 2)]);
     assert_eq!(taker.ask(get("/")).text(), "there", "clients come as ever");
 }
 
@@ -295,7 +295,7 @@ fn who_was_shut_out_is_out_of_open_sessions_too() {
     assert!(!there.requests().iter().any(|it| it.head.target() == "/late"));
     let told = ask(taker.address, &config, &get("/")).expect_err("nor may it come again");
     assert!(!told.is_empty());
-    assert!(eventually(|| taker.status().drops == [(Reason::PeerRefused, 2)]));
+    taker.assert_drops(&[(Reason::PeerRefused, 2)]);
     // And the other way: a taker that is out gets nothing, over sessions that are open either.
     fleet.shut_out("b");
     let before = there.requests().len();
@@ -382,7 +382,7 @@ fn cut_and_garbled_handshakes_are_counted_and_harm_nobody() {
         throw(taker.address, &bytes);
         thrown += 1;
     }
-    assert!(eventually(|| taker.status().drops == [(Reason::PeerRefused, thrown)]));
+    taker.assert_drops(&[(Reason::PeerRefused, thrown)]);
     assert_eq!(taker.ask(get("/")).text(), "there");
     assert!(eventually(|| taker.status().connections_open == 0), "nothing is held");
 }

@@ -317,7 +317,7 @@ fn a_quiet_and_a_busy_one(idle: Duration) -> bool {
         used = now;
     }
     waiting.join().unwrap();
-    assert_eq!(rig.drops(Reason::IdleTimeout), 1);
+    until("it is counted", || rig.drops(Reason::IdleTimeout) == 1);
     true
 }
 
@@ -386,9 +386,10 @@ fn a_missing_or_malformed_header_resets_the_client() {
     });
     for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PROXY TCP9 ", b"PROXY TCP4 1.2.3.4 ", b""] {
         let mut client = rig.connect();
-        client.write_all(start).unwrap();
+        // It may be reset before it has said anything: a busy machine lets time pass.
+        let is_told = client.write_all(start).is_err();
         if start != b"PROXY TCP9 " {
-            assert!(is_reset(&mut client), "{}", String::from_utf8_lossy(start));
+            assert!(is_told || is_reset(&mut client), "{}", String::from_utf8_lossy(start));
         }
     }
     until("all four are counted", || rig.drops(Reason::ProxyHeader) == 4);
@@ -446,7 +447,7 @@ fn a_backend_set_down_loses_its_connections_and_a_draining_one_keeps_them() {
     rig.publish(&[]);
     rig.down(0);
     assert!(is_reset(&mut cut));
-    assert_eq!(rig.drops(Reason::BackendRemoved), 1);
+    until("it is counted", || rig.drops(Reason::BackendRemoved) == 1);
     rig.publish(&[]);
     kept.write_all(b"x").unwrap();
     kept_server.read_exact(&mut [0]).unwrap();

@@ -175,6 +175,13 @@ impl Node {
         assert!(eventually(|| self.counts() == expected), "{:?}", self.counts());
     }
 
+    /// Checks what was refused or lost, waiting for counts that follow an answer rather than precede it.
+    #[track_caller]
+    pub(crate) fn assert_drops(&self, expected: &[(equipoise_session::Reason, u64)]) {
+        eventually(|| self.status().drops == expected);
+        assert_eq!(self.status().drops, expected);
+    }
+
     pub(crate) fn goes_by(&self, keep: PerClass<f64>, weights: &[(&str, f64)]) {
         self.goes_by_and_refuses(keep, weights, PerClass::default());
     }
