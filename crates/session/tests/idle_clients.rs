@@ -4,7 +4,7 @@ mod common;
 
 use common::{Plan, get};
 use equipoise_session::config::Upstream;
-use equipoise_testkit::{Client, HttpBackend, eventually, raise_fd_limit, rss_bytes};
+use equipoise_testkit::{Client, HttpBackend, PATIENCE, eventually, raise_fd_limit, rss_bytes};
 use std::net::TcpStream;
 
 const CLIENTS: u64 = 10_000;
@@ -21,7 +21,9 @@ fn ten_thousand_idle_clients_leave_the_others_served() {
         println!("{clients} clients only: the hard limit of open files is {limit}");
     }
     let backend = HttpBackend::named("x");
-    let proxy = Plan::new(Upstream::Exclusive, &[backend.address()]).threads(2).start();
+    let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).threads(2);
+    // None is closed for that until the last has come.
+    let proxy = plan.front(|f| f.timeouts.idle = 6 * PATIENCE).start();
     proxy.ask(get("/"));
     let before = rss_bytes();
     let mut idle: Vec<TcpStream> = Vec::new();
