@@ -9,6 +9,9 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
     let elastic = "[pool.elastic]\nmin = 2\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"200ms\"\n";
     instance.start(&format!("{elastic}{}", fleet.table()));
     assert!(eventually(|| serving(&instance).len() == 2), "{:#}", instance.plan());
+    // However busy they seem to be.
+    let (worked, said) = instance.command(&["plan", "pin", "web", "2"]);
+    assert!(worked, "{said}");
     let by_scripts = serving(&instance);
     let load = Load::start(instance.door.address(), 2);
     load.wait_for(20);

@@ -58,6 +58,9 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     assert!(printed.contains("INFO pool web: starting its first backends"), "{printed}");
     assert!(!printed.contains("no backend can take work"), "{printed}");
 
+    // However busy they seem to be.
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
     let load = Load::start(instance.door.address(), 4);
     load.wait_for(50);
     let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
