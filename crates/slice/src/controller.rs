@@ -416,11 +416,16 @@ impl<T: Clone> Controller<T> {
             None => Output::Record(owned),
         });
         let floor = open.cut.clone().or_else(|| open.after.clone().map(Arc::new));
+        // What was its own before it gave them is no other's, and it may still be at it.
+        let before = open.returns.is_some().then(|| open.floors.clone());
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
                 (row.owner, row.epoch) = (Some(open.taker), handover);
                 row.floor = floor.clone();
             }
+        }
+        for (slices, floor) in before.iter().flat_map(BySlice::parts) {
+            self.set_floor(slices, floor);
         }
     }
 

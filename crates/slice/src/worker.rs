@@ -33,7 +33,7 @@ use crate::config::Config;
 use crate::ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::message::{Address, Envelope, Item, Message};
 use giving::Giving;
-use ownership::Owned;
+use ownership::{Owned, Released};
 use taking::{Hole, Taking};
 use unfinished::Unfinished;
 
@@ -110,7 +110,7 @@ pub struct Worker<T> {
     /// Slices in a shadow, and in which.
     shadowed: HashMap<SliceId, HandoverId>,
     /// Slices that were cut and not closed, and in which handover.
-    released: HashMap<SliceId, HandoverId>,
+    released: HashMap<SliceId, Released>,
     giving: BTreeMap<HandoverId, Giving<T>>,
     taking: BTreeMap<HandoverId, Taking<T>>,
     /// Givings that wait for P, and those with tails to end: what an item may move on.
@@ -450,7 +450,7 @@ impl<T: Clone> Worker<T> {
             self.admit(item, true);
         } else if let Some(handover) = self.shadowed.get(&item.slice).copied() {
             self.shadow(now, handover, item);
-        } else if let Some(handover) = self.released.get(&item.slice).copied() {
+        } else if let Some(handover) = self.released.get(&item.slice).map(|it| it.handover) {
             self.release(now, handover, item);
         } else {
             self.drops.count(Reason::NotOwned);

@@ -47,7 +47,12 @@ impl<T: Clone> Controller<T> {
             after = after.furthest(&committed);
         }
         let (slices, returns) = (open.slices.clone(), Some(handover));
-        self.assign(now, Intent { slices, giver: None, taker: giver, after: Some(after), returns });
+        let intent = Intent { slices, giver: None, taker: giver, after: Some(after), returns };
+        let returned = self.assign(now, intent);
+        // What was the giver's below the cut may be undone still, and it may be lost.
+        if let Some(returned) = self.handovers.get_mut(&returned) {
+            returned.floors = open.floors.clone();
+        }
     }
 
     /// Neither side is left.
@@ -68,8 +73,8 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    fn assign(&mut self, now: Duration, intent: Intent) {
-        self.begin(now, intent, HandoverState::Activating { giver_lost: false });
+    fn assign(&mut self, now: Duration, intent: Intent) -> HandoverId {
+        self.begin(now, intent, HandoverState::Activating { giver_lost: false })
     }
 
     fn assign_spread(&mut self, now: Duration, slices: &[SliceId], after: Option<&Positions>) {

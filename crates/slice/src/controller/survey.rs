@@ -10,7 +10,7 @@
 //! | giver and taker | the cut, from the giver; or a shadow, from the taker, and there is no cut | it goes on; it is called off |
 //! | the giver | the cut, from the giver; or that it is done with them, and up to where | the slices come back to the giver; or are assigned, from there on |
 //! | the taker | that it takes: only the taker knows whether the cut reached it | it is asked to promise that it heeds none; if it has one, it recovers what the giver left |
-//! | nobody | nothing | the slices are assigned as the lost giver's |
+//! | nobody | nothing, or that the taker took them, if it was heard | the slices are assigned as the lost giver's |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,10 @@ impl<T: Clone> Controller<T> {
                 let cut = Some(Arc::new(given.cut.clone()));
                 self.reopen(now, given.handover, &given.slices, (giver, taker), state, cut);
             }
+        }
+        // Also of one that was heard and is lost by now: what its giver had in hand is nobody's if that one is lost, too.
+        let heard: Vec<Member> = self.members.iter().filter(|m| m.is_here).cloned().collect();
+        for member in &heard {
             taken.extend(member.claims.taken.iter().map(|taken| (member.life, taken)));
         }
         taken.sort_by_key(|(_, taken)| std::cmp::Reverse(taken.handover));

@@ -11,6 +11,7 @@ use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
 use crate::worker::giving::Giving;
+use crate::worker::ownership::Released;
 use crate::worker::{
     GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, TakerEvent, Worker,
 };
@@ -101,7 +102,9 @@ impl<T: Clone> Worker<T> {
             }
             GiverAction::SendClosed => {
                 // Others have come back meanwhile.
-                let released = |slice: &&SliceId| self.released.get(*slice) == Some(&handover);
+                let released = |slice: &&SliceId| {
+                    self.released.get(*slice).is_some_and(|it| it.handover == handover)
+                };
                 let gone: BTreeSet<_> = giving.slices.iter().filter(released).copied().collect();
                 self.released.retain(|slice, _| !gone.contains(slice));
                 let (cut, is_inherited) = (giving.cut.clone(), giving.is_inherited);
@@ -136,7 +139,7 @@ impl<T: Clone> Worker<T> {
                 if epochs.insert(owned.epoch) {
                     cut = cut.furthest(&owned.floor);
                 }
-                self.released.insert(*slice, handover);
+                self.released.insert(*slice, Released { handover, cut: owned.cut });
                 if self.unfinished.of_slice(*slice) == 0 {
                     idle.push(*slice);
                 } else {
@@ -176,7 +179,7 @@ impl<T: Clone> Worker<T> {
 
     /// Nothing of `slice` is unfinished.
     pub(super) fn slice_drained(&mut self, now: Duration, slice: SliceId) {
-        let Some(handover) = self.released.get(&slice).copied() else { return };
+        let Some(handover) = self.released.get(&slice).map(|it| it.handover) else { return };
         if self.giving.get(&handover).is_some_and(|giving| giving.undrained.contains(&slice)) {
             self.drained(now, handover, vec![slice]);
         }

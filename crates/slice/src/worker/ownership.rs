@@ -24,6 +24,15 @@ pub(super) struct Owned<T> {
     pub recovering: Option<Recovering>,
 }
 
+/// A slice that this worker gave away, and may get back as long as that is not over.
+#[derive(Debug)]
+pub(super) struct Released {
+    /// The handover that took it.
+    pub handover: HandoverId,
+    /// What was another's before the slice was this worker's.
+    pub cut: Arc<Positions>,
+}
+
 /// What a lost worker may have left undone.
 #[derive(Debug, Default)]
 pub(super) struct Lost {

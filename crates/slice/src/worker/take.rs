@@ -217,9 +217,12 @@ impl<T: Clone> Worker<T> {
             self.subscribe(Group::of(*slice));
             // Of a slice that comes back the state is here, or has just been exported.
             let mut state_lost = owner_lost;
-            if let Some(by) = self.released.remove(slice)
-                && let Some(giving) = self.giving.get_mut(&by)
+            let mut cut = after.clone();
+            if let Some(released) = self.released.remove(slice)
+                && let Some(giving) = self.giving.get_mut(&released.handover)
             {
+                // What was this worker's before it gave the slice is no other's, and it may still be at it.
+                cut = released.cut;
                 giving.undrained.remove(slice);
                 state_lost = false;
                 if let Some(state @ Some(_)) = giving.drained.remove(slice) {
@@ -228,7 +231,7 @@ impl<T: Clone> Worker<T> {
                 back.extend(giving.released.iter().filter(|item| item.slice == *slice).cloned());
             }
             let recovering = Some(Recovering::new(lost.clone(), now));
-            let (cut, floor) = (after.clone(), after.clone());
+            let floor = after.clone();
             let new = Owned { epoch: handover, cut, floor, held: None, recovering };
             match self.owned.get_mut(slice) {
                 Some(owned) => owned.epoch = handover,
