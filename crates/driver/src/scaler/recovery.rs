@@ -66,7 +66,8 @@ impl RecordFile {
         if !is_free(&path) {
             fs::remove_file(&path)?;
         }
-        fs::hard_link(&self.path, &path)?;
+        // Not every file system has links.
+        fs::hard_link(&self.path, &path).or_else(|_| fs::copy(&self.path, &path).map(drop))?;
         replace(&self.path, &serde_json::to_vec_pretty(record)?)?;
         Ok(path)
     }

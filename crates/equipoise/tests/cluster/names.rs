@@ -6,6 +6,8 @@ use equipoise_testkit::{Client, HttpBackend, UdpPort};
 
 use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::dns::{A, addresses, ask};
+use crate::common::scripts::NUMBERED;
+use crate::common::text;
 
 const N1: [u8; 4] = [192, 0, 2, 11];
 const N2: [u8; 4] = [192, 0, 2, 12];
@@ -81,6 +83,48 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     controllers.iter_mut().for_each(Machine::kill);
     answers.process().wait_for_text("no controller has newer instructions");
     assert_eq!(given("cluster.example"), [N1, N2]);
+}
+
+#[test]
+fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_ttl() {
+    let backend = HttpBackend::named("unused");
+    let Some(mut site) = Site::new("cluster-names-elastic") else { return };
+    site.load = "period = \"250ms\"\n".to_string();
+    let elastic = "[pool.elastic]\nmin = 1\nmax = 4\nwarm-up = \"0s\"\nin-cool-down = \"1m\"\ndrain-timeout = \"3s\"\n";
+    site.pool = elastic.to_string();
+    let mut controllers = site.controllers_of(&["c1"], backend.address());
+    site.start(&mut controllers);
+    // One makes the backends and knows no names; the other answers and makes none.
+    let (script, log) = (site.folder.write("script.py", NUMBERED), site.folder.path("log"));
+    let words = format!("[\"python3\", {:?}, {:?}]", text(&script), text(&log));
+    site.pool = format!("{elastic}[pool.elastic.exec]\nadd = {words}\nremove = {words}\n");
+    let mut maker = site.node("n1", backend.address(), &controllers);
+    let port = free_port();
+    site.pool = elastic.to_string();
+    site.rest = format!(
+        "[[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"web\"\nmode = \"ordered\"\nttl = \"3s\"\n\
+         ttl-draining = \"1s\"\nns = [\"ns.other.example.\"]\n[nameserver]\nrate-limit = 0\n",
+        port.address()
+    );
+    let mut answers = site.node("d1", backend.address(), &controllers);
+    [&mut maker, &mut answers].into_iter().for_each(Machine::start);
+    let given = || addresses(&ask(port.address(), "cluster.example", A));
+    let [e1, e2] = [1, 2].map(|last| [192, 0, 2, last]);
+    soon("the first", || given() == (vec![e1], 3));
+    controllers[0].asked(&["plan", "pin", "web", "2"]);
+    soon("both", || given() == (vec![e1, e2], 3));
+
+    let begun = Instant::now();
+    controllers[0].asked(&["plan", "pin", "web", "1"]);
+    soon("one drains", || given().0.len() == 1);
+    assert_eq!(given().1, 1, "it is there, though nobody gives it anything here");
+    let log = || std::fs::read_to_string(site.folder.path("log")).unwrap_or_default();
+    soon("it is removed", || log().contains("remove web-e"));
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}: {}", begun.elapsed(), log());
+    soon("none drains", || given().1 == 3);
+    controllers[0].kill();
+    answers.process().wait_for_text("no controller has newer instructions");
+    assert_eq!(given().0.len(), 1);
 }
 
 #[test]

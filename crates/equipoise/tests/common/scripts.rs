@@ -111,6 +111,16 @@ class Server(HTTPServer):
 Server(("127.0.0.1", port), Handler).serve_forever()
 "#;
 
+/// A script for python3 that adds 192.0.2.N as pool `web`'s Nth backend, and notes in a file what it was asked.
+pub const NUMBERED: &str = r#"
+import json, sys
+ask = json.load(sys.stdin)
+with open(sys.argv[1], "a") as log:
+    log.write(ask["action"] + " " + ask["name"] + "\n")
+number = ask["name"].removeprefix("web-e")
+print(json.dumps({"address": "192.0.2.%s:80" % number, "id": number}))
+"#;
+
 /// A program for python3: what it does (`sleeps`, or else it works), and its port.
 pub fn server_of_one_thread(folder: &Folder) -> PathBuf {
     folder.write("one-thread.py", ONE_THREAD)

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use super::*;
+use crate::common::scripts::NUMBERED;
 
 const POOL: &str = "
 [load]
@@ -29,16 +30,6 @@ in-cool-down = \"1m\"
 drain-timeout = \"3s\"
 ";
 
-/// Adds 192.0.2.N as the pool's Nth backend, and notes what it was asked.
-const SCRIPT: &str = r#"
-import json, sys
-ask = json.load(sys.stdin)
-with open(sys.argv[1], "a") as log:
-    log.write(ask["action"] + " " + ask["name"] + "\n")
-number = ask["name"].removeprefix("web-e")
-print(json.dumps({"address": "192.0.2.%s:80" % number, "id": number}))
-"#;
-
 #[test]
 fn a_name_gives_what_scripts_have_added_and_leaves_a_ttl_before_they_remove() {
     let script = "[\"python3\", \"FOLDER/script.py\", \"FOLDER/log\"]";
@@ -47,7 +38,7 @@ fn a_name_gives_what_scripts_have_added_and_leaves_a_ttl_before_they_remove() {
         "{}{exec}",
         POOL.replace("pool = \"web\"\n", "pool = \"web\"\nmode = \"ordered\"\n")
     );
-    let instance = Instance::start_with("dns-made", &config, &[("script.py", SCRIPT)]);
+    let instance = Instance::start_with("dns-made", &config, &[("script.py", NUMBERED)]);
     let log = || fs::read_to_string(instance.folder.path("log")).unwrap_or_default();
     let answer = || instance.addresses("cluster.example");
     let [e1, e2] = [1, 2].map(|last| [192, 0, 2, last]);
