@@ -33,7 +33,7 @@ fn killed(controllers: &mut [Machine]) -> (usize, usize) {
 fn a_probe_outlives_its_leader_and_what_it_showed_the_next_one() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-probe") else { return };
-    site.load = "period = \"200ms\"\n".to_string();
+    site.load = "period = \"100ms\"\n".to_string();
     site.pool = ELASTIC.to_string();
     let mut controllers = site.controllers_of(&["c1", "c2"], backend.address());
     site.start(&mut controllers);
