@@ -20,8 +20,8 @@ use crate::common::{Folder, Process, equipoise, kill, stderr, stdout, text};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SLICES: u32 = 12;
 
-/// Who is dead is to hold up nobody for long.
-const NETWORK: &str = "interfaces = \"lo\"\nlease = \"1s\"\n";
+/// Of a participant of DDS: who is dead is to hold up nobody for long.
+const DDS_LEASE: Duration = Duration::from_secs(1);
 /// Of a worker: nobody is to be taken for lost because the machine is slow.
 pub(crate) const LEASE: &str = "15s";
 /// The same, where one is lost and others wait for that. What is done once while all live may then be done twice.
@@ -56,6 +56,8 @@ pub(crate) struct Bed {
     pub(crate) workers: BTreeMap<String, Process>,
     /// Of a worker.
     lease: &'static str,
+    /// Of a participant of DDS.
+    dds_lease: Duration,
     socket: PathBuf,
     file: PathBuf,
 }
@@ -77,11 +79,22 @@ impl Bed {
         bed
     }
 
+    /// The same, for tests in which nobody is killed and workers leave. What such a one has answered while its client was taken for
+    /// dead is done once more: nobody has the reply.
+    pub(crate) fn without_deaths(test: &str, domain: u32, more: &str) -> Bed {
+        let dds_lease = Duration::from_secs(20);
+        let mut bed = Bed { dds_lease, ..Bed::unstarted(test, domain) };
+        bed.write(more);
+        bed.start();
+        bed
+    }
+
     pub(crate) fn unstarted(test: &str, domain: u32) -> Bed {
         let folder = Folder::new(test);
         let (socket, file) = (folder.path("api.sock"), folder.path("equipoise.toml"));
         let (controller, workers) = Default::default();
-        Bed { folder, domain, controller, workers, lease: LEASE, socket, file }
+        let (lease, dds_lease) = (LEASE, DDS_LEASE);
+        Bed { folder, domain, controller, workers, lease, dds_lease, socket, file }
     }
 
     /// The file, with one stream.
@@ -102,7 +115,8 @@ impl Bed {
 
     /// A stream's table; the stream's name is its topics', too.
     pub(crate) fn table(&self, name: &str, more: &str) -> String {
-        table(self.domain, self.lease, name, more)
+        let usual = table(self.domain, self.lease, name, more);
+        usual.replace("lease = \"1s\"", &format!("lease = \"{}s\"", self.dds_lease.as_secs()))
     }
 
     pub(crate) fn start(&mut self) {
@@ -181,13 +195,19 @@ impl Bed {
 
     /// What would be moved, when that is so for one of these reasons: what it follows from is told several times a second.
     pub(crate) fn until_plan(&self, reasons: &[&str]) -> Value {
+        let reason = |plan: &Value| reasons.iter().any(|reason| plan["reason"] == *reason);
+        self.until_planned(&reasons.join(" or "), reason)
+    }
+
+    /// The same, when it is so.
+    pub(crate) fn until_planned(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let plan: Value = serde_json::from_str(&self.said(&["plan", "--json"])).unwrap();
-            if reasons.iter().any(|reason| plan["reason"] == *reason) {
+            if holds(&plan) {
                 return plan;
             }
-            assert!(Instant::now() < end, "{reasons:?}: {plan:#}");
+            assert!(Instant::now() < end, "{what}: {plan:#}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -224,7 +244,9 @@ impl Bed {
     }
 
     pub(crate) fn stream(&self) -> Stream {
-        stream(self.domain)
+        let mut stream = stream(self.domain);
+        stream.dds.lease = self.dds_lease;
+        stream
     }
 }
 
@@ -232,14 +254,14 @@ impl Bed {
 pub(crate) fn table(domain: u32, lease: &str, name: &str, more: &str) -> String {
     format!(
         "[[slice]]\nname = \"{name}\"\nslices = {SLICES}\ndomain = {domain}\nitems = \"{name}\"\ncontrol = \"{name}/control\"\n\
-         {NETWORK}{more}\n[slice.workers]\nlease = \"{lease}\"\nmargin = \"500ms\"\nrecovery = \"5s\"\n"
+         interfaces = \"lo\"\nlease = \"{}s\"\n{more}\n[slice.workers]\nlease = \"{lease}\"\nmargin = \"500ms\"\nrecovery = \"5s\"\n",
+        DDS_LEASE.as_secs()
     )
 }
 
 /// The stream `items` of a domain.
 pub(crate) fn stream(domain: u32) -> Stream {
-    let lease = Duration::from_secs(1);
-    let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
+    let dds = Settings { interfaces: vec!["lo".into()], lease: DDS_LEASE, ..Settings::default() };
     let (items, control) = ("items".to_string(), "items/control".to_string());
     Stream { domain, dds, items, control, ..Stream::default() }
 }

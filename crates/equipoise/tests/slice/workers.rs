@@ -8,8 +8,11 @@ fn a_worker_joins_and_one_leaves_by_sigterm_and_every_item_is_done_once() {
     if !python() {
         return;
     }
-    let mut bed =
-        Bed::new("slice-join", 68, "[slice.balancing]\nevery = \"200ms\"\ncool-down = \"1s\"");
+    let mut bed = Bed::without_deaths(
+        "slice-join",
+        68,
+        "[slice.balancing]\nevery = \"200ms\"\ncool-down = \"1s\"",
+    );
     bed.worker("one", 2);
     bed.until_owned_by(&["one"]);
     let load = Load::start(&bed, 300.0);
