@@ -46,7 +46,7 @@ impl Bench for File {
 
     fn time_to_live(&self) -> Duration {
         // A busy disk may take a second for a write.
-        Duration::from_secs(2)
+        Duration::from_secs(3)
     }
 }
 

@@ -59,7 +59,7 @@ impl Bench for Namespace {
     }
 
     fn time_to_live(&self) -> Duration {
-        Duration::from_secs(2)
+        Duration::from_secs(3)
     }
 }
 
