@@ -50,8 +50,8 @@ POLICIES = (
 )
 QOS = Qos(*POLICIES)
 
-# Into Cyclone DDS's configuration, beside <General>. A program that dies or stands still holds up the replies to all others until
-# its own lease is over; without this that takes 10 s.
+# Into Cyclone DDS's configuration, beside <General>. Workers keep replies for a program that dies or stands still until its own
+# lease is over; without this that takes 10 s.
 LEASE = "<Discovery><LeaseDuration>300 ms</LeaseDuration></Discovery>"
 
 # A group of slices is one partition, `g` and its number.

@@ -23,13 +23,15 @@ pub enum DropReason {
     TimestampRepeated,
     /// Not dropped: a reply that was not taken at once, as a client takes none. It waits.
     ReplyLate,
+    /// Not dropped: a reply that went out past a client that takes none. It is kept for that one.
+    ReplyBeside,
     /// A reply that DDS refused for good.
     ReplyRefused,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoSuchSlice,
         Self::Malformed,
         Self::QueueFull,
@@ -38,6 +40,7 @@ impl DropReason {
         Self::MailRefused,
         Self::TimestampRepeated,
         Self::ReplyLate,
+        Self::ReplyBeside,
         Self::ReplyRefused,
     ];
 
@@ -52,6 +55,7 @@ impl DropReason {
             Self::MailRefused => "mail_refused",
             Self::TimestampRepeated => "timestamp_repeated",
             Self::ReplyLate => "reply_late",
+            Self::ReplyBeside => "reply_beside",
             Self::ReplyRefused => "reply_refused",
         }
     }

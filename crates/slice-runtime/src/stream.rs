@@ -70,6 +70,11 @@ impl Stream {
         !equipoise_dds::is_ros2(&self.item_type)
     }
 
+    /// Whether replies have a key.
+    pub(crate) fn has_keyed_replies(&self) -> bool {
+        !equipoise_dds::is_ros2(&self.reply_type)
+    }
+
     fn number(&self) -> u64 {
         let Self { items, item_type, replies, reply_type, .. } = self;
         fnv1a([items, item_type, replies, reply_type].map(String::as_str).join(" ").as_bytes())

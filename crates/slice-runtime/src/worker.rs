@@ -4,6 +4,7 @@ mod crew;
 mod engine;
 mod error;
 mod job;
+mod outlet;
 mod program;
 mod replies;
 mod threads;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::Driver;
 use equipoise_slice::worker::Worker as Protocol;
-use equipoise_slice::{Config, Group, Life, Process as OsProcess};
+use equipoise_slice::{Config, Life, Process as OsProcess};
 
 pub use error::WorkerError;
 pub use job::{Job, Work};
@@ -24,7 +25,7 @@ pub use program::{Format, ListenError, Program};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};
-use crate::stream::{Stream, fnv1a, item_qos, worker_id};
+use crate::stream::{Stream, fnv1a, worker_id};
 use crate::transport::DdsTransport;
 
 /// What a worker is like.
@@ -137,10 +138,7 @@ impl Worker {
     pub fn start(stream: &Stream, options: Options, doer: impl Into<Doer>) -> Result<Self, Error> {
         let shared = Arc::new(Shared { fenced: AtomicBool::new(true), ..Shared::default() });
         let topics = stream.join()?;
-        let replies = topics.replies.writer(&equipoise_dds::Qos {
-            blocking_max: replies::BLOCKING_MAX,
-            ..item_qos(Group::BASE, Vec::new())
-        })?;
+        let outlet = outlet::Outlet::new(&topics.replies, stream.has_keyed_replies())?;
         let id = worker_id(&options.name);
         let process = this_process(fnv1a(&topics.participant.guid()?.0));
         let (slices, settle) = (options.slices, options.settle);
@@ -149,7 +147,7 @@ impl Worker {
         let drops = shared.drops.clone();
         let transport = DdsTransport::new(topics, id, slices, settle, apart, drops)?;
         let waker = transport.waker();
-        let replies = replies::Replies::new(replies, waker.clone(), shared.drops.clone());
+        let replies = replies::Replies::new(outlet, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };

@@ -1,8 +1,7 @@
 //! Replies to clients.
 //!
-//! A reply is written at once by whoever did the item. DDS takes none while a client that it has not given up yet takes
-//! nothing (it stands still, or has just died, until the lease that *it* announced is over: 10 s for a program that says
-//! nothing of it). Then replies wait for a thread of their own, and items go on. An item whose reply waits is not finished.
+//! A reply is written at once by whoever did the item. While DDS takes none (`outlet.rs`) replies wait for a thread of their
+//! own, and items go on. An item whose reply waits is not finished.
 //!
 //! What was written is kept for a while: a client that was cut off or stood still publishes its item again, and gets the
 //! same reply.
@@ -10,15 +9,14 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use equipoise_dds::{Error, Waker, Writer as DdsWriter};
+use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::{Started, Task};
 use equipoise_slice::{Item, Writer};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::payload::Payload;
-use crate::stream::is_late;
+use crate::worker::outlet::{Outlet, Sent};
 
 /// Bytes of replies that are kept; the oldest go first.
 const KEPT_BYTES: usize = 64 << 20;
@@ -26,8 +24,6 @@ const KEPT_BYTES: usize = 64 << 20;
 const WAITING_BYTES: usize = 64 << 20;
 /// What a reply costs beside its bytes.
 const OVERHEAD: usize = 128;
-/// A writer of replies waits so long for its readers.
-pub(super) const BLOCKING_MAX: Duration = Duration::from_millis(10);
 
 /// An item's name.
 type Name = (Writer, u64);
@@ -36,7 +32,7 @@ type Cdr = Arc<Vec<u8>>;
 /// Answers clients.
 #[derive(Debug)]
 pub(super) struct Replies {
-    writer: DdsWriter,
+    outlet: Outlet,
     waker: Waker,
     drops: Arc<DropCounts>,
     kept: Mutex<Kept>,
@@ -79,9 +75,9 @@ pub(super) struct Writing {
 }
 
 impl Replies {
-    pub(super) fn new(writer: DdsWriter, waker: Waker, drops: Arc<DropCounts>) -> Arc<Self> {
+    pub(super) fn new(outlet: Outlet, waker: Waker, drops: Arc<DropCounts>) -> Arc<Self> {
         let (kept, queue, changed) = Default::default();
-        Arc::new(Self { writer, waker, drops, kept, queue, changed })
+        Arc::new(Self { outlet, waker, drops, kept, queue, changed })
     }
 
     /// Begins to write what waits.
@@ -98,7 +94,8 @@ impl Replies {
         let (name, cdr) = ((item.writer, item.position), Arc::new(cdr));
         self.kept().keep(name, cdr.clone());
         // What comes later does not wait for the same client once more.
-        if self.queue().waiting.is_empty() && self.is_written(&cdr) {
+        let is_next = self.queue().waiting.is_empty();
+        if is_next && self.is_written(&cdr) {
             return true;
         }
         self.drops.count(DropReason::ReplyLate);
@@ -136,29 +133,39 @@ impl Replies {
     fn write_waiting(&self) {
         loop {
             let queue = self.queue();
-            let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
+            let idle = |queue: &mut Queue| {
+                queue.waiting.is_empty() && !queue.closed && !self.outlet.is_passing()
+            };
             let queue = self.changed.wait_while(queue, idle);
             let queue = queue.unwrap_or_else(PoisonError::into_inner);
-            let Some(cdr) = queue.waiting.front().map(|first| first.cdr.clone()) else { return };
-            let closed = queue.closed;
-            drop(queue);
-            if closed {
+            if queue.closed {
                 return;
             }
-            // DDS itself waits for its readers for a moment.
-            if self.is_written(&cdr) {
+            let next = queue.waiting.front().map(|first| first.cdr.clone());
+            drop(queue);
+            if next.is_some_and(|cdr| self.is_written(&cdr)) {
                 self.queue().pop();
                 self.changed.notify_all();
                 self.waker.wake();
+            } else if self.outlet.is_passing() {
+                self.outlet.look();
             }
         }
     }
 
     /// `false`: DDS does not take it now.
     fn is_written(&self, cdr: &[u8]) -> bool {
-        match self.writer.write(cdr) {
-            Ok(()) => true,
-            Err(error) if is_late(&error) => false,
+        match self.outlet.write(cdr) {
+            Ok(Sent::Usual) => true,
+            Ok(Sent::Late) => false,
+            Ok(Sent::Beside) => {
+                self.drops.count(DropReason::ReplyBeside);
+                // Somebody has to see when that is over. Under the lock, as the thread may be about to wait.
+                let queue = self.queue();
+                self.changed.notify_all();
+                drop(queue);
+                true
+            }
             Err(error) => {
                 // It never will.
                 self.drops.count(DropReason::ReplyRefused);

@@ -1,13 +1,14 @@
 //! What a process does: a worker, or a controller. Told by its environment, and then by lines on its standard input, each of
 //! which it answers by a line that begins with `> `.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use equipoise_dds::items::DataItem;
-use equipoise_dds::{Multicast, Settings};
+use equipoise_dds::items::{DataItem, REPLY, Reply};
+use equipoise_dds::{Domain, Multicast, Participant, Qos, Settings};
 use equipoise_slice::{Config, SliceId};
 use equipoise_slice_runtime::controller::{self, Controller};
 use equipoise_slice_runtime::worker::{self, Threads, Worker};
@@ -72,7 +73,10 @@ pub(crate) fn stream(domain: u32, interface: &str, loss_permille: u16) -> Stream
 fn stream_of_role() -> Stream {
     let domain = variable("DOMAIN").unwrap().parse().unwrap();
     let loss = variable("LOSS_PERMILLE").map_or(0, |permille| permille.parse().unwrap());
-    let stream = stream(domain, &variable("INTERFACE").unwrap_or("lo".into()), loss);
+    let mut stream = stream(domain, &variable("INTERFACE").unwrap_or("lo".into()), loss);
+    if let Some(seconds) = variable("LEASE_S") {
+        stream.dds.lease = Duration::from_secs(seconds.parse().unwrap());
+    }
     match variable("PEERS") {
         Some(peers) => by_peers(stream, &peers.split(' ').collect::<Vec<_>>()),
         None => stream,
@@ -110,6 +114,7 @@ pub(crate) fn run() {
         Some("worker") => run_worker(),
         Some("controller") => run_controller(),
         Some("client") => run_client(),
+        Some("reader") => run_reader(),
         other => panic!("no role: {other:?}"),
     }
 }
@@ -164,6 +169,23 @@ fn run_client() {
             load.as_ref().unwrap().published_more(50);
             "published".into()
         }
+    });
+}
+
+/// Any program that takes replies: it knows nothing of slices, and publishes nothing. Says of how many items it has some, above an
+/// id.
+fn run_reader() {
+    let stream = stream_of_role();
+    let domain = Domain::open(stream.domain, &stream.dds).unwrap();
+    let participant = Participant::new(domain, &[]).unwrap();
+    let replies = participant.topic(&stream.replies, &REPLY).unwrap();
+    let reader = replies.reader(&Qos::default()).unwrap();
+    let (mut samples, mut ids) = (Vec::new(), BTreeSet::new());
+    answer_lines(|_, above| {
+        reader.take(&mut samples).unwrap();
+        ids.extend(samples.drain(..).map(|sample| Reply::decode(sample.cdr()).unwrap().id));
+        let above: i64 = above.parse().unwrap();
+        ids.range(above..).count().to_string()
     });
 }
 

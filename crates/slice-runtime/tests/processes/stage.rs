@@ -165,13 +165,25 @@ impl<P: Place> Stage<P> {
 
     /// Starts it, and calls it `process` here.
     pub(crate) fn start_as(&mut self, process: &str, role: &str, name: &str) {
+        self.start_with(process, role, name, &[]);
+    }
+
+    /// With more in its environment.
+    pub(crate) fn start_with(
+        &mut self,
+        process: &str,
+        role: &str,
+        name: &str,
+        more: &[(&'static str, String)],
+    ) {
         let role = [
             ("IS", role.to_string()),
             ("NAME", name.to_string()),
             ("DOMAIN", self.domain.to_string()),
             ("FOLDER", self.folder.root().to_string_lossy().into_owned()),
         ];
-        let more = self.times.variables().into_iter().chain(self.place.settings());
+        let more = self.place.settings().into_iter().chain(more.iter().cloned());
+        let more = self.times.variables().into_iter().chain(more);
         let all: Vec<_> = role.into_iter().chain(more).collect();
         let started = Process::start(self.place.command(name), &all);
         self.processes.insert(process.to_string(), started);

@@ -1,5 +1,6 @@
 //! Clients and workers that stand still, for longer than DDS waits for them, and go on.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use equipoise_slice::SliceId;
@@ -50,31 +51,76 @@ fn a_worker_that_stood_still_does_what_was_published_meanwhile() {
     twice(&stage, published.parse().unwrap());
 }
 
-#[test]
-fn a_client_that_stands_still_costs_no_other_its_replies() {
-    let mut stage = Stage::new(66, Times::LONG, HERE, &["one"]);
-    stage.start("client", "client");
-    assert_eq!(stage.of("client").ask("more").as_deref(), Some("published"));
-    let mut other = Client::join(&stream(66, "lo", 0), Options::new(9)).unwrap();
+/// Publishes items and reads their replies; how long each took.
+fn with_replies_of(client: &mut Client, bytes: usize, ids: Range<i64>) -> Vec<Duration> {
+    let message = vec![7; bytes];
+    for id in ids {
+        client.publish(SliceId(id as u32 % SLICES), id, &message).unwrap();
+    }
+    let (mut answers, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while client.pending() > 0 {
+        assert!(Instant::now() < end, "{} items have no reply", client.pending());
+        client.replies(Duration::from_millis(50), &mut answers).unwrap();
+    }
+    assert!(answers.iter().all(|answer| answer.message == message));
+    answers.iter().map(|answer| answer.delay).collect()
+}
+
+/// Of replies that are more than DDS keeps for one that takes nothing.
+fn with_large_replies(client: &mut Client, first: i64) -> Vec<Duration> {
+    with_replies_of(client, 20_000, first..first + 300)
+}
+
+/// A client of this process.
+fn other(domain: u32) -> Client {
+    // What has no reply stays without one.
+    let options = Options { resend: 2 * PATIENCE, resend_max: 2 * PATIENCE, ..Options::new(9) };
+    let mut other = Client::join(&stream(domain, "lo", 0), options).unwrap();
     for slice in 0..SLICES {
         other.open(SliceId(slice), PATIENCE).unwrap();
     }
+    other
+}
+
+/// It is not taken for dead in the time of the test.
+const LONG: (&str, fn() -> String) = ("LEASE_S", || (10 * PATIENCE.as_secs()).to_string());
+
+#[test]
+fn a_client_that_stands_still_costs_no_other_its_replies() {
+    let mut stage = Stage::new(66, Times::LONG, HERE, &["one"]);
+    stage.start_with("client", "client", "client", &[(LONG.0, LONG.1())]);
+    assert_eq!(stage.of("client").ask("more").as_deref(), Some("published"));
+    let mut other = other(66);
+    let usual = with_large_replies(&mut other, 2_000_000).into_iter().max();
     stage.of("client").signal(Signal::STOP);
-    // Much more than DDS keeps for one that takes nothing.
-    let message = vec![7; 20_000];
     let first = 1_000_000;
-    for id in first..first + 300 {
-        other.publish(SliceId(id as u32 % SLICES), id, &message).unwrap();
-    }
-    let (mut answers, end) = (Vec::new(), Instant::now() + PATIENCE);
-    while other.pending() > 0 {
-        assert!(Instant::now() < end, "{} items have no reply", other.pending());
-        other.replies(Duration::from_millis(50), &mut answers).unwrap();
-    }
-    assert!(answers.iter().all(|answer| answer.message == message));
+    let longest = with_large_replies(&mut other, first).into_iter().max();
+    println!("replies took {longest:?} at most beside one that takes none, {usual:?} before");
     stage.of("client").signal(Signal::CONT);
     let published = stage.of("client").ask("finish").expect("each item has a reply");
     assert_eq!(twice(&stage, published.parse().unwrap()), 0, "the worker was never lost");
     let done = stage.done();
     assert!((first..first + 300).all(|id| done.get(&id) == Some(&1)));
+}
+
+#[test]
+fn a_reader_of_replies_that_stands_still_lacks_none_when_it_goes_on() {
+    let mut stage = Stage::new(94, Times::LONG, HERE, &["one"]);
+    stage.start_with("reader", "reader", "reader", &[(LONG.0, LONG.1())]);
+    let mut other = other(94);
+    let (mut met, end) = (0, Instant::now() + PATIENCE);
+    while stage.of("reader").ask("above 0").as_deref() == Some("0") {
+        assert!(Instant::now() < end, "it hears no worker");
+        met += 1;
+        with_replies_of(&mut other, 100, met..met + 1);
+    }
+    stage.of("reader").signal(Signal::STOP);
+    for round in 1..4 {
+        with_large_replies(&mut other, 1000 * round);
+    }
+    stage.of("reader").signal(Signal::CONT);
+    while stage.of("reader").ask("above 1000").as_deref() != Some("900") {
+        assert!(Instant::now() < end, "{:?} of 900", stage.of("reader").ask("above 1000"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

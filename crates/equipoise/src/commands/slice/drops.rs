@@ -40,6 +40,9 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "standby_full" => (Warning, "too much to keep for another worker, were it lost"),
         "mail_unreadable" => (Warning, "a message of another version, or none of ours"),
         "reply_late" => (Plain, "no loss: a client took its time for a reply"),
+        "reply_beside" => {
+            (Plain, "no loss: kept for a client that takes no replies; others have theirs")
+        }
         "reply_refused" => (Warning, "a client does not take replies"),
         "timestamp_repeated" => (
             Warning,
