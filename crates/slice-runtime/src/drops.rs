@@ -27,11 +27,13 @@ pub enum DropReason {
     ReplyBeside,
     /// A reply that DDS refused for good.
     ReplyRefused,
+    /// An item with which in hand its program ended again and again. Its client is told.
+    SetAside,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoSuchSlice,
         Self::Malformed,
         Self::QueueFull,
@@ -42,6 +44,7 @@ impl DropReason {
         Self::ReplyLate,
         Self::ReplyBeside,
         Self::ReplyRefused,
+        Self::SetAside,
     ];
 
     /// Its name in metrics.
@@ -57,6 +60,7 @@ impl DropReason {
             Self::ReplyLate => "reply_late",
             Self::ReplyBeside => "reply_beside",
             Self::ReplyRefused => "reply_refused",
+            Self::SetAside => "set_aside",
         }
     }
 }

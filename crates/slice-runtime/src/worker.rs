@@ -21,7 +21,9 @@ use equipoise_slice::{Config, Life, Process as OsProcess};
 
 pub use error::WorkerError;
 pub use job::{Job, Work};
-pub use program::{Format, ListenError, Program};
+pub use program::{
+    Dealings, Format, ListenError, Program, SET_ASIDE_AFTER, SET_ASIDE_REPLY, SetAside,
+};
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};

@@ -1,6 +1,12 @@
 //! Workers join, leave and die; the controller dies. Items flow all the while.
 
-use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of, worker};
+use std::time::{Duration, Instant};
+
+use equipoise_slice::SliceId;
+use equipoise_slice_runtime::client::{self, Client};
+use equipoise_slice_runtime::worker::SET_ASIDE_REPLY;
+
+use crate::bed::{Bed, Load, PATIENCE, SLICES, each_done_once, python, slices_of, worker};
 use crate::common::{EQUIPOISE, equipoise, stderr, text};
 
 #[test]
@@ -260,4 +266,44 @@ fn what_is_wrong_on_the_command_line_is_said() {
     for word in ["--parallel", "--socket", "--drain-timeout", "SIGTERM", "acknowledges"] {
         assert!(help.contains(word), "{word}: {help}");
     }
+}
+
+/// Answers each item with its message, and ends at one.
+const POISONED: &str = "while read -r kind job slice id sender time message; do
+    [ $id = 3 ] && exit 1
+    echo $job $message
+done";
+
+#[test]
+fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_status_says_so() {
+    let one = ["slice", "worker", "--slices", "12", "--set-aside-after", "1", "--", "true"];
+    let refused = equipoise(&one);
+    assert!(!refused.status.success() && stderr(&refused).contains("one end may be chance"));
+    let mut bed = Bed::new("slice-poison", 196, "");
+    let kept = bed.folder.path("kept");
+    let options =
+        ["--format", "lines", "--set-aside-after", "2", "--set-aside-folder", text(&kept)];
+    bed.worker_with("one", &options, &["sh", "-c", POISONED]);
+    bed.until_owned_by(&["one"]);
+    let mut client = Client::join(&bed.stream(), client::Options::new(7)).unwrap();
+    for id in 0..6 {
+        client.publish(SliceId(id as u32), id, &id.to_le_bytes()).unwrap();
+    }
+    let (mut answers, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while client.pending() > 0 {
+        assert!(Instant::now() < end, "{answers:?}; {}", bed.workers["one"].printed());
+        client.replies(Duration::from_millis(20), &mut answers).unwrap();
+    }
+    for answer in &answers {
+        let aside = answer.message.starts_with(SET_ASIDE_REPLY.as_bytes());
+        assert_eq!(aside, answer.id == 3, "{answer:?}");
+    }
+    let files: Vec<_> =
+        std::fs::read_dir(&kept).unwrap().map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(std::fs::read(&files[0]).unwrap(), 3_i64.to_le_bytes());
+    bed.until("it is counted", |status| worker(status, "one")["drops"]["set_aside"] == 1);
+    let shown = bed.said(&["status"]);
+    assert!(shown.contains("set_aside") && shown.contains("its client was told"), "{shown}");
+    bed.workers["one"].wait_for_text("set aside: the slice worker's program has ended so often");
 }

@@ -11,7 +11,9 @@ use equipoise_dds::items::{DataItem, Reply};
 use equipoise_slice::SliceId;
 use equipoise_slice::transport::{Started, Task};
 
+use crate::drops::DropReason;
 use crate::payload::Payload;
+use crate::worker::program::SET_ASIDE_REPLY;
 use crate::worker::replies::Replies;
 
 /// Where finished jobs go.
@@ -111,6 +113,14 @@ impl Job {
     /// It was not begun, and will not be.
     pub fn withdraw(self) {
         self.done(None);
+    }
+
+    /// It is not done, and will not be: it has ended its program so often. Its client is told so.
+    pub(super) fn set_aside(self, ends: u32) {
+        self.exits.replies.count(DropReason::SetAside);
+        let reply =
+            format!("{SET_ASIDE_REPLY}: its program has ended {ends} times with it in hand");
+        self.done(Some(reply.into_bytes()));
     }
 
     /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item

@@ -88,6 +88,11 @@ impl Replies {
         Ok(Writing { replies: self.clone(), thread: Some(thread) })
     }
 
+    /// Counts among what is let go.
+    pub(super) fn count(&self, reason: DropReason) {
+        self.drops.count(reason);
+    }
+
     /// Answers the item that was done. `false`: the reply waits, and [`Replies::taken`] tells when it does no more.
     pub(super) fn send(&self, started: &Started<Payload>, cdr: Vec<u8>) -> bool {
         let Task::Execute(item) = &started.task else { return true };

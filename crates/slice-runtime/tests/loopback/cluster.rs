@@ -77,6 +77,10 @@ impl Cluster {
         Self { stream, protocol, folder, runtime, controller, log: Log::default() }
     }
 
+    pub(crate) fn order(&self) -> Order {
+        self.protocol.order
+    }
+
     pub(crate) fn worker(&self, name: &str, work: Duration) -> Worker {
         let (log, me) = (self.log.clone(), name.to_string());
         let process = move |item: &DataItem<'_>| {

@@ -6,3 +6,4 @@ mod hostile;
 mod leases;
 mod moves;
 mod order;
+mod programs;

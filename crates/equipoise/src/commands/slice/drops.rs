@@ -50,6 +50,10 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         ),
         "no_such_slice" => (Bad, "the publisher has another number of slices than the stream"),
         "malformed" => (Bad, "too short, or another type under the same name"),
+        "set_aside" => (
+            Bad,
+            "not done: the program ended again and again with it in hand; its client was told",
+        ),
         "queue_full" => (Bad, "lost: too much waits, and the publisher does not publish again"),
         "unknown_writer" => (Bad, "lost: the publisher was gone before it was known"),
         _ => (Warning, "see docs/operations.md"),

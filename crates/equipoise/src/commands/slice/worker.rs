@@ -8,7 +8,9 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use equipoise_slice_runtime::worker::{Format, Options, Program, Worker};
+use equipoise_slice_runtime::worker::{
+    Dealings, Format, Options, Program, SET_ASIDE_AFTER, SetAside, Worker,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -44,6 +46,13 @@ pub(super) struct Args {
     /// How items are given to the program, and acknowledged by it; docs/slice-programs.md has both formats
     #[arg(long, value_enum, default_value_t = Form::Batches)]
     format: Form,
+    /// When the program has ended so often in a row with one item in hand, that item is set aside and its client told so; 0: never,
+    /// it comes back to the program each time
+    #[arg(long, default_value_t = SET_ASIDE_AFTER, value_name = "N", value_parser = set_aside_after)]
+    set_aside_after: u32,
+    /// Keep the messages of items that are set aside in this folder, in files SLICE-ID-SENDER-TIMESTAMP
+    #[arg(long, value_name = "PATH")]
+    set_aside_folder: Option<PathBuf>,
     /// Listen on this unix socket for a program that is started by others, in the place of COMMAND
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     socket: Option<PathBuf>,
@@ -140,15 +149,21 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
         Form::Batches => Format::Batches,
         Form::Lines => Format::Lines,
     };
+    if let Some(folder) = &args.set_aside_folder {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make --set-aside-folder {}", folder.display()))?;
+    }
+    let set_aside = SetAside { after: args.set_aside_after, folder: args.set_aside_folder.clone() };
+    let dealings = Dealings { format, set_aside };
     let program = match &args.socket {
-        Some(path) => Program::listen_with(format, path)?,
-        None => spawned(format, &args.command)?,
+        Some(path) => Program::listen_with(dealings, path)?,
+        None => spawned(dealings, &args.command)?,
     };
     Worker::start(&dds_stream(stream), options, program)
         .with_context(|| format!("cannot join DDS domain {}", stream.domain))
 }
 
-fn spawned(format: Format, words: &[String]) -> anyhow::Result<Program> {
+fn spawned(dealings: Dealings, words: &[String]) -> anyhow::Result<Program> {
     let [program, arguments @ ..] = words else { bail!("there is no COMMAND behind `--`") };
     let (path, arguments) = (program.clone(), arguments.to_vec());
     let make = move || {
@@ -158,9 +173,18 @@ fn spawned(format: Format, words: &[String]) -> anyhow::Result<Program> {
         die_with_parent(&mut command);
         command
     };
-    Program::start_with(format, make).with_context(|| {
+    Program::start_with(dealings, make).with_context(|| {
         format!("cannot start `{program}`: is it installed, in PATH, and may it be executed?")
     })
+}
+
+/// Of one end nobody knows which of several items it was.
+fn set_aside_after(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(1) => Err("may be 0, or 2 and more: one end may be chance".into()),
+        Ok(after) => Ok(after),
+        Err(_) => Err("is no number".into()),
+    }
 }
 
 fn default_name() -> String {

@@ -6,7 +6,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Format, Program, Shared, serve};
+use super::serve::{self, serve};
+use super::{Dealings, Program, Shared};
 
 /// The socket, which goes with this.
 #[derive(Debug)]
@@ -41,18 +42,18 @@ impl Program {
     /// # Errors
     /// [`ListenError`]
     pub fn listen(path: &Path) -> Result<Self, ListenError> {
-        Self::listen_with(Format::default(), path)
+        Self::listen_with(Dealings::default(), path)
     }
 
-    /// Listens for one that reads and writes `format`.
+    /// Listens for one that is dealt with otherwise.
     ///
     /// # Errors
     /// [`ListenError`]
-    pub fn listen_with(format: Format, path: &Path) -> Result<Self, ListenError> {
+    pub fn listen_with(dealings: impl Into<Dealings>, path: &Path) -> Result<Self, ListenError> {
         let refused = |source| ListenError::Io { path: path.to_path_buf(), source };
         remove_stale(path)?;
         let listener = UnixListener::bind(path).map_err(refused)?;
-        let shared = Arc::new(Shared { format, ..Shared::default() });
+        let shared = Shared::of(dealings.into());
         let accepting = shared.clone();
         std::thread::Builder::new()
             .name("slice-program".into())
@@ -80,15 +81,27 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
         if shared.desk().closed {
             return;
         }
-        let both = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
-        match both {
-            Ok((input, output)) => serve(shared, Input(input), output),
-            Err(error) => tracing::warn!(%error, "a slice worker's program cannot connect"),
-        }
-        if !shared.again() {
+        let read = match stream.and_then(|stream| connected(shared, stream)) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(%error, "a slice worker's program cannot connect");
+                0
+            }
+        };
+        if !shared.again(read) {
             return;
         }
     }
+}
+
+/// Serves a program until it goes. Returns how many bytes it may have read.
+fn connected(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<u64> {
+    let (input, output) = (Input(stream.try_clone()?), stream.try_clone()?);
+    let end = || {
+        // It may be gone already.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    };
+    Ok(serve(shared, input, output, end))
 }
 
 /// The way to the program: its end is shown, though the other half of the socket is still open.
@@ -101,6 +114,13 @@ impl Write for Input {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+impl serve::Input for Input {
+    fn unread(&self) -> u64 {
+        // What the other end has not read goes with it.
+        0
     }
 }
 
