@@ -4,6 +4,7 @@ mod crew;
 mod engine;
 mod error;
 mod job;
+mod losses;
 mod outlet;
 mod program;
 mod replies;

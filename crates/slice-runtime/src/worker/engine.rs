@@ -16,6 +16,7 @@ use crate::mail::{InHand, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
 use crate::worker::job::{Done, Exits, Job};
+use crate::worker::losses::Losses;
 use crate::worker::replies::Replies;
 use crate::worker::{Application, Options, Shared, WorkerError};
 
@@ -63,6 +64,8 @@ pub(super) struct Tally {
     slices: BTreeMap<SliceId, (Duration, u64)>,
     /// What DDS itself had dropped, in this process.
     by_dds: BTreeMap<DropReason, u64>,
+    /// What was said of losses.
+    losses: Losses,
     since: Duration,
 }
 
@@ -205,6 +208,7 @@ impl Engine {
             self.shared.drops.add(reason, count.saturating_sub(known));
         }
         let report = self.report(now, period, (queued + self.under_way) as u64);
+        self.tally.losses.tell(now, &report.drops);
         self.driver.transport().report(report)
     }
 

@@ -35,7 +35,9 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "shadow_full" => {
             (Warning, "no loss: too much came during a handover, which was called off")
         }
-        "tail_full" => (Warning, "a taker lacks items of writers that it met late"),
+        "tail_full" => {
+            (Bad, "lost, unless published again: publishers began with much while slices moved")
+        }
         "released_full" => (Warning, "too much to keep for a taker that may be lost"),
         "standby_full" => (Warning, "too much to keep for another worker, were it lost"),
         "mail_unreadable" => (Warning, "a message of another version, or none of ours"),
