@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use equipoise_slice::Order;
 use rustix::process::Signal;
 
 use crate::load::Load;
 use crate::role::{Times, stream};
-use crate::stage::{Here, PATIENCE, Seen, Stage};
+use crate::stage::{HERE, Here, PATIENCE, Seen, Stage};
 
 const WORKERS: [&str; 3] = ["one", "two", "three"];
 
@@ -16,10 +17,6 @@ enum Party {
     Giver,
     Taker,
     Controller,
-}
-
-fn here() -> Here {
-    Here { loss_permille: 0, etcd: None }
 }
 
 fn load(domain: u32) -> Load {
@@ -48,8 +45,8 @@ fn handover(seen: &Seen, party: Party, victim: &str) -> Option<String> {
 
 /// Kills `party` at each of these steps, one handover after the other. Returns how often something was executed more than
 /// once.
-fn kill_at(domain: u32, times: Times, party: Party, steps: &[&str]) -> usize {
-    let mut stage = Stage::new(domain, times, here(), &WORKERS);
+fn kill_at(domain: u32, times: Times, order: Order, party: Party, steps: &[&str]) -> usize {
+    let mut stage = Stage::new(domain, times, Here { order, ..HERE }, &WORKERS);
     let load = load(domain);
     stage.until_done("controller", "pin 0 two");
     for step in steps {
@@ -100,7 +97,7 @@ fn kill_at(domain: u32, times: Times, party: Party, steps: &[&str]) -> usize {
 #[test]
 fn a_giver_that_is_killed_at_any_step_loses_nothing() {
     let steps = ["Received release", "Sends cut", "Sent cut", "Received active", "Sends closed"];
-    kill_at(91, Times::SHORT, Party::Giver, &steps);
+    kill_at(91, Times::SHORT, Order::Free, Party::Giver, &steps);
 }
 
 #[test]
@@ -113,7 +110,7 @@ fn a_taker_that_is_killed_at_any_step_loses_nothing() {
         "Sends active",
         "Sent active",
     ];
-    kill_at(60, Times::SHORT, Party::Taker, &steps);
+    kill_at(60, Times::SHORT, Order::Free, Party::Taker, &steps);
 }
 
 #[test]
@@ -129,7 +126,25 @@ fn a_controller_that_is_killed_at_any_step_is_succeeded_and_nothing_is_done_twic
         "Received closed",
         "Sends end",
     ];
-    let twice = kill_at(61, Times::LONG, Party::Controller, &steps);
+    let twice = kill_at(61, Times::LONG, Order::Free, Party::Controller, &steps);
+    assert_eq!(twice, 0, "no worker was lost");
+}
+
+/// In stricter orders a taker waits for what the giver has in hand, and for its state.
+#[test]
+fn in_strict_order_a_giver_that_is_killed_after_its_cut_loses_nothing() {
+    kill_at(95, Times::SHORT, Order::Strict, Party::Giver, &["Sent cut"]);
+}
+
+#[test]
+fn a_taker_that_is_killed_before_it_has_the_state_loses_nothing() {
+    kill_at(96, Times::SHORT, Order::Stateful, Party::Taker, &["Received drained"]);
+}
+
+#[test]
+fn a_controller_that_is_killed_while_state_moves_is_succeeded_and_nothing_is_done_twice() {
+    let steps = ["Received cut", "Received active"];
+    let twice = kill_at(97, Times::LONG, Order::Stateful, Party::Controller, &steps);
     assert_eq!(twice, 0, "no worker was lost");
 }
 
@@ -139,7 +154,7 @@ fn of_two_controllers_with_one_store_one_moves_slices_and_who_was_stopped_moves_
     let Some(etcd) = equipoise_testkit::EtcdMembers::start(folder.root(), 1, "http", &[]) else {
         return;
     };
-    let place = Here { etcd: Some(etcd.endpoint(0)), ..here() };
+    let place = Here { etcd: Some(etcd.endpoint(0)), ..HERE };
     // None of them loses its office because the machine is busy.
     let times = Times { leadership: Duration::from_secs(6), ..Times::LONG };
     let mut stage = Stage::new(62, times, place, &["one", "two"]);

@@ -6,9 +6,7 @@ use rustix::process::Signal;
 
 use crate::load::Load;
 use crate::role::{Times, stream};
-use crate::stage::{Here, PATIENCE, Stage};
-
-const HERE: Here = Here { loss_permille: 0, etcd: None };
+use crate::stage::{HERE, PATIENCE, Stage};
 
 #[test]
 fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {

@@ -7,7 +7,7 @@ use equipoise_testkit::netns::{Host, Switch, unavailable};
 
 use crate::load::Load;
 use crate::role::{Times, by_peers, stream};
-use crate::stage::{Here, PATIENCE, Place, Stage};
+use crate::stage::{HERE, Here, PATIENCE, Place, Stage};
 
 /// All slices go to and fro, while items flow.
 fn to_and_fro<P: Place>(stage: &mut Stage<P>, load: &Load, times: usize) {
@@ -41,7 +41,7 @@ fn each_was_done_once<P: Place>(stage: &Stage<P>, load: Load) {
 
 #[test]
 fn where_one_packet_in_a_hundred_is_lost_every_item_is_done_once() {
-    let lossy = Here { loss_permille: 10, etcd: None };
+    let lossy = Here { loss_permille: 10, ..HERE };
     let mut stage = Stage::new(63, Times::LONG, lossy, &["one", "two"]);
     let load = Load::start(stream(63, "lo", 10), std::thread::spawn);
     to_and_fro(&mut stage, &load, 6);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use equipoise_dds::items::{DataItem, REPLY, Reply};
 use equipoise_dds::{Domain, Multicast, Participant, Qos, Settings};
-use equipoise_slice::{Config, SliceId};
+use equipoise_slice::{Config, Order, SliceId};
 use equipoise_slice_runtime::controller::{self, Controller};
 use equipoise_slice_runtime::worker::{self, Threads, Worker};
 use equipoise_slice_runtime::{Passing, Stream, watch_messages};
@@ -47,6 +47,11 @@ pub(crate) fn protocol(lease: Duration) -> Config {
         lease,
         margin: Duration::from_millis(300),
         recovery: Duration::from_millis(600),
+        order: match variable("ORDER").as_deref() {
+            Some("Strict") => Order::Strict,
+            Some("Stateful") => Order::Stateful,
+            _ => Order::Free,
+        },
         ..Config::default()
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use equipoise_slice::Order;
 use equipoise_testkit::{Folder, spawn_bound};
 
 use crate::role::{SLICES, Times};
@@ -124,7 +125,12 @@ pub(crate) trait Place {
 pub(crate) struct Here {
     pub(crate) loss_permille: u16,
     pub(crate) etcd: Option<String>,
+    /// In which order items are done.
+    pub(crate) order: Order,
 }
+
+/// As is usual.
+pub(crate) const HERE: Here = Here { loss_permille: 0, etcd: None, order: Order::Free };
 
 impl Place for Here {
     fn command(&self, _: &str) -> Command {
@@ -133,7 +139,11 @@ impl Place for Here {
 
     fn settings(&self) -> Vec<(&'static str, String)> {
         let loss = ("LOSS_PERMILLE", self.loss_permille.to_string());
-        [loss].into_iter().chain(self.etcd.clone().map(|endpoint| ("ETCD", endpoint))).collect()
+        let order = ("ORDER", format!("{:?}", self.order));
+        [loss, order]
+            .into_iter()
+            .chain(self.etcd.clone().map(|endpoint| ("ETCD", endpoint)))
+            .collect()
     }
 }
 

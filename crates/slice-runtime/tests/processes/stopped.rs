@@ -8,9 +8,8 @@ use equipoise_slice_runtime::client::{Client, Options};
 use rustix::process::Signal;
 
 use crate::role::{SLICES, Times, stream};
-use crate::stage::{Here, PATIENCE, Stage};
+use crate::stage::{HERE, Here, PATIENCE, Stage};
 
-const HERE: Here = Here { loss_permille: 0, etcd: None };
 /// As participants of these tests say, and a moment.
 const LOST: Duration = Duration::from_millis(1300);
 
