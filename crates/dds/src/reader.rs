@@ -5,14 +5,15 @@ use std::ptr;
 
 use cyclors::{
     DDS_ANY_STATE, dds_entity_t, dds_get_matched_publication_data, dds_get_matched_publications,
-    dds_get_subscription_matched_status, dds_instance_handle_t, dds_sample_info_t, dds_takecdr,
-    ddsi_serdata, ddsi_serdata_size, ddsi_serdata_to_ser_ref, ddsi_serdata_to_ser_unref,
-    ddsi_serdata_unref, ddsrt_iovec_t,
+    dds_get_requested_incompatible_qos_status, dds_get_subscription_matched_status,
+    dds_instance_handle_t, dds_sample_info_t, dds_takecdr, ddsi_serdata, ddsi_serdata_size,
+    ddsi_serdata_to_ser_ref, ddsi_serdata_to_ser_unref, ddsi_serdata_unref, ddsrt_iovec_t,
 };
 
 use crate::endpoint::{Endpoint, WriterHandle};
 use crate::entity::Handle;
 use crate::error::{Error, check};
+use crate::incompatible::Incompatible;
 use crate::participant::Topic;
 
 /// Samples that are taken with one call.
@@ -90,6 +91,22 @@ impl Reader {
             unsafe { dds_get_subscription_matched_status(self.handle.raw(), &raw mut status) };
         check("tell the reader's writers", code)?;
         Ok((status.current_count, status.total_count))
+    }
+
+    /// Writers that it has met and does not hear.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn incompatible(&self) -> Result<Incompatible, Error> {
+        // SAFETY: zeros are a status.
+        let mut status: cyclors::dds_requested_incompatible_qos_status_t =
+            unsafe { std::mem::zeroed() };
+        // SAFETY: the status is valid for writing across the call.
+        let code = unsafe {
+            dds_get_requested_incompatible_qos_status(self.handle.raw(), &raw mut status)
+        };
+        check("tell whom the reader does not hear", code)?;
+        Ok(Incompatible::new(status.total_count, status.last_policy_id))
     }
 
     /// The writers whose samples come here.

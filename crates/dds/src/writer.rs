@@ -4,14 +4,15 @@ use std::ptr;
 use std::time::Duration;
 
 use cyclors::{
-    dds_forwardcdr, dds_get_entity_sertype, dds_get_publication_matched_status, dds_time,
-    dds_wait_for_acks, ddsi_serdata_from_ser_iov, ddsi_serdata_kind_SDK_DATA as SDK_DATA,
-    ddsi_sertype, ddsrt_iovec_t,
+    dds_forwardcdr, dds_get_entity_sertype, dds_get_offered_incompatible_qos_status,
+    dds_get_publication_matched_status, dds_time, dds_wait_for_acks, ddsi_serdata_from_ser_iov,
+    ddsi_serdata_kind_SDK_DATA as SDK_DATA, ddsi_sertype, ddsrt_iovec_t,
 };
 
 use crate::endpoint::Guid;
 use crate::entity::{Handle, duration};
 use crate::error::{Error, check};
+use crate::incompatible::Incompatible;
 use crate::participant::{Topic, guid_of};
 
 /// Writes samples of a topic.
@@ -106,6 +107,21 @@ impl Writer {
             unsafe { dds_get_publication_matched_status(self.handle.raw(), &raw mut status) };
         check("tell the writer's readers", code)?;
         Ok(status.current_count)
+    }
+
+    /// Readers that it has met and does not write to.
+    ///
+    /// # Errors
+    /// What Cyclone DDS says.
+    pub fn incompatible(&self) -> Result<Incompatible, Error> {
+        // SAFETY: zeros are a status.
+        let mut status: cyclors::dds_offered_incompatible_qos_status_t =
+            unsafe { std::mem::zeroed() };
+        // SAFETY: the status is valid for writing across the call.
+        let code =
+            unsafe { dds_get_offered_incompatible_qos_status(self.handle.raw(), &raw mut status) };
+        check("tell whom the writer does not reach", code)?;
+        Ok(Incompatible::new(status.total_count, status.last_policy_id))
     }
 
     /// Waits until every reader has what was written, at most `patience`.

@@ -27,13 +27,19 @@ pub enum DropReason {
     ReplyBeside,
     /// A reply that DDS refused for good.
     ReplyRefused,
+    /// Not dropped: a publisher that is kept apart, as its type has another content under the same name. Its items reach nobody.
+    IncompatibleType,
+    /// Not dropped: a publisher that is kept apart for its QoS. Its items reach nobody.
+    IncompatibleQos,
+    /// Not dropped: a reader of replies that is kept apart, for its type or QoS. It gets none.
+    IncompatibleReader,
     /// An item with which in hand its program ended again and again. Its client is told.
     SetAside,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::NoSuchSlice,
         Self::Malformed,
         Self::QueueFull,
@@ -44,6 +50,9 @@ impl DropReason {
         Self::ReplyLate,
         Self::ReplyBeside,
         Self::ReplyRefused,
+        Self::IncompatibleType,
+        Self::IncompatibleQos,
+        Self::IncompatibleReader,
         Self::SetAside,
     ];
 
@@ -60,6 +69,9 @@ impl DropReason {
             Self::ReplyLate => "reply_late",
             Self::ReplyBeside => "reply_beside",
             Self::ReplyRefused => "reply_refused",
+            Self::IncompatibleType => "incompatible_type",
+            Self::IncompatibleQos => "incompatible_qos",
+            Self::IncompatibleReader => "incompatible_reader",
             Self::SetAside => "set_aside",
         }
     }

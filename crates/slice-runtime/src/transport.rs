@@ -1,12 +1,12 @@
 //! A worker's transport over DDS.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use equipoise_dds::items::DataItem;
-use equipoise_dds::{Error, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
+use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
 use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
@@ -92,6 +92,8 @@ struct GroupReader {
     settled: bool,
     /// How many writers it had, and had ever had, when they were looked at.
     matched: Option<(u32, u32)>,
+    /// How many it has met that it does not hear, when they were counted.
+    incompatible: AtomicU32,
 }
 
 impl DdsTransport {
@@ -171,6 +173,21 @@ impl DdsTransport {
         [(DropReason::Malformed, self.topics.items.malformed()), (DropReason::MailUnreadable, mail)]
     }
 
+    /// Counts publishers that readers have met and do not hear.
+    pub(crate) fn count_incompatible(&self) -> Result<(), Error> {
+        for of in self.groups.values() {
+            let met = of.reader.incompatible()?;
+            let new = met.count.saturating_sub(of.incompatible.swap(met.count, Relaxed));
+            if new == 0 {
+                continue;
+            }
+            let topic = of.reader.topic().name();
+            tracing::warn!(topic, new, "a publisher's items reach no worker: {}", met.why);
+            self.drops.add(of_publisher(met.why), new.into());
+        }
+        Ok(())
+    }
+
     fn post(&self, writer: &DdsWriter, mail: &Mail) -> Result<(), Error> {
         let mut cdr = Vec::new();
         if mail.encode(&mut cdr).is_err() {
@@ -226,7 +243,7 @@ impl DdsTransport {
         let present = if matched == of.matched { None } else { Some(of.reader.writers()?) };
         of.matched = matched;
         of.reader.take(&mut self.samples)?;
-        let full = self.full.load(std::sync::atomic::Ordering::Relaxed);
+        let full = self.full.load(Relaxed);
         for sample in self.samples.drain(..) {
             match of.item(sample, self.slices, full, &self.held, &self.drops) {
                 Ok(item) => arrivals.push(Arrival::Item(item)),
@@ -241,6 +258,13 @@ impl DdsTransport {
             arrivals.extend(of.sources.retain(&present).into_iter().map(Arrival::WriterGone));
         }
         Ok(())
+    }
+}
+
+fn of_publisher(why: Mismatch) -> DropReason {
+    match why {
+        Mismatch::Type => DropReason::IncompatibleType,
+        _ => DropReason::IncompatibleQos,
     }
 }
 
@@ -290,7 +314,8 @@ impl Transport<Payload> for DdsTransport {
         let reader = self.topics.items.reader(&item_qos(group, Vec::new()))?;
         self.bell.waitset.attach(&reader, u32::from(group.number()))?;
         let sources = Sources::new(group);
-        let of = GroupReader { reader, sources, opened: None, settled: false, matched: None };
+        let (opened, settled, matched, incompatible) = (None, false, None, AtomicU32::new(0));
+        let of = GroupReader { reader, sources, opened, settled, matched, incompatible };
         self.groups.insert(group, of);
         // The worker is told at once that it has subscribed, not when it has waited for something to come.
         self.unsettled += 1;

@@ -64,6 +64,8 @@ pub(super) struct Tally {
     slices: BTreeMap<SliceId, (Duration, u64)>,
     /// What DDS itself had dropped, in this process.
     by_dds: BTreeMap<DropReason, u64>,
+    /// Readers of replies that were met and are not reached.
+    readers_apart: u32,
     /// What was said of losses.
     losses: Losses,
     since: Duration,
@@ -207,6 +209,8 @@ impl Engine {
             let known = self.tally.by_dds.insert(reason, count).unwrap_or(0);
             self.shared.drops.add(reason, count.saturating_sub(known));
         }
+        self.driver.transport().count_incompatible()?;
+        self.replies.count_incompatible(&mut self.tally.readers_apart)?;
         let report = self.report(now, period, (queued + self.under_way) as u64);
         self.tally.losses.tell(now, &report.drops);
         self.driver.transport().report(report)

@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use equipoise_dds::items::Reply;
-use equipoise_dds::{Error, Qos, Topic, Writer as DdsWriter};
+use equipoise_dds::{Error, Incompatible, Qos, Topic, Writer as DdsWriter};
 use equipoise_slice::Group;
 
 use crate::stream::{is_late, item_qos};
@@ -149,6 +149,11 @@ impl Outlet {
             return Ok(Sent::Late);
         }
         self.beside.write(cdr).map(|()| Sent::Beside)
+    }
+
+    /// Readers of replies that it has met and does not reach.
+    pub(super) fn incompatible(&self) -> Result<Incompatible, Error> {
+        self.first.incompatible()
     }
 
     /// Whether somebody is passed by.

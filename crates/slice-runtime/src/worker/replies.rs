@@ -93,6 +93,18 @@ impl Replies {
         self.drops.count(reason);
     }
 
+    /// Counts readers that it has met and does not reach; `known`: how many that were.
+    pub(super) fn count_incompatible(&self, known: &mut u32) -> Result<(), Error> {
+        let met = self.outlet.incompatible()?;
+        let new = met.count.saturating_sub(*known);
+        if new > 0 {
+            *known = met.count;
+            tracing::warn!(new, "a reader of replies gets none: {}", met.why);
+            self.drops.add(DropReason::IncompatibleReader, new.into());
+        }
+        Ok(())
+    }
+
     /// Answers the item that was done. `false`: the reply waits, and [`Replies::taken`] tells when it does no more.
     pub(super) fn send(&self, started: &Started<Payload>, cdr: Vec<u8>) -> bool {
         let Task::Execute(item) = &started.task else { return true };

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use equipoise_dds::items::DATA_ITEM;
-use equipoise_dds::items::DataItem;
+use equipoise_dds::items::{DATA_ITEM, DataItem, REPLY};
 use equipoise_dds::{Domain, Kind, Member, Participant, Qos, Settings, StructType};
 use equipoise_slice::SliceId;
 use equipoise_slice_runtime::controller::WorkerState;
@@ -111,6 +110,50 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
     let mut load = Load::new(&cluster);
     load.open_all();
     load.publish(200);
+    load.read_all();
+    load.check();
+    one.stop().unwrap();
+}
+
+#[test]
+fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
+    let cluster = Cluster::new(191, Duration::ZERO);
+    let one = cluster.worker("one", Duration::ZERO);
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let participant = || {
+        let domain = Domain::open(cluster.stream.domain, &cluster.stream.dds).unwrap();
+        Participant::new(domain, &[]).unwrap()
+    };
+    let (items, replies) = (&cluster.stream.items, &cluster.stream.replies);
+    // The right names and keys, and something else behind them.
+    const TEXT: Member = Member { name: "text", kind: Kind::Octets, key: false };
+    const ITEM: [Member; 2] = [DATA_ITEM.members[0], TEXT];
+    const ANSWER: [Member; 2] = [REPLY.members[0], TEXT];
+    let foreign = StructType { name: DATA_ITEM.name, members: &ITEM };
+    let (there, best_effort) = (participant(), participant());
+    let stranger = there.topic(items, &foreign).unwrap().writer(&Qos::default()).unwrap();
+    cluster.eventually("its type is counted", || one.drops(DropReason::IncompatibleType) > 0);
+    assert_eq!(one.drops(DropReason::IncompatibleQos), 0);
+    let qos = Qos { reliable: false, ..Qos::default() };
+    let careless = best_effort.topic(items, &DATA_ITEM).unwrap().writer(&qos).unwrap();
+    cluster.eventually("its QoS is counted", || one.drops(DropReason::IncompatibleQos) > 0);
+    assert_eq!((stranger.matched(), careless.matched()), (Ok(0), Ok(0)));
+    let foreign = StructType { name: REPLY.name, members: &ANSWER };
+    let _reader = there.topic(replies, &foreign).unwrap().reader(&Qos::default()).unwrap();
+    cluster.eventually("who reads replies is counted", || {
+        one.drops(DropReason::IncompatibleReader) > 0
+    });
+    cluster.eventually("status shows each", || {
+        let drops = cluster.seen("one").map(|worker| worker.drops).unwrap_or_default();
+        ["incompatible_type", "incompatible_qos", "incompatible_reader"]
+            .iter()
+            .all(|name| drops.iter().any(|(of, count)| of == name && *count > 0))
+    });
+    // Counted once, not at each look.
+    assert!(one.drops(DropReason::IncompatibleType) < 10);
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(20);
     load.read_all();
     load.check();
     one.stop().unwrap();

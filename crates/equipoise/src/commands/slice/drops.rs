@@ -38,6 +38,13 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "tail_full" => {
             (Bad, "lost, unless published again: publishers began with much while slices moved")
         }
+        "incompatible_type" => {
+            (Bad, "a publisher's type differs, and nobody reads it: see the log")
+        }
+        "incompatible_qos" => (Bad, "a publisher's QoS differs, and nobody reads it: see the log"),
+        "incompatible_reader" => {
+            (Bad, "a reader's type or QoS differs, it gets no reply: see the log")
+        }
         "released_full" => (Warning, "too much to keep for a taker that may be lost"),
         "standby_full" => (Warning, "too much to keep for another worker, were it lost"),
         "mail_unreadable" => (Warning, "a message of another version, or none of ours"),
