@@ -1,6 +1,6 @@
 //! Names: answers follow the plan, without members that are gone or drained.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equipoise_testkit::{Client, HttpBackend, UdpPort};
 
@@ -99,7 +99,7 @@ fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_t
     let words = format!("[\"python3\", {:?}, {:?}]", text(&script), text(&log));
     site.pool = format!("{elastic}[pool.elastic.exec]\nadd = {words}\nremove = {words}\n");
     let mut maker = site.node("n1", backend.address(), &controllers);
-    let port = free_port();
+    let port = UdpPort::reserve();
     site.pool = elastic.to_string();
     site.rest = format!(
         "[[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"web\"\nmode = \"ordered\"\nttl = \"3s\"\n\

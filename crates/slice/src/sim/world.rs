@@ -125,9 +125,9 @@ impl World {
             self.start(node);
         }
         self.elect();
-        while let Some(Reverse(At { time, event, .. })) = self.events.pop() {
+        while let Some(Reverse(At { time, number, event })) = self.events.pop() {
             self.now = time;
-            self.happens(event);
+            self.happens(number, event);
             if !self.begun {
                 self.begin_if_ready();
             } else if self.is_quiet() {
@@ -215,12 +215,13 @@ impl World {
         }
     }
 
-    fn happens(&mut self, event: Event) {
+    fn happens(&mut self, number: u64, event: Event) {
         if self.trace {
             self.tell(&event);
         }
         if let Some(until) = self.paused_until(&event) {
-            return self.at(until, event);
+            // It keeps its number: what comes at the end of the pause was sent later.
+            return self.events.push(Reverse(At { time: until, number, event }));
         }
         let now = self.clock();
         match event {
