@@ -46,7 +46,8 @@ pub(super) struct Outlet {
     first: DdsWriter,
     beside: DdsWriter,
     state: Mutex<State>,
-    /// As `state` says.
+    /// As `state` says, for those who would rather not wait for it: each reply asks.
+    blocked: AtomicBool,
     passing: AtomicBool,
     bounds: Bounds,
 }
@@ -106,6 +107,7 @@ impl Outlet {
             first: topic.writer(&usual)?,
             beside: topic.writer(&beside)?,
             state: Mutex::default(),
+            blocked: AtomicBool::new(false),
             passing: AtomicBool::new(false),
             bounds: Bounds { bytes: BESIDE_BYTES, depth },
         })
@@ -123,21 +125,29 @@ impl Outlet {
         }
         match self.first.write(cdr) {
             Ok(()) => {
-                self.state().blocked = None;
+                if self.blocked.load(Relaxed) {
+                    let mut state = self.state();
+                    state.blocked = None;
+                    self.blocked.store(false, Relaxed);
+                }
                 Ok(Sent::Usual)
             }
-            Err(error) if is_late(&error) => {
-                let mut state = self.state();
-                let since = *state.blocked.get_or_insert_with(Instant::now);
-                if state.beside.is_none() && since.elapsed() < STALLED {
-                    return Ok(Sent::Late);
-                }
-                state.blocked = None;
-                self.passing.store(true, Relaxed);
-                self.write_beside(state.beside.get_or_insert_default(), cdr)
-            }
+            Err(error) if is_late(&error) => self.write_late(cdr),
             Err(error) => Err(error),
         }
+    }
+
+    /// The first writer has not taken it.
+    fn write_late(&self, cdr: &[u8]) -> Result<Sent, Error> {
+        let mut state = self.state();
+        let since = *state.blocked.get_or_insert_with(Instant::now);
+        self.blocked.store(true, Relaxed);
+        if state.beside.is_none() && since.elapsed() < STALLED {
+            return Ok(Sent::Late);
+        }
+        state.blocked = None;
+        self.passing.store(true, Relaxed);
+        self.write_beside(state.beside.get_or_insert_default(), cdr)
     }
 
     fn write_beside(&self, kept: &mut Kept, cdr: &[u8]) -> Result<Sent, Error> {
