@@ -299,7 +299,9 @@ impl Load {
     }
 
     pub(crate) fn over(stream: &Stream, per_second: f64) -> Load {
-        let options = Options { window: 1000, ..client::Options::new(7) };
+        // What was late because a process had no time says little of what comes then.
+        let resend_max = Duration::from_secs(2);
+        let options = Options { window: 1000, resend_max, ..client::Options::new(7) };
         let mut client = Client::join(stream, options).unwrap();
         for slice in 0..SLICES {
             client.open(SliceId(slice), PATIENCE).unwrap();

@@ -180,7 +180,9 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        Self::with(cluster, client::Options::new(7))
+        // What was late because there was no time says little of what comes then.
+        let resend_max = Duration::from_secs(2);
+        Self::with(cluster, client::Options { resend_max, ..client::Options::new(7) })
     }
 
     pub(crate) fn with(cluster: &Cluster, options: client::Options) -> Self {

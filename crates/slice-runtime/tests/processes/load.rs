@@ -61,7 +61,9 @@ impl Load {
 }
 
 fn publish(stream: &Stream, stop: &AtomicBool, published: &AtomicI64) -> Outcome {
-    let options = Options { resend: Duration::from_millis(150), ..Options::new(3) };
+    // What was late because a process had no time says little of what comes then.
+    let (resend, resend_max) = (Duration::from_millis(150), Duration::from_secs(2));
+    let options = Options { resend, resend_max, ..Options::new(3) };
     let mut client = Client::join(stream, options).unwrap();
     for slice in 0..SLICES {
         client.open(SliceId(slice), PATIENCE).unwrap();

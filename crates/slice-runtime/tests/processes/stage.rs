@@ -52,7 +52,8 @@ impl Process {
     /// Says a line; what it answers, or nothing if it ends.
     pub(crate) fn ask(&mut self, line: &str) -> Option<String> {
         writeln!(self.input, "{line}").ok()?;
-        match self.lines.recv_timeout(PATIENCE) {
+        // Longer than what it waits for itself.
+        match self.lines.recv_timeout(2 * PATIENCE) {
             Ok(said) => Some(said),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer to {line:?}"),
