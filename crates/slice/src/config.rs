@@ -21,7 +21,8 @@ pub struct Config {
     pub patience: Duration,
     /// Published again, items of a lost worker are taken for this long.
     pub recovery: Duration,
-    /// An item that comes again after this once more, and that nobody has, is done.
+    /// An item that comes again after this once more, and that nobody has, is done: not before a lease is over, as long as which
+    /// its last owner may stand still with it.
     pub orphan: Duration,
     /// What was finished is known for so long: if it comes again, its reply is sent again.
     pub remember: Duration,

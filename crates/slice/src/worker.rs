@@ -311,7 +311,7 @@ impl<T: Clone> Worker<T> {
         if owned.recovers(now, writer, position) {
             return self.admit(item, false);
         }
-        let orphan = self.config.orphan;
+        let orphan = self.config.orphan.max(self.config.lease + self.config.margin);
         #[cfg(test)]
         let orphan = if self.sabotage == Sabotage::NoOrphans { Duration::MAX } else { orphan };
         if self.may_be_elsewhere(&item) || !self.memory.is_orphan(now, writer, position, orphan) {

@@ -141,8 +141,12 @@ mod items {
 
     /// A worker that owns the slice and recovers nothing.
     fn owner() -> Worker<u64> {
-        let config =
-            Config { recovery: ms(0), lease: Duration::from_secs(100), ..Config::default() };
+        owner_for(Duration::from_secs(100))
+    }
+
+    /// The same, with a lease.
+    fn owner_for(lease: Duration) -> Worker<u64> {
+        let config = Config { recovery: ms(0), lease, ..Config::default() };
         let mut worker = Worker::new(life(1), config);
         worker.tick(ms(1));
         tell(&mut worker, ms(1), Message::Grant { number: 1 });
@@ -175,7 +179,7 @@ mod items {
 
     #[test]
     fn what_never_came_is_done_when_it_comes_again_and_again() {
-        let mut worker = owner();
+        let mut worker = owner_for(ms(300));
         for position in [10, 14] {
             worker.item(ms(2), item(position, false));
             worker.finished(ms(2), SLICE, WRITER, position);
@@ -189,6 +193,20 @@ mod items {
             worker.item(ms(1_020), item(position, true));
             assert!(does(&mut worker).is_empty(), "it is in hand");
         }
+    }
+
+    #[test]
+    fn nobody_does_what_another_may_have_that_stands_still_no_longer_than_its_lease() {
+        let mut worker = owner();
+        worker.item(ms(2), item(14, false));
+        does(&mut worker);
+        // The lease of these is 100 s.
+        for at in [10, 5_000, 99_000] {
+            worker.item(ms(at), item(12, true));
+            assert!(does(&mut worker).is_empty(), "at {at} ms");
+        }
+        worker.item(Duration::from_secs(101), item(12, true));
+        assert_eq!(does(&mut worker), [Output::Execute(item(12, true))]);
     }
 
     #[test]
