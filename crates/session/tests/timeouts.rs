@@ -181,15 +181,21 @@ fn a_response_that_stands_still_is_cut(mode: Upstream) {
     for beginning in beginnings {
         let backend = HttpBackend::always(Answer::raw(beginning).then(Step::Hang));
         let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
+        let mut tries = 0;
         let (rest, ending) = bounded(|| {
             in_time(&proxy, |client| {
+                tries += 1;
                 client.try_send(get("/")).and_then(|()| client.head()).ok()?;
                 Some(client.read_to_end())
             })
         });
         assert!(ending != Ending::StillOpen && !rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
         assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-        proxy.assert_drops(&[(Reason::UpstreamStalled, 1)]);
+        // One whose head came too late for the test may be counted, too.
+        let stalled = Reason::UpstreamStalled.name();
+        let counted =
+            || matches!(proxy.all_drops()[..], [(it, count)] if it == stalled && count <= tries);
+        assert!(eventually(counted), "{tries} tries: {:?}", proxy.all_drops());
         proxy.assert_nothing_in_flight();
     }
 }
