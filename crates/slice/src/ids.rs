@@ -39,6 +39,27 @@ impl Group {
     }
 }
 
+/// A set of groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Groups(u128);
+
+impl Groups {
+    /// Those by which items of `slices` come: their own, and the base topic.
+    pub(crate) fn of(slices: &[SliceId]) -> Self {
+        let all = slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]);
+        Self(all.fold(0, |set, group| set | 1 << group.number()))
+    }
+
+    pub(crate) fn contains(self, group: Group) -> bool {
+        self.0 & 1 << group.number() != 0
+    }
+
+    /// By number, the base topic last.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Group> {
+        (0..=GROUPS).map(Group).filter(move |group| self.contains(*group))
+    }
+}
+
 /// One writer as its items reach a group. Its positions grow, and its items come in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Writer {
@@ -94,4 +115,18 @@ pub(crate) fn mixed(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_of_slices_come_by_their_groups_and_by_the_base_topic() {
+        let groups = Groups::of(&[3, 67, 63, 0].map(SliceId));
+        let numbers: Vec<_> = groups.iter().map(Group::number).collect();
+        assert_eq!(numbers, [0, 3, 63, 64]);
+        assert!(groups.contains(Group::BASE) && !groups.contains(Group::of(SliceId(1))));
+        assert_eq!(Groups::of(&[]).iter().collect::<Vec<_>>(), [Group::BASE]);
+    }
 }

@@ -98,7 +98,7 @@ impl<T: Clone> Worker<T> {
     pub(super) fn expelled(&mut self, now: Duration, last: u64) {
         self.life = Life { number: self.life.number.max(last) + 1, ..self.life };
         self.owned.clear();
-        self.shadowed.clear();
+        self.shadows.clear();
         self.released.clear();
         self.giving.clear();
         self.taking.clear();
@@ -159,7 +159,7 @@ impl<T: Clone> Worker<T> {
             // too little of slices that it has given on, and have them done twice.
             let brings = |group: Group| writer.group == group || writer.group == Group::BASE;
             let holes = open.iter().filter(|taking| !taking.is_known(writer));
-            let holes = holes.filter(|taking| taking.groups().any(brings));
+            let holes = holes.filter(|taking| taking.groups.iter().any(brings));
             let holes = holes.map(|taking| taking.floor.of(writer));
             let lost = recovering.iter().filter(|(group, _)| brings(*group));
             let lost = lost.filter_map(|(_, recovering)| recovering.least(writer));

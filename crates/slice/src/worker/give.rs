@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Order;
-use crate::ids::{Group, HandoverId, Life, SliceId};
+use crate::ids::{Groups, HandoverId, Life, SliceId};
 use crate::message::{Address, Item, Message, Progress};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -126,10 +126,10 @@ impl<T: Clone> Worker<T> {
     fn make_cut(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get(&handover) else { return };
         let slices = giving.slices.clone();
-        let groups: BTreeSet<_> =
-            slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
-        let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
+        let groups = Groups::of(&slices);
+        let seen = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
+        self.released.reserve(slices.len());
         let mut idle = Vec::new();
         let mut undrained = BTreeSet::new();
         let mut epochs = BTreeSet::new();

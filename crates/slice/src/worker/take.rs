@@ -25,11 +25,21 @@ impl<T: Clone> Worker<T> {
         if self.giving.contains_key(&handover) {
             return self.giver_event(now, handover, GiverEvent::Abort);
         }
+        // As they are looked up.
+        let slices = match slices.is_sorted() {
+            true => slices,
+            false => slices
+                .iter()
+                .copied()
+                .collect::<std::collections::BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+        };
         self.supersede(now, handover, &slices);
         let free = slices.iter().all(|slice| {
             !self.owned.contains_key(slice)
                 && !self.released.contains_key(slice)
-                && self.shadowed.get(slice).is_none_or(|by| *by == handover)
+                && self.shadow_of(*slice).is_none_or(|by| by == handover)
         });
         let new = || Taking::new(slices, Some(giver));
         let taking = self.taking.entry(handover).or_insert_with(new);
@@ -114,14 +124,12 @@ impl<T: Clone> Worker<T> {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         match action {
             TakerAction::Subscribe => {
-                for group in taking.groups().collect::<Vec<_>>() {
+                for group in taking.groups.iter() {
                     self.subscribe(group);
                 }
             }
             TakerAction::StartShadow => {
-                for slice in taking.slices.clone().iter() {
-                    self.shadowed.insert(*slice, handover);
-                }
+                self.shadows.push((handover, taking.slices.clone()));
                 let positions = self.positions_of(handover);
                 let settled = self.is_settled(handover);
                 if let Some(taking) = self.taking.get_mut(&handover) {
@@ -149,19 +157,25 @@ impl<T: Clone> Worker<T> {
     }
 
     fn drop_shadow_marks(&mut self, handover: HandoverId) {
-        self.shadowed.retain(|_, by| *by != handover);
+        self.shadows.retain(|(by, _)| *by != handover);
+    }
+
+    /// The handover in whose shadow `slice` is.
+    pub(super) fn shadow_of(&self, slice: SliceId) -> Option<HandoverId> {
+        let shadows = |slices: &[SliceId]| slices.binary_search(&slice).is_ok();
+        self.shadows.iter().find(|(_, slices)| shadows(slices)).map(|(handover, _)| *handover)
     }
 
     fn positions_of(&self, handover: HandoverId) -> Positions {
         let Some(taking) = self.taking.get(&handover) else { return Positions::default() };
-        let groups: std::collections::BTreeSet<_> = taking.groups().collect();
-        let seen = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
+        let groups = taking.groups;
+        let seen = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
         seen.map(|(writer, seen)| (*writer, seen.last)).collect()
     }
 
     fn is_settled(&self, handover: HandoverId) -> bool {
         let settled = |group| self.subscriptions.get(&group).is_some_and(|s| s.settled);
-        self.taking.get(&handover).is_some_and(|taking| taking.groups().all(settled))
+        self.taking.get(&handover).is_some_and(|taking| taking.groups.iter().all(settled))
     }
 
     /// An item of a slice that is shadowed.
@@ -340,8 +354,8 @@ impl<T: Clone> Worker<T> {
         let cut = taking.cut.clone();
         let slices = taking.slices.clone();
         taking.held.clear();
-        let groups: std::collections::BTreeSet<_> = taking.groups().collect();
-        let here = self.seen.iter().filter(|(writer, _)| groups.contains(&writer.group));
+        let groups = taking.groups;
+        let here = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
         let here = here.map(|(writer, seen)| (*writer, seen.first)).collect();
         let (waited, holes) = taking.give_up_tails(&here);
         let lost_after = |after: &Positions| {
@@ -379,7 +393,7 @@ impl<T: Clone> Worker<T> {
         let ready = |group| self.subscriptions.get(&group).is_some_and(|s| s.ready);
         let waiting = self.taking.iter().filter(|(_, t)| t.state == TakerState::Subscribing);
         let ready: Vec<_> =
-            waiting.filter(|(_, t)| t.groups().all(ready)).map(|(id, _)| *id).collect();
+            waiting.filter(|(_, t)| t.groups.iter().all(ready)).map(|(id, _)| *id).collect();
         for handover in ready {
             self.taker_event(now, handover, TakerEvent::Subscribed);
         }

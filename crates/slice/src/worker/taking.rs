@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Group, Life, SliceId, Writer};
+use crate::ids::{Groups, Life, SliceId, Writer};
 use crate::message::{Item, Progress, TailEntry};
 use crate::positions::Positions;
 use crate::worker::taker_table::TakerState;
@@ -13,7 +13,10 @@ use crate::worker::taker_table::TakerState;
 #[derive(Debug)]
 pub(super) struct Taking<T> {
     pub state: TakerState,
+    /// In order.
     pub slices: Arc<[SliceId]>,
+    /// By which items of them come.
+    pub groups: Groups,
     /// `None`: assigned, nobody hands over.
     pub giver: Option<Life>,
     /// P, as it was said.
@@ -63,6 +66,7 @@ impl<T> Taking<T> {
     pub(super) fn new(slices: Arc<[SliceId]>, giver: Option<Life>) -> Self {
         Self {
             state: TakerState::Unknown,
+            groups: Groups::of(&slices),
             slices,
             giver,
             ahead: Positions::default(),
@@ -95,12 +99,6 @@ impl<T> Taking<T> {
     /// It waits for the cut.
     pub(super) fn is_before_cut(&self) -> bool {
         matches!(self.state, TakerState::Subscribing | TakerState::Shadowing)
-    }
-
-    /// The groups of its slices, and the base topic.
-    pub(super) fn groups(&self) -> impl Iterator<Item = Group> + '_ {
-        let of_slices: BTreeSet<_> = self.slices.iter().map(|slice| Group::of(*slice)).collect();
-        of_slices.into_iter().chain([Group::BASE])
     }
 
     /// Whether `item` can be done yet. `first`: from where on items of its writer came here.
