@@ -272,7 +272,7 @@ impl<T: Clone> Controller<T> {
         let stood_still = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
         if stood_still >= STILL * self.config.claims {
             // Whoever was to be heard meanwhile may have spoken.
-            self.members.allow(now, stood_still);
+            self.members.allow(now, stood_still, self.config.claims);
         }
         let silence = self.config.lease + self.config.margin;
         for life in self.members.give_up(now, silence) {

@@ -22,6 +22,7 @@ mod unfinished;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use giver_table::{GiverAction, GiverEvent, GiverState};
@@ -107,8 +108,8 @@ pub struct Worker<T> {
     /// Some subscription may be needed no longer.
     may_be_idle: bool,
     owned: BTreeMap<SliceId, Owned<T>>,
-    /// Slices in a shadow, and in which.
-    shadowed: HashMap<SliceId, HandoverId>,
+    /// Handovers with a shadow, and its slices in order.
+    shadows: Vec<(HandoverId, Arc<[SliceId]>)>,
     /// Slices that were cut and not closed, and in which handover.
     released: HashMap<SliceId, Released>,
     giving: BTreeMap<HandoverId, Giving<T>>,
@@ -181,7 +182,7 @@ impl<T: Clone> Worker<T> {
             subscriptions: BTreeMap::new(),
             may_be_idle: false,
             owned: BTreeMap::new(),
-            shadowed: HashMap::new(),
+            shadows: Vec::new(),
             released: HashMap::new(),
             giving: BTreeMap::new(),
             taking: BTreeMap::new(),
@@ -311,13 +312,18 @@ impl<T: Clone> Worker<T> {
         if owned.recovers(now, writer, position) {
             return self.admit(item, false);
         }
-        let orphan = self.config.orphan.max(self.config.lease + self.config.margin);
+        let orphan = self.orphan_after();
         #[cfg(test)]
         let orphan = if self.sabotage == Sabotage::NoOrphans { Duration::MAX } else { orphan };
         if self.may_be_elsewhere(&item) || !self.memory.is_orphan(now, writer, position, orphan) {
             return self.drops.count(Reason::Duplicate);
         }
         self.execute(item);
+    }
+
+    /// What comes again is done after this: its last owner may stand still for a lease, and have it.
+    fn orphan_after(&self) -> Duration {
+        self.config.orphan.max(self.config.lease + self.config.margin)
     }
 
     /// Whether somebody may still have the item whose slice is owned here: its giver, or what waits here for a tail.
@@ -418,7 +424,7 @@ impl<T: Clone> Worker<T> {
         self.tick_taking(now);
         self.tick_recovery(now);
         self.tick_subscriptions(now);
-        self.memory.forget(now, self.config.remember);
+        self.memory.forget(now, self.config.remember, self.orphan_after());
         let forget = self.config.forget;
         let seen = &mut self.seen;
         self.gone.retain(|writer, since| {
@@ -448,7 +454,7 @@ impl<T: Clone> Worker<T> {
                 }
             }
             self.admit(item, true);
-        } else if let Some(handover) = self.shadowed.get(&item.slice).copied() {
+        } else if let Some(handover) = self.shadow_of(item.slice) {
             self.shadow(now, handover, item);
         } else if let Some(handover) = self.released.get(&item.slice).map(|it| it.handover) {
             self.release(now, handover, item);
@@ -506,10 +512,10 @@ impl<T: Clone> Worker<T> {
             return;
         }
         let mut needed = [false; GROUPS as usize + 1];
-        let slices = self.owned.keys().chain(self.shadowed.keys()).chain(self.released.keys());
+        let slices = self.owned.keys().chain(self.released.keys());
         let groups = slices
             .map(|slice| Group::of(*slice))
-            .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(Taking::groups))
+            .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(|t| t.groups.iter()))
             .chain(self.standby.groups())
             .chain([Group::BASE]);
         groups.for_each(|group| needed[usize::from(group.number())] = true);

@@ -33,6 +33,8 @@ const BLOCKING_MAX: Duration = Duration::from_millis(10);
 const STALLED: Duration = Duration::from_millis(50);
 /// Bytes of replies that may be kept for those who are passed by.
 const BESIDE_BYTES: usize = 64 << 20;
+/// What DDS keeps of a reply beside its bytes.
+const OVERHEAD: usize = 512;
 /// Of one id, whoever asked: clients number their items alike.
 const DEPTH_KEYED: u16 = 16;
 /// Where replies have no key, all are of one instance.
@@ -155,7 +157,7 @@ impl Outlet {
             DEPTH_KEYED => Reply::decode(cdr).map_or(0, |reply| reply.id),
             _ => 0,
         };
-        if !kept.add(key, cdr.len(), self.bounds) {
+        if !kept.add(key, cdr.len() + OVERHEAD, self.bounds) {
             return Ok(Sent::Late);
         }
         self.beside.write(cdr).map(|()| Sent::Beside)

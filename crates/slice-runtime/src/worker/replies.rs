@@ -142,9 +142,9 @@ impl Replies {
         std::mem::take(&mut self.queue().taken)
     }
 
-    /// How many wait.
+    /// How many wait; one more while somebody has not taken what is kept for it, and would find nothing if the worker ended.
     pub(super) fn waiting(&self) -> usize {
-        self.queue().waiting.len()
+        self.queue().waiting.len() + usize::from(self.outlet.is_passing())
     }
 
     fn write_waiting(&self) {

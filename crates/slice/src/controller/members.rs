@@ -14,6 +14,8 @@ pub struct Member {
     pub life: Life,
     /// When its lease was last renewed; for a life that was only read of in the store, when the controller started.
     pub heard: Duration,
+    /// For how long the controller could not hear it since.
+    allowed: Duration,
     /// It has sent claims to this controller.
     pub is_here: bool,
     /// It was there before this controller, and has not said yet what it holds.
@@ -122,7 +124,7 @@ impl Members {
             (true, false) => return Heard::Expelled { last },
             (true, true) => {}
         }
-        member.heard = now;
+        (member.heard, member.allowed) = (now, Duration::ZERO);
         member.is_here = true;
         member.is_awaited &= !knows_us;
         // Later claims may say it no more.
@@ -148,17 +150,20 @@ impl Members {
         }
     }
 
-    /// The controller did not run for `time`, and heard nobody: that is no silence of theirs.
-    pub(super) fn allow(&mut self, now: Duration, time: Duration) {
+    /// The controller did not run for `time`, and heard nobody: that is no silence of theirs, but for `counted`, so that who is
+    /// silent is given up by a controller that stands still again and again.
+    pub(super) fn allow(&mut self, now: Duration, time: Duration, counted: Duration) {
         for member in self.current.values_mut().filter(|member| !member.lost) {
-            member.heard = (member.heard + time).min(now);
+            let silence = now.saturating_sub(member.heard);
+            member.allowed = (member.allowed + time.saturating_sub(counted)).min(silence);
         }
     }
 
     /// Gives up those that were not heard of for `silence`.
     pub(super) fn give_up(&mut self, now: Duration, silence: Duration) -> Vec<Life> {
-        let silent =
-            |member: &&mut Member| !member.lost && now.saturating_sub(member.heard) >= silence;
+        let silent = |member: &&mut Member| {
+            !member.lost && now.saturating_sub(member.heard) >= silence + member.allowed
+        };
         let silent = self.current.values_mut().filter(silent);
         let mut lost = Vec::new();
         for member in silent {
@@ -272,6 +277,7 @@ impl Member {
         Self {
             life,
             heard: now,
+            allowed: Duration::ZERO,
             is_here: false,
             is_awaited: false,
             lost: false,

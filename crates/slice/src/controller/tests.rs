@@ -199,14 +199,39 @@ fn a_controller_that_stood_still_gives_nobody_up_for_that() {
     office.claims(life(2, 10), 8, vec![]);
     office.pass(200);
     office.claims(life(2, 10), 8, vec![]);
-    office.stand_still(2_500);
+    office.stand_still(1_000);
     assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
-    // What they had left they have still, and no more.
-    office.pass(190);
+    // What they had left they have still, but for one period of claims, and no more.
+    office.pass(140);
     assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
     office.claims(life(2, 10), 8, vec![]);
     office.pass(30);
     assert_eq!(office.stored.lost.keys().collect::<Vec<_>>(), [&WorkerId(1)]);
+}
+
+#[test]
+fn a_controller_that_stands_still_again_and_again_gives_up_who_is_silent_and_says_how_long() {
+    let mut office = Office::new(Stored::default());
+    office.claims(life(1, 10), 7, vec![]);
+    let mut before = Duration::ZERO;
+    for _ in 0..20 {
+        office.stand_still(150);
+        match &office.claims(life(1, 11), 8, vec![])[..] {
+            [Message::Refuse { heard, .. }] => {
+                assert!(
+                    *heard >= before + Duration::from_millis(150),
+                    "{heard:?} after {before:?}"
+                );
+                before = *heard;
+            }
+            [Message::Grant { .. }, ..] => {
+                assert!(before >= Duration::from_millis(400), "its lease was not over: {before:?}");
+                return;
+            }
+            said => panic!("{said:?}"),
+        }
+    }
+    panic!("it is not given up");
 }
 
 #[test]

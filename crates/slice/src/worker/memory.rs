@@ -4,7 +4,8 @@
 //! still, or was cut off, or did not take it. And the item may be: DDS delivers nothing to a reader that has lost its
 //! writer and finds it again, of what was written meanwhile. So of an item that comes again the worker has to know
 //! whether it had it. If it finished it lately, the reply is sent again. If it never had it, and nobody before it can still
-//! have it, the item is an *orphan*: when it comes once more after [`crate::Config::orphan`], it is done.
+//! have it, the item is an *orphan*: when it comes once more after [`crate::Config::orphan`], or a lease if that is longer, it is
+//! done.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::ids::Writer;
 const FINISHED_MAX: usize = 1 << 18;
 /// Orphans that are watched, at most: others have to wait until these are done.
 const ORPHANS_MAX: usize = 1 << 16;
-/// Clients publish again after this at the latest.
+/// Clients publish again after this at the latest: so much longer than it takes to be due an orphan is watched.
 const ORPHAN_FORGOTTEN: Duration = Duration::from_secs(150);
 
 type Name = (Writer, u64);
@@ -71,14 +72,15 @@ impl Memory {
         is_due
     }
 
-    /// Forgets what was finished longer ago than `keep`.
-    pub(super) fn forget(&mut self, now: Duration, keep: Duration) {
+    /// Forgets what was finished longer ago than `keep`. `orphan`: after which orphans are done.
+    pub(super) fn forget(&mut self, now: Duration, keep: Duration, orphan: Duration) {
         while self.in_order.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= keep) {
             self.forget_oldest();
         }
         if !self.orphans.is_empty() && now.saturating_sub(self.swept) >= Duration::from_secs(1) {
             self.swept = now;
-            self.orphans.retain(|_, since| now.saturating_sub(*since) < ORPHAN_FORGOTTEN);
+            let watched = orphan + ORPHAN_FORGOTTEN;
+            self.orphans.retain(|_, since| now.saturating_sub(*since) < watched);
         }
     }
 
@@ -109,11 +111,11 @@ mod tests {
         memory.finish(ms(40), WRITER, 2);
         // Once more: its time begins anew.
         memory.finish(ms(50), WRITER, 1);
-        memory.forget(ms(100), ms(100));
+        memory.forget(ms(100), ms(100), ms(1));
         assert!(memory.has_finished(WRITER, 1) && memory.has_finished(WRITER, 2));
-        memory.forget(ms(140), ms(100));
+        memory.forget(ms(140), ms(100), ms(1));
         assert!(memory.has_finished(WRITER, 1) && !memory.has_finished(WRITER, 2));
-        memory.forget(ms(150), ms(100));
+        memory.forget(ms(150), ms(100), ms(1));
         assert!(!memory.has_finished(WRITER, 1));
         assert!(memory.finished.is_empty() && memory.in_order.is_empty());
     }
@@ -130,7 +132,9 @@ mod tests {
             memory.is_orphan(ms(0), WRITER, position, ms(1));
         }
         assert_eq!(memory.orphans.len(), ORPHANS_MAX);
-        memory.forget(ORPHAN_FORGOTTEN, ms(1));
+        memory.forget(ORPHAN_FORGOTTEN, ms(1), ms(1));
+        assert!(!memory.orphans.is_empty());
+        memory.forget(ORPHAN_FORGOTTEN + Duration::from_secs(1), ms(1), ms(1));
         assert!(memory.orphans.is_empty());
     }
 
