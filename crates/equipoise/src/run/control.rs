@@ -155,6 +155,12 @@ impl Control {
         }
     }
 
+    /// Answers queries from now on.
+    pub(crate) async fn open_names(&self) -> anyhow::Result<()> {
+        let dns = self.config.lock().await.dns.clone();
+        self.levels.dns.follow(dns, || self.seen()).await
+    }
+
     async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
         let session = self.levels.planner.with_made(&config.session);
         let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };

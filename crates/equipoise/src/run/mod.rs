@@ -50,7 +50,7 @@ use crate::run::logs::Logs;
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
-use crate::run::planning::{PlannedShares, Planner};
+use crate::run::planning::Planner;
 use crate::run::slice::SlicePlane;
 
 /// Runs as `file` says until it is told to stop.
@@ -95,7 +95,6 @@ impl Running {
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
-        dns.follow(config.dns.clone(), || (seen, PlannedShares::new())).await?;
         let planner = Planner::start(&config, plane.registry.clone(), entrance.journal()).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);
@@ -105,6 +104,8 @@ impl Running {
         let levels = Levels { registry, packet, dns, planner, slices, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         control.join_known().await;
+        // Not before: names over elastic pools would answer that there is nothing, and resolvers keep that.
+        control.open_names().await?;
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
         tokio::spawn(Arc::clone(&control).follow_made());
