@@ -42,11 +42,17 @@ pub(super) fn by_load(
         let Some(zone) = dns.zones.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
             continue;
         };
-        let elastic = zone.names.iter().find_map(|name| name.elastic.as_ref());
-        if let Some(elastic) = elastic {
+        let elastic = zone.names.iter().find_map(|name| Some((name, name.elastic.as_ref()?)));
+        if let Some((name, elastic)) = elastic {
+            // The zone's own name has no such option.
+            let is_own = name.name == zone.origin;
+            let or_list = match is_own || name.nodes.is_empty() {
+                true => String::new(),
+                false => format!(", or list `backends` of `{}`", name.name.fmt_with_dot()),
+            };
             let text = format!(
                 "\"load\" needs to know which member of the cluster each backend is, and those that pool \"{}\" makes are \
-                 none; accepted: \"weights\", which may follow the load in turn (`weights = \"load\"` of the pool)",
+                 none; accepted: \"weights\", which may follow the load in turn (`weights = \"load\"` of the pool){or_list}",
                 elastic.pool
             );
             findings.error(at, &path, text);

@@ -130,6 +130,35 @@ fn what_names_over_elastic_pools_cannot_be_is_said() {
     assert!(said(&dotted).contains("such as `w.eb-e1`, have none"), "{}", said(&dotted));
 }
 
+#[test]
+fn a_name_over_an_elastic_pool_may_list_the_backends_of_the_file_instead() {
+    let listed = |pool: &str, zone: &str| {
+        let backends = "backends = [{ name = 'b1', address = '10.0.0.2:80' }]\n[pool.elastic]";
+        let config = over_elastic(pool, zone).replacen("[pool.elastic]", backends, 1);
+        said(&config.replace("\npool = 'web'\n", "\n"))
+    };
+    let cluster = "[cluster]\ncontrollers = ['c1:9911']\njoin-token-file = '/t'\n";
+    for (pool, zone, table, expected) in [
+        (PROCESSES, "", "", "in pool.web.elastic.process, or list `backends`"),
+        (
+            SCRIPTS,
+            "shares = 'load'",
+            cluster,
+            "of the pool), or list `backends` of `www.cluster.example.`",
+        ),
+    ] {
+        let names = |more: &str| {
+            // The zone's own name, too.
+            let name = |name| format!("{{ name = '{name}', pool = 'web'{more} }}");
+            format!("{zone}\nnames = [{}, {}]\n{table}", name("www"), name("cluster.example."))
+        };
+        let whole = listed(pool, &names(""));
+        assert!(whole.contains(expected), "{whole}\n  expected {expected}");
+        let picked = listed(pool, &names(", backends = ['b1']"));
+        assert!(!picked.contains("error") && !picked.contains("accepted"), "{picked}");
+    }
+}
+
 /// A pool that no table uses is warned of.
 fn in_zone_warnings(more: &str) -> &'static str {
     if more.contains("'p'") { "" } else { "f:1:9: warning: pool.p: no front door uses this pool" }

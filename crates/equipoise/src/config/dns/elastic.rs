@@ -23,13 +23,16 @@ impl Reading<'_, '_> {
         let elastic = elastic_of(self.file, &pool.name)?;
         let at = if values.given("mode") { "mode" } else { "pool" };
         let (name, word) = (&pool.name, mode.word());
+        // The zone's own name has no such option.
+        let is_own = std::ptr::eq(values, self.values);
+        let or_list = if is_own || pool.backends.is_empty() { "" } else { ", or list `backends`" };
         if !matches!(mode, Mode::Srv)
             && let Some(process) = elastic.table("process")
             && !has_one_port(process)
         {
             let text = format!(
                 "mode \"{word}\" tells clients no ports, and each process of pool \"{name}\" has one of its own; \
-                 accepted: mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}",
+                 accepted: mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}{or_list}",
                 process.path
             );
             self.error(values, at, text);
@@ -37,7 +40,7 @@ impl Reading<'_, '_> {
         if matches!(mode, Mode::Srv | Mode::Https) && !makes_host_names(name) {
             let text = format!(
                 "mode \"{word}\" gives clients host names, and backends that pool \"{name}\" makes, such as `{name}-e1`, have \
-                 none; accepted: a pool whose name is at most 40 letters, digits and hyphens"
+                 none; accepted: a pool whose name is at most 40 letters, digits and hyphens{or_list}"
             );
             self.error(values, at, text);
         }
