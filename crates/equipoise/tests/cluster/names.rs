@@ -90,7 +90,7 @@ fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_t
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-names-elastic") else { return };
     site.load = "period = \"250ms\"\n".to_string();
-    let elastic = "[pool.elastic]\nmin = 1\nmax = 4\nwarm-up = \"0s\"\nin-cool-down = \"1m\"\ndrain-timeout = \"3s\"\n";
+    let elastic = "[pool.elastic]\nmin = 1\nmax = 4\nwarm-up = \"0s\"\nin-cool-down = \"1m\"\ndrain-timeout = \"10s\"\n";
     site.pool = elastic.to_string();
     let mut controllers = site.controllers_of(&["c1"], backend.address());
     site.start(&mut controllers);
@@ -116,11 +116,11 @@ fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_t
 
     let begun = Instant::now();
     controllers[0].asked(&["plan", "pin", "web", "1"]);
-    soon("one drains", || given().0.len() == 1);
-    assert_eq!(given().1, 1, "it is there, though nobody gives it anything here");
+    // It is there, though nobody gives it anything here.
+    soon("one drains", || matches!(given(), (given, 1) if given.len() == 1));
     let log = || std::fs::read_to_string(site.folder.path("log")).unwrap_or_default();
     soon("it is removed", || log().contains("remove web-e"));
-    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}: {}", begun.elapsed(), log());
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}: {}", begun.elapsed(), log());
     soon("none drains", || given().1 == 3);
     controllers[0].kill();
     answers.process().wait_for_text("no controller has newer instructions");

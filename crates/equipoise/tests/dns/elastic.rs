@@ -27,7 +27,7 @@ min = 1
 max = 4
 warm-up = \"0s\"
 in-cool-down = \"1m\"
-drain-timeout = \"3s\"
+drain-timeout = \"10s\"
 ";
 
 #[test]
@@ -54,12 +54,12 @@ fn a_name_gives_what_scripts_have_added_and_leaves_a_ttl_before_they_remove() {
 
     let begun = Instant::now();
     instance.command(&["plan", "pin", "web", "1"]);
-    assert!(eventually(|| answer().0.len() == 1), "{:?} {}", answer(), log());
-    assert_eq!(answer().1, 1, "it drains; the log is {}", log());
+    let drains = || matches!(answer(), (given, 1) if given.len() == 1);
+    assert!(eventually(drains), "{:?} {}", answer(), log());
     assert!(eventually(|| log().contains("remove web-e")), "{}", log());
     let took = begun.elapsed();
     assert!(
-        took >= Duration::from_secs(3),
+        took >= Duration::from_secs(10),
         "clients may have its address so long: {took:?} {}",
         log()
     );
