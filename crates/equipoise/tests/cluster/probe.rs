@@ -33,7 +33,7 @@ fn killed(controllers: &mut [Machine]) -> (usize, usize) {
 fn a_probe_outlives_its_leader_and_what_it_showed_the_next_one() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-probe") else { return };
-    site.load = "period = \"100ms\"\n".to_string();
+    site.load = "period = \"200ms\"\n".to_string();
     site.pool = ELASTIC.to_string();
     let mut controllers = site.controllers_of(&["c1", "c2"], backend.address());
     site.start(&mut controllers);
@@ -48,8 +48,11 @@ fn a_probe_outlives_its_leader_and_what_it_showed_the_next_one() {
     soon("the first backend", || node.serving().len() == 1);
 
     let load = Load::start(node.door.address(), CLIENTS);
+    // A probe may be over before a busy machine has asked for both.
+    let mut probed = false;
     soon("the second backend, as a probe", || {
-        node.serving().len() == 2 && controllers.iter().any(|it| reason(it).contains("probing"))
+        probed |= controllers.iter().any(|it| reason(it).contains("probing"));
+        probed && node.serving().len() >= 2
     });
     let (first, second) = killed(&mut controllers);
     soon("it is known to be full", || node.serving().len() == 3);
