@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,8 @@ pub trait RecordKeeper: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct RecordFile {
     pub(super) path: PathBuf,
+    /// What is to be set aside before anything is written: all that says what was made.
+    damaged: Arc<Mutex<Option<PathBuf>>>,
 }
 
 /// A record that cannot be read.
@@ -119,7 +122,7 @@ pub enum RecordError {
     /// It is no record.
     #[error(
         "{path} does not hold the record of an elastic pool. If it cannot be repaired, remove the backends that it \
-         names by hand and delete it"
+         names by hand and delete it and {path}.copy"
     )]
     Content {
         /// The file.
@@ -152,7 +155,7 @@ pub enum RecordError {
 impl RecordFile {
     /// At a path; its folder must exist.
     pub fn new(path: impl Into<PathBuf>) -> RecordFile {
-        RecordFile { path: path.into() }
+        RecordFile { path: path.into(), damaged: Arc::default() }
     }
 
     /// What the file holds; `None` if there is no file.
@@ -174,6 +177,10 @@ impl RecordFile {
         Ok(Some(record))
     }
 
+    pub(super) fn damaged(&self) -> MutexGuard<'_, Option<PathBuf>> {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A file whose name is this one's and some more.
     pub(super) fn beside(&self, more: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_owned();
@@ -186,10 +193,15 @@ impl RecordFile {
 impl RecordKeeper for RecordFile {
     async fn keep(&self, record: &Record) -> Result<(), String> {
         let bytes = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
-        let path = self.path.clone();
-        let copy = self.beside(".copy");
+        let (file, record, copy) = (self.clone(), record.clone(), self.beside(".copy"));
         let write = move || {
-            for path in [&copy, &path] {
+            let mut damaged = file.damaged();
+            if let Some(left) = &*damaged {
+                file.set_aside(Some(left), &record)
+                    .map_err(|error| format!("cannot set {} aside: {error}", left.display()))?;
+            }
+            *damaged = None;
+            for path in [&copy, &file.path] {
                 replace(path, &bytes)
                     .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
             }
@@ -201,6 +213,12 @@ impl RecordKeeper for RecordFile {
 
 /// The new content or the old one, whatever happens.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::rename(written_beside(path, bytes)?, path)?;
+    sync_folder(path)
+}
+
+/// Where the new content is, durably, before it takes the place of the old one.
+pub(super) fn written_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
@@ -209,7 +227,10 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    Ok(beside)
+}
+
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

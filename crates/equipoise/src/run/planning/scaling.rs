@@ -174,9 +174,21 @@ impl Scalers {
         }
         let Opened { record, damage } = file.open(pool)?;
         if let Some(damage) = damage {
-            let (set_aside, why) = (damage.set_aside.display(), damage.why);
-            let after = after_damage(damage.has_copy, &maker.driver);
-            tracing::error!(pool, %set_aside, "the record of what was made is damaged ({why}) and set aside: {after}");
+            let (has_copy, why) = (damage.has_copy, damage.why);
+            let after = after_damage(has_copy, &maker.driver);
+            let done = match (damage.unwritten, damage.set_aside) {
+                // What its copy says is known, and nothing that outlives us is made until it is kept again.
+                (Some(error), _) if has_copy || !maker.driver.outlives_us() => {
+                    format!("cannot be written ({:#})", anyhow::Error::from(error))
+                }
+                (Some(error), _) => return Err(error.into()),
+                (None, Some(path)) => format!("set aside as {}", path.display()),
+                (None, None) => "written again".to_string(),
+            };
+            tracing::error!(
+                pool,
+                "the record of what was made is damaged ({why}) and {done}: {after}"
+            );
         }
         let options = ScalerOptions {
             pool: pool.to_string(),
@@ -453,14 +465,15 @@ fn after_damage(has_copy: bool, driver: &DriverOptions) -> &'static str {
     match (has_copy, driver.outlives_us()) {
         (true, _) => "its copy, which says the same, is gone by",
         (false, false) => {
-            "the pool begins anew; its processes have ended with the one that made them"
+            "the pool begins anew; its processes have ended with the one that made them, and what another driver \
+             may have made is named in the file that was set aside, to be removed by hand"
         }
         (false, true) if lists => {
             "the pool goes on with what `list` says there is, and what is missing is made anew"
         }
         (false, true) => {
-            "the pool begins anew, since without `list` nobody says what there is: remove by hand what is named there \
-             and still runs"
+            "the pool begins anew, since without `list` nobody says what there is: remove by hand what is named in the \
+             file that was set aside and still runs, by this driver or another"
         }
     }
 }
