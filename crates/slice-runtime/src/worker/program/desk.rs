@@ -124,6 +124,19 @@ impl Desk {
         self.jobs.get(&number)?.job.work()
     }
 
+    /// Whether the job of this number may be begun now, and so be answered, too. One that is the worker's no more goes.
+    pub(super) fn may_begin(&mut self, number: u64) -> bool {
+        match self.jobs.get(&number) {
+            Some(held) if held.job.is_current() => held.job.may_begin(),
+            _ => {
+                if let Some(job) = self.remove(number) {
+                    job.withdraw();
+                }
+                false
+            }
+        }
+    }
+
     /// Takes a job from the program.
     pub(super) fn remove(&mut self, number: u64) -> Option<Job> {
         self.waiting.retain(|waiting| *waiting != number);

@@ -1,8 +1,9 @@
 //! What a program leaves running when it has ended.
 //!
 //! Its children have its standard output, and while one lives nobody would see that the program is gone: its items would wait for
-//! good. So when its first process has ended, those of its process group are given a moment, and then killed. A program that has no
-//! group of its own is told from its worker by nothing, and left alone.
+//! good. So when its first process has ended, those of its process group are given a moment, and then killed. The moment is for those
+//! that have the output: once nobody has it, the rest are killed at once. A program that has no group of its own is told from its
+//! worker by nothing, and left alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -14,8 +14,9 @@ const BATCH_BYTES: usize = 256 << 10;
 /// What may not be begun, as the worker's lease has lapsed or the program has one that it is to have alone, is looked at again after
 /// this.
 const LAPSED: Duration = Duration::from_millis(20);
-/// What a program has read of what it was given is known so soon after its end, unless others have its input.
-const READ: Duration = Duration::from_millis(200);
+/// What a program has read of what it was given is known at once when it has ended, unless others have its input: this long a busy
+/// machine may leave the thread that knows it without any time.
+const READ: Duration = Duration::from_secs(5);
 
 /// The way to a program.
 pub(super) trait Input: Write + Send + 'static {

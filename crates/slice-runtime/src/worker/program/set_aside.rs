@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use equipoise_dds::items::DataItem;
-
 use super::Shared;
 use super::desk::Suspect;
 use crate::worker::Work;
@@ -17,7 +15,7 @@ pub const SET_ASIDE_REPLY: &str = "equipoise: set aside";
 /// When an item is taken from the program that ends it, and where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
-    /// When the program has ended so often in a row with it in hand. 0: never.
+    /// When the program has ended so often in a row with it in hand. 0: never; 1 is as 2, as one end may be chance.
     pub after: u32,
     /// The folder in which its message is kept, in a file `SLICE-ID-SENDER-TIMESTAMP`. None: its publisher alone has it.
     pub folder: Option<PathBuf>,
@@ -32,12 +30,14 @@ impl Default for SetAside {
 impl Shared {
     /// The program has ended, not for the first time, with this job in hand.
     pub(super) fn suspect(&self, suspect: &Suspect) {
-        let mut desk = self.desk();
-        let (slice, id, sender, timestamp) = match desk.work(suspect.number) {
-            Some(Work::Item(item)) => (item.slice_id, item.id, item.sender_id, item.timestamp),
+        let Suspect { number, ends } = *suspect;
+        let desk = self.desk();
+        let (slice, id, sender, timestamp, message) = match desk.work(number) {
+            Some(Work::Item(item)) => {
+                (item.slice_id, item.id, item.sender_id, item.timestamp, item.message.to_vec())
+            }
             // A state: nobody else may go on with its slice.
             Some(_) => {
-                let ends = suspect.ends;
                 tracing::error!(
                     ends,
                     "the slice worker's program has ended again with a slice's state in hand"
@@ -46,7 +46,7 @@ impl Shared {
             }
             None => return,
         };
-        let ends = suspect.ends;
+        drop(desk);
         if self.set_aside.after == 0 || ends < self.set_aside.after {
             tracing::warn!(
                 slice,
@@ -58,15 +58,24 @@ impl Shared {
             );
             return;
         }
-        if let (Some(folder), Some(Work::Item(item))) =
-            (&self.set_aside.folder, desk.work(suspect.number))
-            && let Err(error) = keep(folder, &item)
+        if !self.desk().may_begin(number) {
+            return;
+        }
+        // The desk is not held meanwhile: the worker's engine needs it for every job. Nobody else takes the job, as no program runs.
+        let name = format!("{slice}-{id}-{sender}-{timestamp}");
+        if let Some(folder) = &self.set_aside.folder
+            && let Err(error) = keep(folder, &name, &message)
         {
             let folder = folder.display();
             tracing::error!(slice, id, sender, timestamp, %folder, %error, "cannot keep the item that ends the program: it is tried again");
             return;
         }
-        let Some(job) = desk.remove(suspect.number) else { return };
+        let mut desk = self.desk();
+        // Where the disk is slow, the slice may have become another's.
+        if !desk.may_begin(number) {
+            return;
+        }
+        let Some(job) = desk.remove(number) else { return };
         drop(desk);
         tracing::error!(
             slice,
@@ -80,11 +89,9 @@ impl Shared {
     }
 }
 
-fn keep(folder: &Path, item: &DataItem<'_>) -> io::Result<()> {
+fn keep(folder: &Path, name: &str, message: &[u8]) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let DataItem { slice_id, id, sender_id, timestamp, message } = item;
-    let path = folder.join(format!("{slice_id}-{id}-{sender_id}-{timestamp}"));
-    let mut file = std::fs::File::create(path)?;
+    let mut file = std::fs::File::create(folder.join(name))?;
     file.write_all(message)?;
     file.sync_all()
 }
