@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cyclors::dds_create_domain;
+use cyclors::{
+    __socket_type_SOCK_CLOEXEC, __socket_type_SOCK_DGRAM, AF_INET, bind, dds_create_domain,
+    ddsrt_setsockreuse, in_addr, sa_family_t, sockaddr, sockaddr_in, socket, socklen_t,
+};
 
 use crate::entity::Handle;
 use crate::error::{Error, c_string, check};
@@ -133,7 +137,34 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
-/// The first of the UDP ports of domain `number` that another socket has, where the system gives such ports to any socket.
+/// A socket with this UDP port, shared as Cyclone DDS shares those of a domain: by all of its participants on this host.
+fn shared(port: u16) -> io::Result<OwnedFd> {
+    let kind = (__socket_type_SOCK_DGRAM | __socket_type_SOCK_CLOEXEC) as i32;
+    // SAFETY: it takes numbers alone.
+    let socket = unsafe { socket(AF_INET as i32, kind, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let address = sockaddr_in {
+        sin_family: AF_INET as sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: in_addr { s_addr: 0 },
+        sin_zero: [0; 8],
+    };
+    let size = size_of::<sockaddr_in>() as socklen_t;
+    // SAFETY: the socket is open, and `address` has `size` bytes and outlives the calls.
+    let bound = unsafe {
+        // Refused, the port is as one that is not shared.
+        ddsrt_setsockreuse(socket.as_raw_fd(), true);
+        bind(socket.as_raw_fd(), (&raw const address).cast::<sockaddr>(), size)
+    };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+}
+
+/// The first of the UDP ports of domain `number` that a socket has which does not share it, where the system gives such ports to any
+/// socket.
 ///
 /// # Source
 /// DDSI-RTPS 2.5, section 9.6.2.3: multicast goes to ports 7400 + 250 domain, and the next one.
@@ -142,7 +173,8 @@ fn taken_by_chance(number: u32) -> Option<u16> {
     let mut range = range.split_whitespace().map(str::parse::<u32>);
     let (first, last) = (range.next()?.ok()?, range.next()?.ok()?);
     let ports = [0, 1].map(|offset| 7400 + 250 * number + offset);
-    let taken = |port: &u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)).is_err();
+    let taken =
+        |port: &u16| shared(*port).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
     let chance = ports.into_iter().filter(|port| (first..=last).contains(port));
     chance.filter_map(|port| u16::try_from(port).ok()).find(taken)
 }
@@ -185,11 +217,14 @@ impl Domain {
         let config = c_string("the DDS configuration", &xml)?;
         // SAFETY: `config` is a C string that outlives the call.
         let entity = unsafe { dds_create_domain(number, config.as_ptr()) };
-        let entity =
-            check("open the domain", entity).map_err(|error| match taken_by_chance(number) {
-                Some(port) => Error::PortTaken { domain: number, port },
-                None => error,
-            })?;
+        let entity = check("open the domain", entity).map_err(|error| {
+            match (error, taken_by_chance(number)) {
+                (Error::Refused { cause, .. }, Some(port)) => {
+                    Error::PortTaken { domain: number, port, cause }
+                }
+                (error, _) => error,
+            }
+        })?;
         let _handle = Handle::new(entity);
         opened.insert(number, Opened { _handle, xml, users: 1 });
         Ok(Self { number })
@@ -215,6 +250,8 @@ impl Drop for Domain {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
     use super::*;
 
     #[test]
@@ -265,14 +302,21 @@ mod tests {
     fn a_domain_whose_port_another_socket_has_by_chance_is_named_with_those_that_are_safe() {
         let taken = (102..214).find_map(|number: u16| {
             let port = 7400 + 250 * number;
-            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).ok().map(|socket| (number, port, socket))
+            let is_free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+            // As a neighbour in the domain has it.
+            shared(port).ok().filter(|_| is_free).map(|socket| (number, port, socket))
         });
-        let (number, port, _socket) = taken.expect("some port is free");
+        let (number, port, neighbour) = taken.expect("some port is free");
         let number = u32::from(number);
+        assert_eq!(taken_by_chance(number), None, "a neighbour is in nobody's way");
+        drop(neighbour);
+        let _socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
         let settings = Settings { interfaces: vec!["lo".into()], ..Settings::default() };
         let refused = Domain::open(number, &settings).unwrap_err();
-        assert_eq!(refused, Error::PortTaken { domain: number, port });
-        assert!(refused.to_string().contains("take a domain from 0 to 101"), "{refused}");
+        let Error::PortTaken { domain, port: named, cause } = refused else { panic!("{refused}") };
+        assert_eq!((domain, named), (number, port));
+        let said = refused.to_string();
+        assert!(said.contains(&cause.to_string()) && said.contains("outside that range"), "{said}");
     }
 
     #[test]

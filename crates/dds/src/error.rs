@@ -15,14 +15,17 @@ pub enum Error {
     },
     /// Another socket has a port that the domain needs, and may have got it by chance.
     #[error(
-        "DDS could not open the domain: port {port}, where those of domain {domain} hear each other, is in use, and is one of \
-         those that the system gives to any socket (net.ipv4.ip_local_port_range): take a domain from 0 to 101"
+        "DDS could not open the domain: {cause}. Port {port}, where those of domain {domain} hear each other, is in use, and is \
+         one of those that the system gives to any socket (net.ipv4.ip_local_port_range): take a domain whose ports (7400 + 250 \
+         times its number, and on) are outside that range"
     )]
     PortTaken {
         /// The domain's number.
         domain: u32,
         /// The UDP port.
         port: u16,
+        /// What Cyclone DDS said.
+        cause: Cause,
     },
     /// A name or setting that C cannot hold.
     #[error("{what} {value:?} has a NUL character, which DDS cannot take")]
