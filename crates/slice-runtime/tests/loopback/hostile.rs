@@ -117,7 +117,7 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
 
 #[test]
 fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
-    let cluster = Cluster::new(191, Duration::ZERO);
+    let cluster = Cluster::new(101, Duration::ZERO);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let participant = || {

@@ -85,7 +85,7 @@ fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_no_other_is() 
         println!("skipped: there is no python3");
         return;
     }
-    let cluster = Cluster::new(187, Duration::ZERO);
+    let cluster = Cluster::new(98, Duration::ZERO);
     let traces = Traces::new("slice-poison");
     let kept = traces.path("kept");
     let aside = SetAside { after: 2, folder: Some(kept.clone()) };
@@ -126,7 +126,7 @@ const NOT_YET: &str = "echo >> starts; [ -e database ] || exit 1; \
 
 #[test]
 fn a_program_that_ends_before_it_reads_costs_no_item_anything() {
-    let cluster = Cluster::new(188, Duration::ZERO);
+    let cluster = Cluster::new(99, Duration::ZERO);
     let traces = Traces::new("slice-startless");
     let aside = SetAside { after: 2, folder: None };
     let worker = shell(&cluster, "one", NOT_YET, &traces, aside);
@@ -158,7 +158,7 @@ const HANGS: &str = "
 #[test]
 fn what_a_hanging_program_had_is_done_once_and_in_its_order_when_it_is_killed_whoever_takes_its_slices()
  {
-    let cluster = Cluster::with_order(190, Duration::ZERO, Order::Strict);
+    let cluster = Cluster::with_order(100, Duration::ZERO, Order::Strict);
     let traces = Traces::new("slice-hangs");
     let one = shell(&cluster, "one", HANGS, &traces, SetAside::default());
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -169,7 +169,8 @@ fn what_a_hanging_program_had_is_done_once_and_in_its_order_when_it_is_killed_wh
         load.read(Duration::from_millis(5));
         !traces.text("hung").is_empty()
     });
-    assert!(load.client.pending() >= 55, "what comes behind waits");
+    // Those of its slice: in what order others come is for nobody to say.
+    assert!(load.client.pending() >= 3, "what comes behind waits");
     // Its slices are on their way, and wait for what it has in hand.
     let _two = cluster.worker("two", Duration::ZERO);
     cluster.eventually("another may have them", || {

@@ -118,6 +118,7 @@ fn a_reader_of_replies_that_stands_still_lacks_none_when_it_goes_on() {
         with_large_replies(&mut other, 1000 * round);
     }
     stage.of("reader").signal(Signal::CONT);
+    let end = Instant::now() + PATIENCE;
     while stage.of("reader").ask("above 1000").as_deref() != Some("900") {
         assert!(Instant::now() < end, "{:?} of 900", stage.of("reader").ask("above 1000"));
         std::thread::sleep(Duration::from_millis(20));
