@@ -7,6 +7,7 @@ mod job;
 mod losses;
 mod outlet;
 mod program;
+mod renewed;
 mod replies;
 mod threads;
 

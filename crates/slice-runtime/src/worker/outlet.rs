@@ -22,10 +22,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use equipoise_dds::items::Reply;
-use equipoise_dds::{Error, Incompatible, Qos, Topic, Writer as DdsWriter};
+use equipoise_dds::{Error, Incompatible, Qos, Topic};
 use equipoise_slice::Group;
 
 use crate::stream::{is_late, item_qos};
+use crate::worker::renewed::Renewed;
 
 /// A writer of replies waits so long for its readers.
 const BLOCKING_MAX: Duration = Duration::from_millis(10);
@@ -45,8 +46,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The writers of replies.
 #[derive(Debug)]
 pub(super) struct Outlet {
-    first: DdsWriter,
-    beside: DdsWriter,
+    first: Renewed,
+    beside: Renewed,
     state: Mutex<State>,
     /// As `state` says, for those who would rather not wait for it: each reply asks.
     blocked: AtomicBool,
@@ -106,8 +107,8 @@ impl Outlet {
         let depth = if keyed { DEPTH_KEYED } else { DEPTH_KEYLESS };
         let beside = Qos { keep_last: Some(depth), ..usual.clone() };
         Ok(Self {
-            first: topic.writer(&usual)?,
-            beside: topic.writer(&beside)?,
+            first: Renewed::new(topic, usual, keyed)?,
+            beside: Renewed::new(topic, beside, keyed)?,
             state: Mutex::default(),
             blocked: AtomicBool::new(false),
             passing: AtomicBool::new(false),
