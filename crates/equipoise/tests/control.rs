@@ -335,3 +335,16 @@ fn serving(instance: &Instance) -> Vec<std::net::SocketAddr> {
 }
 
 const ELASTIC: &str = "[pool.elastic]\nmin = 1\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n";
+
+/// A pool of three backends that scripts have made; with its table.
+fn three_by_scripts(name: &str) -> (Instance, Fleet, String) {
+    let mut instance = Instance::new(name);
+    let fleet = Fleet::new(&instance.folder);
+    let pool = format!("{ELASTIC}{}", fleet.table());
+    instance.start(&pool);
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    (instance, fleet, pool)
+}

@@ -14,14 +14,7 @@ fn halve(path: &std::path::Path) {
 
 #[test]
 fn what_scripts_have_made_outlives_a_damaged_record() {
-    let mut instance = Instance::new("record");
-    let fleet = Fleet::new(&instance.folder);
-    let pool = format!("{ELASTIC}{}", fleet.table());
-    instance.start(&pool);
-    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
-    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
-    assert!(worked, "{said}");
-    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    let (mut instance, fleet, pool) = three_by_scripts("record");
     let before = (fleet.there(), serving(&instance));
 
     let rows: [(&[&str], _); 2] = [

@@ -91,14 +91,7 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
 
 #[test]
 fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
-    let mut instance = Instance::new("scripts");
-    let fleet = Fleet::new(&instance.folder);
-    let pool = format!("{ELASTIC}{}", fleet.table());
-    instance.start(&pool);
-    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
-    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
-    assert!(worked, "{said}");
-    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    let (mut instance, fleet, pool) = three_by_scripts("scripts");
     let before = (fleet.there(), serving(&instance));
     instance.kill();
     instance.start(&pool);
