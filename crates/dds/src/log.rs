@@ -2,12 +2,19 @@
 //!
 //! Cyclone checks every sample against the reader's type before anybody sees it. One that does not fit (too short, of
 //! another type under the same name) it drops with a line in its log, and in no counter.
+//!
+//! Whoever sends junk to the domain's ports gets a warning for each packet: lines of each priority are throttled.
+
+mod throttle;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
+use std::time::Instant;
 
 use cyclors::{dds_log_data_t, dds_set_log_sink};
+
+use throttle::{Throttle, Verdict};
 
 const FATAL: u32 = 1;
 const ERROR: u32 = 2;
@@ -46,10 +53,32 @@ unsafe extern "C" fn sink(_: *mut c_void, entry: *const dds_log_data_t) {
         return;
     }
     match priority {
-        FATAL | ERROR => tracing::error!(domain, "DDS: {message}"),
-        WARNING => tracing::warn!(domain, "DDS: {message}"),
+        FATAL | ERROR if may_write(&ERRORS) => tracing::error!(domain, "DDS: {message}"),
+        WARNING if may_write(&WARNINGS) => tracing::warn!(domain, "DDS: {message}"),
+        FATAL | ERROR | WARNING => {}
         _ => tracing::debug!(domain, "DDS: {message}"),
     }
+}
+
+static ERRORS: Mutex<Throttle> = Mutex::new(Throttle::new());
+static WARNINGS: Mutex<Throttle> = Mutex::new(Throttle::new());
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Whether a line may be written now. If not, the log has a count of such lines when the window is over.
+fn may_write(lines: &'static Mutex<Throttle>) -> bool {
+    let line = lines.lock().unwrap_or_else(PoisonError::into_inner).line(BEGAN.elapsed());
+    let Verdict::LeaveOut { due } = line else { return true };
+    let Some(due) = due else { return false };
+    tracing::warn!("DDS: too many lines; further ones are left out and counted for {due:.0?}");
+    let tell = move || {
+        std::thread::sleep(due);
+        let left_out = lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tracing::warn!(left_out, "DDS: lines were left out");
+    };
+    if std::thread::Builder::new().name("dds-log".into()).spawn(tell).is_err() {
+        lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+    false
 }
 
 /// The topic of which a sample was dropped, if `message` says that.
