@@ -16,7 +16,7 @@ use crate::entity::Handle;
 use crate::error::{Error, c_string, check};
 use crate::log;
 
-/// How Cyclone DDS works in a domain. The default is Cyclone's own, but for a short lease.
+/// How Cyclone DDS works in a domain. The default is Cyclone's own, but for the lease and how often it is renewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Names or addresses of the network interfaces to use. None: Cyclone chooses one.
@@ -25,8 +25,8 @@ pub struct Settings {
     pub peers: Vec<String>,
     /// What multicast is used for.
     pub multicast: Multicast,
-    /// A participant that is not heard of for this long is taken for dead. While it is not, writers wait for its
-    /// acknowledgements: with Cyclone's default of 10 s a worker that dies blocks every client's writes for so long.
+    /// A participant that is silent for this long is taken for dead, and what is published meanwhile never reaches it. Until
+    /// then writers wait for its acknowledgements: a worker that dies blocks its clients' writes for this long.
     pub lease: Duration,
     /// Drops so many of 1000 packets that are sent: for tests.
     pub loss_permille: u16,
@@ -53,7 +53,7 @@ impl Default for Settings {
             interfaces: Vec::new(),
             peers: Vec::new(),
             multicast: Multicast::Full,
-            lease: Duration::from_millis(300),
+            lease: Duration::from_secs(5),
             loss_permille: 0,
             more: None,
         }
@@ -63,6 +63,12 @@ impl Default for Settings {
 /// How soon what is lost on the way is noticed and asked for. By Cyclone's defaults a sample that is lost alone, as messages
 /// of a handover are, comes 100 to 200 ms late. Heartbeats go out only while something is not acknowledged.
 const REPAIR: &str = "<HeartbeatInterval min=\"1 ms\" minsched=\"5 ms\">10 ms</HeartbeatInterval><NackDelay>5 ms</NackDelay>";
+
+/// Each participant renews its lease this many times within the lease. By Cyclone's default one that has nothing to send
+/// does so after four fifths of it, and a pause of a fifth of the lease may end it.
+const RENEWALS: u32 = 5;
+/// The longest interval between two renewals: discovery without multicast depends on them, too.
+const RENEWAL_MAX: Duration = Duration::from_secs(30);
 
 impl Settings {
     /// As Cyclone DDS reads them.
@@ -84,7 +90,11 @@ impl Settings {
             xml.push_str("</Interfaces>");
         }
         let lease_ms = self.lease.as_millis().max(1);
-        let _ = write!(xml, "</General><Discovery><LeaseDuration>{lease_ms} ms</LeaseDuration>");
+        let renewal_ms = (self.lease / RENEWALS).min(RENEWAL_MAX).as_millis().max(1);
+        let _ = write!(
+            xml,
+            "</General><Discovery><LeaseDuration>{lease_ms} ms</LeaseDuration><SPDPInterval>{renewal_ms} ms</SPDPInterval>"
+        );
         if self.multicast == Multicast::Off {
             // Without multicast the ports of participants are known only if they are numbered.
             xml.push_str("<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>119</MaxAutoParticipantIndex>");
@@ -268,7 +278,7 @@ mod tests {
             settings.xml(),
             "<CycloneDDS><Domain Id=\"any\"><General><AllowMulticast>false</AllowMulticast><Interfaces>\
              <NetworkInterface name=\"lo\"/><NetworkInterface address=\"10.0.0.7\"/></Interfaces></General>\
-             <Discovery><LeaseDuration>300 ms</LeaseDuration><ParticipantIndex>auto</ParticipantIndex>\
+             <Discovery><LeaseDuration>5000 ms</LeaseDuration><SPDPInterval>1000 ms</SPDPInterval><ParticipantIndex>auto</ParticipantIndex>\
              <MaxAutoParticipantIndex>119</MaxAutoParticipantIndex><Peers><Peer Address=\"10.0.0.8:7410\"/></Peers>\
              </Discovery><Internal><HeartbeatInterval min=\"1 ms\" minsched=\"5 ms\">10 ms</HeartbeatInterval>\
              <NackDelay>5 ms</NackDelay><Test><XmitLossiness>10</XmitLossiness></Test></Internal></Domain></CycloneDDS>,\

@@ -18,7 +18,7 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
     for more in [
         "",
         "domain = 7\ninterfaces = ['eth0', '10.0.0.7']\npeers = 'w2.internal:7410'\nmulticast = 'off'\norder = 'strict'",
-        "more = '<Domain/>'\n[slice.balancing]\nshare-max = 0\n[slice.workers]\nlease = '1s'",
+        "more = '<Domain/>'\n[slice.balancing]\nshare-max = 0\n[slice.workers]\nlease = '8s'",
         "[[slice]]\nname = 'other'\nslices = 1\ndomain = 1\nlease = '400ms'",
         "[[slice]]\nname = 'other'\nslices = 1\nitems = 'rt/items'\ncontrol = 'other'",
         "item-type = 'my_msgs::msg::dds_::DataItem_'\nreply-type = 'Reply'",
@@ -79,8 +79,8 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
             "f:9:14: slice.other.interfaces: differs from that of the stream on line 1, in the same domain",
         ),
         (
-            "lease = '1s'",
-            "warning: slice.images.lease: `lease` (1s) is longer than `workers.lease` and `workers.margin` (400ms)",
+            "lease = '10s'",
+            "warning: slice.images.lease: `lease` (10s) is longer than `workers.lease` and `workers.margin` (5100ms)",
         ),
         (
             "[cluster]\ncontrollers = 'c:1'\nstate = '/s'",

@@ -10,8 +10,12 @@ mod bed;
 mod common;
 #[path = "slice/guide.rs"]
 mod guide;
+#[path = "slice/junk.rs"]
+mod junk;
 #[path = "slice/operate.rs"]
 mod operate;
+#[path = "slice/pauses.rs"]
+mod pauses;
 #[path = "slice/ros2.rs"]
 mod ros2;
 #[cfg(feature = "dds-security")]

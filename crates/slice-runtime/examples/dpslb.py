@@ -50,9 +50,9 @@ POLICIES = (
 )
 QOS = Qos(*POLICIES)
 
-# Into Cyclone DDS's configuration, beside <General>. Workers keep replies for a program that dies or stands still until its own
-# lease is over; without this that takes 10 s.
-LEASE = "<Discovery><LeaseDuration>300 ms</LeaseDuration></Discovery>"
+# Into Cyclone DDS's configuration, beside <General>. A program that is silent for its lease is taken for dead: a shorter pause costs
+# it nothing, and until then workers keep replies for it. By default the lease is 10 s, and renewed after 8 s of silence.
+LEASE = "<Discovery><LeaseDuration>5 s</LeaseDuration><SPDPInterval>1 s</SPDPInterval></Discovery>"
 
 # A group of slices is one partition, `g` and its number.
 GROUPS = 64

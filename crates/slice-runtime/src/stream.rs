@@ -105,10 +105,15 @@ pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
     Qos { partition: partition(group), user_data, ..Qos::default() }
 }
 
-/// QoS of writers of mail. Readers that have died hold a writer up until DDS takes them for dead; whoever speaks the protocol must
-/// not wait for them, and says again what was not taken.
+/// Messages to one recipient that a writer keeps until all readers have acknowledged them.
+const MAIL_KEPT: u16 = 64;
+
+/// QoS of writers of mail. A writer that keeps all samples waits for a reader that has died or is paused, until DDS takes that
+/// one for dead, and all others get no mail meanwhile. A writer that keeps the last few never waits; the protocol repeats
+/// what gets lost so.
 pub(crate) fn mail_qos() -> Qos {
-    Qos { blocking_max: Duration::from_millis(20), ..item_qos(Group::BASE, Vec::new()) }
+    let (blocking_max, keep_last) = (Duration::from_millis(20), Some(MAIL_KEPT));
+    Qos { blocking_max, keep_last, ..item_qos(Group::BASE, Vec::new()) }
 }
 
 /// Whether DDS did not take it in time.

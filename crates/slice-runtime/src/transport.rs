@@ -157,6 +157,11 @@ impl DdsTransport {
         self.topics.number
     }
 
+    /// Other workers of the stream, as far as DDS knows: each has a reader of mail to workers, and this one has its own.
+    pub(crate) fn others(&self) -> Result<u32, Error> {
+        Ok(self.mail_down.matched()?.saturating_sub(1))
+    }
+
     /// Tells controllers how it goes.
     pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
         self.post(&self.mail_up, &Mail::Report(report))

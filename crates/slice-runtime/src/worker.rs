@@ -51,7 +51,7 @@ pub struct Options {
     pub held_bytes_max: usize,
     /// Times and bounds of the protocol; as the controller's.
     pub protocol: Config,
-    /// After this a reader has surely met every writer there was when it was made.
+    /// After this a reader has surely met every writer there was when it was made, also one that was paused then.
     pub settle: Duration,
     /// Reports go out so often.
     pub report: Duration,
@@ -68,7 +68,7 @@ impl Options {
             queue_max: 100_000,
             held_bytes_max: 1 << 30,
             protocol: Config::default(),
-            settle: Duration::from_secs(2),
+            settle: Duration::from_secs(3),
             report: Duration::from_millis(250),
         }
     }
@@ -129,6 +129,7 @@ struct Shared {
     done: AtomicU64,
     queued: AtomicU64,
     handovers: AtomicU64,
+    others: AtomicU64,
     fenced: AtomicBool,
     stalled_ms: AtomicU64,
     drops: Arc<DropCounts>,
@@ -140,7 +141,8 @@ impl Worker {
     /// # Errors
     /// [`Error`] of DDS.
     pub fn start(stream: &Stream, options: Options, doer: impl Into<Doer>) -> Result<Self, Error> {
-        let shared = Arc::new(Shared { fenced: AtomicBool::new(true), ..Shared::default() });
+        let (fenced, others) = (AtomicBool::new(true), AtomicU64::new(u64::MAX));
+        let shared = Arc::new(Shared { fenced, others, ..Shared::default() });
         let topics = stream.join()?;
         let outlet = outlet::Outlet::new(&topics.replies, stream.has_keyed_replies())?;
         let id = worker_id(&options.name);
@@ -212,6 +214,12 @@ impl Worker {
     /// queued, and none of these.
     pub fn handovers(&self) -> u64 {
         self.shared.handovers.load(Relaxed)
+    }
+
+    /// Other workers of the stream that may take its slices, as of a moment ago. One that was killed counts until the lease of
+    /// its DDS participant is over; `None` before the first look.
+    pub fn others(&self) -> Option<u64> {
+        Some(self.shared.others.load(Relaxed)).filter(|others| *others < u64::MAX)
     }
 
     /// Whether it does nothing because no controller has heard of it lately.

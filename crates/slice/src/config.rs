@@ -13,7 +13,8 @@ pub struct Config {
     pub resend: Duration,
     /// Workers send their claims so often. At most a third of `lease`.
     pub claims: Duration,
-    /// A worker stops by itself this long after it sent the last claims that were heard.
+    /// A worker stops by itself this long after it sent the last claims that were heard. A worker that is paused for
+    /// less loses nothing; a worker that dies has a successor after this and `margin`.
     pub lease: Duration,
     /// The controller gives a worker up this much later, at the earliest. Covers clocks of different speed.
     pub margin: Duration,
@@ -54,7 +55,7 @@ impl Default for Config {
             order: Order::Free,
             resend: Duration::from_millis(20),
             claims: Duration::from_millis(50),
-            lease: Duration::from_millis(300),
+            lease: Duration::from_secs(5),
             margin: Duration::from_millis(100),
             patience: Duration::from_secs(5),
             recovery: Duration::from_secs(2),

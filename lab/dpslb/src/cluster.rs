@@ -14,23 +14,24 @@ use equipoise_slice_runtime::Stream;
 use equipoise_slice_runtime::controller::{Controller, HandoverSteps, Options, Status};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
+/// Where workers are killed, how soon others go on is what is measured: shorter than the defaults, which survive pauses.
+const SHORT: Duration = Duration::from_millis(300);
+
 /// When nobody is killed, nobody is to be taken for dead because the machine is busy.
 const PATIENT: Duration = Duration::from_secs(5);
 
 /// The stream of an experiment, on loopback.
 pub(crate) fn stream(domain: u32, loss_permille: u16, patient: bool) -> Stream {
-    let mut dds = Settings { interfaces: vec!["lo".into()], loss_permille, ..Settings::default() };
-    if patient {
-        dds.lease = PATIENT;
-    }
+    let lease = if patient { PATIENT } else { SHORT };
+    let dds =
+        Settings { interfaces: vec!["lo".into()], loss_permille, lease, ..Settings::default() };
     Stream { domain, dds, ..Stream::default() }
 }
 
 /// Times of the protocol, for controller and workers.
 pub(crate) fn protocol(patient: bool) -> Config {
-    let usual = Config::default();
-    let lease = if patient { PATIENT } else { usual.lease };
-    Config { lease, ..usual }
+    let lease = if patient { PATIENT } else { SHORT };
+    Config { lease, ..Config::default() }
 }
 
 /// A domain that this process has not used lately: what went before is not heard of.
@@ -54,7 +55,7 @@ pub(crate) struct Shape {
     /// When readers are settled, on loopback.
     pub(crate) settle: Duration,
     pub(crate) loss_permille: u16,
-    /// Nobody is given up soon. Otherwise as by default.
+    /// Workers are given up late ([`PATIENT`]), and not soon ([`SHORT`]).
     pub(crate) patient: bool,
     /// Whether workers note what they have done.
     pub(crate) logs: bool,

@@ -190,15 +190,15 @@ fn asks_for_security(xml: &str) -> bool {
     xml.contains("<security") || xml.contains("<ddssecurity")
 }
 
-/// DDS holds a writer up for one of its readers that has died, so mail may be as late as that.
+/// A client's writer waits for a worker that has died until DDS takes it for dead.
 fn leases(slice: &Values, findings: &mut Findings<'_>) {
     let Some(workers) = slice.table("workers") else { return };
     let (lease, silence) =
         (slice.duration("lease"), workers.duration("lease") + workers.duration("margin"));
     if lease > silence {
         let text = format!(
-            "`lease` ({}) is longer than `workers.lease` and `workers.margin` ({}): when a worker or controller dies, the others may \
-             not be heard in time, and count as lost",
+            "`lease` ({}) is longer than `workers.lease` and `workers.margin` ({}): when a worker dies, clients may wait \
+             for it when its slices have long gone to others",
             show_duration(lease),
             show_duration(silence)
         );

@@ -179,7 +179,7 @@ impl Bed {
         streams["streams"][0].clone()
     }
 
-    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let status = self.status();

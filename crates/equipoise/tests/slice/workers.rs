@@ -167,8 +167,14 @@ fn a_program_over_a_unix_socket_is_a_worker_too() {
 #[test]
 fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
     let mut bed = Bed::with_losses("slice-alone", 74, "");
-    bed.worker_of("one", &["cat"]);
+    let mute = ["sh", "-c", "cat > /dev/null"];
+    bed.worker_of("one", &mute);
     bed.until_owned_by(&["one"]);
+    let mut client = Client::join(&bed.stream(), client::Options::new(7)).unwrap();
+    client.publish(SliceId(0), 0, b"never done").unwrap();
+    bed.until("it has something to do", |status| {
+        worker(status, "one")["in_hand"].as_u64() == Some(1)
+    });
     let mut one = bed.workers.remove("one").unwrap();
     one.signal(libc::SIGTERM);
     one.wait_for_text("leaving: slices go to other workers");
@@ -180,13 +186,58 @@ fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
 
     let file = bed.folder.path("equipoise.toml");
     let args = ["slice", "worker", "--config", text(&file), "--name", "two"];
-    let timeout = ["--drain-timeout", "200ms", "--", "cat"];
-    let mut two = crate::common::Process::start(&[&args[..], &timeout].concat());
+    let timeout = ["--drain-timeout", "200ms", "--"];
+    let mut two = crate::common::Process::start(&[&args[..], &timeout, &mute].concat());
     two.wait_for_text("worker started");
     bed.until_owned_by(&["two"]);
     two.signal(libc::SIGTERM);
     assert_eq!(two.ended().code(), Some(1));
     two.wait_for_text("stopped after 200ms with 12 slices");
+}
+
+#[test]
+fn the_last_worker_ends_with_0_when_it_has_nothing_to_do() {
+    let mut bed = Bed::new("slice-last", 25, "");
+    bed.worker_with("one", &["--drain-timeout", "1h"], &["cat"]);
+    bed.until_owned_by(&["one"]);
+    let mut one = bed.workers.remove("one").unwrap();
+    one.signal(libc::SIGTERM);
+    assert_eq!(one.ended().code(), Some(0), "{}", one.printed());
+    one.wait_for_text("it is the only worker, and had nothing to do");
+}
+
+#[test]
+fn a_drained_worker_is_draining_until_it_has_no_item_any_more() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::new("slice-drained", 26, "[slice.balancing]\nevery = \"100ms\"");
+    bed.worker("one", 100);
+    bed.until_owned_by(&["one"]);
+    let mut client = Client::join(&bed.stream(), client::Options::new(7)).unwrap();
+    for slice in 0..SLICES {
+        client.open(SliceId(slice), PATIENCE).unwrap();
+    }
+    for id in 0..40 {
+        client.publish(SliceId(id as u32 % SLICES), id, b"slow").unwrap();
+    }
+    bed.until("they wait", |status| worker(status, "one")["queued"].as_u64() > Some(20));
+    bed.worker("two", 0);
+    bed.said(&["drain", "one"]);
+    let mut has_seen_items_without_slices = false;
+    bed.until("it is drained", |status| {
+        let one = worker(status, "one");
+        let queued = one["queued"].as_u64().unwrap();
+        if one["state"] == "drained" {
+            assert_eq!(queued, 0, "{status:#}");
+        }
+        if one["slices"] == 0 && queued > 0 {
+            assert_eq!(one["state"], "draining", "{status:#}");
+            has_seen_items_without_slices = true;
+        }
+        one["state"] == "drained"
+    });
+    assert!(has_seen_items_without_slices);
 }
 
 #[test]

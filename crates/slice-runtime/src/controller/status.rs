@@ -92,9 +92,9 @@ pub enum WorkerState {
     Joining,
     /// It has a weight of 0 and owns nothing: it gets only slices of workers that are lost, and those pinned to it.
     Standby,
-    /// It is left without slices.
+    /// Its slices go to others, or it still has items of slices that went.
     Draining,
-    /// It was left without slices.
+    /// It has no slices and no items any more.
     Drained,
     /// It has had items for long and has finished none: it gets no slices.
     Stuck,

@@ -209,6 +209,7 @@ impl Engine {
             let known = self.tally.by_dds.insert(reason, count).unwrap_or(0);
             self.shared.drops.add(reason, count.saturating_sub(known));
         }
+        self.shared.others.store(self.driver.transport().others()?.into(), Relaxed);
         self.driver.transport().count_incompatible()?;
         self.replies.count_incompatible(&mut self.tally.readers_apart)?;
         let report = self.report(now, period, (queued + self.under_way) as u64);

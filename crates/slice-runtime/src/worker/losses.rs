@@ -19,8 +19,13 @@ pub(super) struct Losses {
 }
 
 /// What is lost, and what helps.
-fn remedies() -> [(&'static str, &'static str); 5] {
+fn remedies() -> [(&'static str, &'static str); 6] {
     [
+        (
+            Reason::GivenUp.name(),
+            "the controller gave this worker up, as it stood still or was cut off for longer than its lease, and others have its slices: \
+             give it CPU time, or a longer lease (slice.workers.lease)",
+        ),
         (
             DropReason::QueueFull.name(),
             "too much waits here: add workers, or room by --queue-max and --held-bytes-max, or have publishers wait for replies",

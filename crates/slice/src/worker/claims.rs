@@ -10,10 +10,11 @@ use crate::message::{Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
+use crate::worker::giving::Giving;
 use crate::worker::ownership::Owned;
 use crate::worker::past::Pasts;
 use crate::worker::taking::Taking;
-use crate::worker::{GiverEvent, GiverState, Output, TakerState, Worker};
+use crate::worker::{GiverEvent, GiverState, Output, Reason, TakerState, Worker};
 
 /// Claims that may still be answered.
 const OUTSTANDING_MAX: usize = 64;
@@ -97,6 +98,9 @@ impl<T: Clone> Worker<T> {
     /// Given up: what this life had is another's by now. A new one begins, with nothing.
     pub(super) fn expelled(&mut self, now: Duration, last: u64) {
         self.life = Life { number: self.life.number.max(last) + 1, ..self.life };
+        // What a taker may lack is this worker's alone.
+        let tails: usize = self.giving.values().map(Giving::tail_items).sum();
+        self.drops.add(Reason::GivenUp, (self.unfinished.len() + tails) as u64);
         self.owned.clear();
         self.shadows.clear();
         self.released.clear();

@@ -181,6 +181,11 @@ impl<T: Clone> Giving<T> {
             && self.tail.is_empty()
     }
 
+    /// Items of the tail that the taker has not acknowledged.
+    pub(super) fn tail_items(&self) -> usize {
+        self.tail.iter().filter(|entry| matches!(entry, TailEntry::Item(_))).count()
+    }
+
     pub(super) fn drop_tail(&mut self) {
         self.covered = true;
         self.tail.clear();

@@ -17,11 +17,13 @@ pub enum Reason {
     TailFull,
     /// Kept as a standby, and there were too many: the oldest go.
     StandbyFull,
+    /// The controller gave this worker up, and it had not finished the item: another worker has the slice.
+    GivenUp,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NotOwned,
         Self::Late,
         Self::Duplicate,
@@ -29,6 +31,7 @@ impl Reason {
         Self::ReleasedFull,
         Self::TailFull,
         Self::StandbyFull,
+        Self::GivenUp,
     ];
 
     /// Its name in metrics.
@@ -41,6 +44,7 @@ impl Reason {
             Self::ReleasedFull => "released_full",
             Self::TailFull => "tail_full",
             Self::StandbyFull => "standby_full",
+            Self::GivenUp => "given_up",
         }
     }
 }
@@ -55,7 +59,11 @@ impl Drops {
         self.0[reason as usize]
     }
 
+    pub(super) fn add(&mut self, reason: Reason, count: u64) {
+        self.0[reason as usize] += count;
+    }
+
     pub(super) fn count(&mut self, reason: Reason) {
-        self.0[reason as usize] += 1;
+        self.add(reason, 1);
     }
 }

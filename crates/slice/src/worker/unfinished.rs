@@ -58,6 +58,11 @@ impl Unfinished {
         self.by_slice.get(&slice).is_some_and(|items| items.contains(&(writer, position)))
     }
 
+    /// How many there are of all slices.
+    pub(super) fn len(&self) -> usize {
+        self.by_slice.values().map(BTreeSet::len).sum()
+    }
+
     /// How many `slice` has.
     pub(super) fn of_slice(&self, slice: SliceId) -> usize {
         self.by_slice.get(&slice).map_or(0, BTreeSet::len)

@@ -35,6 +35,10 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "shadow_full" => {
             (Warning, "no loss: too much came during a handover, which was called off")
         }
+        "given_up" => (
+            Bad,
+            "lost, unless published again: it was silent for longer than its lease, and given up",
+        ),
         "tail_full" => {
             (Bad, "lost, unless published again: publishers began with much while slices moved")
         }

@@ -70,6 +70,8 @@ enum Form {
     Lines,
 }
 
+/// The last worker of a stream ends when it has had nothing to do for this long.
+const IDLE: Duration = Duration::from_secs(1);
 /// Between two looks at how it stands.
 const LOOK: Duration = Duration::from_millis(20);
 /// A program that acknowledges nothing for this long is told of.
@@ -95,7 +97,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut told = Told::default();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut leaving: Option<Instant> = None;
+    let (mut leaving, mut idle): (Option<Instant>, Idle) = Default::default();
     loop {
         tokio::select! {
             _ = looks.tick() => {}
@@ -112,6 +114,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             let done = worker.done();
             worker.stop()?;
             tracing::info!(done, "stopped: others have its slices");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if idle.look(&worker) && worker.others() == Some(0) {
+            let slices = worker.slices();
+            worker.stop()?;
+            tracing::info!(slices, "stopped: it is the only worker, and had nothing to do");
             return Ok(ExitCode::SUCCESS);
         }
         if since.elapsed() >= args.drain_timeout {
@@ -194,6 +202,25 @@ fn default_name() -> String {
         host => host,
     };
     format!("{host}-{}", std::process::id())
+}
+
+/// Since when a worker has had nothing to do, and what it had done by then.
+#[derive(Default)]
+struct Idle {
+    since: Option<Instant>,
+    done: u64,
+}
+
+impl Idle {
+    /// Whether that has been so for [`IDLE`].
+    fn look(&mut self, worker: &Worker) -> bool {
+        let done = worker.done();
+        if worker.queued() > 0 || done != self.done {
+            *self = Self { since: None, done };
+            return false;
+        }
+        self.since.get_or_insert_with(Instant::now).elapsed() >= IDLE
+    }
 }
 
 /// What has been said of the worker.

@@ -82,8 +82,8 @@ pub(super) static SLICE: Table = Table {
         Opt::default(
             "lease",
             Kind::Duration(ms(100), HOUR),
-            "\"300ms\"",
-            "A participant of DDS that is not heard of for this long is taken for dead; until then it may hold up writers.",
+            "\"5s\"",
+            "A participant of DDS that is silent for this long is taken for dead. A shorter pause loses nothing; until then a participant that has died may hold up writers.",
         ),
         Opt::optional(
             "more",
@@ -171,8 +171,8 @@ static WORKERS: Table = Table {
         Opt::default(
             "lease",
             Kind::Duration(ms(150), HOUR),
-            "\"300ms\"",
-            "A worker that no controller has heard for this long does nothing more.",
+            "\"5s\"",
+            "A worker that no controller has heard for this long does nothing more. A shorter pause of a worker or the controller loses nothing; after a worker's death its slices wait for this and `margin`.",
         ),
         Opt::default(
             "margin",

@@ -78,7 +78,7 @@ impl Desk {
         if member.leaving {
             let drained = self.wishes.leaving.contains(&report.name);
             let why = if drained { "drained by an operator" } else { "it is about to end" };
-            let left = owned.slices == 0;
+            let left = owned.slices == 0 && report.queued == 0;
             let state = if left { WorkerState::Drained } else { WorkerState::Draining };
             return (state, Some(why.into()));
         }

@@ -43,7 +43,7 @@ pub(super) struct StreamOptions {
     /// In which order items are done while a slice moves; the controller has to have the same [default: free]
     #[arg(long, help_heading = "Stream")]
     order: Option<Order>,
-    /// A worker that no controller has heard for this long does nothing more; the controller has to have the same [default: 300ms]
+    /// A worker that no controller has heard for this long does nothing more; the controller has to have the same [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Stream", value_parser = duration)]
     lease: Option<Duration>,
     /// A network interface that DDS uses, by name or address; again for several
@@ -55,7 +55,7 @@ pub(super) struct StreamOptions {
     /// What multicast is used for [default: full]
     #[arg(long, help_heading = "Network")]
     multicast: Option<Cast>,
-    /// A participant of DDS that is not heard of for this long is taken for dead [default: 300ms]
+    /// A participant of DDS that is silent for this long is taken for dead [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Network", value_parser = duration)]
     dds_lease: Option<Duration>,
     /// More configuration of Cyclone DDS: XML, or file:// and a path

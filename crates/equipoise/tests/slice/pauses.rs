@@ -1,0 +1,215 @@
+//! Processes that stand still for a while, at the defaults, and publishers that publish nothing again.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use equipoise_dds::items::{DATA_ITEM, DataItem};
+use equipoise_dds::{Domain, Participant, Qos, Settings, Topic, Writer};
+use equipoise_slice::{Group, SliceId};
+use equipoise_slice_runtime::partition;
+
+use crate::bed::{Bed, Outcome, PATIENCE, SLICES, each_done_once, python, slices_of, worker};
+use crate::common::{Process, kill};
+
+/// The longest pause that costs no item, by the defaults.
+const PAUSE: Duration = Duration::from_secs(2);
+const DOMAIN: &str = "PLAIN_PUBLISHER_DOMAIN";
+const STOP: &str = "PLAIN_PUBLISHER_STOP";
+
+/// A program that knows no more than the topic: half of the slices it publishes into their groups, the others into none.
+struct Plain {
+    writers: Vec<Writer>,
+    published: i64,
+}
+
+impl Plain {
+    fn join(domain: u32) -> Self {
+        // As Cyclone DDS has them where a program says nothing.
+        let renewals = "<CycloneDDS><Domain Id=\"any\"><Discovery><SPDPInterval>8 s</SPDPInterval></Discovery></Domain></CycloneDDS>";
+        let settings = Settings {
+            interfaces: vec!["lo".into()],
+            lease: Duration::from_secs(10),
+            more: Some(renewals.into()),
+            ..Settings::default()
+        };
+        let domain = Domain::open(domain, &settings).unwrap();
+        let items = Participant::new(domain, &[]).unwrap().topic("items", &DATA_ITEM).unwrap();
+        let writers = (0..SLICES).map(|slice| writer(&items, slice)).collect();
+        let plain = Self { writers, published: 0 };
+        let end = Instant::now() + PATIENCE;
+        while plain.writers.iter().any(|writer| writer.matched().unwrap() == 0) {
+            assert!(Instant::now() < end, "no worker reads");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        plain
+    }
+
+    fn publish(&mut self) {
+        let slice = self.published as u32 % SLICES;
+        let (id, message) = (self.published, self.published.to_le_bytes());
+        let item =
+            DataItem { slice_id: slice as i32, id, sender_id: 5, timestamp: id, message: &message };
+        let mut cdr = Vec::new();
+        item.encode(&mut cdr);
+        self.writers[slice as usize].write(&cdr).unwrap();
+        self.published += 1;
+    }
+}
+
+fn writer(items: &Topic, slice: u32) -> Writer {
+    let group = Group::of(SliceId(slice));
+    let partition = slice.is_multiple_of(2).then(|| partition(group)).flatten();
+    items.writer(&Qos { partition, ..Qos::default() }).unwrap()
+}
+
+/// Not a test: a process that publishes until a file is there.
+#[test]
+#[ignore = "is a process of the other tests"]
+fn publisher() {
+    let domain = std::env::var(DOMAIN).unwrap().parse().unwrap();
+    let stop = std::env::var(STOP).unwrap();
+    let mut plain = Plain::join(domain);
+    println!("\npublishing");
+    while !Path::new(&stop).exists() {
+        plain.publish();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("published {} items", plain.published);
+    // What it has written is acknowledged before it goes.
+    for writer in &plain.writers {
+        writer.wait_for_acknowledgements(PATIENCE).unwrap();
+    }
+}
+
+fn start_publisher(bed: &Bed) -> Process {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "pauses::publisher", "--ignored", "--nocapture"]);
+    command.env(DOMAIN, bed.domain.to_string()).env(STOP, bed.folder.path("stop"));
+    let publisher = Process::of(command);
+    publisher.wait_for_text("publishing");
+    publisher
+}
+
+/// Others that want the processors as well.
+struct Neighbours {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Neighbours {
+    fn start(count: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let busy = |stop: Arc<AtomicBool>| {
+            std::thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        Self { threads: (0..count).map(|_| busy(stop.clone())).collect(), stop }
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Stops all of them for `pause`.
+fn pause(pids: &[u32], pause: Duration) {
+    pids.iter().for_each(|pid| kill(*pid, libc::SIGSTOP));
+    std::thread::sleep(pause);
+    pids.iter().for_each(|pid| kill(*pid, libc::SIGCONT));
+}
+
+/// A controller and workers `one` and `two`, each with slices. `more` follows what every `[[slice]]` table has.
+fn at_the_defaults(test: &str, domain: u32, more: &str) -> Bed {
+    let mut bed = Bed::unstarted(test, domain);
+    bed.write_tables(&format!(
+        "[[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = {domain}\ninterfaces = \"lo\"\n{more}"
+    ));
+    bed.start();
+    bed.worker("one", 1);
+    bed.worker("two", 1);
+    bed.until("each has slices", |status| {
+        let of = |name| slices_of(status, name);
+        of("one") > 0 && of("two") > 0 && of("one") + of("two") == u64::from(SLICES)
+    });
+    bed
+}
+
+fn done_all(bed: &Bed, published: i64) {
+    let end = Instant::now() + PATIENCE;
+    while (bed.done().len() as i64) < published && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    each_done_once(bed, &Outcome { published, resent: 0 });
+}
+
+#[test]
+fn pauses_of_two_seconds_lose_no_item_and_double_none_at_the_defaults() {
+    if !python() {
+        return;
+    }
+    let bed = at_the_defaults("slice-pauses", 22, "");
+    let publisher = start_publisher(&bed);
+    let _neighbours = Neighbours::start(2);
+    let (one, two) = (bed.workers["one"].pid(), bed.workers["two"].pid());
+    let controller = bed.controller.as_ref().unwrap().pid();
+    pause(&[one], PAUSE);
+    pause(&[controller], PAUSE);
+    // Slices move while their publisher hears of no new reader.
+    kill(publisher.pid(), libc::SIGSTOP);
+    bed.said(&["drain", "one"]);
+    std::thread::sleep(PAUSE);
+    kill(publisher.pid(), libc::SIGCONT);
+    pause(&[two, controller], PAUSE);
+    bed.until("it has none", |status| slices_of(status, "two") == u64::from(SLICES));
+    std::fs::write(bed.folder.path("stop"), "").unwrap();
+    let published = publisher.wait_for("what it has published", |printed| {
+        let (_, rest) = printed.split_once("published ")?;
+        rest.split_once(" items")?.0.parse().ok()
+    });
+    done_all(&bed, published);
+    let drops = bed.status();
+    for name in ["one", "two"] {
+        assert_eq!(worker(&drops, name)["drops"]["given_up"].as_u64(), None, "{drops:#}");
+    }
+}
+
+#[test]
+fn a_worker_that_stood_still_for_longer_than_its_lease_counts_what_it_drops() {
+    if !python() {
+        return;
+    }
+    let lease = "[slice.workers]\nlease = \"500ms\"\n[slice.balancing]\nshare-max = 0\n";
+    let mut bed = Bed::unstarted("slice-given-up", 23);
+    bed.write_tables(&format!(
+        "[[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = 23\ninterfaces = \"lo\"\n{lease}"
+    ));
+    bed.start();
+    bed.worker("one", 50);
+    bed.until_owned_by(&["one"]);
+    let mut plain = Plain::join(23);
+    (0..200).for_each(|_| plain.publish());
+    bed.until("they wait", |status| worker(status, "one")["queued"].as_u64() > Some(100));
+    let one = bed.workers["one"].pid();
+    kill(one, libc::SIGSTOP);
+    bed.until("it is given up", |status| worker(status, "one")["state"] == "lost");
+    kill(one, libc::SIGCONT);
+    let status =
+        bed.until("it counts", |status| worker(status, "one")["drops"]["given_up"].is_u64());
+    let dropped = worker(&status, "one")["drops"]["given_up"].as_u64().unwrap();
+    // One that was in the program's hands may be done, and has no reply.
+    let done = bed.done().len() as u64;
+    assert!((200..=201).contains(&(dropped + done)), "{dropped} dropped, {done} done of 200");
+    let shown = bed.said(&["status"]);
+    assert!(shown.contains("given_up") && shown.contains("silent for longer"), "{shown}");
+    bed.workers["one"].wait_for_text("the controller gave this worker up");
+}
