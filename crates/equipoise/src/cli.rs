@@ -73,10 +73,14 @@ pub(crate) enum Command {
     SampleWorker(demo::slice::sample::Args),
 }
 
+/// The configuration that is meant where none is named.
+pub(crate) const DEFAULT_CONFIG: &str = "/etc/equipoise/equipoise.toml";
+
 /// Arguments of `equipoise run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The configuration, TOML
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG)]
     pub(crate) file: PathBuf,
     /// On stop, leave the packet level's program attached with the tables it has; the next `run` takes it over
     #[arg(long)]
@@ -94,6 +98,7 @@ impl RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// The configuration, TOML: of it, `[cluster]`, `[instance]`, `[load]` and `[log]`
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG)]
     pub(crate) file: PathBuf,
 }
 

@@ -8,6 +8,7 @@ mod demo;
 mod encryption;
 mod run;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,8 +21,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => block_on(run::run(&args.file, args.leave())),
         Command::Agent(args) => block_on(run::agent(&args.file)),
         Command::Cluster(args) => block_on(commands::cluster::run(args)),
-        Command::Check(args) => commands::check::run(&args).map_err(Into::into),
-        Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
+        Command::Check(args) => read_by_others(commands::check::run(&args)),
+        Command::Schema(args) => read_by_others(commands::schema::run(&args)),
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Status(args) => block_on(commands::status::run(args)),
         Command::Drain(args) => block_on(commands::change::run_on_target("drain", args)),
@@ -44,6 +45,14 @@ pub fn main() -> ExitCode {
         eprintln!("{}", cli::message(&error));
         ExitCode::FAILURE
     })
+}
+
+/// What a command that only prints comes to: a reader that closes the pipe early, as `head` does, has what it wants.
+fn read_by_others(printed: io::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match printed {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => Ok(other?),
+    }
 }
 
 /// Everything but the data plane runs on this one thread.

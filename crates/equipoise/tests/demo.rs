@@ -99,6 +99,27 @@ fn the_printed_commands_work_when_they_are_copied() {
 }
 
 #[test]
+fn the_documented_mistake_can_be_made_in_its_file_and_commands_write_no_audit_lines() {
+    let demo = Demo::start();
+    let line = demo.banner.lines().find_map(|line| line.strip_prefix("settings   "));
+    let file = line.and_then(|line| line.split(' ').next()).expect("the banner has it").to_string();
+    let said = |command: &str| {
+        let reload = demo.banner.split_once("then: ").and_then(|(_, rest)| rest.split_once(')'));
+        let (reload, _) = reload.expect("the banner has it");
+        copied(&format!("{command} && {reload}"))
+    };
+    let (worked, text) = said(&format!("sed -i s/least-connection/leastconn/ {file}"));
+    let expected =
+        "pool.web.scheduler: \"leastconn\" is none of them (did you mean \"least-connection\"?)";
+    assert!(!worked && text.contains(expected), "{text}");
+    let (worked, text) = said(&format!("sed -i s/leastconn/least-connection/ {file}"));
+    assert!(worked, "{text}");
+    assert!(!demo.process.printed().contains("audit"), "{}", demo.process.printed());
+    let audit = std::fs::read_to_string(file.replace("demo.toml", "audit.log")).unwrap();
+    assert!(audit.contains("reload"), "{audit}");
+}
+
+#[test]
 fn a_killed_sample_backend_costs_no_more_than_it_had_and_comes_back() {
     const CLIENTS: usize = 8;
     let demo = Demo::start();

@@ -98,6 +98,8 @@ fn a_backend_is_drained_weighted_disabled_and_enabled_by_command() {
     }
     let (worked, said) = instance.command(&["drain", "web/c"]);
     assert!(!worked && said.contains("pool `web` has no backend `c`"), "{said}");
+    let (worked, said) = instance.command(&["drain", "nothere"]);
+    assert!(!worked && said.contains("a backend is named POOL/BACKEND"), "{said}");
 }
 
 #[test]

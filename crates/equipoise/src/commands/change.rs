@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use equipoise_api::wire::Changed;
 
 use crate::cli::{ApiArgs, BackendName};
@@ -38,7 +39,12 @@ pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Res
     if target.contains('/') {
         return run(action, Args { backend: target.parse()?, api }).await;
     }
-    let node = api.client()?.change_node(&target, action).await?;
+    let changed = api.client()?.change_node(&target, action).await;
+    let node = changed.with_context(|| {
+        format!(
+            "`{target}` was taken for a node of the cluster; a backend is named POOL/BACKEND, as `equipoise status` lists them"
+        )
+    })?;
     let standing = node.standing.as_deref().unwrap_or("not planned");
     println!("node {}: wanted {}, {standing}", node.name, node.admin.word());
     for (name, share) in &node.shares {

@@ -1,6 +1,6 @@
 //! `equipoise check`: everything that is wrong with a configuration file.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ use crate::config::{
 /// can be used (warnings do not count), 1 when it cannot. Host names of backends are resolved.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// The configuration file.
+    /// The configuration file; `-`: standard input.
     pub file: PathBuf,
     /// Print one JSON object instead of lines, for editors and scripts.
     #[arg(long)]
@@ -27,13 +27,24 @@ pub struct CheckArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Standard output cannot be written.
+/// Standard input cannot be read, or standard output written.
 pub fn run(args: &CheckArgs) -> io::Result<ExitCode> {
-    let outcome = config::load(&args.file);
-    let report =
-        if args.json { json_report(&args.file, &outcome) } else { report(&args.file, &outcome) };
+    let (file, outcome) = match args.file.as_os_str() == "-" {
+        true => (Path::new("(standard input)"), standard_input()?),
+        false => (args.file.as_path(), config::load(&args.file)),
+    };
+    let report = if args.json { json_report(file, &outcome) } else { report(file, &outcome) };
     writeln!(io::stdout(), "{report}")?;
     Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A configuration is at most as large as this.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
+
+fn standard_input() -> io::Result<Result<Loaded, ConfigErrors>> {
+    let mut text = String::new();
+    io::stdin().lock().take(INPUT_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(config::parse(&text, Path::new("(standard input)"), &Surroundings::here()))
 }
 
 fn report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {

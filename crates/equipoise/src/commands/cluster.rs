@@ -56,7 +56,7 @@ pub(crate) struct ConfigArgs {
         long,
         value_name = "FILE",
         env = "EQUIPOISE_CONFIG",
-        default_value = "/etc/equipoise/equipoise.toml"
+        default_value = crate::cli::DEFAULT_CONFIG
     )]
     config: PathBuf,
 }

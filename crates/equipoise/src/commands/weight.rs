@@ -12,7 +12,7 @@ pub(crate) struct Args {
     #[arg(value_name = "POOL/BACKEND")]
     backend: BackendName,
     /// Its share, relative to the pool's other backends; 0 drains
-    #[arg(value_parser = clap::value_parser!(u16).range(0..=1000))]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(0..=1000))]
     weight: u16,
     #[command(flatten)]
     api: ApiArgs,

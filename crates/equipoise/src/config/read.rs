@@ -257,7 +257,7 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
         (Kind::Choice(choices), DeValue::String(text)) => {
             let words = choices.words();
             let words = || words.iter().map(|(word, _)| *word);
-            match nearest(text, words()) {
+            match known_elsewhere(text, words()).or_else(|| nearest(text, words())) {
                 _ if words().any(|word| word == text) => Ok(Value::Text(text.to_string())),
                 Some(near) => Err(format!("is none of them (did you mean \"{near}\"?)")),
                 None => Err("is none of them".into()),
@@ -269,11 +269,52 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
         (Kind::Texts(form), DeValue::String(text)) if (form.fits)(text) => {
             Ok(Value::Texts(vec![text.to_string()]))
         }
-        (Kind::Text(form) | Kind::Texts(form), DeValue::String(_)) => {
-            Err(format!("is not {}", form.noun))
+        (Kind::Text(form) | Kind::Texts(form), DeValue::String(text)) => {
+            Err(format!("is not {}{}", form.noun, port_hint(text)))
         }
         (_, other) => Err(type_of(other).into()),
     }
+}
+
+/// Words of HAProxy, nginx, LVS and Envoy, and the words here that mean the same, the best first.
+const ELSEWHERE: &[(&str, &[&str])] = &[
+    ("leastconn", &["least-connection"]),
+    ("least-conn", &["least-connection"]),
+    ("least-request", &["least-connection"]),
+    ("lc", &["least-connection"]),
+    ("wlc", &["weighted-least-connection"]),
+    ("roundrobin", &["round-robin"]),
+    ("static-rr", &["weighted-round-robin"]),
+    ("rr", &["round-robin"]),
+    ("wrr", &["weighted-round-robin"]),
+    ("random", &["weighted-random"]),
+    ("p2c", &["power-of-two"]),
+    ("ewma", &["least-time"]),
+    ("peak-ewma", &["least-time"]),
+    ("source", &["source-hash", "maglev"]),
+    ("ip-hash", &["source-hash", "maglev"]),
+    ("sh", &["source-hash", "maglev"]),
+    ("hash", &["source-hash", "maglev"]),
+    ("mh", &["maglev"]),
+    ("ring-hash", &["maglev"]),
+    ("consistent", &["maglev"]),
+    ("consistent-hash", &["maglev"]),
+    ("first", &["round-robin"]),
+];
+
+/// The word among `known` for what another load balancer calls `word`.
+fn known_elsewhere(word: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    let (_, ours) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == word)?;
+    let known: Vec<_> = known.collect();
+    ours.iter().copied().find(|ours| known.contains(ours))
+}
+
+/// What is wrong with a text that looks like an address: a port above the last one.
+fn port_hint(text: &str) -> &'static str {
+    let port = text.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    if is_number && port.parse::<u16>().is_err() { " (ports end at 65535)" } else { "" }
 }
 
 fn number(value: &DeValue<'_>) -> Option<f64> {

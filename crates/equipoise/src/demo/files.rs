@@ -91,10 +91,12 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
     let mut text = format!(
         "# The configuration of `equipoise demo`. Edit it and reload.\n\n\
          [instance]\nname = \"demo\"\n\n\
-         [api]\nsocket = {:?}\nlisten = \"{}\"\n\n\
+         [api]\nsocket = {:?}\nlisten = \"{}\"\naudit-log = {:?}\n\n\
          [shutdown]\ngrace = \"5s\"\n",
         socket.display().to_string(),
-        listening.api
+        listening.api,
+        // Changes go by at each command, and the terminal is for the log.
+        socket.with_file_name("audit.log").display().to_string()
     );
     for Door { name, protocol, listen, health, port } in doors(listening) {
         // Writing to a string cannot fail, here and below.
@@ -107,6 +109,9 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
             );
         }
         text.push_str("]\n");
+        if protocol == "http" {
+            text.push_str("scheduler = \"least-connection\"\n");
+        }
         // Who kills a backend wants to see it come back, not wait for the usual ten seconds.
         text.push_str("passive = { ejection = \"1s\" }\n");
         if let Some(health) = health {

@@ -46,11 +46,23 @@ pub(super) struct StreamOptions {
     /// A worker that no controller has heard for this long does nothing more; the controller has to have the same [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Stream", value_parser = duration)]
     lease: Option<Duration>,
-    /// A network interface that DDS uses, by name or address; again for several
-    #[arg(long = "interface", value_name = "NAME", help_heading = "Network")]
+    /// A network interface that DDS uses, by name or address; several with commas between them, or the option again
+    #[arg(
+        long,
+        visible_alias = "interface",
+        value_name = "NAME",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
     interfaces: Vec<String>,
-    /// A host that is asked for participants, where multicast does not reach it; again for several
-    #[arg(long = "peer", value_name = "HOST[:PORT]", help_heading = "Network")]
+    /// A host that is asked for participants, where multicast does not reach it; several likewise
+    #[arg(
+        long,
+        visible_alias = "peer",
+        value_name = "HOST[:PORT]",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
     peers: Vec<String>,
     /// What multicast is used for [default: full]
     #[arg(long, help_heading = "Network")]

@@ -1,0 +1,89 @@
+//! The command line as people type it: what they mean, and what they are told.
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::config::said_among;
+use common::{EQUIPOISE, Folder, equipoise, stderr, stdout, text};
+
+#[test]
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
+    for command in ["schema", "schema --reference"] {
+        let line = format!("set -o pipefail; {EQUIPOISE} {command} | head -n 1");
+        let output = Command::new("bash").args(["-c", &line]).output().expect("there is a shell");
+        assert!(output.status.success(), "{command}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "{command}");
+    }
+}
+
+#[test]
+fn check_reads_standard_input() {
+    for (file, expected) in [
+        ("[[pool]]\nname = \"web\"\n", "(standard input): valid"),
+        ("[[pool]]\nnme = \"web\"\n", "(standard input):2:1: pool[#1].nme: unknown option"),
+    ] {
+        let mut command = Command::new(EQUIPOISE);
+        command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        child.stdin.take().expect("it is piped").write_all(file.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(stdout(&output).contains(expected), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn the_packaged_configuration_can_be_used_as_it_is() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/equipoise.toml");
+    let output = equipoise(&["check", file]);
+    assert!(output.status.success(), "{}", stdout(&output));
+}
+
+#[test]
+fn run_has_the_default_file_that_cluster_has() {
+    let folder = Folder::new("default-file");
+    let file = folder.write("bad.toml", "nonsense = 1\n");
+    let mut command = Command::new(EQUIPOISE);
+    let output = command.arg("run").env("EQUIPOISE_CONFIG", &file).output().expect("it runs");
+    assert!(stderr(&output).contains(text(&file)), "{}", stderr(&output));
+    for command in ["run", "agent"] {
+        let help = stdout(&equipoise(&[command, "--help"]));
+        assert!(help.contains("[default: /etc/equipoise/equipoise.toml]"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn a_weight_below_zero_is_told_what_is_accepted() {
+    let output = equipoise(&["weight", "web/fast", "-1"]);
+    assert!(stderr(&output).contains("-1 is not in 0..=1000"), "{}", stderr(&output));
+}
+
+#[test]
+fn words_of_other_load_balancers_get_their_suggestion() {
+    for (theirs, ours) in [
+        ("leastconn", "least-connection"),
+        ("least_conn", "least-connection"),
+        ("LEAST_REQUEST", "least-connection"),
+        ("wlc", "weighted-least-connection"),
+        ("roundrobin", "round-robin"),
+        ("rr", "round-robin"),
+        ("random", "weighted-random"),
+        ("ip_hash", "source-hash"),
+        ("source", "source-hash"),
+        ("RING_HASH", "maglev"),
+        ("first", "round-robin"),
+    ] {
+        let said = said_among(&[], &format!("[[pool]]\nname = 'p'\nscheduler = '{theirs}'\n"));
+        assert!(said.contains(&format!("(did you mean \"{ours}\"?)")), "{theirs}: {said}");
+    }
+}
+
+#[test]
+fn a_port_above_the_last_one_is_named_as_such() {
+    for listen in ["[::]:99999", ":99999", "0.0.0.0:65536"] {
+        let file = format!("[[pool]]\nname = 'p'\n[[session]]\nlisten = '{listen}'\npool = 'p'\n");
+        let said = said_among(&[], &file);
+        assert!(said.contains("(ports end at 65535)"), "{listen}: {said}");
+    }
+}
