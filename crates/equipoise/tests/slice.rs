@@ -24,6 +24,8 @@ mod secure;
 #[path = "cluster/bed.rs"]
 #[allow(dead_code, reason = "the cluster's tests use the rest")]
 mod site;
+#[path = "slice/soak.rs"]
+mod soak;
 #[path = "slice/succession.rs"]
 mod succession;
 #[path = "slice/workers.rs"]

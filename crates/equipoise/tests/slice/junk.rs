@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use crate::bed::Bed;
 
 /// One datagram that says it is RTPS, and is not: its only submessage (DATA) is too short for its own fields.
-const JUNK: &[u8] =
+pub(crate) const JUNK: &[u8] =
     b"RTPS\x02\x01\x01\x10\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x15\x05\x08\x00\0\0\x10\0\0\0\0\0";
 
 /// Of these the log has a handful; without a throttle it had a line for each.

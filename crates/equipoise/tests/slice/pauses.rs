@@ -16,7 +16,7 @@ use crate::bed::{Bed, Outcome, PATIENCE, SLICES, each_done_once, python, slices_
 use crate::common::{Process, kill};
 
 /// The longest pause that costs no item, by the defaults.
-const PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 const DOMAIN: &str = "PLAIN_PUBLISHER_DOMAIN";
 const STOP: &str = "PLAIN_PUBLISHER_STOP";
 
@@ -85,7 +85,7 @@ fn publisher() {
     }
 }
 
-fn start_publisher(bed: &Bed) -> Process {
+pub(crate) fn start_publisher(bed: &Bed) -> Process {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "pauses::publisher", "--ignored", "--nocapture"]);
     command.env(DOMAIN, bed.domain.to_string()).env(STOP, bed.folder.path("stop"));
@@ -121,8 +121,16 @@ impl Drop for Neighbours {
     }
 }
 
+/// How many items it has published, once it was asked to stop.
+pub(crate) fn published(publisher: &Process) -> i64 {
+    publisher.wait_for("what it has published", |printed| {
+        let (_, rest) = printed.split_once("published ")?;
+        rest.split_once(" items")?.0.parse().ok()
+    })
+}
+
 /// Stops all of them for `pause`.
-fn pause(pids: &[u32], pause: Duration) {
+pub(crate) fn pause(pids: &[u32], pause: Duration) {
     pids.iter().for_each(|pid| kill(*pid, libc::SIGSTOP));
     std::thread::sleep(pause);
     pids.iter().for_each(|pid| kill(*pid, libc::SIGCONT));
@@ -144,7 +152,7 @@ fn at_the_defaults(test: &str, domain: u32, more: &str) -> Bed {
     bed
 }
 
-fn done_all(bed: &Bed, published: i64) {
+pub(crate) fn done_all(bed: &Bed, published: i64) {
     let end = Instant::now() + PATIENCE;
     while (bed.done().len() as i64) < published && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
@@ -172,11 +180,7 @@ fn pauses_of_two_seconds_lose_no_item_and_double_none_at_the_defaults() {
     pause(&[two, controller], PAUSE);
     bed.until("it has none", |status| slices_of(status, "two") == u64::from(SLICES));
     std::fs::write(bed.folder.path("stop"), "").unwrap();
-    let published = publisher.wait_for("what it has published", |printed| {
-        let (_, rest) = printed.split_once("published ")?;
-        rest.split_once(" items")?.0.parse().ok()
-    });
-    done_all(&bed, published);
+    done_all(&bed, published(&publisher));
     let drops = bed.status();
     for name in ["one", "two"] {
         assert_eq!(worker(&drops, name)["drops"]["given_up"].as_u64(), None, "{drops:#}");

@@ -1,0 +1,113 @@
+//! `make soak`: one process balances requests and a stream while processes stand still, slices move and junk comes from outside.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use equipoise_testkit::{HttpBackend, free_port};
+
+use crate::bed::{Bed, SLICES, python, slices_of};
+use crate::common::Load;
+use crate::junk::JUNK;
+use crate::pauses::{PAUSE, done_all, published, start_publisher};
+
+/// The stream's DDS domain.
+const DOMAIN: u16 = 27;
+/// Clients of the HTTP front door.
+const CLIENTS: usize = 4;
+/// Between two pauses.
+const REST: Duration = Duration::from_secs(1);
+
+/// Junk to the ports of DDS and to the front door.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Flood {
+    fn start(door: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let until = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let (socket, mut sent) = (UdpSocket::bind("127.0.0.1:0").unwrap(), 0);
+            let discovery = ("127.0.0.1", 7400 + 250 * DOMAIN);
+            while !until.load(Relaxed) {
+                for _ in 0..100 {
+                    sent += u64::from(socket.send_to(JUNK, discovery).is_ok());
+                }
+                if let Ok(mut stream) = TcpStream::connect(door) {
+                    // It may have been closed meanwhile.
+                    let _ = stream.write_all(b"\x16\x03\x01junk\r\n\r\n");
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            sent
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    fn end(mut self) -> u64 {
+        self.stop.store(true, Relaxed);
+        self.thread.take().map_or(0, |thread| thread.join().unwrap())
+    }
+}
+
+fn bed(door: SocketAddr, backends: &[&HttpBackend]) -> Bed {
+    let addresses: Vec<_> = backends.iter().map(|it| it.address().to_string()).collect();
+    let mut bed = Bed::unstarted("slice-soak", DOMAIN.into());
+    bed.write_tables(&format!(
+        "[[pool]]\nname = \"web\"\nbackends = {addresses:?}\n\
+         [[session]]\nname = \"web\"\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\n\
+         [[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = {DOMAIN}\ninterfaces = \"lo\"\n"
+    ));
+    bed.start();
+    bed.worker("one", 1);
+    bed.worker("two", 1);
+    bed.until("each has slices", |status| {
+        let of = |name| slices_of(status, name);
+        of("one") > 0 && of("two") > 0 && of("one") + of("two") == u64::from(SLICES)
+    });
+    bed
+}
+
+#[test]
+#[ignore = "takes SOAK_MINUTES: make soak"]
+fn pauses_and_floods_fail_no_request_and_lose_no_item() {
+    assert!(python(), "the workers' program needs Python");
+    let minutes = std::env::var("SOAK_MINUTES").map_or(1.0, |text| text.parse::<f64>().unwrap());
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let port = free_port();
+    let door = port.address();
+    let bed = bed(door, &[&a, &b]);
+    let publisher = start_publisher(&bed);
+    let (load, flood) = (Load::start(door, CLIENTS), Flood::start(door));
+    let paused = [
+        ("one", bed.workers["one"].pid()),
+        ("equipoise", bed.controller.as_ref().unwrap().pid()),
+        ("two", bed.workers["two"].pid()),
+        ("publisher", publisher.pid()),
+    ];
+    let end = Instant::now() + Duration::from_secs_f64(60.0 * minutes);
+    let mut rounds = 0_u32;
+    while Instant::now() < end {
+        let (name, pid) = paused[rounds as usize % paused.len()];
+        // Slices go to and fro, also while somebody stands still.
+        let drain = ["drain", "undrain"][rounds as usize / 3 % 2];
+        bed.said(&[drain, "one"]);
+        crate::pauses::pause(&[pid], PAUSE * (rounds % 4 + 1) / 4);
+        load.wait_for(CLIENTS);
+        rounds += 1;
+        println!("pause {rounds} of {name} is over");
+        std::thread::sleep(REST);
+    }
+    let junk = flood.end();
+    let (good, bad) = load.finish();
+    std::fs::write(bed.folder.path("stop"), "").unwrap();
+    let items = published(&publisher);
+    println!("{rounds} pauses, {junk} datagrams of junk, {good} requests, {items} items");
+    assert!(bad.is_empty(), "{} of {} requests failed: {bad:?}", bad.len(), good + bad.len());
+    done_all(&bed, items);
+}
