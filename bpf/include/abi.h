@@ -201,8 +201,8 @@ struct eqp_state_header {
 #define EQP_PENDING_WAYS 8
 
 struct eqp_load {
-	__u32 active;   /* as LVS counts: established */
-	__u32 inactive; /* opening and closing */
+	__u32 active;   /* as LVS counts: opening and established */
+	__u32 inactive; /* closing */
 };
 
 /* --- cpus ------------------------------------------------------------------------------------------------------ */

@@ -3,6 +3,9 @@
  * Schedulers that are no hash, as LVS has them (net/netfilter/ipvs/ip_vs_rr.c, _wrr.c, _lc.c, _wlc.c). Turns are laid
  * out by userspace as a sequence, so round-robin and weighted round-robin are one thing here.
  *
+ * As in LVS, a flow counts as active from its first packet on, so that the next one sees it. Userspace takes back what is
+ * not established in time.
+ *
  * Deviates: what is picked for a flow's first packet is recorded in pending, and when that is above its mark (a flood
  * of SYNs) flows go by the ring until it falls.
  */
@@ -118,7 +121,7 @@ eqp_cold bool decide_by_turn(struct eqp_job *job)
 		return false;
 	load = load_at(job, (__u64)job->service->backends_first + slot);
 	if (load && recorded & EQP_RECORDED_NOW)
-		__sync_fetch_and_add(&load->inactive, 1);
+		__sync_fetch_and_add(&load->active, 1);
 	job->slot = slot;
 	job->backend = backend;
 	job->how = EQP_BY_TURN;

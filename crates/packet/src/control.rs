@@ -123,7 +123,6 @@ impl Seeds {
 #[derive(Clone, Copy, Debug)]
 struct Clocks {
     next_tick: Instant,
-    ticked_at: Instant,
     interval_began: Instant,
     expired_at: Instant,
     published_at: Instant,
@@ -206,7 +205,6 @@ impl Control {
         self.publish_if_due(now, &mut tick);
         self.clear_tags();
         self.store_loads(now);
-        self.clocks.ticked_at = now;
         self.clocks.next_tick = now + self.pause(&tick);
         tick
     }

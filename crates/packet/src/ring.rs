@@ -2,7 +2,6 @@
 
 use equipoise_core::Candidate;
 use equipoise_core::scheduler::maglev_table;
-use equipoise_pog::HostTable;
 
 use crate::digest::Digest;
 
@@ -37,23 +36,6 @@ impl Ring {
             .collect();
         let table = maglev_table(&candidates, prime_below(entries_max), seed);
         Ring { entries: table.iter().map(|&seat| seats[seat as usize].slot).collect() }
-    }
-
-    /// Entries in proportion to the weights, as many as possible where they are in `before`.
-    pub(crate) fn shares(seats: &[Seat], entries_max: usize, before: &Ring) -> Ring {
-        let bits = entries_max.ilog2().clamp(1, equipoise_pog::TABLE_BITS_MAX);
-        let mut table = HostTable::new(bits);
-        if before.entries.len() == 1 << bits {
-            for (entry, &host) in (0..=u16::MAX).zip(&before.entries) {
-                table.point(equipoise_pog::EntryWrite { entry, host });
-            }
-        }
-        let capacities: Vec<_> = seats.iter().map(|seat| (seat.slot, seat.weight)).collect();
-        // Slots are distinct and below 4096; so it fails only without any weight.
-        match table.share_out(&capacities, |_| false, &mut Vec::new()) {
-            Ok(_) => Ring { entries: table.entries().into() },
-            Err(_) => Ring::default(),
-        }
     }
 
     pub(crate) fn entries(&self) -> &[u16] {
@@ -106,10 +88,7 @@ mod tests {
     #[test]
     fn a_ring_without_seats_answers_nobody() {
         assert_eq!(Ring::maglev(&[], 251, 1).pick(Digest(5), |_| true), None);
-        assert_eq!(
-            Ring::shares(&seats(&[0]), 251, &Ring::default()).pick(Digest(5), |_| true),
-            None
-        );
+        assert_eq!(Ring::maglev(&seats(&[0]), 251, 1).pick(Digest(5), |_| true), None);
     }
 
     #[test]
@@ -142,12 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_shares_moves_no_more_entries_than_it_must() {
-        let before = Ring::shares(&seats(&[1, 1, 2]), 65_537, &Ring::default());
-        assert_eq!(before.entries().len(), 65_536);
-        let after = Ring::shares(&seats(&[1, 1, 0]), 65_537, &before);
-        for (was, is) in before.entries().iter().zip(after.entries()) {
-            assert!(was == is || *was == 2);
+    fn entries_are_in_proportion_to_weight() {
+        let ring = Ring::maglev(&seats(&[1, 2, 5]), 65_537, 3);
+        let entries = |slot: u16| ring.entries().iter().filter(|&&it| it == slot).count();
+        let counts = [0, 1, 2].map(entries);
+        let exact = [1, 2, 5].map(|weight| 65_537 * weight / 8);
+        for (count, exact) in counts.into_iter().zip(exact) {
+            assert!(count.abs_diff(exact) <= 5, "{counts:?} of {exact}");
         }
     }
 

@@ -54,7 +54,6 @@ impl Control {
         let pending = memories.iter().map(|it| Pending::new(it.state.clone(), now)).collect();
         let clocks = Clocks {
             next_tick: now,
-            ticked_at: now,
             interval_began: now,
             expired_at: now,
             // When the last publication of another process was is not known.

@@ -7,8 +7,17 @@ use crate::registry::{Flow, Full, Registry, Verdict};
 #[derive(Debug)]
 pub(super) struct Flows {
     pub(super) registry: Registry,
-    /// By service number and slot: active, inactive.
-    tallies: Vec<Vec<[u32; 2]>>,
+    /// By service number and slot.
+    tallies: Vec<Vec<Tally>>,
+}
+
+/// The flows of a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// Active, inactive.
+    flows: [u32; 2],
+    /// Flows that became active here since the start; wraps.
+    begun: u32,
 }
 
 impl Flows {
@@ -27,13 +36,21 @@ impl Flows {
     /// Active and inactive flows of a slot.
     pub(super) fn tally(&self, service: u16, slot: u16) -> [u32; 2] {
         let slots = self.tallies.get(usize::from(service));
-        slots.and_then(|slots| slots.get(usize::from(slot))).copied().unwrap_or_default()
+        slots.and_then(|slots| slots.get(usize::from(slot))).map_or([0; 2], |tally| tally.flows)
+    }
+
+    /// Flows that became active at a slot since the start; wraps.
+    pub(super) fn begun(&self, service: u16, slot: u16) -> u32 {
+        let slots = self.tallies.get(usize::from(service));
+        slots.and_then(|slots| slots.get(usize::from(slot))).map_or(0, |tally| tally.begun)
     }
 
     /// Flows of a service.
     pub(super) fn total(&self, service: u16) -> usize {
         let slots = self.tallies.get(usize::from(service));
-        slots.map_or(0, |slots| slots.iter().flatten().map(|&count| count as usize).sum())
+        slots.map_or(0, |slots| {
+            slots.iter().flat_map(|it| it.flows).map(|count| count as usize).sum()
+        })
     }
 
     /// Adds a flow, or replaces `before`, which is what the registry has of it.
@@ -42,7 +59,11 @@ impl Flows {
         if let Some(before) = before {
             take(&mut self.tallies, before);
         }
-        add(&mut self.tallies, &flow);
+        let tally = add(&mut self.tallies, &flow);
+        let is_same = before.is_some_and(|before| place_of(before) == place_of(&flow));
+        if let Some(tally) = tally.filter(|_| flow.is_active() && !is_same) {
+            tally.begun = tally.begun.wrapping_add(1);
+        }
         Ok(())
     }
 
@@ -86,18 +107,21 @@ fn place_of(flow: &Flow) -> (u16, u16, bool) {
     (flow.service, flow.slot, flow.is_active())
 }
 
-fn add(tallies: &mut [Vec<[u32; 2]>], flow: &Flow) {
-    let Some(slots) = tallies.get_mut(usize::from(flow.service)) else { return };
+/// Counts a flow; the tally of its slot.
+fn add<'a>(tallies: &'a mut [Vec<Tally>], flow: &Flow) -> Option<&'a mut Tally> {
+    let slots = tallies.get_mut(usize::from(flow.service))?;
     let slot = usize::from(flow.slot);
     if slots.len() <= slot {
-        slots.resize(slot + 1, [0; 2]);
+        slots.resize(slot + 1, Tally::default());
     }
-    slots[slot][usize::from(!flow.is_active())] += 1;
+    let tally = &mut slots[slot];
+    tally.flows[usize::from(!flow.is_active())] += 1;
+    Some(tally)
 }
 
-fn take(tallies: &mut [Vec<[u32; 2]>], flow: &Flow) {
+fn take(tallies: &mut [Vec<Tally>], flow: &Flow) {
     let slots = tallies.get_mut(usize::from(flow.service));
     if let Some(tally) = slots.and_then(|slots| slots.get_mut(usize::from(flow.slot))) {
-        tally[usize::from(!flow.is_active())] -= 1;
+        tally.flows[usize::from(!flow.is_active())] -= 1;
     }
 }

@@ -1,56 +1,74 @@
-//! Connections of each backend, for schedulers that go by them.
+//! Connections of each backend, for the least-connection schedulers.
 //!
-//! LVS's two numbers (`ip_vs_wlc.c`): active are the flows in the registry that are open; inactive those that are
-//! closing, and those that are opening. The program counts the latter itself as it places them; what the control side
-//! then learns is taken from them, and what it never learns fades in the time that opening may take.
+//! LVS's two numbers (`ip_vs_wlc.c`): active are flows that are opening or established; inactive those that are closing.
+//! The program counts a flow as active when it picks a backend for the first packet, as LVS does (`ip_vs_proto_tcp.c`:
+//! `SYN_RECV` is active). The registry then takes its place, or the count is taken back when opening may take no longer.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::Control;
 use crate::abi::Pick;
+use crate::memory::Memory;
 
-/// Flows of a backend that are opening.
-#[derive(Clone, Copy, Debug, Default)]
+/// Flows of a backend that the program picked for their first packet, and that are not in the registry.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Opening {
-    flows: f64,
-    /// Flows learnt when they were last counted.
-    known: u32,
-    /// What was last written as inactive, and at which index.
-    written: u32,
-    index: usize,
+    /// Oldest first: when they were read, and how many are left.
+    batches: VecDeque<(Instant, u32)>,
+    /// Flows that had become active when they were last counted; wraps.
+    begun: u32,
+    /// Index of the backend, and the active flows last written there.
+    written: Option<(usize, u32)>,
+}
+
+impl Opening {
+    /// Adds flows that the program picked.
+    fn add(&mut self, picked: u32, now: Instant) {
+        if picked > 0 {
+            self.batches.push_back((now, picked));
+        }
+    }
+
+    /// Takes out as many flows as the registry has learnt. The latest first: a handshake takes milliseconds, and older
+    /// ones are mostly SYNs that nothing followed.
+    fn take(&mut self, mut learnt: u32) {
+        while let Some((_, flows)) = self.batches.back_mut() {
+            let taken = learnt.min(*flows);
+            (*flows, learnt) = (*flows - taken, learnt - taken);
+            if *flows > 0 {
+                return;
+            }
+            self.batches.pop_back();
+        }
+    }
+
+    /// Takes out the flows that were read before `oldest`.
+    fn expire(&mut self, oldest: Option<Instant>) {
+        while self.batches.front().is_some_and(|(read, _)| Some(*read) < oldest) {
+            self.batches.pop_front();
+        }
+    }
+
+    fn flows(&self) -> u32 {
+        self.batches.iter().map(|(_, flows)| flows).sum()
+    }
 }
 
 impl Control {
     /// Brings the loads in line with the registry.
     pub(super) fn store_loads(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.clocks.ticked_at).as_secs_f64();
-        let fading = (1.0 - elapsed / self.settings.opening_timeout.as_secs_f64()).clamp(0.0, 1.0);
         let mut first = 0;
         for (number, service) in (0..).zip(&self.services) {
             let Some(service) = service else { continue };
             if matches!(service.pick, Pick::Least | Pick::LeastWeighted) {
                 for (slot, _) in service.slots.held() {
-                    let index = first + usize::from(slot);
-                    let tally = self.flows.tally(number, slot);
                     let opening = self.opening.entry((number, slot)).or_default();
-                    opening.flows *= fading;
-                    for memory in &self.memories {
-                        let [active, inactive] = memory.state.load(index);
-                        active.store(tally[0], Relaxed);
-                        let read = inactive.load(Relaxed);
-                        if opening.index == index {
-                            opening.flows += f64::from(read.wrapping_sub(opening.written) as i32);
-                        }
-                    }
-                    let known = tally[0] + tally[1];
-                    let learnt = known.saturating_sub(opening.known);
-                    opening.flows = (opening.flows - f64::from(learnt)).max(0.0);
-                    opening.written = tally[1] + opening.flows as u32;
-                    (opening.known, opening.index) = (known, index);
-                    for memory in &self.memories {
-                        memory.state.load(index)[1].store(opening.written, Relaxed);
-                    }
+                    let flows = (self.flows.tally(number, slot), self.flows.begun(number, slot));
+                    let index = first + usize::from(slot);
+                    let oldest = now.checked_sub(self.settings.opening_timeout);
+                    store_load(&self.memories, index, opening, flows, (now, oldest));
                 }
             }
             first += service.slots.len();
@@ -61,4 +79,32 @@ impl Control {
             service.is_some_and(|service| service.slots.live(*slot))
         });
     }
+}
+
+/// Brings the load of the backend at `index` in line with the registry, which has `tally` flows of it, `begun` in all.
+fn store_load(
+    memories: &[Memory],
+    index: usize,
+    opening: &mut Opening,
+    (tally, begun): ([u32; 2], u32),
+    (now, oldest): (Instant, Option<Instant>),
+) {
+    let written = opening.written.filter(|(at, _)| *at == index).map(|(_, written)| written);
+    let read = |memory: &Memory| memory.state.load(index)[0].load(Relaxed);
+    let found: Vec<u32> = memories.iter().map(read).collect();
+    // At another index, what stood there before was another backend's.
+    if let Some(written) = written {
+        let picked = found.iter().map(|found| found.wrapping_sub(written));
+        opening.add(picked.fold(0, u32::saturating_add), now);
+        opening.take(begun.wrapping_sub(opening.begun));
+    }
+    opening.expire(oldest);
+    let active = tally[0].saturating_add(opening.flows());
+    for (memory, found) in memories.iter().zip(found) {
+        let [active_word, inactive_word] = memory.state.load(index);
+        // The program may have counted another since.
+        active_word.fetch_add(active.wrapping_sub(found), Relaxed);
+        inactive_word.store(tally[1], Relaxed);
+    }
+    (opening.begun, opening.written) = (begun, Some((index, active)));
 }

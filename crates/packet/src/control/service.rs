@@ -222,10 +222,8 @@ impl Service {
         let weighted =
             !matches!(scheduler, SchedulerKind::RoundRobin | SchedulerKind::LeastConnection);
         let seats = self.seats(weighted);
-        let ring = match scheduler {
-            SchedulerKind::WeightedRandom => Ring::shares(&seats, entries_max, &self.rings.current),
-            _ => Ring::maglev(&seats, entries_max, self.ring_seed),
-        };
+        // Of members and weights alone, never of the ring before: a fleet's balancers have different pasts.
+        let ring = Ring::maglev(&seats, entries_max, self.ring_seed);
         let turns = match self.pick {
             Pick::Sequence => {
                 let candidate = |it: &Seat| Candidate { identity: it.identity, weight: it.weight };

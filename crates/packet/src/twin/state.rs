@@ -104,10 +104,10 @@ impl<'a> State<'a> {
         self.memory.state.load(backend as usize).map(|count| count.load(Relaxed))
     }
 
-    /// One more connection is opening.
+    /// Counts a connection that opens, as an active one.
     pub(super) fn add_opening(&self, backend: u32) {
         if self.writes {
-            self.memory.state.load(backend as usize)[1].fetch_add(1, Relaxed);
+            self.memory.state.load(backend as usize)[0].fetch_add(1, Relaxed);
         }
     }
 

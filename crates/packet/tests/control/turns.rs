@@ -72,13 +72,47 @@ fn the_least_loaded_backend_gets_the_next_flow() {
     assert_eq!(active, [(100, 0), (50, 0), (100, 0)]);
 }
 
+/// Between two ticks, the program knows of new flows what it counted itself.
+#[test]
+fn connections_opened_one_after_another_are_spread_over_unequal_backends() {
+    for scheduler in [LeastConnection, WeightedLeastConnection] {
+        let mut world = World::one_vip(scheduler, &[1, 2, 3]);
+        let homes = world.open_all(1, 0..60);
+        world.run(SECOND);
+        for (client, _) in (0..).zip(&homes).filter(|(_, home)| **home == 3) {
+            world.send(tcp(1, client, RST));
+        }
+        // Backend 3 has none, and is 20 behind: it gets those, and then a third of the others.
+        world.run(20 * SECOND);
+        let homes = world.open_all(1, 1000..1050);
+        assert_eq!(counts(&homes, &[1, 2, 3]), [10, 10, 30], "{scheduler}");
+    }
+}
+
+#[test]
+fn a_flow_that_is_not_established_counts_as_load_until_opening_times_out() {
+    let mut world = World::one_vip(LeastConnection, &[1, 2]);
+    // Half of them at backend 1, which are completed.
+    for client in 0..40 {
+        if world.send(tcp(1, client, SYN)) == Some(1) {
+            world.send(tcp(1, client, ACK));
+        }
+    }
+    world.run(settings().opening_timeout - SECOND);
+    let homes = world.open_all(1, 100..120);
+    assert_eq!(counts(&homes, &[1, 2]), [10, 10], "20 each are counted");
+    world.run(2 * SECOND);
+    let homes = world.open_all(1, 200..220);
+    assert_eq!(counts(&homes, &[1, 2]), [0, 20], "20 of backend 2 are not counted any more");
+}
+
 #[test]
 fn flows_that_never_open_stop_counting_as_load() {
     let mut world = World::one_vip(LeastConnection, &[1, 2]);
     for client in 0..300 {
         world.send(tcp(1, client, SYN));
     }
-    world.run(60 * SECOND);
+    world.run(6 * SECOND);
     let loads = [0, 1].map(|slot| {
         world.memories[0]
             .state
@@ -86,6 +120,7 @@ fn flows_that_never_open_stop_counting_as_load() {
             .map(|load| load.load(std::sync::atomic::Ordering::Relaxed))
     });
     assert_eq!(loads, [[0, 0], [0, 0]]);
+    world.run(54 * SECOND);
     assert_eq!((world.status().pending, world.flows()), (0, 0));
 }
 

@@ -193,7 +193,11 @@ pub(crate) static PACKET_SCHEDULER: Choices<SchedulerKind> = Choices(&[
         SchedulerKind::Maglev,
         "a hash of the flow by weight; every balancer of a fleet gives the same answer",
     ),
-    ("weighted-random", SchedulerKind::WeightedRandom, "the same, in exact proportion to weight"),
+    (
+        "weighted-random",
+        SchedulerKind::WeightedRandom,
+        "the same table as `maglev`: a flow's hash is its random number",
+    ),
     ("round-robin", SchedulerKind::RoundRobin, "each in turn, whatever its weight"),
     ("weighted-round-robin", SchedulerKind::WeightedRoundRobin, "turns in proportion to weight"),
     ("least-connection", SchedulerKind::LeastConnection, "fewest flows, whatever its weight"),
