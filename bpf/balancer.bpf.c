@@ -9,6 +9,7 @@
 #include "lookup.h"
 #include "nat.h"
 #include "parse.h"
+#include "station.h"
 #include "tunnel.h"
 #include "vip.h"
 
@@ -104,6 +105,8 @@ int balance(struct eqp_context *ctx)
 
 	if (!job_begin(&job))
 		return XDP_PASS;
+	if (eqp_unlikely(!is_for_us(ctx, &job)))
+		return pass_foreign(ctx, &job);
 	return finish(&job, handle(ctx, &job));
 }
 
@@ -116,6 +119,8 @@ int reverse(struct eqp_context *ctx)
 
 	if (!job_begin(&job))
 		return XDP_PASS;
+	if (eqp_unlikely(!is_for_us(ctx, &job)))
+		return pass_foreign(ctx, &job);
 	parsed = parse(ctx, &job.packet);
 	if (parsed == XDP_PASS)
 		return XDP_PASS;

@@ -39,6 +39,19 @@ eqp_inline bool address_known(const struct eqp_decapsulation_address *address)
 	return bpf_map_lookup_elem(&addresses, address) != NULL;
 }
 
+/* Destination MAC addresses that are ours; the value means nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, struct eqp_decapsulation_mac);
+	__type(value, __u32);
+} macs SEC(".maps");
+
+eqp_inline bool mac_known(const struct eqp_decapsulation_mac *mac)
+{
+	return bpf_map_lookup_elem(&macs, mac) != NULL;
+}
+
 #endif
 
 /* A tunnel's headers. */
@@ -70,6 +83,22 @@ eqp_inline bool sent_to_us(const __be32 *destination, __u32 words, __u32 family)
 	for (i = 0; i < words; i++)
 		address.address[i] = destination[i];
 	return address_known(&address);
+}
+
+/* Whether the frame's destination MAC address is one of ours: a switch may flood frames to other stations. */
+eqp_inline bool is_our_frame(const struct eqp_context *ctx)
+{
+	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN);
+	struct eqp_decapsulation_mac mac = {};
+	int i;
+
+	if (!(decapsulation.flags & EQP_DECAPSULATION_MACS))
+		return true;
+	if (!ethernet)
+		return false;
+	for (i = 0; i < ETH_ALEN; i++)
+		mac.address[i] = ethernet[i];
+	return mac_known(&mac);
 }
 
 /* What a protocol number behind the outer IP header says is within. */
@@ -209,6 +238,10 @@ int decapsulate(struct eqp_context *ctx)
 
 	if (!around.inner)
 		return XDP_PASS;
+	if (!is_our_frame(ctx)) {
+		count(ctx, EQP_DECAPSULATED_FOREIGN_MAC);
+		return XDP_PASS;
+	}
 	if (!ours) {
 		count(ctx, EQP_DECAPSULATED_FOREIGN);
 		return XDP_PASS;

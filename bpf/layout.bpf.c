@@ -11,6 +11,7 @@ struct {
 	struct eqp_directory directory;
 	struct eqp_vip vip;
 	struct eqp_range range;
+	struct eqp_mac mac;
 	struct eqp_reverse reverse;
 	struct eqp_service service;
 	struct eqp_backend backend;

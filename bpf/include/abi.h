@@ -19,7 +19,7 @@
 
 #include <linux/types.h>
 
-#define EQP_ABI_VERSION 2
+#define EQP_ABI_VERSION 3
 
 /* --- tables: pog's header and copies ------------------------------------------------------------------------- */
 
@@ -114,6 +114,20 @@ struct eqp_range {
 	__u16 service;
 	__u16 padding;
 };
+
+/*
+ * A destination MAC address whose frames the program takes on an interface. It leaves all others to the kernel: a
+ * switch floods frames to other stations, and balancers that forwarded those would pass them round for ever. Open
+ * addressing as for VIPs, over EQP_MACS entries.
+ */
+struct eqp_mac {
+	__u8 address[6];
+	__u16 padding; /* 0: the address is compared as one word */
+	__u32 ifindex; /* 0: free */
+	__u32 padding_to_end;
+};
+
+#define EQP_MACS 1024 /* a power of two */
 
 /* What a reply's source becomes (nat). Open addressing as for VIPs, by address, port, protocol. */
 struct eqp_reverse {
@@ -278,6 +292,7 @@ enum eqp_reason {
 	EQP_NOTE_FRAGMENT,              /* a later fragment sent after its first */
 	EQP_NOTE_REPLY,                 /* nat: a reply translated back */
 	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing after translation */
+	EQP_NOTE_FOREIGN_MAC,           /* sent to another station: left to the kernel as it came */
 	EQP_REASONS = 32,
 };
 
@@ -320,6 +335,7 @@ struct eqp_limits {
 	__u32 services_max;
 	__u32 backends_offset;
 	__u32 backends_max;
+	__u32 macs_offset; /* EQP_MACS entries */
 	__u32 rings_offset;
 	__u32 rings_max;
 	__u32 ring_entries;
@@ -355,6 +371,7 @@ struct eqp_decapsulation {
 };
 
 #define EQP_DECAPSULATION_ADDRESSES 1u /* only what is sent to an outer destination in the map `addresses` */
+#define EQP_DECAPSULATION_MACS 2u      /* only frames to a MAC address in the map `macs` */
 
 /* A key of that map. */
 struct eqp_decapsulation_address {
@@ -362,11 +379,18 @@ struct eqp_decapsulation_address {
 	__u32 family;      /* 4, 6 */
 };
 
+/* A key of the map `macs`. */
+struct eqp_decapsulation_mac {
+	__u8 address[6];
+	__u16 padding;
+};
+
 /* An eqp_counter for each, by CPU, in the map `decapsulated`. */
 enum eqp_decapsulated {
 	EQP_DECAPSULATED_PACKETS = 0,
 	EQP_DECAPSULATED_FOREIGN, /* outer source not a balancer's: left to the kernel */
 	EQP_DECAPSULATED_INVALID, /* headers that contradict each other, or congestion that the packet cannot tell: dropped */
+	EQP_DECAPSULATED_FOREIGN_MAC, /* frame to another station: left to the kernel */
 	EQP_DECAPSULATED_COUNTERS,
 };
 
@@ -376,6 +400,7 @@ EQP_ASSERT_SIZE(struct eqp_copy_header, 64);
 EQP_ASSERT_SIZE(struct eqp_directory, 128);
 EQP_ASSERT_SIZE(struct eqp_vip, 32);
 EQP_ASSERT_SIZE(struct eqp_range, 8);
+EQP_ASSERT_SIZE(struct eqp_mac, 16);
 EQP_ASSERT_SIZE(struct eqp_reverse, 48);
 EQP_ASSERT_SIZE(struct eqp_service, 64);
 EQP_ASSERT_SIZE(struct eqp_backend, 64);
@@ -385,8 +410,9 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 16);
-EQP_ASSERT_SIZE(struct eqp_limits, 140);
+EQP_ASSERT_SIZE(struct eqp_limits, 144);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
+EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);
 
 #endif

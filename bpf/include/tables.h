@@ -127,7 +127,7 @@ EQP_TABLE(range_at, struct eqp_range, ranges)
 EQP_TABLE(service_at, struct eqp_service, services)
 EQP_TABLE(backend_at, struct eqp_backend, backends)
 
-/* These two have powers of two, and an index is masked. */
+/* These have powers of two, and an index is masked. */
 eqp_inline struct eqp_vip *vip_at(const struct eqp_job *job, __u64 index)
 {
 	index &= limits.vips_max - 1;
@@ -138,6 +138,12 @@ eqp_inline struct eqp_reverse *reverse_at(const struct eqp_job *job, __u64 index
 {
 	index &= limits.reverse_max - 1;
 	return (struct eqp_reverse *)(job->copy + limits.reverse_offset + index * sizeof(struct eqp_reverse));
+}
+
+eqp_inline struct eqp_mac *mac_at(const struct eqp_job *job, __u64 index)
+{
+	index &= EQP_MACS - 1;
+	return (struct eqp_mac *)(job->copy + limits.macs_offset + index * sizeof(struct eqp_mac));
 }
 
 /* A slot of a ring; EQP_NO_SLOT: there is no such ring. */

@@ -36,6 +36,17 @@ void eqp_host_set_decapsulation(struct eqp_host *host, const struct eqp_decapsul
 	host->decapsulation_constants = *constants;
 }
 
+void eqp_host_set_decapsulation_mac(struct eqp_host *host, const unsigned char *mac)
+{
+	memcpy(host->decapsulation_mac.address, mac, sizeof(host->decapsulation_mac.address));
+}
+
+/* Packets that the decapsulating program counted so. */
+__u64 eqp_host_decapsulated(const struct eqp_host *host, enum eqp_decapsulated which)
+{
+	return host->decapsulated[which].packets;
+}
+
 void eqp_host_forget_routes(struct eqp_host *host)
 {
 	host->routes = 0;

@@ -44,6 +44,7 @@ struct eqp_host {
 	__u32 fragments_written;
 	__u32 routes;
 	struct eqp_decapsulation decapsulation_constants;
+	struct eqp_decapsulation_mac decapsulation_mac;
 	struct eqp_counter decapsulated[EQP_DECAPSULATED_COUNTERS];
 	struct eqp_fragment_key fragment_keys[EQP_HOST_FRAGMENTS];
 	struct eqp_fragment fragments[EQP_HOST_FRAGMENTS];
@@ -151,6 +152,11 @@ static inline struct eqp_counter *decapsulated_counter(__u32 which)
 static inline bool address_known(const struct eqp_decapsulation_address *address)
 {
 	return address->family != 0;
+}
+
+static inline bool mac_known(const struct eqp_decapsulation_mac *mac)
+{
+	return !memcmp(mac, &eqp_host->decapsulation_mac, sizeof(*mac));
 }
 
 static inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)

@@ -36,6 +36,8 @@ unsafe extern "C" {
     fn eqp_host_free(host: *mut Host);
     fn eqp_host_set_clock(host: *mut Host, now_ns: u64);
     fn eqp_host_set_decapsulation(host: *mut Host, constants: *const DecapsulationConstants);
+    fn eqp_host_set_decapsulation_mac(host: *mut Host, mac: *const u8);
+    fn eqp_host_decapsulated(host: *const Host, which: c_int) -> u64;
     fn eqp_host_forget_routes(host: *mut Host);
     fn eqp_host_add_route(host: *mut Host, route: *const RawRoute) -> c_int;
     fn eqp_host_run(
@@ -122,6 +124,19 @@ impl HostProgram {
     pub fn set_decapsulation(&mut self, constants: &DecapsulationConstants) {
         // SAFETY: `host` is live until `self` is dropped; the constants are copied, and laid out as in C.
         unsafe { eqp_host_set_decapsulation(self.host.as_ptr(), constants) }
+    }
+
+    /// The one MAC address of this machine; `decapsulate` looks at it if its constants have the flag.
+    pub fn set_decapsulation_mac(&mut self, mac: [u8; 6]) {
+        // SAFETY: `host` is live, and the six bytes are copied.
+        unsafe { eqp_host_set_decapsulation_mac(self.host.as_ptr(), mac.as_ptr()) }
+    }
+
+    /// Packets that `decapsulate` left alone because their frame was for another station.
+    pub fn foreign_macs(&self) -> u64 {
+        const FOREIGN_MAC: c_int = 3;
+        // SAFETY: `host` is live, and the number is one of `enum eqp_decapsulated`.
+        unsafe { eqp_host_decapsulated(self.host.as_ptr(), FOREIGN_MAC) }
     }
 
     /// What `bpf_fib_lookup` says from now on: of other destinations, that they are not forwarded.

@@ -15,6 +15,8 @@ pub const DIGEST_HASH_ID: u32 = 3;
 pub const PROBES_MAX: usize = 8;
 /// Port ranges of one address and protocol.
 pub const RANGES_MAX: usize = 16;
+/// Entries of the table of MAC addresses.
+pub const MACS: usize = 1024;
 /// Tags in a bucket of the touched table.
 pub const TOUCHED_WAYS: usize = 4;
 /// Flows in a line of the pending table.
@@ -205,6 +207,16 @@ mirror! {
 }
 
 mirror! {
+    /// `struct eqp_mac`
+    Mac, 16 {
+        address: [u8; 6] = 0,
+        padding: u16 = 6,
+        ifindex: u32 = 8,
+        padding_to_end: u32 = 12,
+    }
+}
+
+mirror! {
     /// `struct eqp_reverse`
     Reverse, 48 {
         address: [u8; 16] = 0,
@@ -320,3 +332,5 @@ mirror! {
 
 /// `EQP_DECAPSULATION_ADDRESSES`
 pub const DECAPSULATION_ADDRESSES: u16 = 1;
+/// `EQP_DECAPSULATION_MACS`
+pub const DECAPSULATION_MACS: u16 = 2;

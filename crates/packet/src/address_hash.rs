@@ -19,10 +19,19 @@ pub fn address_hash(seed: u32, address: &AddressBytes, port: [u8; 2], protocol: 
     (hash >> 32) as u32
 }
 
+/// The hash of the table of MAC addresses, as `station.h` has it.
+pub fn station_hash(seed: u32, ifindex: u32, mac: [u8; 6]) -> u32 {
+    let [a, b, c, d, e, f] = mac;
+    let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+    let folded = word ^ word >> 32 ^ u64::from(ifindex ^ seed);
+    (folded.wrapping_mul(FACTOR) >> 32) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::PROBES_MAX;
+    use crate::abi::{MACS, PROBES_MAX};
+    use crate::snapshot::Station;
 
     type Key = (AddressBytes, u16, u8);
 
@@ -76,5 +85,21 @@ mod tests {
             let good = (0..100).filter(|seed| longest(&keys, *seed) <= PROBES_MAX).count();
             assert!(good >= 90, "{name}: {good} of 100 seeds");
         }
+    }
+
+    #[test]
+    fn as_many_stations_as_are_allowed_find_places_under_nearly_every_seed() {
+        let most = Station::MAX as u32;
+        let finds = |seed: u32| {
+            let mut taken = [false; MACS];
+            (0..most).all(|number| {
+                let mac = [2, 0, 0, 0, (number / 16) as u8, (number * 7) as u8];
+                let home = station_hash(seed, 2 + number % 16, mac) as usize;
+                let free = (0..PROBES_MAX).map(|way| (home + way) % MACS).find(|at| !taken[*at]);
+                free.is_some_and(|at| !std::mem::replace(&mut taken[at], true))
+            })
+        };
+        let good = (0..100).filter(|seed| finds(*seed * 12_345)).count();
+        assert!(good >= 90, "{good} of 100 seeds");
     }
 }

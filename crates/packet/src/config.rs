@@ -33,6 +33,8 @@ pub struct VipConfig {
     pub vip: VipId,
     /// Where its packets arrive; at least one.
     pub interfaces: Vec<Arc<str>>,
+    /// Destination MAC addresses whose frames are taken on all these interfaces, beside their own.
+    pub accepted_macs: Vec<MacAddress>,
     /// nat: further interfaces on which only replies arrive.
     pub reply_interfaces: Vec<Arc<str>>,
     /// How packets reach the backends.
@@ -89,6 +91,42 @@ fn read_ports(text: &str) -> Result<Ports, NotAVip> {
             (first, last) if first < last => Ok(Ports::Range(first, last)),
             _ => Err(NotAVip),
         },
+    }
+}
+
+/// A MAC address as it is written: `02:00:00:00:00:01`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Whether it is of one station: no group's, and not all zero.
+    pub fn is_station(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
+}
+
+/// A text that is no [`MacAddress`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a MAC address is six bytes in hexadecimal digits, such as 02:00:00:00:00:01")]
+pub struct NotAMac;
+
+impl FromStr for MacAddress {
+    type Err = NotAMac;
+
+    fn from_str(text: &str) -> Result<MacAddress, NotAMac> {
+        let byte = |byte: &str| {
+            let is_hex = byte.len() == 2 && byte.bytes().all(|b| b.is_ascii_hexdigit());
+            u8::from_str_radix(byte, 16).ok().filter(|_| is_hex)
+        };
+        let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
+        bytes.and_then(|bytes| bytes.try_into().ok()).map(MacAddress).ok_or(NotAMac)
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
 }
 
@@ -267,6 +305,22 @@ mod tests {
             "[2001:db8::1]:8000-8999/tcp",
         ] {
             assert_eq!(text.parse::<VipId>().map(|vip| vip.to_string()), Ok(text.into()));
+        }
+    }
+
+    #[test]
+    fn a_mac_address_is_read_as_it_is_shown() {
+        let mac: MacAddress = "00:00:5E:00:01:0a".parse().unwrap();
+        assert_eq!(mac, MacAddress([0, 0, 0x5e, 0, 1, 0x0a]));
+        assert_eq!(mac.to_string(), "00:00:5e:00:01:0a");
+        assert!(mac.is_station());
+        for text in ["01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"] {
+            assert!(!text.parse::<MacAddress>().unwrap().is_station(), "{text}");
+        }
+        for text in
+            ["", "02", "2:0:0:0:0:1", "02:00:00:00:00", "02:00:00:00:00:00:01", "+2:00:00:00:00:01"]
+        {
+            assert_eq!(text.parse::<MacAddress>(), Err(NotAMac), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ mod settings;
 mod status;
 mod unpinned;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ use crate::ledger::Ledger;
 use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::registry::Registry;
-use crate::snapshot::NextHop;
+use crate::snapshot::{NextHop, Station};
 
 /// The control side of one balancer, or of a fleet that shares its tables.
 #[derive(Debug)]
@@ -68,6 +68,7 @@ pub struct Control {
     pending: Vec<Pending>,
     output: Output,
     hops: HashMap<IpAddr, NextHop>,
+    stations: BTreeSet<Station>,
     registrations: Registrations,
     /// As it was last written down.
     noted: Option<Ledger>,
@@ -177,6 +178,15 @@ impl Control {
     pub fn next_hops(&mut self, hops: &HashMap<IpAddr, NextHop>) {
         if self.hops != *hops {
             self.hops.clone_from(hops);
+            self.is_dirty = true;
+        }
+    }
+
+    /// Which frames the program takes: those to the MAC addresses of `stations`, of which it has room for
+    /// [`Station::MAX`]; it leaves others to the kernel. Published with the next tick. At first there are none.
+    pub fn take_frames(&mut self, stations: &BTreeSet<Station>) {
+        if self.stations != *stations {
+            self.stations = stations.iter().copied().take(Station::MAX).collect();
             self.is_dirty = true;
         }
     }

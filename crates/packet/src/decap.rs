@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use libbpf_rs::{Link, MapCore, MapFlags, Program, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
 
-use crate::abi::{DECAPSULATION_ADDRESSES, DecapsulationConstants};
+use crate::abi::{DECAPSULATION_ADDRESSES, DECAPSULATION_MACS, DecapsulationConstants};
 use crate::engine::XdpMode;
 use crate::program::{Decapsulated, Decapsulator, LoadError};
 
@@ -15,6 +15,9 @@ const NAME: &str = "decapsulate";
 const ADDRESSES: &str = "addresses";
 /// As many as the map has room for.
 const ADDRESSES_MAX: usize = 1024;
+/// The map of destination MAC addresses that are ours, and its room.
+const MACS: &str = "macs";
+const MACS_MAX: usize = 64;
 
 /// Why decapsulation cannot begin or go on.
 #[derive(Debug, Error)]
@@ -42,6 +45,11 @@ pub enum DecapError {
     /// More addresses than there is room for.
     #[error("{0} addresses, but there is room for 1024; name fewer with --address")]
     Addresses(usize),
+    /// More MAC addresses than there is room for.
+    #[error(
+        "{0} MAC addresses, but there is room for 64; name those that are needed with --accept-mac"
+    )]
+    Macs(usize),
     /// A map cannot be read or written.
     #[error("cannot use a map of the decapsulation program")]
     Map(#[source] libbpf_rs::Error),
@@ -65,12 +73,13 @@ pub struct Decapsulation {
 }
 
 impl Decapsulation {
-    /// Loads the program; [`Decapsulation::accept`] says which outer destinations are ours, none at first.
+    /// Loads the program; [`Decapsulation::accept`] says which outer destinations are ours, and
+    /// [`Decapsulation::take_frames`] which MAC addresses. At first there are none of either.
     ///
     /// # Errors
     /// [`DecapError::Load`]
     pub fn load(constants: &DecapsulationConstants) -> Result<Decapsulation, DecapError> {
-        let flags = constants.flags | DECAPSULATION_ADDRESSES;
+        let flags = constants.flags | DECAPSULATION_ADDRESSES | DECAPSULATION_MACS;
         let decapsulator = Decapsulator::load(&DecapsulationConstants { flags, ..*constants })?;
         Ok(Decapsulation { decapsulator, ifindex: 0, hold: None })
     }
@@ -83,9 +92,24 @@ impl Decapsulation {
         if addresses.len() > ADDRESSES_MAX {
             return Err(DecapError::Addresses(addresses.len()));
         }
-        let found = self.decapsulator.object().maps().find(|map| map.name() == ADDRESSES);
+        self.fill(ADDRESSES, addresses.iter().map(|address| key(*address)).collect())
+    }
+
+    /// Sets which frames are ours, by their destination MAC address; those to others pass.
+    ///
+    /// # Errors
+    /// [`DecapError::Macs`], [`DecapError::Map`]
+    pub fn take_frames(&self, macs: &[[u8; 6]]) -> Result<(), DecapError> {
+        if macs.len() > MACS_MAX {
+            return Err(DecapError::Macs(macs.len()));
+        }
+        self.fill(MACS, macs.iter().map(|mac| [&mac[..], &[0; 2]].concat()).collect())
+    }
+
+    /// Makes a map have these keys.
+    fn fill(&self, map: &str, wanted: Vec<Vec<u8>>) -> Result<(), DecapError> {
+        let found = self.decapsulator.object().maps().find(|it| it.name() == map);
         let map = found.unwrap_or_else(|| unreachable!("the object that was built in has it"));
-        let wanted: Vec<_> = addresses.iter().map(|address| key(*address)).collect();
         for gone in map.keys().filter(|known| !wanted.iter().any(|key| known == key)) {
             map.delete(&gone).map_err(DecapError::Map)?;
         }
@@ -225,6 +249,7 @@ mod tests {
             }
             outcome => outcome.unwrap(),
         };
+        program.take_frames(&[[2; 6]]).unwrap();
         let (ours, other) = (Ipv4Addr::new(192, 0, 2, 11), Ipv4Addr::new(192, 0, 2, 12));
         let mut unpacks = |accepted: &[IpAddr], to| {
             program.accept(accepted).unwrap();
@@ -241,5 +266,25 @@ mod tests {
         assert!(!unpacks(&[ours.to_ipv6_mapped().into()], ours));
         let many = vec![ours.into(); ADDRESSES_MAX + 1];
         assert!(matches!(program.accept(&many), Err(DecapError::Addresses(1025))));
+        assert!(matches!(program.take_frames(&[[2; 6]; 65]), Err(DecapError::Macs(65))));
+    }
+
+    #[test]
+    fn only_frames_to_accepted_mac_addresses_are_unpacked() {
+        let mut program = match Decapsulation::load(&DecapsulationConstants::default()) {
+            Err(DecapError::Load(error @ LoadError::Privilege(_))) => {
+                return println!("skipped: {error}");
+            }
+            outcome => outcome.unwrap(),
+        };
+        let ours = Ipv4Addr::new(192, 0, 2, 11);
+        program.accept(&[ours.into()]).unwrap();
+        let sent = tunnelled(ours);
+        for (macs, is_unpacked) in [(vec![], false), (vec![[4; 6]], false), (vec![[2; 6]], true)] {
+            program.take_frames(&macs).unwrap();
+            let run = program.decapsulator.run(&sent, 1).unwrap();
+            assert_eq!((run.verdict, run.packet != sent), (2, is_unpacked), "{macs:?}");
+        }
+        assert_eq!(program.counts().unwrap().foreign_mac.packets, 2);
     }
 }

@@ -7,6 +7,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 pub(crate) use read::{Published, PublishedService, address_of, read};
@@ -14,9 +15,9 @@ pub(crate) use read::{Published, PublishedService, address_of, read};
 use self::bytes::{bytes_mut, put};
 use self::lookup::Lookup;
 use crate::abi::{Backend, Directory, Forward, Range, Service, vip_kind};
-use crate::abi::{DIRECTORY_REVERSE, Reverse, Vip};
+use crate::abi::{DIRECTORY_REVERSE, Mac, Reverse, Vip};
 use crate::limits::Limits;
-use crate::snapshot::{BackendSpec, Ports, Snapshot, VipId, VipSpec};
+use crate::snapshot::{BackendSpec, Ports, Snapshot, Station, VipId, VipSpec};
 
 /// A service as it goes into the directory. Where it lies among the others is filled in when it is written.
 #[derive(Clone, Debug)]
@@ -54,12 +55,15 @@ pub(crate) fn write(
     limits: &Limits,
     mut head: Directory,
     records: &[ServiceRecord],
+    stations: &BTreeSet<Station>,
     words: &mut [u64],
 ) -> Result<(), NoSeed> {
     let rings = ((limits.rings_offset - limits.directory_offset) / 8) as usize;
     words[..rings].fill(0);
     let (vips, ranges) = vips(records);
-    let (vips, replies) = lookups(limits, head.vip_seed, &vips, &replies(records)).ok_or(NoSeed)?;
+    let macs: Vec<Mac> = stations.iter().map(mac).collect();
+    let lookups = lookups(limits, head.vip_seed, &vips, &replies(records), &macs);
+    let Lookups { vips, replies, macs } = lookups.ok_or(NoSeed)?;
     head.vip_seed = vips.seed;
     (head.vip_mask, head.reverse_mask) = (vips.mask(), replies.mask());
     head.services = records.len() as u32;
@@ -69,6 +73,7 @@ pub(crate) fn write(
     put(bytes, 0, 0, &head);
     vips.write(bytes, at(limits.vips_offset));
     replies.write(bytes, at(limits.reverse_offset));
+    macs.write(bytes, at(limits.macs_offset));
     for (index, range) in ranges.iter().enumerate() {
         put(bytes, at(limits.ranges_offset), index, range);
     }
@@ -98,23 +103,37 @@ pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
         ServiceRecord { vip: spec.id(), service, backends }
     };
     let records: Vec<_> = snapshot.vips.iter().map(record).collect();
-    lookups(limits, seed, &vips(&records).0, &replies(&records)).is_some()
+    lookups(limits, seed, &vips(&records).0, &replies(&records), &[]).is_some()
 }
 
-/// Both tables under the first seed that serves, as small as possible.
+struct Lookups {
+    vips: Lookup<Vip>,
+    replies: Lookup<Reverse>,
+    macs: Lookup<Mac>,
+}
+
+fn mac(station: &Station) -> Mac {
+    Mac { address: station.mac, ifindex: station.ifindex, ..Mac::default() }
+}
+
+/// The tables under the first seed that serves; those of VIPs and replies as small as possible.
 fn lookups(
     limits: &Limits,
     seed: u32,
     vips: &[Vip],
     replies: &[Reverse],
-) -> Option<(Lookup<Vip>, Lookup<Reverse>)> {
+    macs: &[Mac],
+) -> Option<Lookups> {
     let seeds = (0..SEEDS).map(|attempt| seed.wrapping_add(attempt.wrapping_mul(0x9e37_79b9)));
     let tries = [4, 16, 64, usize::MAX]
         .into_iter()
         .flat_map(|room| seeds.clone().map(move |seed| (room, seed)));
     tries.into_iter().find_map(|(room, seed)| {
-        let vips = Lookup::vips(vips, room, limits.vips_max, seed)?;
-        Some((vips, Lookup::replies(replies, room, limits.reverse_max, seed)?))
+        Some(Lookups {
+            vips: Lookup::vips(vips, room, limits.vips_max, seed)?,
+            replies: Lookup::replies(replies, room, limits.reverse_max, seed)?,
+            macs: Lookup::macs(macs, seed)?,
+        })
     })
 }
 

@@ -13,7 +13,7 @@ mod place;
 mod watch;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -55,6 +55,8 @@ pub struct Wanted {
     pub snapshot: Snapshot,
     /// Where packets arrive.
     pub interfaces: BTreeMap<Arc<str>, Role>,
+    /// MAC addresses whose frames are taken on an interface beside its own, such as those of VRRP.
+    pub macs: BTreeMap<Arc<str>, BTreeSet<[u8; 6]>>,
 }
 
 /// What becomes of the program when the engine stops.

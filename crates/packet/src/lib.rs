@@ -24,7 +24,7 @@ mod snapshot;
 mod tables;
 pub mod twin;
 
-pub use address_hash::address_hash;
+pub use address_hash::{address_hash, station_hash};
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use ledger::{Ledger, LedgerError, LedgerPin, Seats};
@@ -36,7 +36,8 @@ pub use program::{
 pub use reason::Reason;
 pub use registry::{Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{
-    BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, VipId, VipSpec,
+    BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, Station, VipId,
+    VipSpec,
 };
 pub use tables::{
     PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,

@@ -3,8 +3,8 @@
 use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
-    Backend, Counter, Cpu, Directory, Event, HOWS, PENDING_WAYS, REASONS, RECENT, Range, Reverse,
-    Service, StateHeader, TOUCHED_WAYS, Vip,
+    Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, PENDING_WAYS, REASONS, RECENT, Range,
+    Reverse, Service, StateHeader, TOUCHED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -73,12 +73,12 @@ macro_rules! limits {
 limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
-    rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
+    macs_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 140);
+const _: () = assert!(size_of::<Limits>() == 144);
 
 const LINE_BYTES: usize = 64;
 
@@ -133,15 +133,16 @@ impl Limits {
             at.place::<Reverse>(self.reverse_max),
             at.place::<Service>(self.services_max),
             at.place::<Backend>(self.backends_max),
+            at.place::<Mac>(MACS as u32),
             at.place::<u16>(self.rings_max * self.ring_entries),
         ];
         let sizes = SharedSizes::new(capacity.pins as usize, None).with_extra(at.0 as u32);
         self.directory_offset = sizes.extra_offset::<PogCell>() as u32;
-        let [vips, ranges, reverse, services, backends, rings] =
+        let [vips, ranges, reverse, services, backends, macs, rings] =
             offsets.map(|offset| self.directory_offset + offset);
         (self.vips_offset, self.ranges_offset, self.reverse_offset) = (vips, ranges, reverse);
-        (self.services_offset, self.backends_offset, self.rings_offset) =
-            (services, backends, rings);
+        (self.services_offset, self.backends_offset) = (services, backends);
+        (self.macs_offset, self.rings_offset) = (macs, rings);
         self.cells_max = sizes.cells_max();
         self.a_offset = sizes.a_offset() as u32;
         self.b_offset = sizes.b_offset::<PogCell>() as u32;

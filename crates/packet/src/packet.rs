@@ -108,6 +108,8 @@ pub struct Parsed {
     pub ip_bytes: usize,
     /// Sender on the link.
     pub source_mac: [u8; 6],
+    /// Receiver on the link; `None`: an explanation, of a packet to this machine.
+    pub destination_mac: Option<[u8; 6]>,
     /// Hop limit.
     pub ttl: u8,
     /// The bits of the TCP header's flags.
@@ -135,6 +137,7 @@ impl Parsed {
             l3 += VLAN_BYTES;
         }
         let mut parsed = Parsed::empty(frame.len(), bytes.array(6)?);
+        parsed.destination_mac = bytes.array(0);
         match ethertype {
             0x0800 => parsed.ipv4(&bytes, l3)?,
             0x86dd => parsed.ipv6(&bytes, l3)?,
@@ -170,6 +173,7 @@ impl Parsed {
             frame_bytes,
             ip_bytes: 0,
             source_mac,
+            destination_mac: None,
             ttl: 0,
             tcp_flags: 0,
             place: Place::Whole,

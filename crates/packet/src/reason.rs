@@ -65,6 +65,8 @@ reasons! {
     Reply = 22, "reply";
     /// nat: left to the kernel's routing after translation.
     ToKernel = 23, "to-kernel";
+    /// Sent to another station's MAC address: left to the kernel as it came.
+    ForeignMac = 24, "foreign-mac";
 }
 
 impl Reason {

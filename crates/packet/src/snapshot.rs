@@ -37,6 +37,20 @@ pub struct VipSpec {
     pub backends: Vec<BackendSpec>,
 }
 
+/// A MAC address whose frames are taken on an interface. Frames to others are left to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Station {
+    /// The interface by its index, which is not 0.
+    pub ifindex: u32,
+    /// The destination address of the frames.
+    pub mac: [u8; 6],
+}
+
+impl Station {
+    /// Stations that there is room for, over all interfaces.
+    pub const MAX: usize = crate::abi::MACS / 4;
+}
+
 /// What makes two VIPs the same across snapshots: their flows then keep their backends, whatever else changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VipId {

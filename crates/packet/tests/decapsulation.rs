@@ -5,7 +5,7 @@
 mod common;
 
 use common::{CAPACITY, XDP_DROP, XDP_PASS};
-use equipoise_packet::abi::DecapsulationConstants;
+use equipoise_packet::abi::{DECAPSULATION_MACS, DecapsulationConstants};
 use equipoise_packet::{Decapsulator, Limits, LoadError, Memory};
 use equipoise_packet_host::{HostEntry, HostProgram};
 
@@ -174,6 +174,21 @@ fn congestion_on_the_way_is_marked_within() {
             }
         }
     });
+}
+
+#[test]
+fn frames_to_another_station_are_left_alone_and_counted() {
+    let limits = Limits::new(&CAPACITY);
+    let memory = Memory::anonymous(&limits).unwrap();
+    let mut host = HostProgram::new(&memory, &limits);
+    host.set_decapsulation(&DecapsulationConstants { flags: DECAPSULATION_MACS, ..constants() });
+    let inner = inner(4, 0);
+    let packet = frame(&around(4, false, 0, &inner), false);
+    let run = |host: &mut HostProgram| host.run_entry(HostEntry::Decapsulate, 0, 1, &packet);
+    assert_eq!(run(&mut host), (XDP_PASS, packet.clone()));
+    host.set_decapsulation_mac([2, 0, 0, 0, 0, 1]);
+    assert_eq!(run(&mut host), (XDP_PASS, frame(&inner, false)));
+    assert_eq!(host.foreign_macs(), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use equipoise_packet::abi::{
     Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward,
-    How, Pick, Range, Reverse, Service, StateHeader, Vip, vip_kind,
+    How, Mac, Pick, Range, Reverse, Service, StateHeader, Vip, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -37,6 +37,7 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_directory", Directory::LAYOUT),
         ("eqp_vip", Vip::LAYOUT),
         ("eqp_range", Range::LAYOUT),
+        ("eqp_mac", Mac::LAYOUT),
         ("eqp_reverse", Reverse::LAYOUT),
         ("eqp_service", Service::LAYOUT),
         ("eqp_backend", Backend::LAYOUT),

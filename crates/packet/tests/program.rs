@@ -66,6 +66,7 @@ fn tables(limits: &Limits) -> Tables {
     tables.backend(4, &backend(8));
     let slots: Vec<u16> = (0..251).map(|position| position % 2).collect();
     tables.ring(1, &slots);
+    tables.mac(1, [0x02, 0, 0, 0, 0, 1]);
     tables.exact("198.51.100.1", 80, TCP, 2);
     tables.exact("198.51.100.1", 443, UDP, 2);
     tables

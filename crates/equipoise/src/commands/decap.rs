@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use equipoise_packet::Decapsulated;
 use equipoise_packet::abi::{Counter, DecapsulationConstants};
-use equipoise_packet::config::Prefix;
+use equipoise_packet::config::{MacAddress, Prefix};
 use equipoise_packet::decap::Decapsulation;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,6 +36,10 @@ pub(crate) struct Args {
     /// Unpack only what is sent to this address; several times for several [default: all of this host's]
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
+    /// Unpack also what frames to this MAC address carry, such as a virtual one; several times for several [default: frames
+    /// to this host's interfaces]
+    #[arg(long, value_name = "MAC")]
+    accept_mac: Vec<MacAddress>,
     /// Unpack only what comes from there over IPv4, as [flows] tunnel-source of the balancers has it [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     source: Option<Prefix<Ipv4Addr>>,
@@ -61,6 +65,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut decapsulation = Decapsulation::load(&constants(&args))?;
     let mut accepted = wanted(&args)?;
     decapsulation.accept(&accepted)?;
+    let mut macs = macs(&args)?;
+    decapsulation.take_frames(&macs)?;
     let mode = decapsulation.attach(&args.interface, ifindex, args.keep)?;
     say(&format!(
         "decapsulating on {} ({}) for {}; ready",
@@ -78,6 +84,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         if now != accepted {
             decapsulation.accept(&now)?;
             accepted = now;
+        }
+        let now = self::macs(&args)?;
+        if now != macs {
+            decapsulation.take_frames(&now)?;
+            macs = now;
         }
     }
     say(&totals(&decapsulation.counts()?));
@@ -118,6 +129,12 @@ fn wanted(args: &Args) -> anyhow::Result<Vec<IpAddr>> {
     }
 }
 
+/// The destination MAC addresses of frames that are unpacked.
+fn macs(args: &Args) -> anyhow::Result<Vec<[u8; 6]>> {
+    let own = addresses::macs_of_this_host().context("cannot read this host's MAC addresses")?;
+    Ok(own.into_iter().chain(args.accept_mac.iter().map(|mac| mac.0)).collect())
+}
+
 fn ifindex(name: &str) -> anyhow::Result<u32> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     netdevice::name_to_index(any, name).map_err(|error| {
@@ -127,11 +144,12 @@ fn ifindex(name: &str) -> anyhow::Result<u32> {
 
 /// A line for each thing that packets met.
 fn totals(counts: &Decapsulated) -> String {
-    let Decapsulated { taken, foreign, invalid } = counts;
+    let Decapsulated { taken, foreign, invalid, foreign_mac } = counts;
     let rows = [
         ("unpacked", taken),
         ("left alone, not from --source", foreign),
         ("dropped as invalid", invalid),
+        ("left alone, in frames to another station", foreign_mac),
     ];
     let mut text = String::new();
     for (what, Counter { packets, bytes }) in rows {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
-use equipoise_packet::config::{FleetSecret, FlowsConfig, PacketConfig, VipConfig};
+use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
 use equipoise_packet::{Ports, Protocol};
 use equipoise_session::config::{BackendConfig, PoolConfig};
@@ -52,6 +52,7 @@ fn vip(values: &Values) -> Option<VipConfig> {
     Some(VipConfig {
         vip: values.parsed("vip")?,
         interfaces: Some(names("interface")).filter(|_| values.given("interface"))?,
+        accepted_macs: macs(values),
         reply_interfaces: names("reply-interface"),
         forward: values.choice("forward", &tables::FORWARD)?,
         pool: values.text("pool")?.into(),
@@ -59,6 +60,12 @@ fn vip(values: &Values) -> Option<VipConfig> {
         key: chosen(values, "key", &tables::FLOW_KEY),
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
     })
+}
+
+fn macs(values: &Values) -> Vec<MacAddress> {
+    let texts = values.texts("accept-mac").unwrap_or_default().iter();
+    // The option's form refuses a text that is none.
+    texts.filter_map(|text| text.parse().ok()).collect()
 }
 
 fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> FlowsConfig {

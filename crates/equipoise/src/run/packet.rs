@@ -1,6 +1,6 @@
 //! The packet level of a running process: an engine while there are VIPs, and what it is told.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -81,7 +81,9 @@ impl PacketPlane {
         let wish = state.wish.clone();
         let wanted = state.wanted(&wish, pools);
         let same = state.told.as_ref().is_some_and(|told| {
-            told.snapshot.vips == wanted.snapshot.vips && told.interfaces == wanted.interfaces
+            told.snapshot.vips == wanted.snapshot.vips
+                && told.interfaces == wanted.interfaces
+                && told.macs == wanted.macs
         });
         if same {
             return;
@@ -140,6 +142,7 @@ impl State {
         Wanted {
             snapshot: Snapshot { generation: self.generation, vips: vips.collect() },
             interfaces: interfaces(&wish.config.vips),
+            macs: macs(&wish.config.vips),
         }
     }
 }
@@ -156,6 +159,18 @@ fn interfaces(vips: &[VipConfig]) -> BTreeMap<Arc<str>, Role> {
     let clients = vips.iter().flat_map(|vip| &vip.interfaces).map(|name| (name, Role::Clients));
     // The later of two entries holds: whoever sees clients sees replies too.
     replies.chain(clients).map(|(name, role)| (Arc::clone(name), role)).collect()
+}
+
+/// What VIPs accept on an interface that they share is taken for all of them.
+fn macs(vips: &[VipConfig]) -> BTreeMap<Arc<str>, BTreeSet<[u8; 6]>> {
+    let mut macs = BTreeMap::<_, BTreeSet<_>>::new();
+    for vip in vips {
+        for name in vip.interfaces.iter().chain(&vip.reply_interfaces) {
+            let of_interface = macs.entry(Arc::clone(name)).or_default();
+            of_interface.extend(vip.accepted_macs.iter().map(|mac| mac.0));
+        }
+    }
+    macs
 }
 
 fn spec(vip: &VipConfig, pools: &[PoolConfig], states: &[PoolState]) -> VipSpec {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use equipoise_api::OperateError;
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins};
 use equipoise_packet::abi::FlowKey;
-use equipoise_packet::config::VipConfig;
+use equipoise_packet::config::{MacAddress, VipConfig};
 use equipoise_packet::control::{FlowId, PinError, RegisteredPin};
 use equipoise_packet::engine::{Engine, Stopped};
 use equipoise_packet::{BackendId, Ports, VipId};
@@ -182,13 +182,8 @@ fn flow_of(text: &str, vip: &VipConfig) -> Result<FlowId, OperateError> {
 }
 
 fn mac_of(text: &str) -> Result<[u8; 6], OperateError> {
-    let wrong =
-        || refused(format!("`{text}` is not a MAC address; accepted: such as 02:00:00:00:00:01"));
-    let bytes: Option<Vec<u8>> = text
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2))
-        .collect();
-    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)
+    let mac = text.parse::<MacAddress>();
+    mac.map(|mac| mac.0).map_err(|wrong| refused(format!("`{text}`: {wrong}")))
 }
 
 fn flow_text(pin: &RegisteredPin) -> String {
@@ -221,6 +216,7 @@ mod tests {
     fn vip(text: &str, key: FlowKey) -> VipConfig {
         VipConfig {
             vip: text.parse().unwrap(),
+            accepted_macs: Vec::new(),
             interfaces: vec!["eth0".into()],
             reply_interfaces: Vec::new(),
             forward: Forward::Tunnel,

@@ -8,6 +8,7 @@
 mod common;
 
 mod bed;
+mod bridge;
 mod changes;
 mod decap;
 mod demo;

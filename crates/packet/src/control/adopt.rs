@@ -75,6 +75,7 @@ impl Control {
             pending,
             output,
             hops: Default::default(),
+            stations: Default::default(),
             registrations: Registrations::default(),
             noted: None,
             begun: Begun::default(),

@@ -1,5 +1,6 @@
 //! What is published: one directory and one image, to every memory.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::directory::{self, NoSeed, Published, ServiceRecord, write_ring};
 use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::ring::Ring;
+use crate::snapshot::Station;
 use crate::tables::{TablesPublisher, TablesReader, pin_form};
 
 /// The program's tables in every memory, and what stands in them.
@@ -105,8 +107,9 @@ impl Output {
         &mut self,
         head: Directory,
         records: &[ServiceRecord],
+        stations: &BTreeSet<Station>,
     ) -> Result<bool, NoSeed> {
-        directory::write(&self.limits, head, records, &mut self.words)?;
+        directory::write(&self.limits, head, records, stations, &mut self.words)?;
         let (words, version) = &self.published;
         Ok(*version != self.version || self.words[..self.rings_at()] != words[..])
     }

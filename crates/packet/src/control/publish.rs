@@ -114,7 +114,7 @@ impl Control {
             .filter_map(|(number, service)| Some(self.record(number, service.as_ref()?)))
             .collect();
         let head = self.head();
-        self.output.write(head, &records).ok()
+        self.output.write(head, &records, &self.stations).ok()
     }
 
     fn head(&self) -> Directory {

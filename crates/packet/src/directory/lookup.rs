@@ -1,8 +1,8 @@
 //! The tables in which the program looks up VIPs and replies: open addressing, few probes.
 
 use super::bytes::put;
-use crate::abi::{PROBES_MAX, Plain, Reverse, Vip};
-use crate::address_hash::address_hash;
+use crate::abi::{MACS, Mac, PROBES_MAX, Plain, Reverse, Vip};
+use crate::address_hash::{address_hash, station_hash};
 
 /// A table under a seed.
 pub(super) struct Lookup<T> {
@@ -25,6 +25,15 @@ impl<T: Plain> Lookup<T> {
             .min(entries_max as usize)
             .next_power_of_two()
             .max(PROBES_MAX);
+        Lookup::of_size(items, entries, seed, hash)
+    }
+
+    fn of_size(
+        items: &[T],
+        entries: usize,
+        seed: u32,
+        hash: impl Fn(&T) -> u32,
+    ) -> Option<Lookup<T>> {
         let mut table = Lookup { seed, entries: vec![None; entries] };
         for item in items {
             let home = hash(item) as usize;
@@ -76,6 +85,14 @@ impl Lookup<Reverse> {
         Lookup::new(replies, room, entries_max, seed, |it| {
             address_hash(seed, &it.address, it.port, it.protocol)
         })
+    }
+}
+
+impl Lookup<Mac> {
+    /// Of the size that the program knows.
+    pub(super) fn macs(macs: &[Mac], seed: u32) -> Option<Lookup<Mac>> {
+        let hash = |it: &Mac| station_hash(seed, it.ifindex, it.address);
+        Lookup::of_size(macs, MACS, seed, hash)
     }
 }
 

@@ -41,10 +41,20 @@ fn record(vip: VipId, forward: Forward, backends: &[(&str, u16)]) -> ServiceReco
     ServiceRecord { vip, service, backends: backends.iter().map(backend).collect() }
 }
 
+/// As many as there may be.
+fn stations() -> BTreeSet<Station> {
+    let station = |number: usize| Station {
+        ifindex: 1 + number as u32 % 4,
+        mac: [2, 0, 0, 0, (number / 256) as u8, number as u8],
+    };
+    (0..Station::MAX).map(station).collect()
+}
+
 fn written(records: &[ServiceRecord]) -> (Limits, Vec<u64>) {
     let limits = limits();
     let mut words = vec![u64::MAX; limits.directory_bytes() / 8];
-    write(&limits, Directory { vip_seed: 7, ..Directory::default() }, records, &mut words).unwrap();
+    let head = Directory { vip_seed: 7, ..Directory::default() };
+    write(&limits, head, records, &stations(), &mut words).unwrap();
     write_ring(&limits, 0, &[0, 1, 0], &mut words);
     (limits, words)
 }
@@ -141,7 +151,7 @@ fn as_many_vips_as_there_is_room_for_fit() {
         })
         .collect();
     let mut words = vec![0; limits.directory_bytes() / 8];
-    write(&limits, Directory::default(), &records, &mut words).unwrap();
+    write(&limits, Directory::default(), &records, &stations(), &mut words).unwrap();
     let published = read(&limits, &words).unwrap();
     assert!(published.services.iter().zip(&records).all(|(a, b)| a.vip == b.vip));
 }

@@ -168,11 +168,13 @@ fn interface(link: &LinkMessage) -> Interface {
         mac: [0; 6],
         mtu: u16::MAX.into(),
         up: link.header.flags.contains(LinkFlags::Up),
+        controller: None,
     };
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => found.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => found.mtu = *mtu,
+            LinkAttribute::Controller(index) => found.controller = Some(*index),
             LinkAttribute::Address(bytes) => found.mac = mac(bytes).unwrap_or_default(),
             _ => {}
         }

@@ -9,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::snapshot::NextHop;
+use crate::snapshot::{NextHop, Station};
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct Interface {
     pub(super) mac: [u8; 6],
     pub(super) mtu: u32,
     pub(super) up: bool,
+    /// The bond or bridge that it is a port of.
+    pub(super) controller: Option<u32>,
 }
 
 /// The kernel's way to an address.
@@ -107,6 +109,17 @@ impl<N: Network> NextHops<N> {
     /// The interface of that name.
     pub(super) fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.values().find(|interface| interface.name == name)
+    }
+
+    /// The MAC addresses by which a frame on an interface is for this machine. Those of the bond or bridge that it is a
+    /// port of, and of its own ports, are among them: the program runs on the ports of a bond, and the addresses of a
+    /// machine may be on the bridge.
+    pub(super) fn stations(&self, interface: &Interface) -> BTreeSet<Station> {
+        let ports = || self.interfaces.values().filter(|it| it.controller == Some(interface.index));
+        let controller = interface.controller.and_then(|index| self.interfaces.get(&index));
+        let own = || ports().chain(controller).chain([interface]).map(|it| it.mac);
+        let places = ports().map(|it| it.index).chain([interface.index]);
+        places.flat_map(|ifindex| own().map(move |mac| Station { ifindex, mac })).collect()
     }
 
     /// Whose next hops are wanted.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::attach::InterfaceState;
 use super::link::XdpMode;
+use crate::snapshot::Station;
 
 /// Something that an operator reads in the log; its text is the log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,11 @@ pub enum Notice {
         interface: Arc<str>,
         /// Of which family.
         v6: bool,
+    },
+    /// More MAC addresses than there is room for.
+    TooManyMacs {
+        /// Addresses, counted on each interface.
+        macs: usize,
     },
     /// Flows went elsewhere.
     Moved {
@@ -154,21 +160,24 @@ impl Notice {
     }
 }
 
+impl fmt::Display for InterfaceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InterfaceState::Attached(XdpMode::Native) => f.write_str("attached, native"),
+            InterfaceState::Attached(XdpMode::Generic) => f.write_str(
+                "attached, generic: its driver has no native XDP (or not at this MTU), so packets cost more",
+            ),
+            InterfaceState::Absent => f.write_str("not there; attached when it comes"),
+            InterfaceState::Failed(why) => write!(f, "cannot be attached to: {why}"),
+        }
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("packet: ")?;
         match self {
-            Notice::Interface { name, state } => {
-                write!(f, "interface {name}: ")?;
-                match state {
-                    InterfaceState::Attached(XdpMode::Native) => f.write_str("attached, native"),
-                    InterfaceState::Attached(XdpMode::Generic) => f.write_str(
-                        "attached, generic: its driver has no native XDP (or not at this MTU), so packets cost more",
-                    ),
-                    InterfaceState::Absent => f.write_str("not there; attached when it comes"),
-                    InterfaceState::Failed(why) => write!(f, "cannot be attached to: {why}"),
-                }
-            }
+            Notice::Interface { name, state } => write!(f, "interface {name}: {state}"),
             Notice::Detached { name } => write!(f, "interface {name}: detached"),
             Notice::Adopted { .. }
             | Notice::NotAdopted { .. }
@@ -203,6 +212,12 @@ impl fmt::Display for Notice {
                      sysctl {all}=1"
                 )
             }
+            Notice::TooManyMacs { macs } => write!(
+                f,
+                "{macs} MAC addresses are to be taken on all interfaces together, and there is room for {}: frames to \
+                 the others are left to the kernel; shorten `accept-mac`",
+                Station::MAX
+            ),
             Notice::Moved { flows, pins_full: 0 } => {
                 write!(f, "{flows} flows lost their backend and go to others")
             }

@@ -21,7 +21,7 @@ use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
 use crate::program::Program;
 use crate::registry::Registry;
-use crate::snapshot::{Protocol, VipId, VipSpec};
+use crate::snapshot::{Protocol, Station, VipId, VipSpec};
 use crate::twin::{Surroundings, Twin};
 
 /// At the start, next hops may take this long to be resolved before the program is attached.
@@ -52,6 +52,8 @@ pub(super) struct Worker {
     hops: NextHops<Netlink>,
     attachments: Attachments,
     wanted: Wanted,
+    /// By which frames are for this machine.
+    stations: BTreeSet<Station>,
     /// Backends that are known to have no proper way, with what was said of it.
     said: BTreeSet<IpAddr>,
     not_learnt: (usize, Option<Instant>),
@@ -91,6 +93,7 @@ impl Worker {
             program,
             control,
             wanted: Wanted::default(),
+            stations: BTreeSet::new(),
             said: BTreeSet::new(),
             not_learnt: (0, None),
             network_retry: None,
@@ -106,6 +109,7 @@ impl Worker {
         worker.judge_forwarding();
         worker.aim(now);
         worker.resolve(receive);
+        worker.take_frames();
         worker.publish_whole();
         worker.follow_interfaces();
         Ok(worker)
@@ -173,6 +177,7 @@ impl Worker {
         self.judge_forwarding();
         self.aim(now);
         self.control.next_hops(&self.hops.hops());
+        self.take_frames();
         self.publish_whole();
         self.follow_interfaces();
         Ok(())
@@ -303,6 +308,10 @@ impl Worker {
             Ok(true) => {
                 self.control.next_hops(&self.hops.hops());
                 self.judge_routes();
+                if self.take_frames() {
+                    // Frames to a new address wait for no tick.
+                    self.publish(now);
+                }
                 self.follow_interfaces();
             }
             Err(error) => self.network_failed(&error, now),
@@ -363,6 +372,28 @@ impl Worker {
             }
         }
         self.said = wrong;
+    }
+
+    /// Tells the program which frames are for this machine. Whether that has changed.
+    fn take_frames(&mut self) -> bool {
+        let mut stations = BTreeSet::new();
+        for name in self.wanted.interfaces.keys() {
+            let Some(interface) = self.hops.interface(name) else { continue };
+            let own = self.hops.stations(interface);
+            let more = self.wanted.macs.get(name).into_iter().flatten();
+            let places: BTreeSet<u32> = own.iter().map(|it| it.ifindex).collect();
+            for &mac in more {
+                stations.extend(places.iter().map(|&ifindex| Station { ifindex, mac }));
+            }
+            stations.extend(own);
+        }
+        let has_changed = stations != self.stations;
+        if has_changed && stations.len() > Station::MAX {
+            Notice::TooManyMacs { macs: stations.len() }.log();
+        }
+        self.control.take_frames(&stations);
+        self.stations = stations;
+        has_changed
     }
 
     fn follow_interfaces(&mut self) {

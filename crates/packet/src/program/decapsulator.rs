@@ -23,6 +23,8 @@ pub struct Decapsulated {
     pub foreign: Counter,
     /// Dropped: what is within is not what was said, or it cannot have the mark of congestion that the tunnel has.
     pub invalid: Counter,
+    /// In frames to another station: left to the kernel.
+    pub foreign_mac: Counter,
 }
 
 /// Takes the outer headers of tunnel and GUE off, and leaves the packet within to the kernel.
@@ -89,7 +91,12 @@ impl Decapsulator {
                 bytes: sum.bytes + words(value, 8),
             }))
         };
-        Ok(Decapsulated { taken: sum(0)?, foreign: sum(1)?, invalid: sum(2)? })
+        Ok(Decapsulated {
+            taken: sum(0)?,
+            foreign: sum(1)?,
+            invalid: sum(2)?,
+            foreign_mac: sum(3)?,
+        })
     }
 
     /// Runs the program `repeat` times on a packet, each time on what the last one left.

@@ -108,6 +108,11 @@ impl Twin {
 
     fn run(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
         let parsed = packet.parsed;
+        if let Some(mac) = parsed.destination_mac
+            && !packet.tables.has_mac(packet.around.ingress_ifindex, mac)
+        {
+            return (packet.foreign(mac), None);
+        }
         let Tuple { family, destination, .. } = &parsed.tuple;
         if packet.around.replies_only || !packet.tables.is_vip(*family, destination) {
             return match parsed.place {
@@ -179,6 +184,24 @@ struct Packet<'a> {
 }
 
 impl Packet<'_> {
+    /// A frame to another station: counted if that is one station, or if the packet is for a VIP.
+    fn foreign(&self, mac: [u8; 6]) -> Decision {
+        let Parsed { tuple, place, fault, icmp, .. } = self.parsed;
+        let has_ports = fault.is_none()
+            && icmp.is_none()
+            && *place != Place::Later
+            && matches!(tuple.protocol, protocol::TCP | protocol::UDP);
+        let number = match self.tables.service_of(tuple) {
+            VipAnswer::Service(index) if has_ports => self.tables.service(index),
+            _ => None,
+        }
+        .map(|at| at.service.number);
+        if number.is_some() || mac[0] & 1 == 0 {
+            self.state.count(number, Reason::ForeignMac);
+        }
+        Decision::of(Verdict::Pass)
+    }
+
     fn echo(&self) -> Decision {
         let per_second = self.tables.directory.echo_per_second;
         if !self.state.admits(Limited::Echo, per_second, self.around.now_ns) {

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use equipoise_pog::Seed;
 
 use crate::abi::{
-    BACKEND_LIVE, Backend, DIRECTORY_REVERSE, Directory, FlowKey, PROBES_MAX, Plain, RANGES_MAX,
-    Range, Reverse, Service, vip_kind,
+    BACKEND_LIVE, Backend, DIRECTORY_REVERSE, Directory, FlowKey, MACS, Mac, PROBES_MAX, Plain,
+    RANGES_MAX, Range, Reverse, Service, vip_kind,
 };
-use crate::address_hash::address_hash;
+use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes};
 use crate::limits::Limits;
 use crate::packet::{AddressBytes, Tuple};
@@ -116,6 +116,16 @@ impl<'a> Tables<'a> {
                 })
         };
         look(tuple.source_port).or_else(|| look(0))
+    }
+
+    /// Whether frames to this MAC address are taken on the interface.
+    pub(super) fn has_mac(&self, ifindex: u32, mac: [u8; 6]) -> bool {
+        let hash = station_hash(self.directory.vip_seed, ifindex, mac);
+        (0..PROBES_MAX as u32)
+            .map(|probe| hash.wrapping_add(probe) & (MACS as u32 - 1))
+            .map(|index| self.entry::<Mac>(self.limits.macs_offset, index))
+            .take_while(|entry| entry.ifindex != 0)
+            .any(|entry| (entry.ifindex, entry.address) == (ifindex, mac))
     }
 
     pub(super) fn reverse_at(&self, index: u32) -> Reverse {

@@ -5,9 +5,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use equipoise_packet::abi::{Backend, Directory, Plain, Range, Reverse, Service, Vip, vip_kind};
+use equipoise_packet::abi::{
+    Backend, Directory, MACS, Mac, Plain, Range, Reverse, Service, Vip, vip_kind,
+};
 use equipoise_packet::{
     Capacity, Digest, DigestHash, Limits, LoadError, Memory, Program, TablesPublisher, pin_form,
+    station_hash,
 };
 use equipoise_pog::PogBuilder;
 
@@ -143,6 +146,13 @@ impl Tables {
         let index =
             self.free(self.limits.reverse_offset, 48, 37, hash, self.directory.reverse_mask);
         self.put(self.limits.reverse_offset, index, &reverse);
+    }
+
+    /// Frames to this MAC address are taken on the interface.
+    pub fn mac(&mut self, ifindex: u32, address: [u8; 6]) {
+        let hash = station_hash(self.directory.vip_seed, ifindex, address);
+        let index = self.free(self.limits.macs_offset, 16, 8, hash, MACS as u32 - 1);
+        self.put(self.limits.macs_offset, index, &Mac { address, ifindex, ..Mac::default() });
     }
 
     pub fn service(&mut self, index: usize, service: &Service) {

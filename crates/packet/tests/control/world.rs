@@ -9,7 +9,7 @@ use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::{
     BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports, Protocol,
-    Registry, Settings, Snapshot, VipSpec,
+    Registry, Settings, Snapshot, Station, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -22,6 +22,7 @@ pub(crate) const RST: u8 = 0x04;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const INGRESS: u32 = 1;
+const BALANCER_MAC: [u8; 6] = [2, 0, 0, 0, 255, 1];
 const PORT: u16 = 443;
 
 /// The number of a backend.
@@ -123,7 +124,8 @@ impl Packet {
     fn frame(&self) -> [u8; 60] {
         let mut frame = [0; 60];
         let (source, port) = client_of(self.client);
-        frame[..14].copy_from_slice(&[2, 0, 0, 0, 255, 1, 2, 0, 0, 0, 255, 2, 8, 0]);
+        frame[..6].copy_from_slice(&BALANCER_MAC);
+        frame[6..14].copy_from_slice(&[2, 0, 0, 0, 255, 2, 8, 0]);
         frame[14] = 0x45;
         frame[17] = 46;
         frame[22] = 64;
@@ -193,13 +195,14 @@ impl World {
         let hop = |number: u16| {
             let [high, low] = number.to_be_bytes();
             let destination_mac = Some([2, 0, 0, 0, high, low]);
-            let source_mac = [2, 0, 0, 0, 255, 1];
+            let source_mac = BALANCER_MAC;
             (
                 address_of(number),
                 NextHop { ifindex: INGRESS, destination_mac, source_mac, mtu: 1500 },
             )
         };
         control.next_hops(&(0..200).map(hop).collect::<HashMap<_, _>>());
+        control.take_frames(&[Station { ifindex: INGRESS, mac: BALANCER_MAC }].into());
         self.control = Some(control);
     }
 

@@ -11,7 +11,7 @@ use equipoise_lab_runner::{Case, Row};
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::{
     BackendSpec, Capacity, Control, Entry, Limits, NextHop, OnDown, Ports, Program, Protocol,
-    Registry, Settings, Snapshot, VipSpec,
+    Registry, Settings, Snapshot, Station, VipSpec,
 };
 
 use crate::driver::{Driver, Order, cpu_time_ns};
@@ -86,6 +86,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row, repetitions: usize) -> Result<
 fn run_control(mut control: Control, wishes: Receiver<Wish>, tell: Sender<Told>) -> Result<()> {
     stay_on(None, CONTROL_CPU)?;
     control.next_hops(&next_hops());
+    control.take_frames(&[Station { ifindex: 1, mac: BALANCER_MAC }].into());
     loop {
         let pause = control.next_tick().saturating_duration_since(Instant::now());
         let wish = wishes.recv_timeout(pause);

@@ -1,17 +1,18 @@
 //! The tables of our program, written by hand: VIPs in front of one pool, without the control side, so that a
 //! scenario is exactly what it says.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REVERSE, Directory,
-    FlowKey, Forward, Pick, Plain, Service, Vip, vip_kind,
+    FlowKey, Forward, MACS, Mac, Pick, Plain, Service, Vip, vip_kind,
 };
 use equipoise_packet::{
     Capacity, Digest, DigestHash, Limits, Memory, PinController, PogCell, TablesPublisher,
-    address_hash, pin_form,
+    address_hash, pin_form, station_hash,
 };
 use equipoise_pog::{PogBuilder, Seed};
 
@@ -24,6 +25,7 @@ const SEED: Seed = Seed { k0: 0x0706_0504_0302_0100, k1: 0x0f0e_0d0c_0b0a_0908 }
 const VIP_SEED: u32 = 0x7f4a_7c15;
 /// Of the outer path: larger than any frame here.
 const MTU: u16 = 1500;
+const LOOPBACK: u32 = 1;
 const GRACE: Duration = Duration::from_millis(10);
 /// Nothing is recorded in pending here.
 const PENDING_MARK: u32 = 1 << 14;
@@ -91,6 +93,10 @@ impl Words<'_> {
     fn write(&mut self, traffic: &Traffic, plan: &Plan) {
         let limits = *self.limits;
         self.put(limits.directory_offset, 0, directory(&limits, plan));
+        // A run in the kernel without an interface comes by loopback.
+        for ifindex in BTreeSet::from([LOOPBACK, plan.ifindex]) {
+            self.put_mac(ifindex);
+        }
         let ring = ring(plan.backends, limits.ring_entries as usize);
         for vip in 0..traffic.vips {
             self.put_vip(traffic, vip);
@@ -105,6 +111,15 @@ impl Words<'_> {
             let backend = backend(traffic, number, plan);
             self.put(limits.backends_offset, usize::from(number), backend);
         }
+    }
+
+    fn put_mac(&mut self, ifindex: u32) {
+        let offset = self.limits.macs_offset;
+        let mut index = station_hash(VIP_SEED, ifindex, BALANCER_MAC) as usize % MACS;
+        while self.words[self.index(offset) + index * 2 + 1] != 0 {
+            index = (index + 1) % MACS;
+        }
+        self.put(offset, index, Mac { address: BALANCER_MAC, ifindex, ..Mac::default() });
     }
 
     fn put_vip(&mut self, traffic: &Traffic, number: u32) {

@@ -5,25 +5,49 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Those of all interfaces but loopback ones, in order, each once.
 pub(super) fn of_this_host() -> io::Result<Vec<IpAddr>> {
+    each(|entry| read(entry.ifa_addr))
+}
+
+/// The MAC addresses of this host's interfaces, in order, each once. An interface's own is among them; so is that of a
+/// bridge or bond whose port it is.
+pub(super) fn macs_of_this_host() -> io::Result<Vec<[u8; 6]>> {
+    each(|entry| mac(entry.ifa_addr))
+}
+
+/// What `read` makes of the entries of all interfaces but loopback ones, in order, each once.
+fn each<T: Ord, I: IntoIterator<Item = T>>(
+    read: impl Fn(&libc::ifaddrs) -> I,
+) -> io::Result<Vec<T>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `first` is where the list's beginning is written to.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut addresses = Vec::new();
+    let mut found = Vec::new();
     let mut next = first;
     // SAFETY: the list's entries and what they point to live until it is freed; `next` is one of them or null.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_LOOPBACK.cast_unsigned() == 0 {
-            addresses.extend(read(entry.ifa_addr));
+            found.extend(read(entry));
         }
     }
     // SAFETY: getifaddrs gave it, and nothing of it is used from here on.
     unsafe { libc::freeifaddrs(first) };
-    addresses.sort_unstable();
-    addresses.dedup();
-    Ok(addresses)
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// A MAC address that the kernel wrote; null, of another family or of another length: none.
+fn mac(address: *const libc::sockaddr) -> Option<[u8; 6]> {
+    // SAFETY: null or a valid address, of which every kind begins with its family.
+    if i32::from(unsafe { address.as_ref() }?.sa_family) != libc::AF_PACKET {
+        return None;
+    }
+    // SAFETY: the family says that it is a sockaddr_ll.
+    let address = unsafe { address.cast::<libc::sockaddr_ll>().read_unaligned() };
+    address.sll_addr.first_chunk().copied().filter(|_| address.sll_halen == 6)
 }
 
 /// An address that the kernel wrote; null or of another family: none.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{FlowKey, Forward};
-use equipoise_packet::config::{FleetSecret, Prefix};
+use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
 use equipoise_packet::{OnDown, VipId};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
@@ -26,6 +26,12 @@ pub(super) static PACKET: Table = Table {
             "interface",
             Kind::Texts(&INTERFACE),
             "Where its packets arrive. An interface that is not there yet is awaited.",
+        ),
+        Opt::optional(
+            "accept-mac",
+            Kind::Texts(&STATION),
+            "frames to the interface's own MAC address",
+            "Further destination MAC addresses whose frames are taken there, such as VRRP's virtual ones. Frames to any other are left to the kernel.",
         ),
         Opt::optional(
             "reply-interface",
@@ -229,6 +235,12 @@ static VIP: Form = Form {
     noun: "a VIP",
     accepted: "IP:PORT/PROTOCOL with tcp or udp, such as \"192.0.2.10:443/tcp\" or \"[2001:db8::1]:53/udp\"; PORT may be a range (\"8000-8999\") or \"*\", and IP neither loopback nor multicast",
     fits: reads_as::<VipId>,
+};
+
+pub(super) static STATION: Form = Form {
+    noun: "a MAC address",
+    accepted: "the address of one station, such as \"00:00:5e:00:01:0a\"",
+    fits: |text| text.parse().is_ok_and(MacAddress::is_station),
 };
 
 pub(super) static INTERFACE: Form = Form {

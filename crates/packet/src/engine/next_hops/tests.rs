@@ -40,8 +40,14 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 fn network() -> Fake {
     let fake = Fake::default();
     let mut tables = fake.0.borrow_mut();
-    let eth0 =
-        Interface { index: 2, name: "eth0".into(), mac: [2, 0, 0, 0, 0, 1], mtu: 1500, up: true };
+    let eth0 = Interface {
+        index: 2,
+        name: "eth0".into(),
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 1500,
+        up: true,
+        controller: None,
+    };
     tables.interfaces.push(eth0);
     let route = Route { ifindex: 2, gateway: None, mtu: None, local: false };
     tables.routes.insert(ip("10.0.0.9"), route);
@@ -141,4 +147,24 @@ fn a_backend_that_is_this_machine_has_no_next_hop_to_ask_for() {
     hops.change(resolved("10.0.0.2", Some(MAC)), now);
     assert_eq!(hops.next_tick(), None);
     assert_eq!(hops.hops()[&ip("10.0.0.2")].destination_mac, None);
+}
+
+#[test]
+fn frames_to_an_interface_its_bond_or_bridge_and_their_ports_are_for_this_machine() {
+    let fake = Fake::default();
+    let link = |index: u32, controller: Option<u32>| {
+        let mac = [2, 0, 0, 0, 0, index as u8];
+        Interface { index, name: format!("eth{index}"), mac, mtu: 1500, up: true, controller }
+    };
+    fake.0.borrow_mut().interfaces =
+        vec![link(2, Some(9)), link(3, Some(9)), link(4, None), link(9, None)];
+    let hops = NextHops::new(fake).unwrap();
+    let of = |name: &str| {
+        let stations = hops.stations(hops.interface(name).unwrap());
+        stations.into_iter().map(|it| (it.ifindex, it.mac[5])).collect::<Vec<_>>()
+    };
+    assert_eq!(of("eth4"), [(4, 4)]);
+    assert_eq!(of("eth2"), [(2, 2), (2, 9)], "a port: its own, and its bond's or bridge's");
+    let all = [2, 3, 9].into_iter().flat_map(|at| [2, 3, 9].map(|mac| (at, mac)));
+    assert_eq!(of("eth9"), all.collect::<Vec<_>>());
 }

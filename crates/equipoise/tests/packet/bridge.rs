@@ -1,0 +1,121 @@
+//! Several balancers on a bridge that floods: frames to other stations are left alone.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use equipoise_testkit::netns::{Guest, Host, SiteShape, Switch};
+
+use crate::bed::{Bed, PATIENCE, start, wait_for_text};
+use crate::common::{Folder, text};
+use crate::method::DIRECT;
+
+const SITE: SiteShape = SiteShape { backends: 1, two_arms: false };
+const PORT: u16 = 5300;
+/// Datagrams of the client.
+const SENT: u8 = 50;
+
+/// A balancer beside the one of the site, on the same bridge.
+struct Neighbour {
+    host: Host,
+    balancer: Guest,
+    folder: Folder,
+}
+
+impl Neighbour {
+    /// Starts it with the configuration of `vip`, on an interface that takes every frame.
+    fn new(bed: &Bed, number: u8, vip: &str) -> Neighbour {
+        let host = Host::new(&format!("balancer-{number}")).unwrap();
+        Switch::on(&bed.site.router, "lan").plug(&host, "eth0").unwrap();
+        host.address("eth0", format!("192.0.2.{number}").parse().unwrap(), 24).unwrap();
+        host.ip("link set eth0 promisc on").unwrap();
+        let folder = Folder::new(&format!("packet-bridge-{number}"));
+        let head = format!(
+            "[instance]\nname = \"bridge-{number}-{}\"\n[api]\nsocket = \"{}\"\n\
+             [flows]\nmax = 65536\npins-max = 16384\nvips-max = 32\n",
+            std::process::id(),
+            folder.path("api.sock").display(),
+        );
+        let file = folder.write("equipoise.toml", &(head + vip));
+        let balancer = start(&host, &["run", text(&file)]);
+        wait_for_text(&balancer, " ready ");
+        Neighbour { host, balancer, folder }
+    }
+
+    /// Datagrams for the VIP that it left alone, since their frames were for another station.
+    fn left_alone(&self) -> u64 {
+        let socket = self.folder.path("api.sock");
+        let output = crate::common::equipoise(&["status", "--json", "--api", text(&socket)]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let notes = &status["packet"]["vips"][0]["notes"];
+        notes["foreign-mac"].as_u64().unwrap_or_default()
+    }
+}
+
+impl Drop for Neighbour {
+    /// Stopped as an operator does it, it removes what it has pinned.
+    fn drop(&mut self) {
+        self.balancer.signal(rustix::process::Signal::TERM);
+        let _ = self.balancer.wait();
+        let _ = self.host.ip("link set eth0 promisc off");
+    }
+}
+
+/// Has the switch flood every frame to the backend, as it does while it has not learnt its address.
+fn never_learn_the_backend(bed: &Bed) {
+    let router = &bed.site.router;
+    router.run("bridge", &["link", "set", "dev", "backend-1-eth0", "learning", "off"]).unwrap();
+    router.run("bridge", &["fdb", "flush", "dev", "backend-1-eth0", "master"]).ok();
+    let known = router.run("bridge", &["-o", "fdb", "show", "br", "lan"]).unwrap();
+    for line in known.lines().filter(|line| line.contains("backend-1-eth0")) {
+        let mac = line.split_whitespace().next().unwrap();
+        let _ = router.run("bridge", &["fdb", "del", mac, "dev", "backend-1-eth0", "master"]);
+    }
+}
+
+/// The datagrams that reach the backend for those that the client sends, each numbered.
+fn received(bed: &Bed, vip: SocketAddr) -> Vec<u8> {
+    let server = bed.site.backends[0].enter(|| UdpSocket::bind(vip)).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = bed.site.client.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let mut received = Vec::new();
+    let mut number = [0];
+    for sent in 0..SENT {
+        client.send_to(&[sent], vip).unwrap();
+        while received.last() != Some(&sent) {
+            server.recv_from(&mut number).expect("the datagram arrives");
+            received.push(number[0]);
+        }
+    }
+    // A datagram that goes round comes again within a millisecond.
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    while received.len() < 2 * usize::from(SENT) && server.recv_from(&mut number).is_ok() {
+        received.push(number[0]);
+    }
+    received
+}
+
+#[test]
+fn balancers_on_a_flooding_bridge_forward_a_packet_once() {
+    let Some(mut bed) = Bed::new("bridge", SITE) else { return };
+    bed.prepare(&[DIRECT]);
+    let vip = SocketAddr::new(DIRECT.vip_address(), PORT);
+    let config = format!(
+        "[[pool]]\nname = \"datagrams\"\nbackends = [\"{}\"]\n\
+         [[packet]]\nvip = \"{vip}/udp\"\ninterface = \"eth0\"\nforward = \"direct-routing\"\n\
+         pool = \"datagrams\"\n",
+        SocketAddr::new(bed.site.backend_address(0, false), PORT),
+    );
+    bed.configure(&config);
+    bed.balance();
+    let mut neighbours = vec![];
+    for number in [3, 4] {
+        neighbours.push(Neighbour::new(&bed, number, &config));
+        never_learn_the_backend(&bed);
+        let received = received(&bed, vip);
+        assert_eq!(received, Vec::from_iter(0..SENT), "with {number} balancers and a bridge");
+        for neighbour in &neighbours {
+            let left_alone = neighbour.left_alone();
+            assert!(left_alone >= u64::from(SENT) / 2, "the bridge floods: {left_alone}");
+        }
+    }
+}
