@@ -126,6 +126,9 @@ pub struct FrontDoor {
     pub via: bool,
     /// Require a PROXY protocol header (v1 or v2) from every client connection.
     pub accept_proxy: bool,
+    /// Datagrams that a backend answers to each one of a client's; then the client is forgotten. `None`: it
+    /// is forgotten when idle. UDP only.
+    pub responses: Option<u32>,
     /// The share of requests or connections written to the access log, `0.0..=1.0`.
     pub access_log: f64,
     /// Node mode: the pool is the local application's, and requests may be delegated. HTTP only.
@@ -150,6 +153,7 @@ impl FrontDoor {
             forwarded: Forwarded::default(),
             via: false,
             accept_proxy: false,
+            responses: None,
             access_log: 0.0,
             dispatch: None,
         }

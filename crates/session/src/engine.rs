@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::{AccessLog, LogLines};
 use crate::config::Protocol;
+use crate::descriptors::Descriptors;
 use crate::door::Door;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::SourceSamples;
@@ -95,6 +96,8 @@ impl Engine {
         let shared = Shared {
             instance: options.instance,
             epoch: Instant::now(),
+            threads: options.threads.max(1),
+            descriptors: Descriptors::of_process(),
             events: options.events,
             access_log,
             sources: Arc::clone(&sources),

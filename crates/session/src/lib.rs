@@ -8,6 +8,7 @@ mod access_log;
 mod buffer;
 pub mod config;
 mod deadline;
+mod descriptors;
 pub mod dispatch;
 mod door;
 mod engine;

@@ -69,7 +69,6 @@ pub(crate) async fn accept(
     listener: OwnedFd,
 ) -> io::Result<()> {
     let listener = socket::watch(listener)?;
-    let last = last_descriptor_for_clients();
     let (mut said, mut scarce) = (None, false);
     loop {
         let limit = door.view().config.limits.connections_max;
@@ -89,10 +88,10 @@ pub(crate) async fn accept(
             }
             ready = listener.readable() => ready?,
         };
+        let line = worker.lines.get().connections;
         for _ in 0..BURST {
-            // Clients may not have the last descriptors: who is inside could then not be served.
             if scarce {
-                scarce = next_descriptor(listener.get_ref()).is_ok_and(|next| next >= last);
+                scarce = next_descriptor(listener.get_ref()).is_ok_and(|next| next >= line);
             }
             let accepted = match scarce {
                 true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
@@ -100,7 +99,7 @@ pub(crate) async fn accept(
             };
             match accepted {
                 Ok((fd, peer)) => {
-                    scarce = fd.as_raw_fd() >= last;
+                    scarce = fd.as_raw_fd() >= line;
                     serve(&worker, &door, fd, peer);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -131,18 +130,6 @@ async fn pause(door: &Door, error: &io::Error, said: &mut Option<Instant>) {
         tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
     }
     tokio::time::sleep(PAUSE).await;
-}
-
-/// Descriptors that clients leave to upstream sessions, the API and log files: an eighth of the
-/// process's limit, and at least this many.
-const SPARE_MIN: u64 = 24;
-
-/// The descriptor from which on clients are kept out. The kernel gives out the lowest that is free, so
-/// that one beyond the line means that all below it are taken.
-fn last_descriptor_for_clients() -> RawFd {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let line = limit.map(|limit| limit.saturating_sub(SPARE_MIN.max(limit / 8)));
-    line.and_then(|line| RawFd::try_from(line).ok()).unwrap_or(RawFd::MAX)
 }
 
 /// The lowest descriptor that is free.

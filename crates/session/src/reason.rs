@@ -87,6 +87,8 @@ reasons! {
     ProxyHeader = "proxy_header", 0;
     /// More client addresses than the front door keeps.
     TooManyClients = "too_many_clients", 0;
+    /// A UDP client that had sent one datagram and had no answer, when another needed its place.
+    ClientEvicted = "client_evicted", 0;
     /// A datagram that neither side's queue could take.
     DatagramDropped = "datagram_dropped", 0;
     /// Nothing moved for the idle time.

@@ -39,13 +39,12 @@ impl Socket {
         Ok(Socket { fd: watch(fd)?, tls: None })
     }
 
-    /// Opens a connection; resolves when it is established or has failed.
-    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Socket> {
-        let socket = socket2::Socket::new(
-            Domain::for_address(address),
-            Type::STREAM.nonblocking().cloexec(),
-            None,
-        )?;
+    /// Opens a connection over a descriptor below `line`; resolves when it is established or has failed.
+    ///
+    /// # Errors
+    /// `EMFILE` where there is no such descriptor; else what the operating system says.
+    pub(crate) async fn connect(address: SocketAddr, line: RawFd) -> io::Result<Socket> {
+        let socket = open_below(line, Domain::for_address(address), Type::STREAM)?;
         // Nothing here benefits from Nagle; a socket that refuses the option still works.
         let _ = socket.set_tcp_nodelay(true);
         match socket.connect(&address.into()) {
@@ -68,9 +67,8 @@ impl Socket {
     }
 
     /// Opens a connection to a unix socket, which is there at once or not at all: `EAGAIN` says that its queue is full.
-    pub(crate) fn connect_unix(path: &Path) -> io::Result<Socket> {
-        let socket =
-            socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    pub(crate) fn connect_unix(path: &Path, line: RawFd) -> io::Result<Socket> {
+        let socket = open_below(line, Domain::UNIX, Type::STREAM)?;
         socket.connect(&socket2::SockAddr::unix(path)?)?;
         Socket::new(socket.into())
     }
@@ -316,6 +314,18 @@ pub(crate) fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: callers own the socket, which stays open for the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
+}
+
+/// A new socket, non-blocking and close-on-exec, whose descriptor is below `line`.
+///
+/// # Errors
+/// `EMFILE` where there is no such descriptor; else what the operating system says.
+pub(crate) fn open_below(line: RawFd, domain: Domain, kind: Type) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(domain, kind.nonblocking().cloexec(), None)?;
+    if socket.as_raw_fd() >= line {
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
+    Ok(socket)
 }
 
 /// Accepts one connection, non-blocking and close-on-exec.

@@ -42,6 +42,8 @@ const ROUNDS: usize = 16;
 pub(crate) struct Pipes {
     free: RefCell<Vec<Ends>>,
     open: Cell<usize>,
+    /// The first descriptor that a pipe must not have, once that is known.
+    line: Cell<Option<RawFd>>,
 }
 
 struct Ends {
@@ -50,13 +52,18 @@ struct Ends {
 }
 
 impl Pipes {
+    /// Has new pipes use only descriptors below `line`.
+    pub(crate) fn stay_below(&self, line: RawFd) {
+        self.line.set(Some(line));
+    }
+
     /// An empty pipe, or `None` if there can be no more of a useful size.
     pub(crate) fn take(self: &Rc<Self>) -> Option<Pipe> {
         let kept = self.free.borrow_mut().pop();
         let ends = match kept {
             Some(ends) => ends,
             None if self.open.get() < PIPES_MAX => {
-                let ends = Ends::open()?;
+                let ends = Ends::open(self.line.get().unwrap_or(RawFd::MAX))?;
                 self.open.set(self.open.get() + 1);
                 ends
             }
@@ -67,7 +74,7 @@ impl Pipes {
 }
 
 impl Ends {
-    fn open() -> Option<Ends> {
+    fn open(line: RawFd) -> Option<Ends> {
         let mut fds = [-1; 2];
         // SAFETY: the kernel writes two descriptors to `fds`.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) } < 0 {
@@ -75,6 +82,9 @@ impl Ends {
         }
         // SAFETY: the descriptors are new and ours alone.
         let [read, write] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        if read.as_raw_fd().max(write.as_raw_fd()) >= line {
+            return None;
+        }
         // SAFETY: plain fcntl calls on a descriptor that we own. Growing is denied beyond the user's
         // pages; the pipe then keeps the size it has.
         let size = unsafe {

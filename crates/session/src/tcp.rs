@@ -120,9 +120,8 @@ impl Connection {
 
     async fn connect_to(&self, lease: &Lease) -> Result<Session, Reason> {
         self.deadline.set(Instant::now(), lease.pool().options.connect_timeout);
-        let (tls, buffers) = (lease.pool().options.tls.as_ref(), &self.worker.buffers);
-        let thread = self.worker.index;
-        let mut connecting = pin!(Session::open(lease.backend(), tls, buffers, thread, || ()));
+        let tls = lease.pool().options.tls.as_ref();
+        let mut connecting = pin!(Session::open(lease.backend(), tls, &self.worker, || ()));
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(result) => {
                 Poll::Ready(result.map_err(|error| upstream::connect_failure(&error)))

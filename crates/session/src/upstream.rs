@@ -5,11 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::buffer::Buffers;
 use crate::dispatch::{PeerTls, Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
@@ -17,6 +15,7 @@ use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::Socket;
 use crate::stats::BackendStats;
 use crate::tls::Tls;
+use crate::worker::Worker;
 
 /// What shows that the other side of a session has fallen silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +50,19 @@ impl Session {
     pub(crate) async fn open(
         backend: &BackendView,
         tls: Option<&PeerTls>,
-        buffers: &Rc<Buffers>,
-        thread: usize,
+        worker: &Worker,
         connected: impl FnOnce(),
     ) -> io::Result<Session> {
+        let (thread, line) = (worker.index, worker.lines.get().sessions);
         let mut socket = match &backend.socket {
-            None => Socket::connect(backend.address).await?,
-            Some(path) => Socket::connect_unix(path)?,
+            None => Socket::connect(backend.address, line).await?,
+            Some(path) => Socket::connect_unix(path, line)?,
         };
         let shown = match tls {
             None => None,
             Some(tls) => {
                 connected();
-                socket.encrypt(Tls::client(&tls.client, buffers)?);
+                socket.encrypt(Tls::client(&tls.client, &worker.buffers)?);
                 poll_fn(|cx| socket.poll_handshake(cx)).await?;
                 let shown = Shown::at(&socket, tls)?;
                 shown.is(&backend.name)?;

@@ -18,7 +18,9 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::access_log::AccessLog;
 use crate::buffer::Buffers;
+use crate::config::Protocol;
 use crate::deadline::Deadlines;
+use crate::descriptors::{Descriptors, Lines};
 use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
 use crate::http::MuxSessions;
@@ -53,6 +55,8 @@ pub(crate) enum Phase {
 pub(crate) struct Shared {
     pub(crate) instance: Arc<str>,
     pub(crate) epoch: Instant,
+    pub(crate) threads: usize,
+    pub(crate) descriptors: Descriptors,
     pub(crate) events: mpsc::Sender<BackendEvent>,
     pub(crate) access_log: AccessLog,
     pub(crate) sources: Arc<SourceSamples>,
@@ -72,6 +76,8 @@ pub(crate) struct Worker {
     pub(crate) idle: IdleSessions,
     pub(crate) mux: MuxSessions,
     pub(crate) phase: Cell<Phase>,
+    /// Which descriptors each use may have, given the front doors of the snapshot.
+    pub(crate) lines: Cell<Lines>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
     vecs: RefCell<Vec<Vec<u8>>>,
     schedulers: RefCell<Vec<Scheduling>>,
@@ -95,6 +101,7 @@ impl Worker {
             idle: IdleSessions::default(),
             mux: MuxSessions::default(),
             phase: Cell::new(Phase::Running),
+            lines: Cell::default(),
             snapshot: RefCell::default(),
             vecs: RefCell::default(),
             schedulers: RefCell::default(),
@@ -120,6 +127,11 @@ impl Worker {
         });
         *self.schedulers.borrow_mut() = schedulers.collect();
         self.idle.sweep(&snapshot, Instant::now());
+        let is_udp = |door: &&Arc<FrontDoorView>| door.config.protocol == Protocol::Udp;
+        let udp_doors = snapshot.front_doors.iter().filter(is_udp).count();
+        let lines = self.shared.descriptors.divided(self.shared.threads, udp_doors);
+        self.pipes.stay_below(lines.sessions);
+        self.lines.set(lines);
         *self.snapshot.borrow_mut() = Rc::new(snapshot);
         // Tasks look whether their backend was cut or their front door closed.
         self.deadlines.wake_all();

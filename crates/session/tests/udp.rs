@@ -29,7 +29,10 @@ fn client(rig: &Rig) -> UdpSocket {
     socket
 }
 
-/// A backend that answers each datagram with its own name and the datagram.
+/// A datagram that backends do not answer.
+const MUTE: &[u8] = b"mute";
+
+/// A backend that answers each datagram with its own name and the datagram, but [`MUTE`].
 struct Backend {
     address: SocketAddr,
     gone: Arc<AtomicBool>,
@@ -47,7 +50,9 @@ impl Backend {
         let thread = thread::spawn(move || {
             let mut datagram = vec![name; 65_536];
             while !ending.load(Relaxed) {
-                if let Ok((bytes, from)) = socket.recv_from(&mut datagram[1..]) {
+                if let Ok((bytes, from)) = socket.recv_from(&mut datagram[1..])
+                    && datagram[1..=bytes] != *MUTE
+                {
                     let all = if bytes < 65_507 { 1 + bytes } else { bytes };
                     let _ = socket.send_to(&datagram[..all], from);
                 }
@@ -172,7 +177,9 @@ fn a_full_table_drops_new_clients_and_keeps_the_old() {
     for client in &clients {
         client.send(b"x").unwrap();
     }
-    let counted = || rig.drops(Reason::TooManyClients) + rig.count(|stats| &stats.connections_open);
+    // One that has no answer yet makes room for the next.
+    let lost = || rig.drops(Reason::TooManyClients) + rig.drops(Reason::ClientEvicted);
+    let counted = || lost() + rig.count(|stats| &stats.connections_open);
     until("all datagrams are accounted for", || counted() == 30);
     let open = rig.count(|stats| &stats.connections_open);
     assert!((1..=2).contains(&open), "{open}");
@@ -188,6 +195,88 @@ fn a_full_table_drops_new_clients_and_keeps_the_old() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(answered_by(client, b"still here"), b'a');
     }
+}
+
+#[test]
+fn forged_sources_take_no_confirmed_clients_place() {
+    let backend = Backend::start(b'a');
+    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+        wishes.door.limits.connections_max = 4;
+    });
+    let served = client(&rig);
+    assert_eq!(answered_by(&served, b"x"), b'a');
+    // Each on probation for longer than this test lasts, unless it is evicted.
+    let forged = 200;
+    for _ in 0..forged {
+        client(&rig).send(MUTE).unwrap();
+    }
+    let evicted = || rig.drops(Reason::ClientEvicted);
+    until("those without answers gave way to each other", || {
+        evicted() + rig.count(|stats| &stats.connections_open) == forged + 1
+    });
+    assert_eq!(rig.drops(Reason::TooManyClients), 0);
+    assert_eq!(answered_by(&served, b"x"), b'a', "it was confirmed");
+    for _ in 0..3 {
+        assert_eq!(answered_by(&client(&rig), b"x"), b'a', "a newcomer has room");
+    }
+}
+
+#[test]
+fn a_client_that_sends_again_is_confirmed_without_an_answer() {
+    let backend = Backend::start(b'a');
+    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+        wishes.door.limits.connections_max = 1;
+    });
+    // The kernel decides which thread gets which; each has room for one.
+    let senders: Vec<_> = (0..20).map(|_| client(&rig)).collect();
+    for sender in &senders {
+        let before = rig.drops(Reason::TooManyClients) + rig.count(|stats| &stats.connections);
+        sender.send(MUTE).unwrap();
+        until("it is counted", || {
+            rig.drops(Reason::TooManyClients) + rig.count(|stats| &stats.connections) > before
+        });
+        let before = rig.count(|stats| &stats.bytes_in) + rig.drops(Reason::TooManyClients);
+        sender.send(MUTE).unwrap();
+        until("it is counted", || {
+            rig.count(|stats| &stats.bytes_in) + rig.drops(Reason::TooManyClients) > before
+        });
+    }
+    assert_eq!(rig.drops(Reason::ClientEvicted), 0);
+    assert!(rig.count(|stats| &stats.connections) <= 2);
+}
+
+#[test]
+fn a_client_that_had_its_responses_is_forgotten() {
+    let backend = Backend::start(b'a');
+    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+        wishes.door.responses = Some(1);
+    });
+    let client = client(&rig);
+    for round in 1..=3 {
+        assert_eq!(answered_by(&client, b"x"), b'a');
+        until("it is forgotten", || rig.count(|stats| &stats.connections_open) == 0);
+        assert_eq!(rig.count(|stats| &stats.connections), round);
+    }
+    // Two at once need two answers.
+    client.send(MUTE).unwrap();
+    assert_eq!(answered_by(&client, b"y"), b'a');
+    assert_eq!(rig.count(|stats| &stats.connections_open), 1);
+    assert_eq!(rig.in_flight(), 1);
+}
+
+#[test]
+fn a_client_that_needs_no_response_is_forgotten_when_its_datagram_is_sent() {
+    let backend = Backend::start(b'a');
+    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+        wishes.door.responses = Some(0);
+    });
+    let client = client(&rig);
+    for round in 1..=3 {
+        client.send(MUTE).unwrap();
+        until("it is sent", || rig.backend_count(0, |stats| &stats.bytes_out) == round * 4);
+        until("it is forgotten", || rig.count(|stats| &stats.connections_open) == 0);
+    }
+    assert_eq!(rig.count(|stats| &stats.connections), 3);
 }
 
 #[test]

@@ -268,6 +268,7 @@ fn front_door(door: &Values) -> Option<FrontDoor> {
     Some(FrontDoor {
         name: door.text("name").map_or(unnamed.name.clone(), Into::into),
         accept_proxy: door.flag("accept-proxy"),
+        responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
         ..http_door(door, unnamed)
     })
 }

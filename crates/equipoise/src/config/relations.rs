@@ -150,6 +150,10 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
         if protocol != Protocol::Http {
             without_http(door, "this front door does not speak HTTP", findings);
         }
+        if protocol != Protocol::Udp && door.given("responses") {
+            let text = "has no effect: this front door does not speak udp".to_string();
+            findings.warning(door.at("responses"), &door.path_of("responses"), text);
+        }
         if protocol == Protocol::Udp && door.flag("accept-proxy") {
             let text =
                 "true, but datagrams carry no PROXY protocol header; accepted with udp: false";

@@ -375,6 +375,12 @@ static SESSION: Table = Table {
             "false",
             "Require a PROXY protocol header (v1 or v2) from every client connection, and take the client's address from it.",
         ),
+        Opt::optional(
+            "responses",
+            Kind::Count(0, 1_000_000),
+            "a client is forgotten after `idle-timeout`",
+            "udp: datagrams that a backend answers to each one of a client's. With the last of them the client is forgotten, which frees its socket: 1 for DNS, 0 for a log collector.",
+        ),
         door::ACCESS_LOG,
     ],
 };

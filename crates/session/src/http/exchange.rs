@@ -269,10 +269,9 @@ impl ClientConnection {
     /// A new session to the leased backend.
     async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
-        let (tls, buffers) = (lease.pool().options.tls.as_ref(), &self.worker.buffers);
-        let thread = self.worker.index;
+        let tls = lease.pool().options.tls.as_ref();
         let connected = || self.arm(Instant::now(), HANDSHAKE);
-        let mut connect = pin!(Session::open(lease.backend(), tls, buffers, thread, connected));
+        let mut connect = pin!(Session::open(lease.backend(), tls, &self.worker, connected));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
             Poll::Ready(Err(error)) => {

@@ -13,6 +13,8 @@ fn worker() -> Rc<Worker> {
     let (access_log, _) = AccessLog::start(Box::new(io::sink())).unwrap();
     let shared = Shared {
         instance: "test".into(),
+        threads: 1,
+        descriptors: crate::descriptors::Descriptors::of_process(),
         epoch: Instant::now(),
         events,
         access_log,

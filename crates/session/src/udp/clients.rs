@@ -1,13 +1,13 @@
 //! The clients of a UDP front door: who they are, which backend each has, when it was last heard of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Type};
 
 use super::batch::Ends;
 use super::queue;
@@ -16,7 +16,12 @@ use crate::access_log::{self, FlowLine};
 use crate::door::{Door, DoorGuard};
 use crate::lease::Lease;
 use crate::reason::Reason;
+use crate::socket::open_below;
 use crate::worker::{ClientHashes, TaskGuard, Worker};
+
+/// A client address that has sent a single datagram and had no answer is forgotten after this long: its
+/// address may be forged.
+const PROBATION: Duration = Duration::from_secs(10);
 
 /// A client address that has sent something.
 pub(super) struct Client {
@@ -26,11 +31,28 @@ pub(super) struct Client {
     /// The backend that has failed it.
     pub(super) avoid: Option<u32>,
     pub(super) heard: Instant,
+    /// Datagrams that it has sent, and those that were sent to it.
+    pub(super) requests: u64,
+    pub(super) responses: u64,
+    /// Tells it from others that had its place.
+    number: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     logged_since: Option<Instant>,
     _open: DoorGuard,
     _task: TaskGuard,
+}
+
+impl Client {
+    /// Whether its address may be forged as far as is known: it sent once, and had no answer.
+    fn is_on_probation(&self) -> bool {
+        self.requests <= 1 && self.responses == 0
+    }
+
+    /// Whether it has had all the answers that it gets, at so many to each datagram.
+    pub(super) fn is_answered(&self, responses: Option<u32>) -> bool {
+        responses.is_some_and(|each| self.responses >= self.requests.saturating_mul(each.into()))
+    }
 }
 
 /// The virtual client: a connected socket of this client's own.
@@ -41,11 +63,16 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    fn open(lease: Lease, ready: &ReadySet, token: u64) -> Result<Upstream, (Lease, Reason)> {
+    /// Opens one over a descriptor below `line`.
+    fn open(
+        lease: Lease,
+        ready: &ReadySet,
+        token: u64,
+        line: RawFd,
+    ) -> Result<Upstream, (Lease, Reason)> {
         let connect = || -> io::Result<OwnedFd> {
             let address = lease.backend().address;
-            let domain = Domain::for_address(address);
-            let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), None)?;
+            let socket = open_below(line, Domain::for_address(address), Type::DGRAM)?;
             socket.connect(&address.into())?;
             let socket = OwnedFd::from(socket);
             ready.add(&socket, token)?;
@@ -89,19 +116,31 @@ pub(super) struct Clients {
     by_ends: HashMap<Ends, usize>,
     all: Slab<Client>,
     sockets_opened: u32,
+    added: u64,
+    /// Those of the last [`PROBATION`], the oldest first: number, place, when it came. Some are confirmed by
+    /// now, or gone.
+    newcomers: VecDeque<(u64, usize, Instant)>,
 }
 
 impl Clients {
     pub(super) fn new(worker: Rc<Worker>, door: Rc<Door>) -> Clients {
-        let (by_ends, all) = (HashMap::new(), Slab::new());
-        Clients { worker, door, by_ends, all, sockets_opened: 0 }
+        Clients {
+            worker,
+            door,
+            by_ends: HashMap::new(),
+            all: Slab::new(),
+            sockets_opened: 0,
+            added: 0,
+            newcomers: VecDeque::new(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The client with these ends, new if it has to be; it need not have a backend yet.
+    /// The client with these ends, new if it has to be; it need not have a backend yet. Where there is no
+    /// more room the oldest client on probation goes.
     ///
     /// # Errors
     /// Why there can be no new one.
@@ -112,14 +151,20 @@ impl Clients {
         if self.door.closing.get() {
             return Err(Reason::ShuttingDown);
         }
-        if self.all.len() >= self.door.view().config.limits.connections_max {
+        let limit = self.door.view().config.limits.connections_max;
+        if self.all.len() >= limit.min(self.worker.lines.get().udp_clients_max) && !self.evict(None)
+        {
             return Err(Reason::TooManyClients);
         }
+        self.added += 1;
         let at = self.all.insert(Client {
             ends,
             upstream: None,
             avoid: None,
             heard: now,
+            requests: 0,
+            responses: 0,
+            number: self.added,
             bytes_in: 0,
             bytes_out: 0,
             logged_since: access_log::is_sampled(&self.worker, &self.door).then_some(now),
@@ -127,6 +172,7 @@ impl Clients {
             _task: self.worker.task(),
         });
         self.by_ends.insert(ends, at);
+        self.newcomers.push_back((self.added, at, now));
         Ok(at)
     }
 
@@ -156,7 +202,18 @@ impl Clients {
         // Events of a socket that was closed meanwhile must not be taken for its successor's.
         self.sockets_opened = self.sockets_opened.wrapping_add(1);
         let token = u64::from(self.sockets_opened) << 32 | at as u64;
-        match Upstream::open(lease, ready, token) {
+        let mut opened = Upstream::open(lease, ready, token, self.line());
+        while let Err((lease, Reason::OutOfResources)) = opened {
+            opened = match self.evict(Some(at)) {
+                true => Upstream::open(lease, ready, token, self.line()),
+                false => {
+                    lease.stats().failures[Reason::OutOfResources as usize].add(1);
+                    return Err(Reason::OutOfResources);
+                }
+            };
+        }
+        let client = &mut self.all[at];
+        match opened {
             Ok(upstream) => {
                 client.upstream = Some(upstream);
                 Ok(())
@@ -169,6 +226,34 @@ impl Clients {
         }
     }
 
+    /// The first descriptor that a client's socket must not have now.
+    fn line(&self) -> RawFd {
+        self.worker.lines.get().datagrams(self.all.len())
+    }
+
+    /// Forgets the oldest client on probation, other than the one in `keep`; false if there is none.
+    fn evict(&mut self, keep: Option<usize>) -> bool {
+        let mut kept = None;
+        let mut evicted = false;
+        while let Some((number, at, since)) = self.newcomers.pop_front() {
+            let is_it = |client: &Client| client.number == number && client.is_on_probation();
+            if !self.all.get(at).is_some_and(is_it) {
+                continue;
+            }
+            if keep == Some(at) {
+                kept = Some((number, at, since));
+                continue;
+            }
+            self.end(at, Some(Reason::ClientEvicted));
+            evicted = true;
+            break;
+        }
+        if let Some(kept) = kept {
+            self.newcomers.push_front(kept);
+        }
+        evicted
+    }
+
     /// Takes the client's backend away because it has failed.
     pub(super) fn backend_failed(&mut self, at: usize, reason: Reason) {
         let client = &mut self.all[at];
@@ -179,16 +264,18 @@ impl Clients {
         }
     }
 
-    /// Forgets the clients that were last heard of `idle` ago or earlier, and those whose backend was
-    /// set down.
+    /// Forgets the clients that were idle for too long, and those of backends that were set down.
     pub(super) fn sweep(&mut self, now: Instant, idle: Duration) {
+        while self.newcomers.front().is_some_and(|(_, _, since)| now - *since >= PROBATION) {
+            self.newcomers.pop_front();
+        }
         self.remove(|client| {
             let cut = client.upstream.as_ref().is_some_and(|upstream| upstream.lease.is_cut());
             if cut {
-                Some(Some(Reason::BackendRemoved))
-            } else {
-                (now.saturating_duration_since(client.heard) >= idle).then_some(None)
+                return Some(Some(Reason::BackendRemoved));
             }
+            let patience = if client.is_on_probation() { idle.min(PROBATION) } else { idle };
+            (now.saturating_duration_since(client.heard) >= patience).then_some(None)
         });
     }
 
@@ -197,25 +284,36 @@ impl Clients {
         self.remove(|_| Some(Some(reason)));
     }
 
+    /// Forgets a client; `reason` says why if it had not finished.
+    pub(super) fn end(&mut self, at: usize, reason: Option<Reason>) {
+        let client = self.all.remove(at);
+        self.by_ends.remove(&client.ends);
+        count_end(&self.worker, &self.door, &client, reason);
+    }
+
     /// Forgets the clients for which `end` says how they ended.
     fn remove(&mut self, end: impl Fn(&Client) -> Option<Option<Reason>>) {
         let Clients { worker, door, by_ends, all, .. } = self;
         all.retain(|_, client| {
             let Some(reason) = end(client) else { return true };
             by_ends.remove(&client.ends);
-            if let Some(upstream) = &client.upstream {
-                upstream.count_overflow(door);
-            }
-            if let Some(reason) = reason {
-                door.dropped(reason);
-                if let Some(upstream) = &client.upstream {
-                    worker.backend_failed(&upstream.lease, reason);
-                }
-            }
-            log(worker, door, client, reason);
+            count_end(worker, door, client, reason);
             false
         });
     }
+}
+
+fn count_end(worker: &Worker, door: &Door, client: &Client, reason: Option<Reason>) {
+    if let Some(upstream) = &client.upstream {
+        upstream.count_overflow(door);
+    }
+    if let Some(reason) = reason {
+        door.dropped(reason);
+        if let Some(upstream) = &client.upstream {
+            worker.backend_failed(&upstream.lease, reason);
+        }
+    }
+    log(worker, door, client, reason);
 }
 
 fn log(worker: &Worker, door: &Door, client: &Client, end: Option<Reason>) {

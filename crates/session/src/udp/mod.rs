@@ -168,9 +168,11 @@ impl Server {
             Ok(client) => client,
             Err(reason) => return self.lost(places.len(), reason),
         };
-        self.clients.get(client).heard = now;
         let bytes = batch.bytes(places.clone());
-        self.clients.get(client).bytes_in += bytes;
+        let known = self.clients.get(client);
+        known.heard = now;
+        known.requests += places.len() as u64;
+        known.bytes_in += bytes;
         self.door.stats(|stats| stats.bytes_in.add(bytes));
         let mut repicked = false;
         while !places.is_empty() {
@@ -201,6 +203,9 @@ impl Server {
                     }
                 },
             }
+        }
+        if self.clients.get(client).is_answered(self.door.view().config.responses) {
+            self.clients.end(client, None);
         }
     }
 
@@ -266,6 +271,7 @@ impl Replies<'_> {
             }
             Err(_) => 0,
         };
+        let mut is_answered = false;
         if received > 0 {
             let places = self.held..self.held + received;
             let bytes = self.batch.bytes(places.clone());
@@ -273,8 +279,14 @@ impl Replies<'_> {
             upstream.lease.backend().live.succeeded();
             client.bytes_out += bytes;
             client.heard = now;
+            client.responses += received as u64;
+            is_answered = client.is_answered(self.door.view().config.responses);
             self.batch.address(places, client.ends);
             self.held += received;
+        }
+        if is_answered {
+            clients.end(at, None);
+            return true;
         }
         if let Some(reason) = failure {
             clients.backend_failed(at, reason);

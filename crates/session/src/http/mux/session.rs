@@ -129,7 +129,7 @@ impl Times {
 
 async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, times: Times) {
     // Peers' sessions, which alone are encrypted, are exclusive.
-    let open = Session::open(&backend, None, &worker.buffers, worker.index, || ());
+    let open = Session::open(&backend, None, &worker, || ());
     let connect = tokio::time::timeout(times.connect, open);
     let Ok(Ok(session)) = connect.await else {
         // Those waiting try an exclusive session, which counts why there is none.
