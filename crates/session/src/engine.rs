@@ -266,8 +266,9 @@ fn install(
     snapshot: Arc<Snapshot>,
     mut opened: HashMap<u32, OwnedFd>,
 ) {
+    let views: HashMap<u32, _> = snapshot.front_doors.iter().map(|view| (view.id, view)).collect();
     doors.retain(|id, door| {
-        let view = snapshot.front_doors.iter().find(|view| view.id == *id);
+        let view = views.get(id).copied();
         match view {
             Some(view) => door.update(view.clone()),
             None => door.take_away(worker.snapshot()),

@@ -5,6 +5,7 @@
 )]
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -115,15 +116,13 @@ impl Worker {
 
     /// Goes by `snapshot` from now on.
     pub(crate) fn install(&self, snapshot: Arc<Snapshot>) {
-        let mut old = self.schedulers.take();
+        let old = self.schedulers.take().into_iter();
+        let mut old: HashMap<_, _> = old.map(|(id, made, kept)| ((id, made), kept)).collect();
         let rng = &mut *self.rng.borrow_mut();
         let schedulers = snapshot.pools.iter().map(|pool| {
-            let kept =
-                old.iter().position(|(id, made, _)| (*id, *made) == (pool.id, pool.generation));
-            match kept {
-                Some(at) => old.swap_remove(at),
-                None => (pool.id, pool.generation, pool.scheduler.instance(rng)),
-            }
+            let kept = old.remove(&(pool.id, pool.generation));
+            let scheduler = kept.unwrap_or_else(|| pool.scheduler.instance(rng));
+            (pool.id, pool.generation, scheduler)
         });
         *self.schedulers.borrow_mut() = schedulers.collect();
         self.idle.sweep(&snapshot, Instant::now());

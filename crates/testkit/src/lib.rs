@@ -32,7 +32,9 @@ pub use gate::Gate;
 pub use http::{Answer, HttpBackend, Intake, Received, Request, Step};
 pub use pattern::Pattern;
 pub use port::{FullBacklog, ReservedPort, UdpPort, free_port};
-pub use process::{fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit, spawn_bound};
+pub use process::{
+    cpu_time, fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit, spawn_bound,
+};
 pub use tcp::{TcpBackend, TcpBehaviour};
 pub use udp::UdpEcho;
 pub use wire::{Framing, Head, WireError};

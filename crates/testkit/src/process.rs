@@ -3,6 +3,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::{LazyLock, mpsc};
+use std::time::Duration;
 
 /// Resident memory of this process, bytes.
 pub fn rss_bytes() -> u64 {
@@ -11,6 +12,20 @@ pub fn rss_bytes() -> u64 {
     // SAFETY: sysconf reads a constant of the system and touches no memory of ours.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
     pages.expect("statm has the resident pages second") * page_bytes
+}
+
+/// CPU time that `work` takes of this thread: a busy machine does not lengthen it as it does wall time.
+pub fn cpu_time(work: impl FnOnce()) -> Duration {
+    let spent = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid timespec that lives across the call.
+        let read = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        assert_eq!(read, 0, "clock_gettime: {}", io::Error::last_os_error());
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = spent();
+    work();
+    spent() - before
 }
 
 /// Open file descriptors of this process.

@@ -51,17 +51,22 @@ pub(crate) fn build(
     now: Instant,
 ) -> Option<Published> {
     let mut next = Published::default();
+    let views: HashMap<u32, _> = last.snapshot.pools.iter().map(|view| (view.id, view)).collect();
+    let doors: HashMap<u32, _> =
+        last.snapshot.front_doors.iter().map(|view| (view.id, view)).collect();
     let mut pools = Vec::with_capacity(inventory.pools.len());
     for pool in &inventory.pools {
         let ingredients = ingredients(pool, now);
-        let before = last.snapshot.pools.iter().find(|view| view.id == pool.id);
+        let before = views.get(&pool.id).copied();
         pools.push(match before {
             Some(view) if last.made_of.get(&pool.id) == Some(&ingredients) => Arc::clone(view),
             before => Arc::new(pool_view(pool, &ingredients, before, scheduler_seed)),
         });
         next.made_of.insert(pool.id, ingredients);
     }
-    let door = |entry| front_door_view(entry, inventory, &next.made_of, &last.snapshot);
+    let door = |entry: &FrontDoorEntry| {
+        front_door_view(entry, inventory, &next.made_of, doors.get(&entry.id).copied())
+    };
     let front_doors: Vec<_> = inventory.front_doors.iter().map(door).collect();
     let same = same_arcs(&pools, &last.snapshot.pools)
         && same_arcs(&front_doors, &last.snapshot.front_doors);
@@ -128,10 +133,9 @@ fn front_door_view(
     entry: &FrontDoorEntry,
     inventory: &Inventory,
     made_of: &HashMap<u32, Ingredients>,
-    last: &Snapshot,
+    before: Option<&Arc<FrontDoorView>>,
 ) -> Arc<FrontDoorView> {
     let dispatch = dispatch_view(entry, inventory, made_of);
-    let before = last.front_doors.iter().find(|view| view.id == entry.id);
     let same = |view: &&Arc<FrontDoorView>| {
         view.pool == entry.pool && view.dispatch == dispatch && view.config == entry.config
     };

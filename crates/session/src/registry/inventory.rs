@@ -1,3 +1,7 @@
+use std::borrow::Borrow;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -175,24 +179,50 @@ struct Reload {
     changes: Changes,
 }
 
-/// Takes the first of `old` that is the `same`; each is taken once.
-fn claim<T: Clone>(old: &mut [Option<T>], same: impl Fn(&T) -> bool) -> Option<T> {
-    old.iter_mut().find(|entry| entry.as_ref().is_some_and(&same))?.take()
+/// Entries of the old inventory, by what tells them apart. Each is claimed once.
+struct Claimable<K, T> {
+    entries: Vec<Option<T>>,
+    places: HashMap<K, VecDeque<usize>>,
 }
 
-fn claimable<T: Clone>(old: &[T]) -> Vec<Option<T>> {
-    old.iter().cloned().map(Some).collect()
+impl<K: Eq + Hash, T: Clone> Claimable<K, T> {
+    fn new(old: &[T], key: impl Fn(&T) -> K) -> Self {
+        let mut places: HashMap<K, VecDeque<usize>> = HashMap::with_capacity(old.len());
+        for (place, entry) in old.iter().enumerate() {
+            places.entry(key(entry)).or_default().push_back(place);
+        }
+        Claimable { entries: old.iter().cloned().map(Some).collect(), places }
+    }
+
+    /// The first entry of this key that is not claimed yet.
+    fn claim<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<T>
+    where
+        K: Borrow<Q>,
+    {
+        let place = self.places.get_mut(key)?.pop_front()?;
+        self.entries[place].take()
+    }
+
+    /// Entries that were not claimed, in their order.
+    fn left(self) -> impl Iterator<Item = T> {
+        self.entries.into_iter().flatten()
+    }
+}
+
+/// What keeps a front door's sockets open: it may go over from TCP to HTTP, but not to UDP.
+fn sockets(door: &FrontDoor) -> (bool, SocketAddr) {
+    (door.protocol == Protocol::Udp, door.listen)
 }
 
 impl Reload {
     fn pools(&mut self, old: &[PoolEntry], wanted: &[PoolConfig]) -> Vec<PoolEntry> {
-        let mut old = claimable(old);
+        let mut old = Claimable::new(old, |pool| Arc::clone(&pool.settings.name));
         let mut pools = Vec::with_capacity(wanted.len());
         for config in wanted {
-            let before = claim(&mut old, |p: &PoolEntry| p.settings.name == config.name);
+            let before = old.claim(&config.name);
             pools.push(self.pool(before, config));
         }
-        for gone in old.into_iter().flatten() {
+        for gone in old.left() {
             self.changes.pools.removed.push(gone.settings.name.to_string());
             self.removed_backends(&gone.settings.name, gone.backends);
         }
@@ -214,16 +244,15 @@ impl Reload {
         if before.settings != settings {
             self.changes.pools.changed.push(name);
         }
-        let mut old = claimable(&before.backends);
+        let mut old = Claimable::new(&before.backends, |backend| backend.config.address);
         let mut backends = Vec::with_capacity(config.backends.len());
         for wanted in &config.backends {
-            let kept = claim(&mut old, |b: &BackendEntry| b.config.address == wanted.address);
-            backends.push(match kept {
+            backends.push(match old.claim(&wanted.address) {
                 Some(kept) => self.kept_backend(kept, wanted, &before.settings, &settings),
                 None => self.backend(config, wanted, false),
             });
         }
-        self.removed_backends(&settings.name, old.into_iter().flatten().collect());
+        self.removed_backends(&settings.name, old.left().collect());
         let mut pool = PoolEntry { settings, backends, ..before };
         pool.plan_for_the_unplanned();
         pool
@@ -290,18 +319,18 @@ impl Reload {
         wanted: &[FrontDoor],
         pools: &[PoolEntry],
     ) -> Result<Vec<FrontDoorEntry>, ApplyError> {
-        let mut old = claimable(old);
+        let mut old = Claimable::new(old, |door| sockets(&door.config));
+        let places = pools.iter().enumerate().map(|(place, pool)| (&*pool.settings.name, place));
+        let places: HashMap<&str, usize> = places.collect();
         let mut front_doors = Vec::with_capacity(wanted.len());
         let changed: &mut Changed = &mut self.changes.front_doors;
         for config in wanted {
-            let pool = pool_of(config, &config.pool, pools)?;
+            let pool = pool_of(config, &config.pool, pools, &places)?;
             let node = config.dispatch.as_ref();
-            let peers = node.map(|node| pool_of(config, &node.peers, pools)).transpose()?;
-            // Its sockets stay open, so that it may go over from TCP to HTTP, but not to UDP.
-            let sockets = |c: &FrontDoor| (c.protocol == Protocol::Udp, c.listen);
-            let same = |d: &FrontDoorEntry| sockets(&d.config) == sockets(config);
+            let peers = node.map(|node| pool_of(config, &node.peers, pools, &places));
+            let peers = peers.transpose()?;
             let config = config.clone();
-            front_doors.push(match claim(&mut old, same) {
+            front_doors.push(match old.claim(&sockets(&config)) {
                 Some(before) => {
                     if before.config != config {
                         changed.changed.push(config.name.to_string());
@@ -318,7 +347,7 @@ impl Reload {
                 }
             });
         }
-        changed.removed = old.into_iter().flatten().map(|d| d.config.name.to_string()).collect();
+        changed.removed = old.left().map(|d| d.config.name.to_string()).collect();
         Ok(front_doors)
     }
 }
@@ -327,9 +356,9 @@ fn pool_of(
     front_door: &FrontDoor,
     name: &Arc<str>,
     pools: &[PoolEntry],
+    places: &HashMap<&str, usize>,
 ) -> Result<usize, ApplyError> {
-    let found = pools.iter().position(|p| p.settings.name == *name);
-    found.ok_or_else(|| ApplyError::UnknownPool {
+    places.get(&**name).copied().ok_or_else(|| ApplyError::UnknownPool {
         front_door: front_door.name.clone(),
         asked: name.clone(),
         known: Known::of(name, pools.iter().map(|p| p.settings.name.clone())),

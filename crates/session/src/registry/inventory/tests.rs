@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use equipoise_core::AdminState::{Drain, Up};
 use equipoise_core::Weight;
 
+use super::super::build::{Published, build};
 use super::super::fixtures::*;
 use super::*;
 use crate::config::{HealthCheck, PassiveHealth, Protocol};
@@ -171,4 +172,23 @@ fn a_backend_is_found_by_name_or_address_and_else_the_nearest_is_named() {
     assert_eq!(unknown, "pool `web` has no backend `b2x`; did you mean `b2`?");
     let unknown = error(&mut inventory, "wbe", "b1");
     assert_eq!(unknown, "there is no pool `wbe`; did you mean `web`?");
+}
+
+#[test]
+fn a_reload_takes_time_in_proportion_to_pools() {
+    let now = Instant::now();
+    let time_of = |count: usize| {
+        let pools = || (0..count).map(|number| pool(&format!("p{number}"), 1)).collect();
+        let mut before = inventory(pools(), now);
+        let published = build(&before, &Published::default(), 0, now).unwrap();
+        let work = || {
+            before = reload(&before, pools(), now);
+            assert!(build(&before, &published, 0, now).is_none(), "nothing changed");
+        };
+        equipoise_testkit::cpu_time(work)
+    };
+    let best_of = |count| (0..3).map(|_| time_of(count)).min().unwrap();
+    let (few, many) = (best_of(500), best_of(8000));
+    // 16 times as many: 256 times as long if every pool were compared with every other.
+    assert!(many < few * 64, "500 pools: {few:?}, 8000 pools: {many:?}");
 }
