@@ -13,6 +13,13 @@ use crate::auth::{Access, Caller, Gate, Role, Who};
 use crate::wire::Reloaded;
 use crate::{OperateError, Operator, Problem, openapi, routes};
 
+/// Where a signal's reload appears in the audit log.
+const RELOAD_PATH: &str = "/v1/reload";
+
+/// Paths whose changes wait for a store or for DDS. Each of them takes turns of its own, so that a store
+/// that hangs keeps no other change waiting, such as the drain of a backend.
+const SUBJECTS: [&str; 4] = ["/v1/cluster", "/v1/plan", "/v1/nodes", "/v1/slices"];
+
 /// The API over an [`Operator`], to be served on any number of listeners.
 pub struct Api<O> {
     inner: Arc<Inner<O>>,
@@ -22,8 +29,8 @@ struct Inner<O> {
     operator: Arc<O>,
     gate: Arc<Gate>,
     audit: Arc<Audit>,
-    /// One change at a time, so that what a change was compared with is what it changes.
-    turn: Arc<Mutex<()>>,
+    /// One change of a subject at a time, so that what a change was compared with is what it changes.
+    turns: [Arc<Mutex<()>>; SUBJECTS.len() + 1],
     access: HashMap<&'static str, Vec<(Method, Access)>>,
     description: OnceLock<serde_json::Value>,
 }
@@ -47,8 +54,8 @@ impl<O: Operator> Api<O> {
         for declared in routes::declared::<O>() {
             access.entry(declared.path).or_default().push((declared.method, declared.access));
         }
-        let (turn, description) = (Arc::default(), OnceLock::new());
-        Api { inner: Arc::new(Inner { operator, gate, audit, turn, access, description }) }
+        let (turns, description) = (Default::default(), OnceLock::new());
+        Api { inner: Arc::new(Inner { operator, gate, audit, turns, access, description }) }
     }
 
     /// Reads the configuration again because of a signal: in turn with the API's changes, and audited as they are.
@@ -56,9 +63,10 @@ impl<O: Operator> Api<O> {
     /// # Errors
     /// As [`Operator::reload`].
     pub async fn reload_by_signal(&self, signal: &'static str) -> Result<Reloaded, OperateError> {
-        let turn = self.turn().lock_owned().await;
+        let prepared = self.inner.operator.prepare_reload().await;
+        let turn = self.turn(RELOAD_PATH).lock_owned().await;
         let before = self.inner.operator.config().await.ok();
-        let outcome = self.inner.operator.reload().await;
+        let outcome = self.inner.operator.reload(prepared).await;
         let after = self.inner.operator.config().await.ok();
         drop(turn);
         let problem = outcome.as_ref().err().map(|error| Problem::from(error.clone()));
@@ -67,7 +75,7 @@ impl<O: Operator> Api<O> {
             peer: None,
             caller: Some(Caller { who: Who::Signal(signal), role: Some(Role::Admin) }),
             method: "POST".into(),
-            path: "/v1/reload".into(),
+            path: RELOAD_PATH.into(),
             if_match: None,
         };
         let happened = Happened {
@@ -99,8 +107,10 @@ impl<O: Operator> Api<O> {
         &self.inner.audit
     }
 
-    pub(crate) fn turn(&self) -> Arc<Mutex<()>> {
-        Arc::clone(&self.inner.turn)
+    /// The turn that a change of the resource at `path` takes.
+    pub(crate) fn turn(&self, path: &str) -> Arc<Mutex<()>> {
+        let subject = SUBJECTS.iter().position(|start| path.starts_with(start));
+        Arc::clone(&self.inner.turns[subject.unwrap_or(SUBJECTS.len())])
     }
 
     /// The OpenAPI document.

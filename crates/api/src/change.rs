@@ -92,7 +92,7 @@ impl<O: Operator> FromRequestParts<Api<O>> for Turn {
             Problem::new(StatusCode::BAD_REQUEST, "If-Match not readable", detail)
         })?;
         let notes = parts.extensions.get::<Notes>().cloned().unwrap_or_default();
-        Ok(Turn { turn: api.turn(), condition, notes })
+        Ok(Turn { turn: api.turn(parts.uri.path()), condition, notes })
     }
 }
 

@@ -43,8 +43,8 @@ The HTTP API of a running equipoise, on its unix socket and on `[api] listen`. E
 (RFC 9457); `detail` says what to do. Fields are only ever added to answers.";
 
 const BEARER_HELP: &str = "\
-A token of `[[api.token]]`. Over TCP, once there are tokens, every request carries one; the unix socket asks for none: \
-who can open it may do everything. The scope of an operation is the least role that it needs, of `read`, `operate` \
+A token of `[[api.token]]`. Over TCP, once there are tokens, every request carries one; without any, TCP can only look. \
+The unix socket asks for none: who can open it may do everything. The scope of an operation is the least role that it needs, of `read`, `operate` \
 and `admin`; a role may do what those before it may.";
 
 /// Prepares this thread for describing routes.

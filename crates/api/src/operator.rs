@@ -13,6 +13,9 @@ use crate::wire::{Admin, BackendStatus, Changed, Phase, Reloaded, Status};
 
 /// What the API asks of the process. The binary implements it over its inventory.
 pub trait Operator: Send + Sync + 'static {
+    /// A configuration that has been read and checked, or what is wrong with it.
+    type Prepared: Send + 'static;
+
     /// Whether new work is taken.
     fn phase(&self) -> Phase;
 
@@ -84,8 +87,15 @@ pub trait Operator: Send + Sync + 'static {
         toml: Option<String>,
     ) -> impl Future<Output = Result<Checked, OperateError>> + Send;
 
-    /// Reads the configuration file again; all of it takes effect, or nothing.
-    fn reload(&self) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+    /// Reads and checks the configuration file again and changes nothing. It may take long, and other
+    /// changes do not wait for it.
+    fn prepare_reload(&self) -> impl Future<Output = Self::Prepared> + Send;
+
+    /// Switches to a configuration; all of it takes effect, or nothing.
+    fn reload(
+        &self,
+        prepared: Self::Prepared,
+    ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
 
     /// What is planned; `next`: what would be planned now.
     fn plan(&self, _next: bool) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {

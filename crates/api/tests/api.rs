@@ -124,7 +124,7 @@ async fn web_pages_can_neither_read_nor_change() {
         ("GET /v1/status", "Host: localhost\r\nOrigin: http://localhost", "200"),
         ("GET /nothing", "Host: localhost", "404"),
         ("GET /v1/reload", "Host: localhost", "405"),
-        ("PUT /v1/pools/w/backends/b/weight", "Host: localhost\r\nContent-Length: 0", "415"),
+        ("PUT /v1/pools/w/backends/b/weight", "Host: localhost\r\nContent-Length: 0", "403"),
     ];
     for (start, headers, status) in rows {
         let request = format!("{start} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n");

@@ -270,3 +270,21 @@ async fn a_reload_by_signal_is_noted_too() {
         (&json!(0), &json!(1))
     );
 }
+
+#[tokio::test]
+async fn a_reload_whose_file_hangs_keeps_no_other_change_waiting() {
+    let bed = Bed::new("hangs").await;
+    let hangs = bed.operator.file.lock().await;
+    let reload = bed.ask("POST /v1/reload", &[], "");
+    let others = async {
+        while *bed.operator.reads.lock().unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let drain = bed.ask(&format!("POST {BACKEND}/drain"), &[], "").await;
+        assert_eq!(drain.status, 200, "{drain:?}");
+        assert!(!bed.operator.asked().contains(&"reload".into()), "nothing is switched yet");
+        drop(hangs);
+    };
+    let (reload, ()) = tokio::join!(reload, others);
+    assert_eq!(reload.status, 200, "{reload:?}");
+}

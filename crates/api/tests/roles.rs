@@ -130,13 +130,16 @@ async fn whoever_opens_the_socket_may_everything_and_is_named_by_their_user_id()
 }
 
 #[tokio::test]
-async fn without_tokens_everybody_on_loopback_may_everything() {
+async fn without_tokens_tcp_may_look_and_change_nothing_on_loopback_too() {
     let operator = Arc::new(Recorder::default());
     let address = on_loopback(open_api(&operator)).await;
     for route in declared::<Recorder>() {
         prepare(&operator).await;
-        assert_eq!(tcp(address, &route, &[]).await.status, 200, "{route:?}");
+        let may = route.access.allows(Some(Role::Read));
+        let answered = tcp(address, &route, &[]).await;
+        assert_eq!(answered.status, if may { 200 } else { 403 }, "{route:?} {answered:?}");
     }
+    assert_eq!(*operator.reads.lock().unwrap(), 0, "no file was read");
 }
 
 #[tokio::test]

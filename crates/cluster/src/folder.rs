@@ -133,7 +133,7 @@ impl StateFolder {
             io::ErrorKind::NotFound => FolderError::Missing { path: path.clone() },
             _ => FolderError::File { step: "read", path: path.clone(), source },
         };
-        let open = File::open(&path).map_err(failed)?;
+        let open = equipoise_files::open(&path).map_err(failed)?;
         let mode = open.metadata().map_err(failed)?.mode() & 0o777;
         if file.is_secret() && mode & 0o077 != 0 {
             return Err(FolderError::NotPrivate { path, mode });

@@ -10,6 +10,7 @@ mod run;
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -55,7 +56,14 @@ fn read_by_others(printed: io::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// What blocks on a file or a resolver may hold up the end for this long.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
 /// Everything but the data plane runs on this one thread.
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    // Dropped, it would wait for threads that block, and one of them may never end.
+    runtime.shutdown_timeout(END_WITHIN);
+    outcome
 }

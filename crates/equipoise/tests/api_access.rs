@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{EQUIPOISE, Folder, Process, equipoise, get, post, stderr, stdout, text};
+use common::{EQUIPOISE, Folder, Process, equipoise, get, post, post_unix, stderr, stdout, text};
 use equipoise_testkit::{ReservedPort, free_port};
 use serde_json::Value;
 
@@ -190,4 +190,83 @@ fn without_a_file_the_audit_log_is_in_the_log_whatever_its_level() {
         printed.lines().find(|line| line.contains("/drain") && line.contains(&who)).map(|_| ())
     });
     drop(instance.door);
+}
+
+#[test]
+fn tcp_without_a_token_may_only_look_on_loopback_too() {
+    let instance = Instance::start("loopback", "127.0.0.1", |_| String::new(), "");
+    let address = instance.api.address();
+    assert_eq!(get(address, "/v1/status").status(), 200);
+    assert_eq!(get(address, "/metrics").status(), 200);
+    for path in ["/v1/reload", "/v1/config/check", "/v1/pools/web/backends/a/drain"] {
+        let refused = post(address, path);
+        assert_eq!(refused.status(), 403, "{path}");
+        assert!(refused.text().contains("use the unix socket"), "{}", refused.text());
+    }
+    let (worked, said) = instance.command(&["drain", "web/a"], &[]);
+    assert!(!worked && said.contains("[[api.token]]"), "{said}");
+    let socket = instance.folder.path("api.sock");
+    assert!(equipoise(&["drain", "web/a", "--api", text(&socket)]).status.success());
+}
+
+/// Makes a FIFO, which no process writes to.
+fn make_fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().expect("coreutils are there");
+    assert!(made.success());
+}
+
+#[test]
+fn a_check_reads_only_files_and_holds_up_no_exit() {
+    let mut instance = Instance::start("files", "127.0.0.1", |_| String::new(), "");
+    let socket = instance.folder.path("api.sock");
+    let fifo = instance.folder.path("fifo");
+    make_fifo(&fifo);
+    let zone = |path: &str| {
+        format!(
+            "[[dns]]\nzone = 'z.test'\nlisten = '127.0.0.1:5300'\nzone-file = {path:?}\n\
+             ns = [{{ name = 'ns1', addresses = '192.0.2.53' }}]\n"
+        )
+    };
+    let token = |path: &str| format!("[[api.token]]\nname = 't'\nrole = 'read'\nfile = {path:?}\n");
+    for (toml, said) in [
+        (zone("/dev/zero"), "a device; accepted: a regular file"),
+        (zone(text(&fifo)), "a FIFO; accepted: a regular file"),
+        (token("/dev/tty"), "a device; accepted: a regular file"),
+        (token(text(&fifo)), "a FIFO; accepted: a regular file"),
+        (token(text(instance.folder.root())), "a directory; accepted: a regular file"),
+    ] {
+        let body = serde_json::json!({ "toml": toml }).to_string();
+        let (status, answer) = post_unix(&socket, "/v1/config/check", &body);
+        assert!(status == 200 && answer.contains(said), "{toml}\n{answer}");
+    }
+    instance.process.signal(libc::SIGTERM);
+    assert!(instance.process.ended().success());
+}
+
+#[test]
+fn a_configuration_that_became_a_fifo_keeps_no_operator_waiting() {
+    let mut instance = Instance::start("fifo", "127.0.0.1", |_| String::new(), "");
+    let socket = instance.folder.path("api.sock");
+    std::fs::remove_file(&instance.file).expect("it was written");
+    make_fifo(&instance.file);
+    let command = |args: &[&str]| {
+        let output = equipoise(&[args, &["--api", text(&socket)]].concat());
+        (output.status.success(), stdout(&output) + &stderr(&output))
+    };
+    let (worked, said) = command(&["reload"]);
+    assert!(!worked && said.contains("a FIFO; accepted: a regular file"), "{said}");
+    instance.process.signal(libc::SIGHUP);
+    instance.process.wait_for("the reload of the signal", |printed| {
+        (printed.matches("not reloaded").count() == 2).then_some(())
+    });
+    for change in ["drain", "undrain"] {
+        let (worked, said) = command(&[change, "web/a"]);
+        assert!(worked, "{said}");
+    }
+    let health = get(instance.api.address(), "/v1/health").text();
+    assert_eq!(health, "{\"phase\":\"running\",\"degraded\":[]}", "nothing hangs");
+    let status = get(instance.api.address(), "/v1/status").text();
+    assert!(status.contains("\"succeeded\":false") && status.contains("a FIFO"), "{status}");
+    instance.process.signal(libc::SIGTERM);
+    assert!(instance.process.ended().success());
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::scripts::{Fleet, server_of_one_thread};
-use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
+use common::{Folder, Load, Process, equipoise, get, kill, reload, stderr, stdout, text};
 use equipoise_testkit::{Answer, HttpBackend, ReservedPort, Step, eventually, free_port};
 use serde_json::Value;
 
@@ -194,7 +194,7 @@ fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
     let file = std::fs::read_to_string(instance.write(&pool)).expect("it was just written");
     let file = file.replace("[load]\n", &format!("[load]\nlinks = {links}\n"));
     instance.folder.write("equipoise.toml", &file);
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     assert!(has(&format!("{of_lo} 100.0")), "{}", metrics());
     assert!(metrics().contains("equipoise_interface_bits_per_second{interface=\"lo\",direction="));
     let node = || instance.json("/v1/nodes")["nodes"][0].clone();
@@ -243,7 +243,7 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     if copy.exists() {
         std::fs::copy(copy, instance.store()).expect("the folder is ours");
     }
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     instance.until("it plans again", |plan| edition(plan).1 > 0);
     let status = instance.json("/v1/status")["controller"].clone();
     assert!(status["state"] == "leads" && status["problem"].is_null(), "{status:#}");
@@ -306,12 +306,12 @@ fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
     // A reload asks for it, and another one does no longer.
     let (slow, fast) = slow_and_fast();
     instance.write(&by_load(&slow, &fast));
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     instance.until("weights are planned", |plan| weight(plan, "fast") > 0);
     assert!(eventually(|| weight_in_force(&instance) >= 50), "and in force");
     let configured = by_load(&slow, &fast).replace("weights = \"load\"\n", "");
     instance.write(&configured);
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     assert_eq!(weight_in_force(&instance), 1, "as configured");
     assert_eq!(get(instance.api.address(), "/v1/plan").status(), 404);
 }

@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-core",
             "equipoise-controller",
             "equipoise-driver",
+            "equipoise-files",
             "equipoise-planner",
             "equipoise-store",
             "equipoise-monitor",
@@ -37,7 +38,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-store", &["equipoise-core"]),
     (
         "equipoise-cluster",
-        &["equipoise-core", "equipoise-planner", "equipoise-store", "equipoise-controller"],
+        &[
+            "equipoise-core",
+            "equipoise-files",
+            "equipoise-planner",
+            "equipoise-store",
+            "equipoise-controller",
+        ],
     ),
     ("equipoise-monitor", &["equipoise-core"]),
     ("equipoise-planner", &["equipoise-core"]),
@@ -45,7 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "equipoise-controller",
         &["equipoise-core", "equipoise-monitor", "equipoise-planner", "equipoise-store"],
     ),
-    ("equipoise-driver", &["equipoise-core", "equipoise-planner"]),
+    ("equipoise-driver", &["equipoise-core", "equipoise-files", "equipoise-planner"]),
     ("equipoise-slice", &["equipoise-core"]),
     ("equipoise-dds", &[]),
     (
@@ -53,6 +60,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["equipoise-core", "equipoise-dds", "equipoise-slice", "equipoise-store"],
     ),
     ("equipoise-core", &[]),
+    // How files that a configuration names are opened.
+    ("equipoise-files", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
     // Namespaces: the demo's and the tests'.

@@ -5,7 +5,7 @@ mod common;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-use common::{Folder, Load, Process, equipoise, get, kill, post, stderr, stdout, text};
+use common::{Folder, Load, Process, equipoise, get, kill, reload, stderr, stdout, text};
 use equipoise_testkit::{
     Answer, Client, Gate, HttpBackend, ReservedPort, Step, eventually, free_port,
 };
@@ -319,8 +319,8 @@ fn two_hundred_reloads_under_load_fail_no_request() {
     load.wait_for(20);
     for number in 0..200 {
         instance.rewrite(&files[number % files.len()]);
-        let answer = post(instance.api.address(), "/v1/reload");
-        assert_eq!(answer.status(), 200, "{}", answer.text());
+        let (status, answer) = reload(&instance.socket);
+        assert_eq!(status, 200, "{answer}");
     }
     load.wait_for(20);
     let (good, bad) = load.finish();

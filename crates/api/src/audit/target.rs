@@ -68,7 +68,13 @@ impl Opened {
 }
 
 fn append_to(path: &Path) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    // Without O_NONBLOCK, opening a FIFO waits until another process reads it.
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
 }

@@ -192,8 +192,8 @@ fn forbidden(caller: &Caller, access: Access) -> Box<TurnedAway> {
             "token `{name}` has the role `{}`, and this needs `{needed}`",
             caller.role.map_or("none", super::Role::word)
         ),
-        _ => "this address can be reached from other machines and no [[api.token]] is configured, so it can only be \
-              looked at; configure a token and reload, or use the unix socket"
+        _ => "every user of this machine can connect over TCP and no [[api.token]] is configured, so TCP can only look; \
+              use the unix socket, or configure a token and reload (equipoise api-token FILE makes one)"
             .into(),
     };
     let challenge =

@@ -12,8 +12,8 @@ use super::{Caller, Peer, Role, Who};
 /// Who may come in over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Where there are any, every request over TCP carries one. Without any, loopback may do
-    /// everything and other addresses may look.
+    /// Where there are any, every request over TCP carries one. Without any, TCP may only look,
+    /// loopback included: every user of the machine reaches it.
     pub tokens: Vec<ApiToken>,
     /// Requests with unknown tokens that a source may make in a minute before they are turned away unheard.
     pub failures_per_minute: u32,
@@ -101,16 +101,15 @@ impl Gate {
         token: Option<&[u8]>,
         now: Instant,
     ) -> Result<Caller, Unknown> {
-        let (address, loopback) = match peer {
+        let address = match peer {
             Peer::Unix { uid, .. } => {
                 return Ok(Caller { who: Who::User(uid), role: Some(Role::Admin) });
             }
-            Peer::Tcp { address, loopback } => (address.ip(), loopback),
+            Peer::Tcp { address, .. } => address.ip(),
         };
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         if policy.tokens.is_empty() {
-            let role = if loopback { Role::Admin } else { Role::Read };
-            return Ok(Caller { who: Who::Anonymous, role: Some(role) });
+            return Ok(Caller { who: Who::Anonymous, role: Some(Role::Read) });
         }
         match token.map(|token| token::find(&policy.tokens, token)) {
             Some(Some(token)) => {
@@ -167,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_loopback_may_everything_and_others_may_look() {
+    fn without_tokens_tcp_may_look_wherever_it_comes_from() {
         let (gate, now) = (Gate::default(), Instant::now());
-        for (loopback, role) in [(true, Role::Admin), (false, Role::Read)] {
+        for loopback in [true, false] {
             let caller = gate.know(tcp(loopback), Some(b"any"), now).unwrap();
-            assert_eq!(caller, Caller { who: Who::Anonymous, role: Some(role) });
+            assert_eq!(caller, Caller { who: Who::Anonymous, role: Some(Role::Read) });
         }
     }
 

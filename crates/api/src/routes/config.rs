@@ -61,11 +61,13 @@ async fn reload<O: Operator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
 ) -> Result<Tagged<Reloaded>, Problem> {
+    // Reading may hang, so it comes before the turn: only the switch keeps other changes waiting.
+    let prepared = operator.prepare_reload().await;
     let change = turn.wait().await;
     let before = operator.config().await?;
     change.of(&ETag::of(&before))?;
     change.before(&before);
-    let reloaded = operator.reload().await?;
+    let reloaded = operator.reload(prepared).await?;
     let after = operator.config().await?;
     change.after(&after);
     Ok(Tagged::new(reloaded, ETag::of(&after)))

@@ -33,6 +33,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// What was asked, in order.
 pub struct Recorder {
     pub asked: Mutex<Vec<String>>,
+    /// How often the file was read for a reload.
+    pub reads: Mutex<usize>,
     pub weight: Mutex<u16>,
     pub generation: Mutex<u64>,
     pub pins: Mutex<Vec<Pin>>,
@@ -43,12 +45,15 @@ pub struct Recorder {
     pub drained: Mutex<bool>,
     pub slice_pin: Mutex<Option<String>>,
     pub reload_errors: Vec<String>,
+    /// Reading the file for a reload waits for this.
+    pub file: tokio::sync::Mutex<()>,
 }
 
 impl Default for Recorder {
     fn default() -> Recorder {
         Recorder {
             asked: Mutex::default(),
+            reads: Mutex::default(),
             weight: Mutex::default(),
             generation: Mutex::default(),
             pins: Mutex::default(),
@@ -59,6 +64,7 @@ impl Default for Recorder {
             drained: Mutex::default(),
             slice_pin: Mutex::default(),
             reload_errors: Vec::new(),
+            file: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -154,6 +160,8 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
 }
 
 impl Operator for Recorder {
+    type Prepared = ();
+
     fn phase(&self) -> Phase {
         Phase::Running
     }
@@ -231,7 +239,12 @@ impl Operator for Recorder {
         Ok(Checked { file: "f".into(), valid: toml.is_none(), problems: Vec::new() })
     }
 
-    async fn reload(&self) -> Result<Reloaded, OperateError> {
+    async fn prepare_reload(&self) {
+        *self.reads.lock().unwrap() += 1;
+        drop(self.file.lock().await);
+    }
+
+    async fn reload(&self, (): ()) -> Result<Reloaded, OperateError> {
         self.note("reload".into());
         if self.reload_errors.is_empty() {
             *self.generation.lock().unwrap() += 1;

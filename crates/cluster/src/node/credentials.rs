@@ -140,6 +140,9 @@ pub(crate) fn renew_at(certified: &Certified) -> SystemTime {
 }
 
 /// A clock that is set while we sleep is noticed after this.
+/// The largest file of a join token.
+const TOKEN_BYTES_MAX: u64 = 64 << 10;
+
 const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(60);
 
 /// After a controller said no, or while there is no token.
@@ -308,7 +311,7 @@ fn token(source: Option<&TokenSource>) -> Result<JoinToken, NoToken> {
         None => Err(NoToken::NotGiven),
         Some(TokenSource::Given(token)) => Ok(token.clone()),
         Some(TokenSource::File(path)) => {
-            let text = std::fs::read_to_string(path)
+            let text = equipoise_files::read_text(path, TOKEN_BYTES_MAX)
                 .map_err(|source| NoToken::File { path: path.clone(), source })?;
             text.parse().map_err(|source| NoToken::Content { path: path.clone(), source })
         }

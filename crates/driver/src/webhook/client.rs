@@ -22,6 +22,9 @@ use super::{AskError, Token, WebhookOptions};
 use crate::options::{OptionRefused, Refuse};
 use crate::wire::ANSWER_BYTES_MAX;
 
+/// The largest file of certificates.
+const CA_BYTES_MAX: u64 = 4 << 20;
+
 /// Posts JSON, with retries. A connection for each try: backends come and go seldom.
 pub(super) struct Client {
     options: WebhookOptions,
@@ -163,9 +166,9 @@ fn connector(options: &WebhookOptions, refuse: &Refuse) -> Result<TlsConnector, 
             let wrong = |error: String| {
                 refuse.with("ca", path, format!("a PEM file of certificates ({error})"))
             };
-            let read =
-                CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
-            let all: Result<Vec<_>, _> = read.collect();
+            let pem = equipoise_files::read(path, CA_BYTES_MAX)
+                .map_err(|error| wrong(error.to_string()))?;
+            let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
             (all.map_err(|error| wrong(error.to_string()))?, format!("{}", path.display()))
         }
         None => (rustls_native_certs::load_native_certs().certs, "the system".to_string()),

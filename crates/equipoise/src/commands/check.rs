@@ -4,11 +4,11 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use equipoise_api::OperateError;
 use equipoise_api::wire::config::{Checked, ConfigProblem};
 
 use crate::config::{
-    self, Cluster, ClusterRole, Config, ConfigErrors, Loaded, Problem, Severity, Surroundings,
+    self, Cluster, ClusterRole, Config, ConfigErrors, FileKind, Loaded, Loader, Problem, Severity,
+    Surroundings,
 };
 
 /// Validates a configuration file and says everything that is wrong with it.
@@ -38,12 +38,9 @@ pub fn run(args: &CheckArgs) -> io::Result<ExitCode> {
     Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A configuration is at most as large as this.
-const INPUT_BYTES_MAX: u64 = 64 << 20;
-
 fn standard_input() -> io::Result<Result<Loaded, ConfigErrors>> {
     let mut text = String::new();
-    io::stdin().lock().take(INPUT_BYTES_MAX).read_to_string(&mut text)?;
+    io::stdin().lock().take(FileKind::Config.bytes_max()).read_to_string(&mut text)?;
     Ok(config::parse(&text, Path::new("(standard input)"), &Surroundings::here()))
 }
 
@@ -114,17 +111,15 @@ fn json_report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
     serde_json::to_string_pretty(&checked(file, outcome)).unwrap_or_default()
 }
 
-/// What was sent to the API, or else the file.
-pub(crate) async fn asked(file: PathBuf, toml: Option<String>) -> Result<Checked, OperateError> {
-    // Reading may wait for a resolver.
-    let checked = tokio::task::spawn_blocking(move || match toml {
+/// What the API was sent, or else the file.
+pub(crate) async fn asked(loader: &Loader, file: &Path, toml: Option<String>) -> Checked {
+    match toml {
         Some(text) => {
             let name = Path::new("(sent)");
-            checked(name, &config::parse(&text, name, &Surroundings::here()))
+            checked(name, &loader.check(name, text).await)
         }
-        None => checked(&file, &config::load(&file)),
-    });
-    checked.await.map_err(|panic| OperateError::Failed(format!("checking failed: {panic}")))
+        None => checked(file, &loader.load(file).await),
+    }
 }
 
 /// What the API answers, and `--json` prints.

@@ -10,7 +10,7 @@ use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::text::ApiListen;
 use super::values::Values;
-use super::{Surroundings, tables};
+use super::{FileKind, Surroundings, tables};
 
 /// Who may ask over TCP.
 pub(super) fn policy(
@@ -74,7 +74,7 @@ fn digest(
                          digest (equipoise api-token FILE makes both)"
                 .to_string()
         }
-        (Some(file), None) => match (around.read)(Path::new(file)) {
+        (Some(file), None) => match (around.read)(Path::new(file), FileKind::Secret) {
             Ok(text) => match text.parse::<Token>() {
                 Ok(token) => {
                     secret_file::warn(

@@ -2,6 +2,7 @@
 //!
 //! Elements that lack something required are left out: the file has errors then, and is not used.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -141,10 +142,12 @@ fn backends(
     findings: &mut Findings<'_>,
 ) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
+    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
     for values in pool.tables("backends") {
         let Some(backend) = backend(values, around, findings) else { continue };
         labels::check(values, findings);
-        if let Some(first) = made.iter().find(|other| other.address == backend.address) {
+        let first = *places.entry(backend.address).or_insert(made.len());
+        if let Some(first) = made.get(first) {
             let text = format!(
                 "backend `{}` has this address ({}); accepted: each address once",
                 first.name, first.address

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use equipoise_cluster::{ControllerAddress, JoinToken, Name};
 
-use super::Surroundings;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::Values;
+use super::{FileKind, Surroundings};
 
 /// This machine's part in a cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -236,7 +236,7 @@ impl Checks<'_, '_> {
     /// A file that must be readable now.
     fn file(&mut self, values: &Values, option: &'static str) -> Option<PathBuf> {
         let path = values.text(option)?;
-        if let Err(error) = (self.around.read)(Path::new(path)) {
+        if let Err(error) = (self.around.read)(Path::new(path), FileKind::Certificates) {
             let text =
                 format!("\"{path}\" cannot be read: {error}; accepted: a file of text (PEM)");
             self.error(values, option, text);

@@ -15,7 +15,7 @@ use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::Values;
-use super::{Surroundings, build, peer_tls, tables};
+use super::{FileKind, Surroundings, build, peer_tls, tables};
 
 /// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -202,7 +202,7 @@ fn keys(
         return DelegationKeys::default();
     };
     let file = Path::new(path);
-    let wrong = match (around.read)(file) {
+    let wrong = match (around.read)(file, FileKind::Secret) {
         Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of text"),
         Ok(text) => {
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());

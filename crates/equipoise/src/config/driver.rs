@@ -8,11 +8,11 @@ use equipoise_driver::{
     WebhookOptions,
 };
 
-use super::Surroundings;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::text::PortRange;
 use super::values::Values;
+use super::{FileKind, Surroundings};
 
 /// What makes the backends of an elastic pool.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,7 +138,7 @@ fn webhook(
 ) -> Option<WebhookOptions> {
     let token = match values.text("token-file") {
         None => None,
-        Some(file) => match (around.read)(Path::new(file)) {
+        Some(file) => match (around.read)(Path::new(file), FileKind::Secret) {
             Ok(text) => {
                 let readers = Readers::OwnerAndGroup;
                 secret_file::warn(values, "token-file", readers, "the token", around, findings);

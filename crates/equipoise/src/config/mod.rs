@@ -10,7 +10,9 @@ mod cluster;
 mod dispatch;
 mod dns;
 mod driver;
+mod files;
 mod labels;
+mod loading;
 mod names;
 mod option;
 mod packet;
@@ -48,6 +50,9 @@ use toml::de::DeTable;
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
 pub(crate) use dispatch::peer_check_interval;
 pub use driver::Maker;
+pub use files::FileKind;
+pub(crate) use loading::Loader;
+pub use loading::load;
 pub use names::NamesByLoad;
 pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
@@ -148,8 +153,8 @@ pub struct Surroundings<'r> {
     pub api_socket: PathBuf,
     /// Finds the addresses of `HOST:PORT`.
     pub resolve: &'r dyn Fn(&str) -> io::Result<Vec<SocketAddr>>,
-    /// Reads a file that the configuration names.
-    pub read: &'r dyn Fn(&Path) -> io::Result<String>,
+    /// Reads a file that the configuration names. Must not block for good: [`equipoise_files`].
+    pub read: &'r dyn Fn(&Path, FileKind) -> io::Result<String>,
     /// A file's permissions, as `chmod` has them.
     pub mode: &'r dyn Fn(&Path) -> io::Result<u32>,
 }
@@ -166,7 +171,7 @@ impl Surroundings<'static> {
             host_name,
             api_socket: default_api_socket(),
             resolve: &|host| host.to_socket_addrs().map(Iterator::collect),
-            read: &|file| std::fs::read_to_string(file),
+            read: &files::read,
             mode: &|file| Ok(std::fs::metadata(file)?.permissions().mode()),
         }
     }
@@ -187,31 +192,6 @@ pub fn default_api_socket() -> PathBuf {
         Some(directory) if !directory.is_empty() => Path::new(&directory).join("equipoise.sock"),
         // Without a login session there is no directory of the user's own that vanishes with it.
         _ => std::env::temp_dir().join(format!("equipoise-{user}.sock")),
-    }
-}
-
-/// Reads and validates a file. Blocks: on the file, and on the resolver where backends are host names.
-///
-/// # Errors
-/// [`ConfigErrors`] with every error that the file has.
-pub fn load(file: &Path) -> Result<Loaded, ConfigErrors> {
-    let text = std::fs::read(file).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("not UTF-8 at byte {at}; save it as UTF-8"),
-            )
-        })
-    });
-    match text {
-        Ok(text) => parse(&text, file, &Surroundings::here()),
-        Err(error) => {
-            let text = format!("cannot be read: {error}");
-            let problem =
-                Problem { severity: Severity::Error, position: None, option: String::new(), text };
-            Err(ConfigErrors { file: file.into(), problems: vec![problem] })
-        }
     }
 }
 
@@ -236,7 +216,7 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
     }
     let config = if syntax_errors.is_empty() {
         let values = read::file(&tables::FILE, document.get_ref(), &mut findings);
-        relations::check(&values, &mut findings);
+        relations::check(&values, around, &mut findings);
         Some(build::config(&values, around, &mut findings))
     } else {
         None

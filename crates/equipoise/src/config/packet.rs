@@ -1,6 +1,6 @@
 //! Makes the packet level's configuration, and checks what needs resolved backends: families, ports, sizes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use equipoise_session::config::{BackendConfig, PoolConfig};
 use super::build::chosen;
 use super::problem::Findings;
 use super::values::Values;
-use super::{Surroundings, tables};
+use super::{FileKind, Surroundings, tables};
 
 /// `[[packet]]` and `[flows]`.
 pub(super) fn config(
@@ -28,6 +28,7 @@ pub(super) fn config(
     let flows = flows(flows_table, around, findings);
     let tables = file.tables("packet");
     let mut vips: Vec<VipConfig> = Vec::new();
+    let pools = pools.iter().map(|pool| (Arc::clone(&pool.name), pool)).collect();
     let mut checks = Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), findings };
     for values in tables {
         let Some(vip) = vip(values) else { continue };
@@ -104,7 +105,7 @@ fn seed(
         (Some(_), Some(_)) => "`seed` is given too; accepted: one of the two".to_string(),
         (Some(seed), None) => return FleetSecret::new(seed),
         (None, None) => return None,
-        (None, Some(file)) => match (around.read)(Path::new(file)) {
+        (None, Some(file)) => match (around.read)(Path::new(file), FileKind::Secret) {
             Ok(text) => match FleetSecret::new(&text) {
                 Some(secret) => return Some(secret),
                 None => format!(
@@ -127,7 +128,7 @@ fn seed(
 type Translated = BTreeMap<(IpAddr, Protocol), Vec<(u16, u16, usize)>>;
 
 struct Checks<'c, 's> {
-    pools: &'c [PoolConfig],
+    pools: HashMap<Arc<str>, &'c PoolConfig>,
     /// Of the VIPs so far.
     lines: Vec<usize>,
     translated: Translated,
@@ -153,7 +154,7 @@ impl Checks<'_, '_> {
         }
         self.ranges(values, vip, before);
         self.interfaces(values, vip);
-        let Some(pool) = self.pools.iter().find(|pool| pool.name == vip.pool) else { return };
+        let Some(pool) = self.pools.get(&vip.pool).copied() else { return };
         if pool.backends.len() > SLOTS_MAX {
             let text = format!(
                 "pool \"{}\" has {} backends; accepted here: at most {SLOTS_MAX}",
@@ -254,10 +255,8 @@ impl Checks<'_, '_> {
             let text = format!("{}, but there are {needed} [[packet]] tables", flows.vips_max);
             self.error(table, "vips-max", text + "; accepted: as many or more");
         }
-        let backends = |vip: &VipConfig| {
-            let pool = self.pools.iter().find(|pool| pool.name == vip.pool);
-            pool.map_or(0, |pool| pool.backends.len())
-        };
+        let backends =
+            |vip: &VipConfig| self.pools.get(&vip.pool).map_or(0, |pool| pool.backends.len());
         let needed: usize = vips.iter().map(backends).sum();
         if needed > flows.backends_max as usize {
             let text = format!(

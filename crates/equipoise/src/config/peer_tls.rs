@@ -8,7 +8,7 @@ use equipoise_session::dispatch::{PeerTls, Transport};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::Values;
-use super::{Surroundings, tables};
+use super::{FileKind, Surroundings, tables};
 use crate::encryption::peer_tls;
 
 /// `[[dispatch]] peer-tls`.
@@ -63,7 +63,7 @@ fn by_files(
     let mut texts = Vec::new();
     for option in FILES {
         let path = files.text(option)?;
-        match (around.read)(Path::new(path)) {
+        match (around.read)(Path::new(path), FileKind::Certificates) {
             Ok(text) => texts.push(text),
             Err(error) => {
                 let text = format!("\"{path}\" cannot be read: {error}; accepted: a file of PEM");

@@ -1,6 +1,6 @@
 //! `[load]`, `[controller]` and `[pool.elastic]`: what is planned, and how.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
@@ -134,9 +134,9 @@ fn elasticity(values: &Values) -> Elasticity {
 /// Backends are told apart by their addresses, so the names of those that were built are in the order of the file.
 fn machines(file: &Values, pools: &[PoolConfig]) -> BTreeMap<(String, String), String> {
     let mut machines = BTreeMap::new();
+    let pools: HashMap<&str, _> = pools.iter().map(|pool| (&*pool.name, pool)).collect();
     for pool in file.tables("pool") {
-        let built = pools.iter().find(|built| pool.text("name") == Some(&*built.name));
-        let Some(built) = built else { continue };
+        let Some(built) = pool.text("name").and_then(|name| pools.get(name)) else { continue };
         // A backend that was left out is an error, and the file is not used then.
         for (values, backend) in pool.tables("backends").iter().zip(&built.backends) {
             if let Some(node) = values.text("node") {

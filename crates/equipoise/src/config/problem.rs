@@ -1,6 +1,8 @@
 //! What is wrong with a configuration file, and where.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Bound::{Included, Unbounded};
 use std::path::{Path, PathBuf};
 
 /// How bad a [`Problem`] is.
@@ -65,12 +67,18 @@ impl Problem {
 /// Collects problems while a file is read.
 pub(super) struct Findings<'s> {
     source: &'s str,
+    /// The byte at which each line begins.
+    lines: Vec<usize>,
     found: Vec<(usize, Problem)>,
+    /// The options that have errors.
+    wrong: BTreeSet<String>,
 }
 
 impl<'s> Findings<'s> {
     pub(super) fn new(source: &'s str) -> Findings<'s> {
-        Findings { source, found: Vec::new() }
+        let after = source.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(after.map(|(at, _)| at + 1)).collect();
+        Findings { source, lines, found: Vec::new(), wrong: BTreeSet::new() }
     }
 
     /// The file's text.
@@ -89,36 +97,44 @@ impl<'s> Findings<'s> {
     }
 
     fn push(&mut self, severity: Severity, at: usize, option: &str, text: String) {
-        let position = Some(position(self.source, at));
+        let position = Some(self.position(at));
+        if severity == Severity::Error {
+            self.wrong.insert(option.to_string());
+        }
         self.found.push((at, Problem { severity, position, option: option.to_string(), text }));
     }
 
     /// Whether the file cannot be used.
     pub(super) fn has_errors(&self) -> bool {
-        self.errors().next().is_some()
+        !self.wrong.is_empty()
     }
 
     /// Whether there is an error about this very option.
     pub(super) fn has_error_on(&self, option: &str) -> bool {
-        self.errors().any(|problem| problem.option == option)
+        self.wrong.contains(option)
     }
 
     /// Whether there is an error about this option or what it holds.
     pub(super) fn has_error_below(&self, option: &str) -> bool {
-        self.errors().any(|problem| {
-            let rest = problem.option.strip_prefix(option);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        })
-    }
-
-    fn errors(&self) -> impl Iterator<Item = &Problem> {
-        let problems = self.found.iter().map(|(_, problem)| problem);
-        problems.filter(|problem| problem.severity == Severity::Error)
+        self.has_error_on(option)
+            || ['.', '['].into_iter().any(|next| {
+                let start = format!("{option}{next}");
+                let first = self.wrong.range::<str, _>((Included(&*start), Unbounded)).next();
+                first.is_some_and(|found| found.starts_with(&start))
+            })
     }
 
     /// The line of byte `at`, counted from 1.
     pub(super) fn line(&self, at: usize) -> usize {
-        position(self.source, at).0
+        self.position(at).0
+    }
+
+    /// Line and column of byte `at`, counted from 1.
+    fn position(&self, at: usize) -> (usize, usize) {
+        let at = self.source.floor_char_boundary(at);
+        let line = self.lines.partition_point(|start| *start <= at);
+        let start = self.lines[line - 1];
+        (line, self.source[start..at].chars().count() + 1)
     }
 
     /// The problems in the order of the file.
@@ -126,12 +142,6 @@ impl<'s> Findings<'s> {
         self.found.sort_by_key(|(at, _)| *at);
         self.found.into_iter().map(|(_, problem)| problem).collect()
     }
-}
-
-fn position(source: &str, at: usize) -> (usize, usize) {
-    let before = &source[..source.floor_char_boundary(at)];
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 /// The known word that was likely meant by `word`.
@@ -152,12 +162,20 @@ pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, candidate)| candidate)
 }
 
+/// Known words among which a near one is looked for.
+const LOOKED_AT_MAX: usize = 1000;
+/// Known words that a message lists.
+const LISTED_MAX: usize = 20;
+
 /// `; did you mean ...?` where there is a near one, otherwise `; known: ...`.
 pub(super) fn hint<'k>(word: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
-    match nearest(word, known.clone()) {
-        Some(near) => format!("; did you mean `{near}`?"),
-        None => format!("; known: {}", known.collect::<Vec<_>>().join(", ")),
+    if let Some(near) = nearest(word, known.clone().take(LOOKED_AT_MAX)) {
+        return format!("; did you mean `{near}`?");
     }
+    let listed = known.clone().take(LISTED_MAX).collect::<Vec<_>>().join(", ");
+    let others = known.skip(LISTED_MAX).count();
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    format!("; known: {listed}{others}")
 }
 
 #[cfg(test)]
@@ -167,10 +185,31 @@ mod tests {
     #[test]
     fn positions_count_lines_and_characters_from_one() {
         let source = "a\nbé = 1\n";
-        assert_eq!(position(source, 0), (1, 1));
-        assert_eq!(position(source, 2), (2, 1));
-        assert_eq!(position(source, source.find('=').unwrap()), (2, 4));
-        assert_eq!(position(source, source.len()), (3, 1));
+        let findings = Findings::new(source);
+        assert_eq!(findings.position(0), (1, 1));
+        assert_eq!(findings.position(1), (1, 2));
+        assert_eq!(findings.position(2), (2, 1));
+        assert_eq!(findings.position(4), (2, 2), "in the middle of a character");
+        assert_eq!(findings.position(source.find('=').unwrap()), (2, 4));
+        assert_eq!(findings.position(source.len()), (3, 1));
+    }
+
+    #[test]
+    fn an_error_is_below_the_tables_that_hold_it_and_no_others() {
+        let mut findings = Findings::new("");
+        findings.error(0, "pool.web-1.backends[a].weight", String::new());
+        findings.warning(0, "pool.web", String::new());
+        for (option, is_below) in [
+            ("pool", true),
+            ("pool.web-1", true),
+            ("pool.web-1.backends", true),
+            ("pool.web-1.backends[a].weight", true),
+            ("pool.web", false),
+            ("pool.web-1.back", false),
+            ("session", false),
+        ] {
+            assert_eq!(findings.has_error_below(option), is_below, "{option}");
+        }
     }
 
     #[test]

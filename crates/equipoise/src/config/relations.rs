@@ -1,7 +1,7 @@
 //! What options mean to each other: names that must be unique or exist, addresses that clash, options
 //! that exclude each other or have no effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use equipoise_core::SchedulerKind;
@@ -10,21 +10,57 @@ use equipoise_session::config::{Protocol, Upstream};
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::values::Values;
-use super::{dispatch, slice, tables};
+use super::{Surroundings, dispatch, slice, tables};
 
 /// The tables that pools serve.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
 
+/// What uses each pool, by the pool's name.
+#[derive(Default)]
+struct Users<'v>(HashMap<&'v str, PoolUsers<'v>>);
+
+/// What uses a pool.
+#[derive(Default)]
+struct PoolUsers<'v> {
+    doors: Vec<&'v Values>,
+    /// A `[[packet]]` table does.
+    packet: bool,
+    /// A name of a `[[dns]]` table does.
+    dns: bool,
+}
+
+impl<'v> Users<'v> {
+    fn of(file: &'v Values) -> Users<'v> {
+        let mut users = Users::default();
+        for door in file.tables("session").iter().chain(file.tables("dispatch")) {
+            users.add(door, |pool| pool.doors.push(door));
+        }
+        for vip in file.tables("packet") {
+            users.add(vip, |pool| pool.packet = true);
+        }
+        for zone in file.tables("dns") {
+            for named in std::iter::once(zone).chain(zone.tables("names")) {
+                users.add(named, |pool| pool.dns = true);
+            }
+        }
+        users
+    }
+
+    fn add(&mut self, user: &'v Values, note: impl FnOnce(&mut PoolUsers<'v>)) {
+        if let Some(name) = user.text("pool") {
+            note(self.0.entry(name).or_default());
+        }
+    }
+}
+
 /// Checks the whole file.
-pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let (pools, sessions) = (file.tables("pool"), file.tables("session"));
-    let doors: Vec<&Values> = sessions.iter().chain(file.tables("dispatch")).collect();
-    let doors = &*doors;
-    let vips = file.tables("packet");
+    let doors = || sessions.iter().chain(file.tables("dispatch"));
     let zones = file.tables("dns");
     let served = LEVELS.into_iter().chain(["slice"]).any(|level| file.given(level));
     // Members of a cluster may serve nothing: agents report, controllers plan.
-    if !served && doors.is_empty() && !file.given("cluster") {
+    if !served && doors().next().is_none() && !file.given("cluster") {
         let text = "no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table";
         findings.warning(0, "session", text.to_string());
     }
@@ -33,20 +69,18 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     unique(sessions, "name", findings);
     unique(file.tables("slice"), "name", findings);
     dispatch::check(file, findings);
-    slice::check(file, findings);
+    slice::check(file, around, findings);
     listen_addresses(file, findings);
     for door in sessions {
         front_door(door, findings);
     }
-    for door in doors {
-        named_pool(door, pools, findings);
+    let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.text("name")).collect();
+    let names = zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names")));
+    for user in doors().chain(file.tables("packet")).chain(names) {
+        named_pool(user, pools, &known, findings);
     }
-    for vip in vips {
-        named_pool(vip, pools, findings);
-    }
-    for named in zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names"))) {
-        named_pool(named, pools, findings);
-    }
+    let users = Users::of(file);
+    let nothing = PoolUsers::default();
     for pool in pools {
         backends(pool, findings);
         if let Some(elastic) = pool.table("elastic") {
@@ -54,14 +88,18 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
             reachable(file, elastic, findings);
         }
         health(pool, findings);
-        unix_sockets(pool, doors, vips, zones, findings);
-        match users_of(pool, doors, vips) {
-            Users::Sessions { .. } if answers_only(pool, doors, zones) => {}
-            Users::PacketOnly => without_sessions(pool, findings),
-            Users::Sessions { packet } => {
-                scheduling(pool, findings);
-                front_doors_of(pool, doors, packet, findings);
-            }
+        // What uses a pool without a name is not known.
+        let Some(name) = pool.text("name") else {
+            scheduling(pool, findings);
+            continue;
+        };
+        let users = users.0.get(name).unwrap_or(&nothing);
+        unix_sockets(pool, users, findings);
+        if users.doors.is_empty() && users.packet {
+            without_sessions(pool, findings);
+        } else if !users.doors.is_empty() || !users.dns {
+            scheduling(pool, findings);
+            front_doors_of(pool, users, findings);
         }
     }
 }
@@ -163,37 +201,26 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
 }
 
 /// The pool that a front door or VIP names has to be there.
-fn named_pool(door: &Values, pools: &[Values], findings: &mut Findings<'_>) {
-    let names = pools.iter().filter_map(|pool| pool.text("name"));
+fn named_pool(door: &Values, pools: &[Values], known: &HashSet<&str>, findings: &mut Findings<'_>) {
+    let Some(name) = door.text("pool").filter(|name| !known.contains(name)) else { return };
     // A pool that could not be read may be the one that is named.
-    let unread = names.clone().count() < pools.len() || findings.has_error_on("pool");
-    if let Some(name) = door.text("pool")
-        && !unread
-        && !names.clone().any(|known| known == name)
-    {
-        let hint =
-            if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
-        let text = format!("no pool is named \"{name}\"{hint}");
-        findings.error(door.at("pool"), &door.path_of("pool"), text);
+    let names = pools.iter().filter_map(|pool| pool.text("name"));
+    if findings.has_error_on("pool") || names.clone().count() < pools.len() {
+        return;
     }
+    let hint = if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
+    let text = format!("no pool is named \"{name}\"{hint}");
+    findings.error(door.at("pool"), &door.path_of("pool"), text);
 }
 
 /// A unix socket can be reached from this machine, by tcp and http.
-fn unix_sockets(
-    pool: &Values,
-    doors: &[&Values],
-    vips: &[Values],
-    zones: &[Values],
-    findings: &mut Findings<'_>,
-) {
-    let Some(name) = pool.text("name") else { return };
-    let uses = |values: &Values| values.text("pool") == Some(name);
-    let is_udp = |door: &&&Values| uses(door) && protocol_of(door) == Some(Protocol::Udp);
-    let user = if vips.iter().any(uses) {
+fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let is_udp = |door: &&Values| protocol_of(door) == Some(Protocol::Udp);
+    let user = if users.packet {
         "a [[packet]] table"
-    } else if zones.iter().any(|zone| uses(zone) || zone.tables("names").iter().any(uses)) {
+    } else if users.dns {
         "a [[dns]] table"
-    } else if doors.iter().any(|door| is_udp(&door)) {
+    } else if users.doors.iter().any(is_udp) {
         "a front door that speaks udp"
     } else {
         return;
@@ -205,32 +232,6 @@ fn unix_sockets(
             findings.error(backend.at("address"), &backend.path_of("address"), text);
         }
     }
-}
-
-/// Which levels a pool serves.
-enum Users {
-    PacketOnly,
-    /// The session level, or nobody; `packet`: the packet level too.
-    Sessions {
-        packet: bool,
-    },
-}
-
-fn users_of(pool: &Values, doors: &[&Values], vips: &[Values]) -> Users {
-    let Some(name) = pool.text("name") else { return Users::Sessions { packet: true } };
-    let uses = |values: &Values| values.text("pool") == Some(name);
-    match (doors.iter().any(|door| uses(door)), vips.iter().any(uses)) {
-        (false, true) => Users::PacketOnly,
-        (_, packet) => Users::Sessions { packet },
-    }
-}
-
-/// Whether names of the DNS level are all that a pool serves.
-fn answers_only(pool: &Values, doors: &[&Values], zones: &[Values]) -> bool {
-    let Some(name) = pool.text("name") else { return false };
-    let uses = |values: &Values| values.text("pool") == Some(name);
-    let named = zones.iter().any(|zone| uses(zone) || zone.tables("names").iter().any(uses));
-    named && !doors.iter().any(|door| uses(door))
 }
 
 /// Warns of what a pool says to front doors that it does not have.
@@ -353,10 +354,9 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
 }
 
 /// What a pool's options are worth to the front doors that it serves.
-fn front_doors_of(pool: &Values, doors: &[&Values], packet: bool, findings: &mut Findings<'_>) {
-    let Some(name) = pool.text("name") else { return };
-    let doors = doors.iter().filter(|door| door.text("pool") == Some(name));
-    let protocols: Option<Vec<Protocol>> = doors.map(|door| protocol_of(door)).collect();
+fn front_doors_of(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let protocols: Option<Vec<Protocol>> =
+        users.doors.iter().map(|door| protocol_of(door)).collect();
     // A front door that could not be read may speak anything.
     let Some(protocols) = protocols else { return };
     if protocols.is_empty() {
@@ -373,7 +373,7 @@ fn front_doors_of(pool: &Values, doors: &[&Values], packet: bool, findings: &mut
         let text = "has no effect: no front door of this pool is tcp".to_string();
         findings.warning(pool.at("send-proxy"), &pool.path_of("send-proxy"), text);
     }
-    if !packet
+    if !users.packet
         && protocols.iter().all(|protocol| *protocol == Protocol::Udp)
         && let Some(health) = pool.table("health")
         && health.given("http")

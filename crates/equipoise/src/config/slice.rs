@@ -1,6 +1,8 @@
 //! Makes the slice level's configuration: `[[slice]]`.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use equipoise_slice::Config as Protocol;
@@ -8,9 +10,9 @@ use equipoise_slice::balance::Policy;
 
 use super::build::chosen;
 use super::problem::Findings;
-use super::tables;
 use super::text::show_duration;
 use super::values::Values;
+use super::{FileKind, Surroundings, tables};
 
 /// A stream whose slices are balanced.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,7 +125,7 @@ fn stream(slice: &Values) -> Option<SliceStream> {
 }
 
 /// What slice tables mean to each other, and to the rest.
-pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let mut topics: BTreeMap<(u64, &str, &str), usize> = BTreeMap::new();
     let mut domains: BTreeMap<u64, &Values> = BTreeMap::new();
     for slice in file.tables("slice") {
@@ -140,7 +142,7 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
             }
         }
         one_network(slice, domains.entry(domain).or_insert(slice), findings);
-        security(slice, findings);
+        security(slice, around, findings);
         balancing(slice, findings);
         leases(slice, findings);
     }
@@ -171,12 +173,22 @@ fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// What would be taken for protected and would not be. A file that is not here, or not yet, is looked at when DDS starts.
-fn security(slice: &Values, findings: &mut Findings<'_>) {
+/// Refuses settings of DDS that ask for protection which this build does not have, and files that DDS
+/// could not read without blocking. DDS itself reports a file that is missing when it starts.
+fn security(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let Some(more) = slice.text("more") else { return };
-    let files = more.split(',').filter_map(|part| part.trim().strip_prefix("file://"));
-    let read = files.filter_map(|path| std::fs::read_to_string(path).ok());
-    let asked = read.chain([more.to_string()]).any(|xml| asks_for_security(&xml));
+    let mut texts = vec![more.to_string()];
+    for path in more.split(',').filter_map(|part| part.trim().strip_prefix("file://")) {
+        match (around.read)(Path::new(path), FileKind::DdsSettings) {
+            Ok(text) => texts.push(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let text = format!("\"{path}\" cannot be read: {error}");
+                findings.error(slice.at("more"), &slice.path_of("more"), text);
+            }
+        }
+    }
+    let asked = texts.iter().any(|xml| asks_for_security(xml));
     if asked && !cfg!(feature = "dds-security") {
         let text = "asks for DDS Security, which this equipoise was built without: nothing would be protected; accepted: an \
                     equipoise that was built with `--features dds-security`, or a configuration without it";

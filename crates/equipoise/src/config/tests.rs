@@ -114,7 +114,7 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
         host_name: "host".into(),
         api_socket: "/run/api.sock".into(),
         resolve: &|_| Err(io::Error::other("no name is resolved here")),
-        read: &|file| match file.extension() {
+        read: &|file, _| match file.extension() {
             Some(_) if pem().contains_key(file) => Ok(pem()[file].clone()),
             Some(_) => Ok("text IN TXT \"hello\"\n".into()),
             None => Ok("the-secret-of-this-fleet-and-of-its-API".into()),
@@ -501,4 +501,30 @@ fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
         *file.pointer_mut(pointer).unwrap() = wrong;
         assert!(!accepts(&schema, &file), "{pointer}");
     }
+}
+
+#[test]
+fn a_check_takes_time_in_proportion_to_pools() {
+    let file = |count: usize| -> String {
+        let one = |number: usize| {
+            let port = 1024 + number;
+            format!(
+                "[[session]]\nlisten = '10.0.0.1:{port}'\nprotocol = 'http'\npool = 'p{number}'\n\
+                 [[pool]]\nname = 'p{number}'\nbackends = ['10.0.0.2:{port}']\n\
+                 [[pool]]\nname = 'unused{number}'\nbackends = ['10.0.0.2:{port}']\n"
+            )
+        };
+        (0..count).map(one).collect()
+    };
+    let time_of = |text: &str| {
+        equipoise_testkit::cpu_time(|| {
+            let said = outcome(text).unwrap();
+            assert!(said.warnings.iter().any(|warning| warning.option == "pool.unused0"));
+        })
+    };
+    let (few, many) = (file(100), file(1600));
+    let best_of = |text: &str| (0..3).map(|_| time_of(text)).min().unwrap();
+    let (few, many) = (best_of(&few), best_of(&many));
+    // 16 times as many: 256 times as long if every pool were compared with every other.
+    assert!(many < few * 64, "100 pools: {few:?}, 1600 pools: {many:?}");
 }

@@ -23,7 +23,7 @@ use equipoise_store::{
 use tokio::sync::watch;
 
 use crate::commands::cluster::authority;
-use crate::config::{Cluster, ClusterRole, Config, EtcdPlace, TokenPlace};
+use crate::config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
 
 /// Peers that a node looks for each period.
 const PEERS_LOOKED_FOR: usize = 3;
@@ -76,7 +76,7 @@ fn say_restored(file: &Path, restored: Restored) {
 
 fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
     let read = |path: &PathBuf| {
-        std::fs::read_to_string(path)
+        equipoise_files::read_text(path, FileKind::Certificates.bytes_max())
             .with_context(|| format!("cannot read {} (table `cluster.store`)", path.display()))
     };
     let mut options = EtcdOptions::new(place.endpoints.iter().cloned());

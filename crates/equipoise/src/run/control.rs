@@ -1,13 +1,13 @@
 //! The control side of a running process: what it steers, and the tasks that keep the levels in step.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use equipoise_session::registry::{PoolState, RegistryHandle};
 
-use crate::config::Config;
+use crate::config::{Config, Loader};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
 use crate::run::lock;
@@ -31,7 +31,11 @@ pub(crate) struct Control {
     pub(super) stopping: AtomicBool,
     pub(super) rates: Mutex<RateWindow>,
     pub(super) reloads: Mutex<Reloads>,
-    /// The configuration that runs. Held while it is read anew: one reload at a time.
+    /// Reads the file, off every lock.
+    pub(super) loader: Loader,
+    /// Reloads whose reading has begun.
+    pub(super) reloads_begun: AtomicU64,
+    /// The configuration that runs. Held for a switch, and not while a file is read: one switch at a time.
     pub(super) config: tokio::sync::Mutex<Config>,
     /// What was said at the start and takes effect only there.
     pub(super) fixed: Config,
@@ -67,6 +71,8 @@ impl Control {
             stopping: AtomicBool::new(false),
             rates: Mutex::default(),
             reloads: Mutex::new(Reloads::begun()),
+            loader: Loader::default(),
+            reloads_begun: AtomicU64::new(0),
             fixed: config.clone(),
             config: tokio::sync::Mutex::new(config),
         }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -85,7 +86,9 @@ fn filter(level: LogLevel) -> Targets {
 }
 
 fn append_to(path: PathBuf) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    // Without O_NONBLOCK, opening a FIFO waits until another process reads it.
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// A file that is opened again by its path when it is asked to be.

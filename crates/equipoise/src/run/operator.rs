@@ -20,6 +20,7 @@ use crate::commands::check;
 use crate::config;
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
+use crate::run::reload::Prepared;
 use crate::run::{dns, lock, packet_reading, reading};
 
 impl Control {
@@ -50,6 +51,8 @@ fn is_named(backend: &equipoise_session::registry::BackendStatus, asked: &str) -
 }
 
 impl Operator for Control {
+    type Prepared = Prepared;
+
     fn phase(&self) -> Phase {
         if self.stopping.load(Relaxed) { Phase::Stopping } else { Phase::Running }
     }
@@ -57,7 +60,12 @@ impl Operator for Control {
     fn degraded(&self) -> Vec<&'static str> {
         let controller = self.levels.planner.controller_status();
         let is_degraded = controller.is_some_and(|controller| controller.problem.is_some());
-        if is_degraded { vec!["controller"] } else { Vec::new() }
+        let parts = [
+            ("controller", is_degraded),
+            // A file that it reads does not answer: reloads fail, and traffic goes on.
+            ("configuration", self.loader.hangs().is_some()),
+        ];
+        parts.into_iter().filter(|(_, degraded)| *degraded).map(|(part, _)| part).collect()
     }
 
     async fn status(&self) -> Result<Status, OperateError> {
@@ -167,13 +175,17 @@ impl Operator for Control {
     }
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
-        check::asked(self.file.clone(), toml).await
+        Ok(check::asked(&self.loader, &self.file, toml).await)
     }
 
-    async fn reload(&self) -> Result<Reloaded, OperateError> {
+    async fn prepare_reload(&self) -> Prepared {
+        self.prepare().await
+    }
+
+    async fn reload(&self, prepared: Prepared) -> Result<Reloaded, OperateError> {
         self.accepts_changes()?;
         notify(Notice::Reloading);
-        let outcome = self.load_and_apply().await;
+        let outcome = self.switch(prepared).await;
         notify(Notice::Ready);
         self.note_reload(&outcome);
         outcome.map_err(|errors| OperateError::ReloadFailed {

@@ -138,7 +138,12 @@ async fn stop(engine: Arc<Engine>, leave: Leave) {
 impl State {
     fn wanted(&mut self, wish: &PacketWish, pools: &[PoolState]) -> Wanted {
         self.generation = self.generation.next().max(unix_microseconds());
-        let vips = wish.config.vips.iter().map(|vip| spec(vip, &wish.pools, pools));
+        let wanted: HashMap<&str, _> = wish.pools.iter().map(|pool| (&*pool.name, pool)).collect();
+        let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
+        let vips =
+            wish.config.vips.iter().map(|vip| {
+                spec(vip, wanted.get(&*vip.pool).copied(), states.get(&*vip.pool).copied())
+            });
         Wanted {
             snapshot: Snapshot { generation: self.generation, vips: vips.collect() },
             interfaces: interfaces(&wish.config.vips),
@@ -173,11 +178,9 @@ fn macs(vips: &[VipConfig]) -> BTreeMap<Arc<str>, BTreeSet<[u8; 6]>> {
     macs
 }
 
-fn spec(vip: &VipConfig, pools: &[PoolConfig], states: &[PoolState]) -> VipSpec {
-    let state = states.iter().find(|state| state.name == vip.pool);
+fn spec(vip: &VipConfig, pool: Option<&PoolConfig>, state: Option<&PoolState>) -> VipSpec {
     let by_address: HashMap<SocketAddr, &BackendState> =
         state.into_iter().flat_map(|pool| &pool.backends).map(|b| (b.address, b)).collect();
-    let pool = pools.iter().find(|pool| pool.name == vip.pool);
     let backends = pool.into_iter().flat_map(|pool| &pool.backends);
     VipSpec {
         address: vip.vip.address,

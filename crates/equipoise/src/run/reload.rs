@@ -1,5 +1,6 @@
 //! Reading the file anew: whole, or not at all.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::ReloadReading;
@@ -7,7 +8,7 @@ use equipoise_api::wire::{LastReload, Reloaded};
 use equipoise_session::registry::ApplyError;
 
 use crate::cli::with_causes;
-use crate::config::{self, Config, Loaded};
+use crate::config::{Config, Loaded};
 use crate::run::control::Control;
 use crate::run::lock;
 use crate::run::packet::PacketWish;
@@ -17,6 +18,8 @@ use crate::run::packet::PacketWish;
 pub(super) struct Reloads {
     pub(super) figures: ReloadReading,
     pub(super) last: Option<LastReload>,
+    /// Number of the newest reload that took effect.
+    newest: u64,
 }
 
 impl Reloads {
@@ -28,24 +31,42 @@ impl Reloads {
             last_succeeded: true,
             last_success_unix_seconds: unix_seconds_now(),
         };
-        Reloads { figures, last: None }
+        Reloads { figures, last: None, newest: 0 }
     }
 }
 
+/// A configuration that was read for a reload.
+pub(crate) struct Prepared {
+    /// The reload's number, in the order in which reading began.
+    number: u64,
+    outcome: Result<Loaded, Vec<String>>,
+}
+
 impl Control {
-    pub(super) async fn load_and_apply(&self) -> Result<Reloaded, Vec<String>> {
+    /// Reads and checks the file; takes no lock, since files may hang.
+    pub(super) async fn prepare(&self) -> Prepared {
+        let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
+        let outcome = self.loader.load(&self.file).await.map_err(|errors| {
+            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect()
+        });
+        Prepared { number, outcome }
+    }
+
+    /// Switches every level to what was read, or leaves everything as it is.
+    pub(super) async fn switch(&self, prepared: Prepared) -> Result<Reloaded, Vec<String>> {
         let mut running = self.config.lock().await;
-        let file = self.file.clone();
-        // Reading may wait for a resolver; traffic, checks and the API do not wait with it.
-        let loaded = tokio::task::spawn_blocking(move || config::load(&file)).await;
-        let loaded = loaded.map_err(|panic| vec![format!("reading the file failed: {panic}")])?;
-        let Loaded { config, warnings } = loaded.map_err(|errors| {
-            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect::<Vec<_>>()
-        })?;
+        let Loaded { config, warnings } = prepared.outcome?;
+        if lock(&self.reloads).newest > prepared.number {
+            let file = self.file.display();
+            return Err(vec![format!(
+                "{file}: a reload that began later has taken effect already"
+            )]);
+        }
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }
         self.follow_all(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
+        lock(&self.reloads).newest = prepared.number;
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();
         self.entrance.follow(&config.operations);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use equipoise::config::{ConfigErrors, Loaded, Surroundings, parse};
+use equipoise::config::{ConfigErrors, FileKind, Loaded, Surroundings, parse};
 
 /// Its warnings, or its errors.
 pub fn said(outcome: Result<Loaded, ConfigErrors>) -> String {
@@ -18,10 +18,11 @@ pub fn said(outcome: Result<Loaded, ConfigErrors>) -> String {
 
 /// What is said about `text` where there are only these files, each a path and what is in it.
 pub fn said_among(files: &[(&str, &str)], text: &str) -> String {
-    let read = |file: &Path| match files.iter().find(|(path, _)| Path::new(path) == file) {
-        Some((_, text)) => Ok(text.to_string()),
-        None => Err(io::Error::other("No such file or directory")),
-    };
+    let read =
+        |file: &Path, _: FileKind| match files.iter().find(|(path, _)| Path::new(path) == file) {
+            Some((_, text)) => Ok(text.to_string()),
+            None => Err(io::Error::other("No such file or directory")),
+        };
     let around = Surroundings {
         host_name: "h".into(),
         api_socket: "/run/s".into(),

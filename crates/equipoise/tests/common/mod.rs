@@ -6,8 +6,9 @@ pub mod config;
 pub mod dns;
 pub mod scripts;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -155,6 +156,26 @@ pub fn get(address: SocketAddr, path: &str) -> Response {
 pub fn post(address: SocketAddr, path: &str) -> Response {
     let request = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     Client::exchange(address, request).expect("it answers")
+}
+
+/// Has the process at this unix socket reload: the status, and the whole answer.
+pub fn reload(socket: &Path) -> (u16, String) {
+    post_unix(socket, "/v1/reload", "")
+}
+
+/// A POST of JSON over a unix socket: the status, and the whole answer.
+pub fn post_unix(socket: &Path, path: &str, body: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).expect("the API listens");
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("the API reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("it answers in HTTP"), answer)
 }
 
 /// Clients that ask without pause, each on a kept-open connection.

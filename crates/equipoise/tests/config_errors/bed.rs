@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use equipoise::config::{ConfigErrors, Loaded, Surroundings, parse};
+use equipoise::config::{ConfigErrors, FileKind, Loaded, Surroundings, parse};
 
 /// With a few names and files.
 pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
@@ -17,7 +17,7 @@ pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
             _ => Err(io::Error::other("Name or service not known")),
         }
     };
-    let read = |file: &Path| match file.to_str() {
+    let read = |file: &Path, _: FileKind| match file.to_str() {
         Some("/seed") => Ok("0123456789abcdef\n".to_string()),
         Some("/short") => Ok("0123456789\n".to_string()),
         Some("/token" | "/open") => Ok("0123456789abcdef0123456789abcdef\n".to_string()),

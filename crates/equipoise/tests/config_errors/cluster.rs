@@ -10,7 +10,7 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
         host_name: "host".into(),
         api_socket: "/run/api.sock".into(),
         resolve: &|_| Err(io::Error::other("no name is resolved here")),
-        read: &|file| match file.to_str() {
+        read: &|file, _| match file.to_str() {
             Some("/missing") => Err(io::Error::from(io::ErrorKind::NotFound)),
             _ => Ok("text".into()),
         },

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use std::sync::LazyLock;
 
-use equipoise::config::{Surroundings, parse};
+use equipoise::config::{FileKind, Surroundings, parse};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// PEM: an authority's certificate, one for `node-a`, its key.
@@ -21,7 +21,7 @@ static CERTIFICATES: LazyLock<(String, String, String)> = LazyLock::new(|| {
 });
 
 fn said(text: &str) -> String {
-    let read = |file: &Path| match file.to_str() {
+    let read = |file: &Path, _: FileKind| match file.to_str() {
         Some("/good") => Ok("0123456789abcdef\n".to_string()),
         Some("/short") => Ok("0123456789abcde\n".to_string()),
         Some("/empty") => Ok("\n\n".to_string()),

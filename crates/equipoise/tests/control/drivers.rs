@@ -19,7 +19,7 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
     // One that cannot make any takes nothing away.
     let process = |command: &str| format!("{elastic}[pool.elastic.process]\ncommand = {command}\n");
     instance.write(&process("[\"/no/such/program\", \"{port}\"]"));
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     let said = || instance.printed().contains("not added");
     assert!(eventually(said), "{}", instance.printed());
     load.wait_for(50);
@@ -30,7 +30,7 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
         common::EQUIPOISE
     );
     instance.write(&process(&sample));
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     let all_new = || {
         let now = serving(&instance);
         now.len() == 2 && now.iter().all(|address| !by_scripts.contains(address))
@@ -61,7 +61,7 @@ fn killed_in_a_change(
     assert!(eventually(|| serving(&instance).len() == 2), "{:#}", instance.plan());
     let changed = format!("{elastic}{}", new(&next));
     instance.write(&changed);
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     assert!(eventually(|| has_come(&instance, &old, &next)), "{}", instance.printed());
     instance.kill();
     instance.start(&changed);

@@ -93,7 +93,7 @@ fn a_pool_whose_store_is_damaged_has_the_backends_that_it_had_and_at_least_its_l
     kill(before[0], libc::SIGKILL);
     let is_back = || instance.printed().contains("is up again");
     assert!(eventually(is_back), "{}", instance.printed());
-    assert_eq!(post(instance.api.address(), "/v1/reload").status(), 200);
+    assert_eq!(reload(&instance.socket).0, 200);
     assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
     let printed = instance.printed();
     assert_eq!(printed.matches(" adding ").count(), 3, "{printed}");

@@ -8,9 +8,9 @@ use equipoise_dns::{Name, ZoneError};
 use equipoise_session::config::PoolConfig;
 
 use super::{addresses, below, lower};
-use crate::config::Surroundings;
 use crate::config::problem::Findings;
 use crate::config::values::Values;
+use crate::config::{FileKind, Surroundings};
 
 /// A zone that is being read.
 pub(super) struct Reading<'r, 's> {
@@ -99,7 +99,7 @@ impl Reading<'_, '_> {
     fn records(&mut self, origin: &Name) -> Vec<StaticRecord> {
         let values = self.values;
         let Some(path) = values.text("zone-file") else { return Vec::new() };
-        let wrong = match (self.around.read)(Path::new(path)) {
+        let wrong = match (self.around.read)(Path::new(path), FileKind::Zone) {
             Ok(text) => match zone_file::read(&text, origin) {
                 Ok(records) => return records,
                 Err(error) => format!("\"{path}\": {error}"),

@@ -24,7 +24,7 @@ pub(super) static API: Table = Table {
             Kind::Text(&API_LISTEN),
             "\"127.0.0.1:9909\"",
             "HTTP address. Where a `token` is configured, every request carries one (`Authorization: Bearer TOKEN`), except for \
-             `/v1/health`. Without any, every user of this machine can change everything through a loopback address.",
+             `/v1/health`. Without any, TCP can only look, loopback included; the unix socket needs none.",
         ),
         Opt::default(
             "allow-remote",

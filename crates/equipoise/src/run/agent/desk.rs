@@ -15,7 +15,7 @@ use equipoise_core::load::Coefficients;
 use equipoise_monitor::Utilisation;
 
 use crate::commands::check;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Loader};
 use crate::run::cluster;
 use crate::run::planning::{cores, machine};
 
@@ -23,6 +23,7 @@ use crate::run::planning::{cores, machine};
 pub(super) struct Desk {
     name: String,
     file: PathBuf,
+    loader: Loader,
     client: NodeClient,
     weigh: Coefficients,
     used: Mutex<Option<Utilisation>>,
@@ -37,6 +38,7 @@ impl Desk {
         Desk {
             name: config.instance.name.to_string(),
             file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
+            loader: Loader::default(),
             client,
             weigh: config.planning.policy.coefficients,
             used: Mutex::default(),
@@ -67,8 +69,14 @@ impl Desk {
 }
 
 impl Operator for Desk {
+    type Prepared = ();
+
     fn phase(&self) -> Phase {
         Phase::Running
+    }
+
+    fn degraded(&self) -> Vec<&'static str> {
+        self.loader.hangs().map(|_| "configuration").into_iter().collect()
     }
 
     async fn status(&self) -> Result<Status, OperateError> {
@@ -128,10 +136,12 @@ impl Operator for Desk {
     }
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
-        check::asked(self.file.clone(), toml).await
+        Ok(check::asked(&self.loader, &self.file, toml).await)
     }
 
-    async fn reload(&self) -> Result<Reloaded, OperateError> {
+    async fn prepare_reload(&self) {}
+
+    async fn reload(&self, (): ()) -> Result<Reloaded, OperateError> {
         Err(OperateError::Refused("an agent reads its file at the start only: restart it".into()))
     }
 

@@ -8,7 +8,7 @@ fn wish(text: &str) -> PacketWish {
         host_name: "h".into(),
         api_socket: "/s".into(),
         resolve: &|_| Err(std::io::Error::other("no name is resolved here")),
-        read: &|_| Err(std::io::Error::other("no file is read here")),
+        read: &|_, _| Err(std::io::Error::other("no file is read here")),
         mode: &|_| Ok(0o600),
     };
     let loaded = parse(text, Path::new("f"), &around).unwrap();

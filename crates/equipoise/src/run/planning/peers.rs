@@ -143,7 +143,7 @@ mod tests {
     fn config(loaded: &str) -> SessionConfig {
         use crate::config::{Surroundings, parse};
         let around =
-            Surroundings { read: &|_| Ok("0123456789abcdef".into()), ..Surroundings::here() };
+            Surroundings { read: &|_, _| Ok("0123456789abcdef".into()), ..Surroundings::here() };
         let text = format!(
             "[instance]\nname = 'a'\n[cluster]\ncontrollers = ['c:1']\n[[pool]]\nname = 'app'\n\
              backends = ['127.0.0.1:81']\n[[dispatch]]\nlisten = '0.0.0.0:80'\npool = 'app'\n{loaded}"

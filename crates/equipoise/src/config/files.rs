@@ -1,0 +1,36 @@
+//! Files that a configuration names: kinds, and the size that each kind may have.
+
+use std::io;
+use std::path::Path;
+
+/// What a file that a configuration names is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// The configuration itself.
+    Config,
+    /// A zone file.
+    Zone,
+    /// A token, a password, or secrets shared by nodes.
+    Secret,
+    /// Certificates or keys in PEM.
+    Certificates,
+    /// Settings of Cyclone DDS in XML.
+    DdsSettings,
+}
+
+impl FileKind {
+    /// Size of the largest file that is read, bytes.
+    pub const fn bytes_max(self) -> u64 {
+        match self {
+            FileKind::Config => 64 << 20,
+            FileKind::Zone => 256 << 20,
+            FileKind::Secret => 64 << 10,
+            FileKind::Certificates | FileKind::DdsSettings => 4 << 20,
+        }
+    }
+}
+
+/// Reads a regular file of at most the size of its kind.
+pub(super) fn read(path: &Path, kind: FileKind) -> io::Result<String> {
+    equipoise_files::read_text(path, kind.bytes_max())
+}

@@ -1,0 +1,144 @@
+//! Reads files that a configuration names.
+//!
+//! Such a path may name anything: a FIFO, a terminal, `/dev/zero`, a file of 100 GB. Opening or reading
+//! one of those blocks, or fills the memory. Therefore every read is of a regular file, which is opened
+//! with `O_NONBLOCK`, and takes at most as many bytes as the caller accepts.
+//!
+//! A regular file can block too, if its file system hangs (NFS, FUSE). No flag prevents that: a caller
+//! that must not wait reads on a thread of its own, with a deadline.
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Opens a regular file for reading; symbolic links are followed.
+///
+/// # Errors
+/// Those of `open(2)`, and [`io::ErrorKind::InvalidInput`] if the path names something else than a
+/// regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Opening a device can have effects (rewinding a tape, arming a watchdog), so the path is looked at
+    // first; the descriptor is looked at again, since the path may name another file by then.
+    regular(std::fs::metadata(path)?)?;
+    let file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    regular(file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a regular file of at most `bytes_max` bytes.
+///
+/// # Errors
+/// As [`open`] and `read(2)`; [`io::ErrorKind::FileTooLarge`] if the file is larger.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let too_large = || {
+        let text = format!("larger than {}", shown(bytes_max));
+        io::Error::new(io::ErrorKind::FileTooLarge, text)
+    };
+    let length = file.metadata()?.len();
+    if length > bytes_max {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // Files of /proc say that they are empty, and others grow while they are read.
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+/// Reads a regular file of at most `bytes_max` bytes of UTF-8.
+///
+/// # Errors
+/// As [`read`]; [`io::ErrorKind::InvalidData`] if the bytes are not UTF-8.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    String::from_utf8(read(path, bytes_max)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let text = format!("not UTF-8 at byte {at}; save it as UTF-8");
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
+}
+
+fn regular(metadata: Metadata) -> io::Result<()> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let text = format!("{}; accepted: a regular file", noun(metadata.file_type()));
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+fn noun(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+fn shown(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn said(path: &Path) -> String {
+        read(path, 100).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_regular_files_are_read_and_nothing_else_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: mkfifo reads the path, which ends in NUL, and a number.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert_eq!(said(&fifo), "a FIFO; accepted: a regular file");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&fifo, &link).unwrap();
+        assert_eq!(said(&link), "a FIFO; accepted: a regular file");
+        let socket = folder.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert_eq!(said(&socket), "a socket; accepted: a regular file");
+        assert_eq!(said(folder.path()), "a directory; accepted: a regular file");
+        assert_eq!(said(Path::new("/dev/zero")), "a device; accepted: a regular file");
+        let missing = read(&folder.path().join("none"), 100).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [b'x'; 100]).unwrap();
+        assert_eq!(read(&path, 100).unwrap().len(), 100);
+        assert_eq!(read(&path, 99).unwrap_err().to_string(), "larger than 99 bytes");
+        // Its length is 0 until it is read.
+        let endless = read_text(Path::new("/proc/self/maps"), 10).unwrap_err();
+        assert_eq!(endless.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn text_is_utf_8() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"ab\xff").unwrap();
+        let wrong = read_text(&path, 100).unwrap_err().to_string();
+        assert_eq!(wrong, "not UTF-8 at byte 2; save it as UTF-8");
+        std::fs::write(&path, "ab").unwrap();
+        assert_eq!(read_text(&path, 100).unwrap(), "ab");
+    }
+}
