@@ -195,7 +195,7 @@ fn subnets_are_assigned_by_the_work_that_their_clients_bring() {
     let config = format!(
         "[[pool]]\nname = \"nodes\"\nbackends = [{}]\n\
          [[pool]]\nname = \"web\"\nbackends = [\"{}\"]\n\
-         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\ntrusted = \"127.0.0.1\"\n\
          [[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\nttl = \"1s\"\npool = \"nodes\"\nmode = \"single\"\n\
          ns = [{{ name = \"ns1\", addresses = \"127.0.0.1\" }}]\n",
         nodes.join(", "),
@@ -244,7 +244,7 @@ fn a_server_in_no_cluster_knows_every_prefix_that_brings_work() {
     let (backend, front) = (HttpBackend::named("a"), free_port());
     let config = format!(
         "[[pool]]\nname = \"web\"\nbackends = [\"{}\"]\n\
-         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccept-proxy = true\ntrusted = \"127.0.0.1\"\n\
          [[dns]]\nzone = \"cluster.example.\"\nlisten = \"LISTEN\"\npool = \"web\"\n\
          ns = [{{ name = \"ns1\", addresses = \"127.0.0.1\" }}]\n",
         backend.address(),

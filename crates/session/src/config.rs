@@ -12,6 +12,7 @@ use equipoise_core::{SchedulerKind, Weight};
 pub use equipoise_health::{ActiveHealth, HealthCheck, PassiveHealth};
 
 use crate::dispatch::{NodeDoor, PeerTls};
+pub use crate::trust::TrustedSources;
 
 /// What a front door speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,16 +35,59 @@ pub enum Upstream {
     Multiplexed,
 }
 
-/// What to do about `X-Forwarded-*` and `Forwarded`.
+/// The header fields that a front door writes to tell backends where a request came from. A sender's own fields are
+/// dropped unless [`FrontDoor::trusted`] has its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwarded {
+    /// `X-Forwarded-For`: the client's address.
+    pub x_forwarded_for: bool,
+    /// `X-Forwarded-Proto`: the client's protocol.
+    pub x_forwarded_proto: bool,
+    /// `X-Forwarded-Host`: the `Host` that the client asked for.
+    pub x_forwarded_host: bool,
+    /// `Forwarded` (RFC 7239): all three.
+    pub forwarded: bool,
+}
+
+impl Forwarded {
+    /// No field.
+    pub const NONE: Forwarded = Forwarded {
+        x_forwarded_for: false,
+        x_forwarded_proto: false,
+        x_forwarded_host: false,
+        forwarded: false,
+    };
+
+    /// Every field.
+    pub const ALL: Forwarded = Forwarded { forwarded: true, ..Forwarded::X_FORWARDED };
+
+    /// The `X-Forwarded` family. Frameworks prefer `Forwarded` where both exist, and a TLS terminator in front may write
+    /// `X-Forwarded-Proto` alone.
+    pub const X_FORWARDED: Forwarded = Forwarded {
+        x_forwarded_for: true,
+        x_forwarded_proto: true,
+        x_forwarded_host: true,
+        forwarded: false,
+    };
+}
+
+impl Default for Forwarded {
+    fn default() -> Self {
+        Forwarded::X_FORWARDED
+    }
+}
+
+/// How a front door treats header fields with an underscore in their name. Applications that take `_` for `-` (CGI, WSGI
+/// and others) cannot tell `X_User` from `X-User`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Forwarded {
-    /// Add the client to what the request says already.
+pub enum Underscores {
+    /// The field is dropped.
     #[default]
-    Append,
-    /// Drop what the request says, then add the client.
-    Replace,
-    /// Leave the headers as they came.
-    Off,
+    Drop,
+    /// The field passes.
+    Keep,
+    /// The request is answered 400.
+    Refuse,
 }
 
 /// A PROXY protocol version to send upstream.
@@ -120,11 +164,18 @@ pub struct FrontDoor {
     pub limits: Limits,
     /// Client-side time-outs.
     pub timeouts: ClientTimeouts,
-    /// `X-Forwarded-*` and `Forwarded`.
+    /// Senders that are believed about clients: their `X-Forwarded-*` and `Forwarded` are appended to, and their PROXY
+    /// protocol headers accepted.
+    pub trusted: TrustedSources,
+    /// The `X-Forwarded-*` and `Forwarded` fields that backends get.
     pub forwarded: Forwarded,
+    /// Header fields with an underscore in their name.
+    pub underscores: Underscores,
+    /// Protocols that a client may upgrade to.
+    pub upgrades: Arc<[String]>,
     /// Add a `Via` header in both directions.
     pub via: bool,
-    /// Require a PROXY protocol header (v1 or v2) from every client connection.
+    /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a trusted sender.
     pub accept_proxy: bool,
     /// Datagrams that a backend answers to each one of a client's; then the client is forgotten. `None`: it
     /// is forgotten when idle. UDP only.
@@ -150,7 +201,10 @@ impl FrontDoor {
             pool: pool.into(),
             limits: Limits::default(),
             timeouts: ClientTimeouts::default(),
+            trusted: TrustedSources::default(),
             forwarded: Forwarded::default(),
+            underscores: Underscores::default(),
+            upgrades: [String::from("websocket")].into(),
             via: false,
             accept_proxy: false,
             responses: None,

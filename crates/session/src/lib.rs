@@ -27,6 +27,7 @@ mod splice;
 pub mod stats;
 mod tcp;
 mod tls;
+mod trust;
 mod udp;
 mod upstream;
 mod worker;

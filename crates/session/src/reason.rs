@@ -31,6 +31,8 @@ reasons! {
     RequestFraming = "request_framing", 400;
     /// No `Host`, several, or one that contradicts the target.
     RequestHost = "request_host", 400;
+    /// The name of a header field has an underscore, and the front door refuses that.
+    HeaderUnderscore = "header_underscore", 400;
     /// Request line and headers exceed `head-max` or `headers-max`.
     RequestHeadTooLarge = "request_head_too_large", 431;
     /// The body exceeds `body-max`.
@@ -85,6 +87,8 @@ reasons! {
     BackendRemoved = "backend_removed", 502;
     /// No valid PROXY protocol header where one is required.
     ProxyHeader = "proxy_header", 0;
+    /// A connection to a front door with `accept-proxy`, from an address that `trusted` does not list.
+    ProxyUntrusted = "proxy_untrusted", 0;
     /// More client addresses than the front door keeps.
     TooManyClients = "too_many_clients", 0;
     /// A UDP client that had sent one datagram and had no answer, when another needed its place.

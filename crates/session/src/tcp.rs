@@ -83,6 +83,9 @@ impl Connection {
         if !view.config.accept_proxy {
             return Ok(None);
         }
+        if !view.config.trusted.contains(self.peer.ip()) {
+            return Err(Reason::ProxyUntrusted);
+        }
         let within = view.config.timeouts.header;
         let deadline = &self.deadline;
         let accepted = proxy_protocol::accept(&self.worker, &self.client, deadline, within).await?;

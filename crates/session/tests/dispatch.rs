@@ -10,7 +10,7 @@ use common_dispatch::{
 };
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
 use equipoise_session::Reason;
-use equipoise_session::config::{ActiveHealth, HealthCheck, Upstream};
+use equipoise_session::config::{ActiveHealth, Forwarded, HealthCheck, TrustedSources, Upstream};
 use equipoise_session::dispatch::DelegationKeys;
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
@@ -18,11 +18,16 @@ use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, fre
 fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_there() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
-    let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]).start();
-    let lines = "X-Forwarded-For: 192.0.2.7\r\n";
+    let mut giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]);
+    // The taker does not trust this address, only the giver's marker.
+    giver.config.front_doors[0].trusted = TrustedSources::from_iter([([127, 0, 0, 1].into(), 32)]);
+    giver.config.front_doors[0].forwarded = Forwarded::ALL;
+    let giver = giver.start();
+    let lines = "X-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\n";
     assert_eq!(giver.ask(with_lines("GET", "/x?y=1", lines)).text(), "there");
     assert_eq!(seen(&there, "x-forwarded-for"), ["192.0.2.7, 127.0.0.1"]);
-    assert_eq!(seen(&there, "forwarded").len(), 1);
+    let elements = "for=192.0.2.7, for=127.0.0.1;host=\"a.example\";proto=http";
+    assert_eq!(seen(&there, "forwarded"), [elements]);
     assert_eq!(seen(&there, "host"), ["a.example"]);
     assert!(seen(&there, MARKER).is_empty(), "the marker is the nodes' own");
     assert_eq!(giver.ask(post("/", "abc")).text(), "there");

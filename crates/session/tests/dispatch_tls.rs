@@ -126,10 +126,10 @@ fn large_bodies_go_both_ways() {
 #[test]
 fn a_tunnel_goes_through() {
     let (fleet, here) = (Fleet::new(), HttpBackend::named("here"));
-    let there = HttpBackend::always(Answer::upgrade("echo"));
+    let there = HttpBackend::always(Answer::upgrade("websocket"));
     let (giver, _taker) = pair(&fleet, &here, &there);
     let mut client = Client::connect(giver.address);
-    client.send(with_lines("GET", "/", "Connection: upgrade\r\nUpgrade: echo\r\n"));
+    client.send(with_lines("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n"));
     assert_eq!(client.head().expect("a head").status(), 101);
     let mut pattern = Pattern::new(3);
     for _ in 0..40 {

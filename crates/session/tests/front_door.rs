@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{Plan, both_upstreams, get};
 use equipoise_session::Reason;
-use equipoise_session::config::Upstream;
+use equipoise_session::config::{FrontDoor, TrustedSources, Upstream};
 use equipoise_testkit::{Ending, HttpBackend, eventually};
 
 both_upstreams! {
@@ -16,10 +16,16 @@ both_upstreams! {
     each_request_has_a_line_in_the_access_log,
 }
 
+/// The PROXY header is required, and accepted from loopback.
+fn behind_a_proxy(front: &mut FrontDoor) {
+    front.accept_proxy = true;
+    front.trusted = TrustedSources::from_iter([([127, 0, 0, 1].into(), 32)]);
+}
+
 fn a_required_proxy_header_names_the_client(mode: Upstream) {
     let backend = HttpBackend::echo();
     let plan = Plan::new(mode, &[backend.address()]);
-    let proxy = plan.front(|front| front.accept_proxy = true).start();
+    let proxy = plan.front(behind_a_proxy).start();
     let mut client = proxy.connect();
     client.send(format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{}", get("/1")));
     client.response().expect("an answer");
@@ -33,7 +39,7 @@ fn a_required_proxy_header_names_the_client(mode: Upstream) {
 fn a_connection_without_the_required_proxy_header_is_reset(mode: Upstream) {
     let backend = HttpBackend::echo();
     let plan = Plan::new(mode, &[backend.address()]);
-    let proxy = plan.front(|front| front.accept_proxy = true).start();
+    let proxy = plan.front(behind_a_proxy).start();
     let mut client = proxy.connect();
     client.send(get("/"));
     assert_eq!(client.read_to_end(), (Vec::new(), Ending::Reset));

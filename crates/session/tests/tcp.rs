@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common_net::{PATIENCE, Rig, backend, is_reset, refusing, reset, until};
 use equipoise_session::Reason;
-use equipoise_session::config::{Protocol, ProxyProtocol};
+use equipoise_session::config::{Protocol, ProxyProtocol, TrustedSources};
 
 /// A block whose length shares no factor with any buffer's, so that bytes moved wrongly show.
 fn block() -> Vec<u8> {
@@ -343,6 +343,7 @@ fn the_announced_client_is_announced_to_the_backend() {
         let (address, accepted) = handed_over();
         let rig = Rig::start(Protocol::Tcp, &[address], |wishes| {
             wishes.door.accept_proxy = true;
+            wishes.door.trusted = TrustedSources::from_iter([([127, 0, 0, 1].into(), 32)]);
             wishes.door.access_log = 1.0;
             wishes.options.send_proxy = Some(version);
         });
@@ -382,6 +383,7 @@ fn a_missing_or_malformed_header_resets_the_client() {
     let (address, accepted) = handed_over();
     let rig = Rig::start(Protocol::Tcp, &[address], |wishes| {
         wishes.door.accept_proxy = true;
+        wishes.door.trusted = TrustedSources::from_iter([([127, 0, 0, 1].into(), 32)]);
         wishes.door.timeouts.header = Duration::from_secs(1);
     });
     for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PROXY TCP9 ", b"PROXY TCP4 1.2.3.4 ", b""] {

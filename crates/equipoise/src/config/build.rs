@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_session::config::{
-    ActiveHealth, BackendConfig, ClientTimeouts, FrontDoor, HealthCheck, Limits, PassiveHealth,
-    PoolConfig, PoolOptions, SessionConfig,
+    ActiveHealth, BackendConfig, ClientTimeouts, Forwarded, FrontDoor, HealthCheck, Limits,
+    PassiveHealth, PoolConfig, PoolOptions, SessionConfig,
 };
 
 use super::option::Choices;
@@ -276,6 +276,24 @@ fn front_door(door: &Values) -> Option<FrontDoor> {
     })
 }
 
+fn prefixes<'v>(
+    values: &'v Values,
+    name: &str,
+) -> impl Iterator<Item = (std::net::IpAddr, u8)> + use<'v> {
+    values.texts(name).unwrap_or_default().iter().filter_map(|text| tables::dns_prefix(text))
+}
+
+fn forwarded(door: &Values) -> Forwarded {
+    let fields = door.texts("forwarded").unwrap_or_default();
+    let has = |name: &str| fields.iter().any(|field| field == name);
+    Forwarded {
+        x_forwarded_for: has("x-forwarded-for"),
+        x_forwarded_proto: has("x-forwarded-proto"),
+        x_forwarded_host: has("x-forwarded-host"),
+        forwarded: has("forwarded"),
+    }
+}
+
 /// What every front door that speaks HTTP can be told.
 pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
     FrontDoor {
@@ -290,7 +308,10 @@ pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
             idle: door.duration("idle-timeout"),
             request: door.duration_if_any("request-timeout"),
         },
-        forwarded: chosen(door, "forwarded", &tables::FORWARDED),
+        trusted: prefixes(door, "trusted").collect(),
+        forwarded: forwarded(door),
+        underscores: chosen(door, "underscores", &tables::UNDERSCORES),
+        upgrades: door.texts("upgrades").unwrap_or_default().into(),
         via: door.flag("via"),
         access_log: door.share("access-log"),
         ..unnamed

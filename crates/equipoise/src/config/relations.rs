@@ -196,6 +196,10 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
             let text =
                 "true, but datagrams carry no PROXY protocol header; accepted with udp: false";
             findings.error(door.at("accept-proxy"), &door.path_of("accept-proxy"), text.into());
+        } else if door.flag("accept-proxy") && door.texts("trusted").is_none_or(<[_]>::is_empty) {
+            let text = "true, but no sender is `trusted`; accepted: `trusted` with the addresses of the proxies that send \
+                        the header, such as trusted = [\"10.0.0.0/8\"]";
+            findings.error(door.at("accept-proxy"), &door.path_of("accept-proxy"), text.into());
         }
     }
 }

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
-use equipoise_session::config::{Forwarded, Protocol, ProxyProtocol, Upstream};
+use equipoise_session::config::{Protocol, ProxyProtocol, Underscores, Upstream};
 
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::text::{AccessLog, BackendAddress, StatusRange};
@@ -367,13 +367,16 @@ static SESSION: Table = Table {
         door::HEADER_TIMEOUT,
         door::IDLE_TIMEOUT,
         door::REQUEST_TIMEOUT,
+        door::TRUSTED,
         door::FORWARDED,
+        door::UNDERSCORES,
+        door::UPGRADES,
         door::VIA,
         Opt::default(
             "accept-proxy",
             Kind::Flag,
             "false",
-            "Require a PROXY protocol header (v1 or v2) from every client connection, and take the client's address from it.",
+            "Require a PROXY protocol header (v1 or v2) at the start of every connection, and take the client's address from it. Connections from addresses outside `trusted` are reset.",
         ),
         Opt::optional(
             "responses",
@@ -448,11 +451,11 @@ pub(super) static PROTOCOL: Choices<Protocol> = Choices(&[
     ("http", Protocol::Http, "HTTP/1.0 and HTTP/1.1, request by request"),
 ]);
 
-/// `[[session]] forwarded`.
-pub(super) static FORWARDED: Choices<Forwarded> = Choices(&[
-    ("append", Forwarded::Append, "add the client to what the request says already"),
-    ("replace", Forwarded::Replace, "drop what the request says, then add the client"),
-    ("off", Forwarded::Off, "leave the headers as they came"),
+/// `[[session]] underscores`.
+pub(super) static UNDERSCORES: Choices<Underscores> = Choices(&[
+    ("drop", Underscores::Drop, "the header does not reach the backend"),
+    ("keep", Underscores::Keep, "the header passes as any other"),
+    ("refuse", Underscores::Refuse, "the request is answered 400"),
 ]);
 
 static NAME: Form = Form {

@@ -180,6 +180,9 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     let store = "[cluster.store]\netcd = \"http://10.0.0.1:2379\"\n";
     let with = |line: &str| format!("{}\n{line}", table.title);
     match (table.title, option.name) {
+        ("[[session]]", "accept-proxy") => {
+            text = text.replace(table.title, &with("trusted = \"192.0.2.1\""));
+        }
         ("[cluster]", "controllers") => text = text.replace(store, ""),
         ("[cluster]", "join-token" | "join-token-file") => {
             text = text.replace(store, "").replace(table.title, &with("controllers = \"c:1\""));
@@ -297,7 +300,9 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "labels" => Some("a=b"),
         "alpn" => Some("h2"),
         "identity" | "version" => Some("x"),
-        "rate-limit-exempt" => Some("192.0.2.0/24"),
+        "rate-limit-exempt" | "trusted" => Some("192.0.2.0/24"),
+        "forwarded" => Some("forwarded"),
+        "upgrades" => Some("h2c"),
         "cookie-secrets" => Some("00112233445566778899aabbccddeeff"),
         "secret" => Some("/z.secret"),
         "items" | "replies" | "control" => Some("rt/x"),

@@ -30,6 +30,14 @@ fn options_that_exclude_each_other_are_errors() {
         "f:6:16: session[0.0.0.0:80].accept-proxy: true, but datagrams carry no PROXY protocol header; accepted with udp: false"
     );
     assert_eq!(
+        said(&in_session("protocol = 'http'\naccept-proxy = true")),
+        "f:6:16: session[0.0.0.0:80].accept-proxy: true, but no sender is `trusted`; accepted: `trusted` with the addresses of the proxies that send the header, such as trusted = [\"10.0.0.0/8\"]"
+    );
+    assert_eq!(
+        said(&in_session("protocol = 'http'\nforwarded = 'append'")),
+        "f:6:13: session[0.0.0.0:80].forwarded: 'append' is not a header that this front door writes; accepted: \"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\" or \"forwarded\" (whose headers pass depends on `trusted`); or a list of such"
+    );
+    assert_eq!(
         said(&in_pool("health = { http = '/' }").replace("'http'", "'udp'")),
         "f:8:19: pool.p.health.http: every front door of this pool is udp, whose backends do not answer HTTP there; accepted: tcp = true where they accept TCP too, or no `health`"
     );

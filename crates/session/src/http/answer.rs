@@ -87,6 +87,7 @@ fn explain(reason: Reason) -> &'static str {
         Reason::RequestMalformed => "the request is not well-formed HTTP/1.1",
         Reason::RequestFraming => "the length of the request's body is ambiguous",
         Reason::RequestHost => "the request must name exactly one host",
+        Reason::HeaderUnderscore => "the name of a header field has an underscore",
         Reason::RequestHeadTooLarge => "the request line and headers are too large",
         Reason::RequestBodyTooLarge => "the request body is too large",
         Reason::MethodNotAllowed => "this server does not tunnel",

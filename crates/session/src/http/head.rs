@@ -1,5 +1,6 @@
 //! What request and response heads have in common: finding their end, reading header fields.
 
+use super::origin::tells_origin;
 use crate::dispatch::Whose;
 
 /// A head that does not keep to RFC 9112's line syntax.
@@ -49,10 +50,16 @@ pub(crate) enum Field {
     Expect,
     Forwarded,
     Host,
+    /// Settings of an upgrade to HTTP/2 (RFC 7540, section 3.2.1).
+    Http2Settings,
     /// `Keep-Alive`, `Proxy-Connection`: about one connection only.
     HopByHop,
+    /// Another `X-Forwarded-*`, or `X-Real-IP`.
+    OtherOrigin,
     Te,
     TransferEncoding,
+    /// An unknown name with an underscore.
+    Underscored,
     Upgrade,
     Via,
     XForwardedFor,
@@ -72,7 +79,10 @@ impl Field {
             7 => &[("upgrade", Field::Upgrade)],
             9 => &[("forwarded", Field::Forwarded)],
             10 => &[("connection", Field::Connection), ("keep-alive", Field::HopByHop)],
-            14 => &[("content-length", Field::ContentLength)],
+            14 => &[
+                ("content-length", Field::ContentLength),
+                ("http2-settings", Field::Http2Settings),
+            ],
             15 => &[("x-forwarded-for", Field::XForwardedFor)],
             16 => &[
                 ("proxy-connection", Field::HopByHop),
@@ -88,7 +98,17 @@ impl Field {
         candidates
             .iter()
             .find(|(known, _)| name.eq_ignore_ascii_case(known))
-            .map_or(Field::Other, |(_, field)| *field)
+            .map_or_else(|| Field::not_listed(name), |(_, field)| *field)
+    }
+
+    fn not_listed(name: &str) -> Field {
+        if name.as_bytes().contains(&b'_') {
+            Field::Underscored
+        } else if tells_origin(name) {
+            Field::OtherOrigin
+        } else {
+            Field::Other
+        }
     }
 
     /// What it says of whom a message comes from, if that is what it is for.
@@ -102,10 +122,10 @@ impl Field {
         }
     }
 
-    /// Whether a `Connection` header may name it to have it dropped. Dropping one of these would change
-    /// what the message is, or whom it is said to come from.
+    /// Whether a `Connection` header may name it to have it dropped. Dropping another would change what the message is,
+    /// or where it says that it comes from; those of one connection are kept or dropped whether named or not.
     pub(crate) fn may_be_nominated(self) -> bool {
-        matches!(self, Field::Other | Field::HopByHop | Field::Te | Field::Upgrade)
+        matches!(self, Field::Other | Field::Underscored)
     }
 }
 

@@ -12,6 +12,7 @@ mod delegate;
 mod exchange;
 mod head;
 mod mux;
+mod origin;
 mod peer;
 mod pump;
 mod request;
@@ -36,7 +37,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
     let _open = door.enter();
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
     let (peer, input) =
-        match Box::pin(client_behind_proxy(&worker, &door, &client, &deadline)).await {
+        match Box::pin(client_behind_proxy(&worker, &door, &client, peer, &deadline)).await {
             Ok(accepted) => (accepted.announced.map_or(peer, |ends| ends.source), accepted.rest),
             Err(reason) => {
                 door.dropped(reason);
@@ -67,11 +68,15 @@ async fn client_behind_proxy(
     worker: &Worker,
     door: &Door,
     client: &Socket,
+    sender: SocketAddr,
     deadline: &Deadline,
 ) -> Result<Accepted, Reason> {
     let view = door.view();
     if !view.config.accept_proxy {
         return Ok(Accepted { announced: None, rest: None });
+    }
+    if !view.config.trusted.contains(sender.ip()) {
+        return Err(Reason::ProxyUntrusted);
     }
     let within = view.config.timeouts.header;
     proxy_protocol::accept(worker, client, deadline, within).await.map_err(Reason::from)

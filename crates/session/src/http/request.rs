@@ -1,15 +1,15 @@
 //! Reading a client's request head, and writing the head that the backend gets.
 
-use std::io::Write;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
 use equipoise_core::load::RequestClass;
 
 use super::head::{
-    BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated,
+    BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
-use crate::config::{Forwarded, FrontDoor};
+use super::origin::{Claims, OriginFields, tells_origin};
+use crate::config::{FrontDoor, Underscores};
 use crate::dispatch::{NodeDoor, Shown, Whose, giver_of};
 use crate::reason::Reason;
 
@@ -109,7 +109,7 @@ pub(crate) fn read_request(
     };
     let http10 = version == 0;
     let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
-    let fields = read_fields(request.headers, &mut kinds)?;
+    let fields = read_fields(request.headers, &mut kinds, origin.door)?;
     let framing = fields.lengths.framing(http10).map_err(|bad| match bad {
         BadLength::Ambiguous => Reason::RequestFraming,
         BadLength::UnknownCoding => Reason::CodingNotImplemented,
@@ -192,12 +192,12 @@ struct Fields<'a> {
     lengths: Lengths,
     host: Option<&'a [u8]>,
     expects_continue: bool,
+    /// To a protocol that the front door lets through.
     upgrade: bool,
+    /// To HTTP/2 in the clear, among others.
+    upgrades_to_h2c: bool,
     te_trailers: bool,
-    x_forwarded_for: Option<&'a [u8]>,
-    x_forwarded_proto: Option<&'a [u8]>,
-    x_forwarded_host: Option<&'a [u8]>,
-    forwarded: Option<&'a [u8]>,
+    origin: OriginFields<'a>,
     /// Of a marker; there may be more than one, and then none is believed.
     delegated: Option<&'a [u8]>,
     delegations: u32,
@@ -207,6 +207,7 @@ struct Fields<'a> {
 fn read_fields<'a>(
     headers: &[httparse::Header<'a>],
     kinds: &mut [Field],
+    door: &FrontDoor,
 ) -> Result<Fields<'a>, Reason> {
     let mut fields = Fields::default();
     for (header, kind) in headers.iter().zip(kinds) {
@@ -231,21 +232,38 @@ fn read_fields<'a>(
                 }
                 fields.expects_continue = true;
             }
-            Field::Upgrade => fields.upgrade = true,
+            Field::Upgrade => {
+                for protocol in permitted(value, door) {
+                    fields.upgrade = true;
+                    fields.upgrades_to_h2c |= protocol.eq_ignore_ascii_case(b"h2c");
+                }
+            }
             Field::Te => fields.te_trailers |= value.eq_ignore_ascii_case(b"trailers"),
-            // Of several lines the last one is appended to; earlier lines stay before it.
-            Field::XForwardedFor => fields.x_forwarded_for = Some(value),
-            Field::XForwardedProto => fields.x_forwarded_proto = Some(value),
-            Field::XForwardedHost => fields.x_forwarded_host = Some(value),
-            Field::Forwarded => fields.forwarded = Some(value),
+            Field::Forwarded
+            | Field::OtherOrigin
+            | Field::XForwardedFor
+            | Field::XForwardedHost
+            | Field::XForwardedProto => fields.origin.read(*kind, value),
+            Field::Underscored if door.underscores == Underscores::Refuse => {
+                return Err(Reason::HeaderUnderscore);
+            }
+            Field::Underscored => fields.origin.any |= tells_origin(header.name),
             Field::Delegated => {
                 fields.delegated = Some(value);
                 fields.delegations += 1;
             }
-            Field::HopByHop | Field::Via | Field::Other => {}
+            Field::HopByHop | Field::Http2Settings | Field::Via | Field::Other => {}
         }
     }
     Ok(fields)
+}
+
+/// The protocols of an `Upgrade` value that the front door lets through; a version behind `/` does not matter.
+fn permitted<'a>(value: &'a [u8], door: &FrontDoor) -> impl Iterator<Item = &'a [u8]> {
+    tokens(value).filter(|protocol| {
+        let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
+        door.upgrades.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    })
 }
 
 /// Whether a `Host` value is `host [":" port]` and nothing that another reader might take for more.
@@ -336,24 +354,33 @@ fn write_request(
     origin: &Origin<'_>,
     out: &mut Vec<u8>,
 ) {
-    // What a peer has delegated says already whose it is.
-    let forwarded = match parsed.marker {
-        Marker::Believed => Forwarded::Off,
-        Marker::None | Marker::Refused => origin.door.forwarded,
+    let door = origin.door;
+    let claims = match parsed.marker {
+        Marker::Believed => Claims::Signed { encrypted: origin.shown.is_some() },
+        _ if fields.origin.any && door.trusted.contains(origin.client) => Claims::Trusted,
+        Marker::None | Marker::Refused => Claims::Untrusted,
     };
+    let to_h2c = parsed.upgrade && fields.upgrades_to_h2c;
     let mut lines = LineCopier::new(head);
     for (header, &field) in headers.iter().zip(kinds) {
         let keep = match field {
             Field::Host | Field::Connection | Field::HopByHop | Field::Te => false,
-            Field::Upgrade => parsed.upgrade,
             // Written anew below, in front of nothing another hop could read otherwise.
-            Field::TransferEncoding | Field::ContentLength => false,
-            // The last line of each is written anew with the client appended.
-            Field::XForwardedFor => keeps(forwarded, header, fields.x_forwarded_for),
-            Field::Forwarded => keeps(forwarded, header, fields.forwarded),
-            Field::XForwardedProto | Field::XForwardedHost => forwarded != Forwarded::Replace,
+            Field::TransferEncoding | Field::ContentLength | Field::Upgrade => false,
+            Field::Http2Settings => to_h2c,
+            Field::Forwarded
+            | Field::OtherOrigin
+            | Field::XForwardedFor
+            | Field::XForwardedHost
+            | Field::XForwardedProto => {
+                fields.origin.keeps(field, header.value, claims, door.forwarded)
+            }
+            Field::Underscored => {
+                door.underscores == Underscores::Keep
+                    && (claims.covers_unsigned() || !tells_origin(header.name))
+            }
             Field::Expect => parsed.expects_continue,
-            Field::Delegated => origin.door.dispatch.is_none(),
+            Field::Delegated => door.dispatch.is_none(),
             Field::Via | Field::Other => true,
         };
         let nominated = fields.connection.nominates
@@ -371,82 +398,49 @@ fn write_request(
         }
         Framing::Length(_) | Framing::UntilClose => {}
     }
-    match (parsed.upgrade, fields.te_trailers) {
-        (true, true) => out.extend_from_slice(b"Connection: upgrade, TE\r\nTE: trailers\r\n"),
-        (true, false) => out.extend_from_slice(b"Connection: upgrade\r\n"),
-        (false, true) => out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n"),
-        (false, false) => {}
+    if parsed.upgrade {
+        write_upgrade(headers, kinds, door, out);
     }
-    if forwarded != Forwarded::Off {
-        write_origin(target.host, fields, origin, out);
-    }
-    if origin.door.via {
+    write_connection(parsed.upgrade, to_h2c, fields.te_trailers, out);
+    fields.origin.write(claims, door.forwarded, origin.client, target.host, out);
+    if door.via {
         write_via(parsed.http10, origin.instance, out);
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a forwarding header's line goes upstream as it is: all but the last one, which is rewritten.
-fn keeps(mode: Forwarded, header: &httparse::Header<'_>, last: Option<&[u8]>) -> bool {
-    match mode {
-        Forwarded::Off => true,
-        Forwarded::Replace => false,
-        Forwarded::Append => last.is_none_or(|last| !std::ptr::eq(last, header.value)),
+/// Writes the permitted protocols that the client's `Upgrade` lines name.
+fn write_upgrade(
+    headers: &[httparse::Header<'_>],
+    kinds: &[Field],
+    door: &FrontDoor,
+    out: &mut Vec<u8>,
+) {
+    let upgrades = headers.iter().zip(kinds).filter(|(_, kind)| **kind == Field::Upgrade);
+    let mut before: &[u8] = b"Upgrade: ";
+    for protocol in upgrades.flat_map(|(header, _)| permitted(header.value, door)) {
+        out.extend_from_slice(before);
+        out.extend_from_slice(protocol);
+        before = b", ";
     }
+    out.extend_from_slice(b"\r\n");
 }
 
-/// Adds the client to `X-Forwarded-*` and `Forwarded` (RFC 7239).
-fn write_origin(host: &[u8], fields: &Fields<'_>, origin: &Origin<'_>, out: &mut Vec<u8>) {
-    let append = origin.door.forwarded == Forwarded::Append;
-    let previous = |value: Option<&'_ [u8]>, out: &mut Vec<u8>| {
-        if let Some(value) = value.filter(|value| append && !value.is_empty()) {
-            out.extend_from_slice(value);
-            out.extend_from_slice(b", ");
-        }
-    };
-    let client = origin.client.to_canonical();
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    previous(fields.x_forwarded_for, out);
-    let start = out.len();
-    write_ip(client, out);
-    let written = start..out.len();
-    if !append || fields.x_forwarded_proto.is_none() {
-        out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
+/// Writes what the session to the backend is to know of this one request.
+fn write_connection(upgrade: bool, to_h2c: bool, te_trailers: bool, out: &mut Vec<u8>) {
+    let options: [(bool, &[u8]); 3] =
+        [(upgrade, b"upgrade"), (to_h2c, b"HTTP2-Settings"), (te_trailers, b"TE")];
+    let mut before: &[u8] = b"Connection: ";
+    for (_, option) in options.iter().filter(|(given, _)| *given) {
+        out.extend_from_slice(before);
+        out.extend_from_slice(option);
+        before = b", ";
     }
-    if (!append || fields.x_forwarded_host.is_none()) && !host.is_empty() {
-        out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
-        out.extend_from_slice(host);
+    if upgrade || te_trailers {
+        out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(b"\r\nForwarded: ");
-    previous(fields.forwarded, out);
-    out.extend_from_slice(b"for=");
-    match client {
-        IpAddr::V4(_) => out.extend_from_within(written),
-        IpAddr::V6(_) => {
-            out.extend_from_slice(b"\"[");
-            out.extend_from_within(written);
-            out.extend_from_slice(b"]\"");
-        }
-    }
-    if !host.is_empty() {
-        out.extend_from_slice(b";host=\"");
-        out.extend_from_slice(host);
-        out.push(b'"');
-    }
-    out.extend_from_slice(b";proto=http\r\n");
-}
-
-fn write_ip(ip: IpAddr, out: &mut Vec<u8>) {
-    if let IpAddr::V4(ip) = ip {
-        for (i, octet) in ip.octets().into_iter().enumerate() {
-            if i > 0 {
-                out.push(b'.');
-            }
-            out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
-        }
-    } else {
-        // Writing to a Vec does not fail.
-        let _ = write!(out, "{ip}");
+    if te_trailers {
+        out.extend_from_slice(b"TE: trailers\r\n");
     }
 }
 

@@ -223,7 +223,8 @@ pub(crate) fn post(target: &str, body: &str) -> String {
 /// What nodes sign of a request and its marker, as who got it last has seen it: the lines that a replay needs.
 pub(crate) fn signed_lines(app: &HttpBackend) -> String {
     let names = [MARKER, "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded"];
-    names.iter().map(|name| format!("{name}: {}\r\n", seen(app, name)[0])).collect()
+    let line = |name: &&str| seen(app, name).first().map(|value| format!("{name}: {value}\r\n"));
+    names.iter().filter_map(line).collect()
 }
 
 /// The values of a header in the request that an application has seen last.

@@ -350,7 +350,7 @@ static SECRET: Form = Form {
     fits: reads_as::<CookieSecret>,
 };
 
-static PREFIX: Form = Form {
+pub(super) static PREFIX: Form = Form {
     noun: "a prefix",
     accepted: "ADDRESS or ADDRESS/LENGTH, such as \"192.0.2.0/24\" or \"2001:db8::/32\"",
     fits: |text| prefix(text).is_some(),

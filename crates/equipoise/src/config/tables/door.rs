@@ -1,6 +1,6 @@
 //! Options that every kind of front door has where it speaks HTTP.
 
-use super::super::option::{Kind, Opt};
+use super::super::option::{Form, Kind, Opt};
 use super::{DAY, HOUR, ms};
 
 pub(super) const HEAD_MAX: Opt = Opt::default(
@@ -57,13 +57,53 @@ pub(super) const REQUEST_TIMEOUT: Opt = Opt::optional(
 )
 .http_only();
 
+pub(super) const TRUSTED: Opt = Opt::optional(
+    "trusted",
+    Kind::Texts(&super::dns::PREFIX),
+    "no sender is trusted",
+    "Prefixes of the proxies in front of this front door. Their `X-Forwarded-*` and `Forwarded` headers pass and are appended to, and `accept-proxy` accepts connections from them alone. The headers of any other sender are dropped. Behind a PROXY protocol header the address in the header counts for the HTTP headers.",
+);
+
 pub(super) const FORWARDED: Opt = Opt::default(
     "forwarded",
-    Kind::Choice(&super::FORWARDED),
-    "\"append\"",
-    "What to do about `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host`.",
+    Kind::Texts(&FORWARDED_FIELD),
+    "[\"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\"]",
+    "The headers that tell backends where a request came from. `[]`: none.",
 )
 .http_only();
+
+pub(super) const UNDERSCORES: Opt = Opt::default(
+    "underscores",
+    Kind::Choice(&super::UNDERSCORES),
+    "\"drop\"",
+    "What to do about headers with an underscore in their name, which many applications cannot tell from the same name with a dash.",
+)
+.http_only();
+
+pub(super) const UPGRADES: Opt = Opt::default(
+    "upgrades",
+    Kind::Texts(&UPGRADE),
+    "[\"websocket\"]",
+    "Protocols that a client may upgrade its connection to, such as \"h2c\". A request for another one goes on without its `Upgrade` header. `[]`: none.",
+)
+.http_only();
+
+static FORWARDED_FIELD: Form = Form {
+    noun: "a header that this front door writes",
+    accepted: "\"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\" or \"forwarded\" (whose headers pass depends on `trusted`)",
+    fits: |text| {
+        ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"].contains(&text)
+    },
+};
+
+static UPGRADE: Form = Form {
+    noun: "a protocol to upgrade to",
+    accepted: "1 to 32 letters, digits, `.`, `_` and `-`, such as \"websocket\"",
+    fits: |text| {
+        (1..=32).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    },
+};
 
 pub(super) const VIA: Opt =
     Opt::default("via", Kind::Flag, "false", "Add a `Via` header in both directions.").http_only();
