@@ -6,6 +6,7 @@
 mod backend;
 pub mod hash;
 pub mod load;
+mod log_line;
 mod pool;
 pub mod scheduler;
 mod source;
@@ -13,6 +14,7 @@ mod state;
 mod weight;
 
 pub use backend::Backend;
+pub use log_line::{LineFormat, LogLine};
 pub use pool::{Generation, Pool};
 pub use scheduler::{Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind, UnknownScheduler};
 pub use source::SourcePrefix;

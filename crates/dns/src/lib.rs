@@ -31,7 +31,7 @@ pub mod zone;
 pub use config::{DnsConfig, Mode, Name};
 pub use cookie::{CookieSecret, CookieSecrets, NotASecret};
 pub use loads::{Layout, LoadTable, ResolverLoads, Source};
-pub use query_log::QueryLog;
+pub use query_log::{Fill, QueryLog};
 pub use rate_limit::RateLimit;
 pub use reason::Reason;
 pub use respond::{Now, Published, Responder, TCP_MESSAGE_MAX};

@@ -1,29 +1,33 @@
 //! The query log: a line for each answer of the share that is logged.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use domain::base::Message;
 use domain::rdata::AllRecordData;
+use equipoise_core::LogLine;
 
 use crate::stats::Transport;
 
-/// Takes a line without its newline; `false`: it was given up. It must not wait.
+/// Takes what adds a line's fields; `false`: the line was given up. It must not wait.
 #[derive(Clone)]
 pub struct QueryLog(Arc<Take>);
 
-type Take = dyn Fn(&dyn fmt::Display) -> bool + Send + Sync;
+/// Adds the fields of one answer to a line.
+pub type Fill<'a> = dyn Fn(&mut LogLine<'_>) + 'a;
+
+type Take = dyn Fn(&Fill<'_>) -> bool + Send + Sync;
 
 impl QueryLog {
     /// Lines go to `take`.
-    pub fn new(take: impl Fn(&dyn fmt::Display) -> bool + Send + Sync + 'static) -> QueryLog {
+    pub fn new(take: impl Fn(&Fill<'_>) -> bool + Send + Sync + 'static) -> QueryLog {
         QueryLog(Arc::new(take))
     }
 
     #[cold]
     pub(crate) fn write(&self, line: &QueryLine<'_>) -> bool {
-        (self.0)(line)
+        (self.0)(&|fields| line.write(fields))
     }
 }
 
@@ -41,34 +45,39 @@ pub(crate) struct QueryLine<'a> {
     pub(crate) answer: &'a [u8],
 }
 
-impl fmt::Display for QueryLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = match self.transport {
-            Transport::Udp => "udp",
-            Transport::Tcp => "tcp",
-        };
-        write!(f, "level=dns client={} transport={transport}", self.client)?;
+impl QueryLine<'_> {
+    fn write(&self, line: &mut LogLine<'_>) {
+        line.word("client", self.client);
+        line.word(
+            "transport",
+            match self.transport {
+                Transport::Udp => "udp",
+                Transport::Tcp => "tcp",
+            },
+        );
         // It is our own answer: it has a header, and a question unless the query's could not be read.
-        let Ok(message) = Message::from_octets(self.answer) else { return Ok(()) };
+        let Ok(message) = Message::from_octets(self.answer) else { return };
         if let Some(question) = message.first_question() {
-            // Names are written as in zone files: whatever bytes a client sends, the line stays one line.
-            let name = question.qname().to_string();
-            write!(f, " name={name:?} type={}", question.qtype())?;
+            line.text("name", question.qname().to_string().as_bytes());
+            line.word("type", question.qtype());
         }
-        write!(f, " rcode={} bytes={}", message.opt_rcode(), self.answer.len())?;
-        if message.header().tc() {
-            f.write_str(" truncated")?;
-        }
-        let Ok(section) = message.answer() else { return Ok(()) };
-        let mut lead = " addresses=";
+        line.word("rcode", message.opt_rcode());
+        line.number("bytes", self.answer.len() as u64);
+        line.flag("truncated", message.header().tc());
+        let Ok(section) = message.answer() else { return };
+        let mut addresses = String::new();
         for record in section.limit_to::<AllRecordData<_, _>>().flatten() {
-            match record.data() {
-                AllRecordData::A(a) => write!(f, "{lead}{}", a.addr())?,
-                AllRecordData::Aaaa(aaaa) => write!(f, "{lead}{}", aaaa.addr())?,
+            let comma = if addresses.is_empty() { "" } else { "," };
+            // Writing to a string does not fail.
+            let _ = match record.data() {
+                AllRecordData::A(a) => write!(addresses, "{comma}{}", a.addr()),
+                AllRecordData::Aaaa(aaaa) => write!(addresses, "{comma}{}", aaaa.addr()),
                 _ => continue,
-            }
-            lead = ",";
+            };
         }
-        Ok(())
+        match addresses.is_empty() {
+            true => line.none("addresses"),
+            false => line.word("addresses", addresses),
+        }
     }
 }

@@ -129,7 +129,7 @@ fn names_answer_drain_and_reload_and_status_shows_their_shares() {
     instance.addresses("some.cluster.example");
     let logged = || fs::read_to_string(instance.folder.path("access.log")).unwrap();
     assert!(eventually(|| logged().ends_with('\n')));
-    let line = "level=dns client=127.0.0.1 transport=udp name=\"some.cluster.example\" type=A rcode=NOERROR";
+    let line = "kind=query client=127.0.0.1 transport=udp name=\"some.cluster.example\" type=A rcode=NOERROR";
     assert!(logged().starts_with("time=") && logged().contains(line), "{}", logged());
 
     // A file that is wrong changes nothing.

@@ -1,6 +1,5 @@
 //! The access log: lines go through a bounded queue to a thread that writes them.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -8,62 +7,126 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use equipoise_core::{LineFormat, LogLine};
+
 use crate::door::Door;
+use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::worker::Worker;
 
 /// Lines waiting to be written at the most; beyond it lines are given up and counted.
 const QUEUE_LINES: usize = 8192;
 
+/// Empty buffers that a thread gets back at the most, and how large each may have grown.
+const BUFFERS: usize = 256;
+const BUFFER_BYTES_MAX: usize = 16 << 10;
+
+/// A line, and where its buffer returns to.
+struct Queued {
+    line: Vec<u8>,
+    back: Option<SyncSender<Vec<u8>>>,
+}
+
 /// Where the data plane puts its lines.
 #[derive(Clone)]
 pub(crate) struct AccessLog {
-    lines: Arc<SyncSender<String>>,
+    lines: Arc<SyncSender<Queued>>,
+    format: LineFormat,
+}
+
+/// One data-plane thread's way to the access log. The writing thread sends buffers back, so that lines cost no allocation.
+pub(crate) struct ThreadLog {
+    log: AccessLog,
+    back: SyncSender<Vec<u8>>,
+    buffers: Receiver<Vec<u8>>,
 }
 
 impl AccessLog {
     /// Starts the writing thread; it ends when the last handle is gone and all is written.
     pub(crate) fn start(
         to: Box<dyn Write + Send>,
+        format: LineFormat,
     ) -> io::Result<(AccessLog, thread::JoinHandle<()>)> {
         let (lines, queue) = mpsc::sync_channel(QUEUE_LINES);
         let thread = thread::Builder::new()
             .name("access-log".into())
             .spawn(move || write_lines(queue, io::BufWriter::new(to)))?;
-        Ok((AccessLog { lines: Arc::new(lines) }, thread))
+        Ok((AccessLog { lines: Arc::new(lines), format }, thread))
     }
 
-    /// Queues a line (without its newline) behind the time; false if there was no room.
-    pub(crate) fn write(&self, line: &dyn fmt::Display) -> bool {
-        self.lines.try_send(format!("time={Now} {line}")).is_ok()
+    /// For one data-plane thread.
+    pub(crate) fn of_thread(&self) -> ThreadLog {
+        let (back, buffers) = mpsc::sync_channel(BUFFERS);
+        ThreadLog { log: self.clone(), back, buffers }
     }
 
     /// For lines of others.
     pub(crate) fn guest(&self) -> LogLines {
-        LogLines(Arc::downgrade(&self.lines))
+        LogLines { lines: Arc::downgrade(&self.lines), format: self.format }
+    }
+
+    /// Queues a line about a `kind` of event, in `buffer`; false if there was no room.
+    fn write(
+        &self,
+        kind: &str,
+        mut buffer: Vec<u8>,
+        back: Option<SyncSender<Vec<u8>>>,
+        fill: impl FnOnce(&mut LogLine<'_>),
+    ) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut line = LogLine::begin(self.format, kind, now, &mut buffer);
+        fill(&mut line);
+        line.end();
+        self.lines.try_send(Queued { line: buffer, back }).is_ok()
+    }
+}
+
+impl ThreadLog {
+    /// Queues a line about a `kind` of event; false if there was no room.
+    fn write(&self, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) -> bool {
+        let buffer = self.buffers.try_recv().unwrap_or_default();
+        self.log.write(kind, buffer, Some(self.back.clone()), fill)
     }
 }
 
 /// The access log for lines of another level. It does not keep the log open: lines that come after the engine's end are lost.
 #[derive(Clone, Debug)]
-pub struct LogLines(Weak<SyncSender<String>>);
+pub struct LogLines {
+    lines: Weak<SyncSender<Queued>>,
+    format: LineFormat,
+}
 
 impl LogLines {
-    /// Queues a line (without its newline) behind the time; false if there was no room.
-    pub fn write(&self, line: &dyn fmt::Display) -> bool {
-        self.0.upgrade().is_some_and(|lines| AccessLog { lines }.write(line))
+    /// Queues a line about a `kind` of event, with the fields that `fill` adds; false if there was no room.
+    pub fn write(&self, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) -> bool {
+        let Some(lines) = self.lines.upgrade() else { return false };
+        AccessLog { lines, format: self.format }.write(kind, Vec::new(), None, fill)
     }
 }
 
-fn write_lines(queue: Receiver<String>, mut to: io::BufWriter<Box<dyn Write + Send>>) {
+fn write_lines(queue: Receiver<Queued>, mut to: io::BufWriter<Box<dyn Write + Send>>) {
     while let Ok(first) = queue.recv() {
         let written = std::iter::once(first)
             .chain(queue.try_iter())
-            .try_for_each(|line| writeln!(to, "{line}"))
+            .try_for_each(|queued| {
+                let written = to.write_all(&queued.line);
+                give_back(queued);
+                written
+            })
             .and_then(|()| to.flush());
         if let Err(error) = written {
             tracing::warn!(%error, "cannot write the access log; lines are lost");
         }
+    }
+}
+
+fn give_back(Queued { mut line, back }: Queued) {
+    if let Some(back) = back
+        && line.capacity() <= BUFFER_BYTES_MAX
+    {
+        line.clear();
+        // A thread that has enough buffers, or has ended, takes no more.
+        let _ = back.try_send(line);
     }
 }
 
@@ -73,78 +136,52 @@ pub(crate) fn is_sampled(worker: &Worker, door: &Door) -> bool {
     share > 0.0 && worker.sample() < share
 }
 
-/// Queues a line, or counts that there was no room for it.
-pub(crate) fn write(worker: &Worker, door: &Door, line: &impl fmt::Display) {
-    if !worker.shared.access_log.write(line) {
+/// Queues a line about a `kind` of event, or counts that there was no room for it.
+pub(crate) fn write(worker: &Worker, door: &Door, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) {
+    if !worker.access_log.write(kind, fill) {
         door.stats(|stats| stats.access_log_dropped.add(1));
     }
 }
 
-/// The line of a request, written when its response has ended.
-pub(crate) struct RequestLine<'a> {
-    pub(crate) front_door: &'a str,
-    pub(crate) client: SocketAddr,
-    /// None if none was picked.
-    pub(crate) backend: Option<&'a str>,
-    pub(crate) took: Duration,
-    /// Method and target.
-    pub(crate) request: &'a str,
-    /// What the client was told; 0 if nothing.
-    pub(crate) status: u16,
+/// The pool and backend of a lease, if there is one.
+pub(crate) fn write_backend(line: &mut LogLine<'_>, lease: Option<&Lease>) {
+    line.optional("pool", lease.map(|lease| lease.pool().name.as_bytes()));
+    line.optional("backend", lease.map(|lease| lease.backend().name.as_bytes()));
 }
 
-impl fmt::Display for RequestLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "front_door={:?} client={} backend={:?} seconds={:.6} request={:?} status={}",
-            self.front_door,
-            self.client,
-            self.backend.unwrap_or("-"),
-            self.took.as_secs_f64(),
-            self.request,
-            self.status,
-        )
+/// Why something was refused or cut, if it was.
+pub(crate) fn write_reason(line: &mut LogLine<'_>, reason: Option<Reason>) {
+    match reason {
+        Some(reason) => line.word("reason", reason.name()),
+        None => line.none("reason"),
     }
 }
 
-/// Seconds since 1970, to the millisecond.
-struct Now;
-
-impl fmt::Display for Now {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        write!(f, "{}.{:03}", at.as_secs(), at.subsec_millis())
-    }
-}
-
-/// The line of a TCP connection or a UDP client, written when it has ended.
+/// A TCP connection or a UDP client that has ended.
 pub(crate) struct FlowLine<'a> {
-    pub(crate) front_door: &'a str,
     pub(crate) client: SocketAddr,
-    /// None if none could be reached.
-    pub(crate) backend: Option<&'a str>,
+    /// None if no backend could be reached.
+    pub(crate) lease: Option<&'a Lease>,
     pub(crate) took: Duration,
     /// From the client.
     pub(crate) bytes_in: u64,
     /// To the client.
     pub(crate) bytes_out: u64,
     /// `None`: in good order.
-    pub(crate) end: Option<Reason>,
+    pub(crate) reason: Option<Reason>,
 }
 
-impl fmt::Display for FlowLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "front_door={:?} client={} backend={:?} seconds={:.6} bytes_in={} bytes_out={} end={}",
-            self.front_door,
-            self.client,
-            self.backend.unwrap_or("-"),
-            self.took.as_secs_f64(),
-            self.bytes_in,
-            self.bytes_out,
-            self.end.map_or("done", Reason::name),
-        )
+impl FlowLine<'_> {
+    /// Queues it as a line about a `kind` of flow.
+    pub(crate) fn write(&self, worker: &Worker, door: &Door, kind: &str) {
+        write(worker, door, kind, |line| {
+            line.text("front_door", door.view().config.name.as_bytes());
+            line.word("client", self.client);
+            line.number("bytes_in", self.bytes_in);
+            line.number("bytes_out", self.bytes_out);
+            line.seconds("seconds", self.took);
+            write_backend(line, self.lease);
+            write_reason(line, self.reason);
+        });
     }
 }

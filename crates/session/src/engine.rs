@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc as ack};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use equipoise_core::{Generation, SourcePrefix};
+use equipoise_core::{Generation, LineFormat, SourcePrefix};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,6 +37,8 @@ pub struct EngineOptions {
     pub events: mpsc::Sender<BackendEvent>,
     /// Where sampled access-log lines go, written by a thread of their own.
     pub access_log: Box<dyn io::Write + Send>,
+    /// How those lines are written.
+    pub access_log_format: LineFormat,
 }
 
 /// A front door's address could not be listened on.
@@ -90,7 +92,8 @@ impl Engine {
     /// # Errors
     /// What the operating system says when it denies a thread or an event queue.
     pub fn start(options: EngineOptions) -> io::Result<Engine> {
-        let (access_log, log_thread) = AccessLog::start(options.access_log)?;
+        let (access_log, log_thread) =
+            AccessLog::start(options.access_log, options.access_log_format)?;
         let log_lines = access_log.guest();
         let sources = Arc::new(SourceSamples::new(options.threads.max(1)));
         let shared = Shared {

@@ -320,7 +320,10 @@ impl Direction {
         let Held::Pipe(pipe) = &mut self.held else { unreachable!("set above") };
         from.poll_reading(cx, |socket| match pipe.fill_from(socket, CHUNK_BYTES) {
             Ok(0) => Ok(None),
-            Ok(read) => Ok(Some(read)),
+            Ok(read) => {
+                from.has_received(read);
+                Ok(Some(read))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         })

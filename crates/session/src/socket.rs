@@ -4,7 +4,7 @@
 //! written by the task that owns the upstream session; and a short read clears readiness at once, which
 //! saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -31,12 +31,16 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
     tls: Option<Box<RefCell<Tls>>>,
+    /// Bytes that were read, ever.
+    received: Cell<u64>,
+    /// Bytes that the kernel took, ever.
+    sent: Cell<u64>,
 }
 
 impl Socket {
     /// Registers a connected, non-blocking socket with this thread's event loop.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
-        Ok(Socket { fd: watch(fd)?, tls: None })
+        Ok(Socket { fd: watch(fd)?, tls: None, received: Cell::new(0), sent: Cell::new(0) })
     }
 
     /// Opens a connection over a descriptor below `line`; resolves when it is established or has failed.
@@ -107,10 +111,32 @@ impl Socket {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        match &self.tls {
+        let read = ready!(match &self.tls {
             None => recv(cx, &self.fd, buffer),
             Some(tls) => tls.borrow_mut().poll_read(cx, &self.fd, buffer),
-        }
+        })?;
+        self.has_received(read);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Bytes of the application that were read from it, ever.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.get()
+    }
+
+    /// Bytes of the application that were written to it, ever.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// Counts bytes that the kernel moved out of it by `splice`.
+    pub(crate) fn has_received(&self, count: usize) {
+        self.received.set(self.received.get() + count as u64);
+    }
+
+    /// Counts bytes that the kernel moved into it by `splice`.
+    pub(crate) fn has_sent(&self, count: usize) {
+        self.sent.set(self.sent.get() + count as u64);
     }
 
     /// Ready when a read would not block (data, end or error).
@@ -124,10 +150,12 @@ impl Socket {
 
     /// Writes some of `bytes`.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &self.tls {
+        let written = ready!(match &self.tls {
             None => self.poll_writing(cx, |fd| send(fd, bytes)),
             Some(tls) => tls.borrow_mut().poll_write(cx, &self.fd, bytes),
-        }
+        })?;
+        self.has_sent(written);
+        Poll::Ready(Ok(written))
     }
 
     /// Runs `operation` on the descriptor once it is writable, again while it says `WouldBlock`. Not on one that is encrypted.
@@ -166,10 +194,12 @@ impl Socket {
 
     /// Writes what the kernel takes now, without waiting and without a waker.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match &self.tls {
+        let written = match &self.tls {
             None => send(self.as_raw_fd(), bytes),
             Some(tls) => tls.borrow_mut().try_write(self.as_raw_fd(), bytes),
-        }
+        }?;
+        self.has_sent(written);
+        Ok(written)
     }
 
     /// Where the peer connected to (an accepted socket), or whence this one did.

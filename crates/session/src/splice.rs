@@ -131,7 +131,10 @@ impl Pipe {
             while self.fill > 0 {
                 match splice(self.ends().read.as_raw_fd(), socket, self.fill)? {
                     0 => return Err(io::ErrorKind::WriteZero.into()),
-                    moved => self.fill -= moved,
+                    moved => {
+                        self.fill -= moved;
+                        to.has_sent(moved);
+                    }
                 }
             }
             Ok(())
@@ -222,7 +225,10 @@ impl SpliceBody {
             let filled = from.poll_reading(cx, |socket| self.pipe.fill_from(socket, max));
             match ready!(filled).map_err(|_| Side::From)? {
                 0 => return Poll::Ready(Err(Side::Truncated)),
-                read => self.unread -= read as u64,
+                read => {
+                    self.unread -= read as u64;
+                    from.has_received(read);
+                }
             }
         }
         cx.waker().wake_by_ref();

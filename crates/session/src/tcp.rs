@@ -29,15 +29,14 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
     let (end, lease) = connection.serve().await;
     if let Some(since) = logged_since {
         let line = FlowLine {
-            front_door: &connection.door.view().config.name,
             client: connection.source(),
-            backend: lease.as_ref().map(|lease| &*lease.backend().name),
+            lease: lease.as_ref(),
             took: since.elapsed(),
             bytes_in: end.sent,
             bytes_out: end.received,
-            end: end.reason,
+            reason: end.reason,
         };
-        access_log::write(&connection.worker, &connection.door, &line);
+        line.write(&connection.worker, &connection.door, "connection");
     }
 }
 

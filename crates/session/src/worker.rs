@@ -17,14 +17,14 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{Notify, mpsc};
 
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, ThreadLog};
 use crate::buffer::Buffers;
 use crate::config::Protocol;
 use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
 use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
-use crate::http::MuxSessions;
+use crate::http::{Logged, MuxSessions};
 use crate::lease::{Lease, PoolLoads};
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
@@ -70,6 +70,7 @@ type Scheduling = (u32, Generation, Box<dyn Scheduler>);
 pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) shared: Shared,
+    pub(crate) access_log: ThreadLog,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) pipes: Rc<Pipes>,
@@ -81,6 +82,12 @@ pub(crate) struct Worker {
     pub(crate) lines: Cell<Lines>,
     snapshot: RefCell<Rc<Arc<Snapshot>>>,
     vecs: RefCell<Vec<Vec<u8>>>,
+    /// Records of logged requests, kept for reuse.
+    #[allow(
+        clippy::vec_box,
+        reason = "a connection keeps the box, which costs it a pointer while idle"
+    )]
+    pub(crate) logged: RefCell<Vec<Box<Logged>>>,
     schedulers: RefCell<Vec<Scheduling>>,
     rng: RefCell<SmallRng>,
     /// Picks until one is sampled by its source.
@@ -94,6 +101,7 @@ impl Worker {
     pub(crate) fn new(index: usize, shared: Shared) -> Rc<Worker> {
         Rc::new(Worker {
             index,
+            access_log: shared.access_log.of_thread(),
             shared,
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
@@ -105,6 +113,7 @@ impl Worker {
             lines: Cell::default(),
             snapshot: RefCell::default(),
             vecs: RefCell::default(),
+            logged: RefCell::default(),
             schedulers: RefCell::default(),
             rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
             unsampled: Cell::new(0),

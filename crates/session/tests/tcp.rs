@@ -359,7 +359,9 @@ fn the_announced_client_is_announced_to_the_backend() {
         }
         rig.settle();
         let (_, log) = rig.stop(PATIENCE);
-        assert_eq!(log.text().matches("client=192.0.2.1:1234 backend=\"b0\"").count(), 2);
+        let text = log.text();
+        assert_eq!(text.matches("client=192.0.2.1:1234 ").count(), 2, "{text}");
+        assert_eq!(text.matches("backend=\"b0\" reason=-").count(), 2, "{text}");
     }
 }
 
@@ -432,7 +434,7 @@ fn what_outlasts_the_grace_period_is_reset_and_reported() {
     let (report, log) = rig.stop(Duration::from_millis(50));
     assert_eq!(report.cut, 1);
     assert!(is_reset(&mut client) && is_reset(&mut server));
-    assert!(log.text().contains("end=shutting_down"), "{}", log.text());
+    assert!(log.text().contains("reason=shutting_down"), "{}", log.text());
     let cut = stats.sum(|shard| shard.drops[Reason::ShuttingDown as usize].get());
     assert_eq!(cut, 1);
 }

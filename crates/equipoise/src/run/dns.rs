@@ -74,7 +74,7 @@ impl DnsPlane {
     pub(crate) fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
         let query_log =
-            QueryLog::new(move |line| lines.as_ref().is_some_and(|log| log.write(line)));
+            QueryLog::new(move |fill| lines.as_ref().is_some_and(|log| log.write("query", fill)));
         DnsPlane { threads, secrets, query_log, state: Mutex::default() }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::Context;
+use equipoise_core::LineFormat;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -66,6 +67,14 @@ impl Logs {
                 Ok(Box::new(Reopened { path: path.clone(), file, reopen }))
             }
         }
+    }
+}
+
+/// How lines of the access log are written beside events of this format.
+pub(crate) fn line_format(format: LogFormat) -> LineFormat {
+    match format {
+        LogFormat::Text => LineFormat::Text,
+        LogFormat::Json => LineFormat::Json,
     }
 }
 

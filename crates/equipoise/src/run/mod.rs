@@ -46,7 +46,7 @@ use crate::config::{self, Config, Loaded, Operations};
 use crate::run::control::{Control, Levels};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
-use crate::run::logs::Logs;
+use crate::run::logs::{Logs, line_format};
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
@@ -178,6 +178,7 @@ impl Plane {
             instance: config.instance.name.clone(),
             events: failing,
             access_log: logs.access_log(&config.operations.access_log)?,
+            access_log_format: line_format(config.operations.log_format),
         });
         let data = DataPlane::new(engine.context("cannot start the data plane's threads")?);
         let options =

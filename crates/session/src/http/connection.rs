@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::answer::write_answer;
-use super::exchange::Logged;
 use super::head::HeadScanner;
+use super::logged::Logged;
 use super::mux::Ticket;
 use super::pump::poll_fill;
 use super::request::{Origin, RequestHead, read_request};
@@ -68,7 +68,8 @@ enum Next {
     /// It was a peer that is none: what it still sends is not read.
     Distrusted,
     Closed,
-    Refused(Reason),
+    /// With the time at which the head began, if that is known.
+    Refused(Reason, Option<Instant>),
 }
 
 impl ClientConnection {
@@ -80,8 +81,10 @@ impl ClientConnection {
                     now = Instant::now();
                     self.exchange(head, out, &mut now).await
                 }
-                Next::Refused(reason) => {
+                Next::Refused(reason, begun) => {
+                    self.log_refused(begun);
                     Box::pin(self.answer(reason, true, true, false)).await;
+                    self.log_end(reason.status(), Instant::now());
                     After::Close
                 }
                 Next::Distrusted => After::Close,
@@ -131,7 +134,7 @@ impl ClientConnection {
     /// Reads the next request's head; `now` is when the last response ended.
     async fn next_request(&mut self, now: Instant) -> Next {
         let mut scanner = HeadScanner::default();
-        let mut begun = false;
+        let mut begun = None;
         self.deadline.set(now, self.door.view().config.timeouts.idle);
         loop {
             // The configuration may have changed while nothing came.
@@ -149,7 +152,7 @@ impl ClientConnection {
             }
             if let Some(input) = &mut self.input {
                 // Some clients send an empty line after a body (RFC 9112, section 2.2).
-                while !begun && input.starts_with(b"\r\n") {
+                while begun.is_none() && input.starts_with(b"\r\n") {
                     input.consume(2);
                     scanner = HeadScanner::default();
                 }
@@ -176,19 +179,21 @@ impl ClientConnection {
                         return Next::Request(head, out);
                     }
                     Ok(None) => self.worker.give_vec(out),
-                    Err(reason) => return Next::Refused(reason),
+                    Err(reason) => return Next::Refused(reason, begun),
                 }
                 self.drop_empty_input();
                 // A lone CR may be half of an empty line: nothing has begun.
                 let begins = self.input.as_ref().is_some_and(|input| **input != *b"\r");
-                if begins && !std::mem::replace(&mut begun, true) {
-                    self.deadline.set(Instant::now(), config.timeouts.header);
+                if begins && begun.is_none() {
+                    let now = Instant::now();
+                    begun = Some(now);
+                    self.deadline.set(now, config.timeouts.header);
                 }
             }
-            match poll_fn(|cx| self.poll_more(cx, begun)).await {
+            match poll_fn(|cx| self.poll_more(cx, begun.is_some())).await {
                 Ok(0) => return Next::Closed,
                 Ok(_) => {}
-                Err(Reason::HeaderTimeout) => return Next::Refused(Reason::HeaderTimeout),
+                Err(Reason::HeaderTimeout) => return Next::Refused(Reason::HeaderTimeout, begun),
                 Err(_) => return Next::Closed,
             }
         }
@@ -233,7 +238,7 @@ impl ClientConnection {
         with_body: bool,
         undone: bool,
     ) -> After {
-        self.door.dropped(reason);
+        self.dropped(reason);
         if reason.status() == 0 {
             return After::Abort;
         }

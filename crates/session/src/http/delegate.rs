@@ -74,9 +74,7 @@ impl ClientConnection {
         }
         peer.stats().requests.add(1);
         self.count_class(&outgoing.head, |class| class.given.add(1));
-        if let Some(logged) = &mut self.logged {
-            logged.backend = Some(peer.backend().name.clone());
-        }
+        self.log_backend(&peer);
         let attempt = self.alone(&peer, tries, outgoing).await;
         let failure = match attempt {
             Attempt::Answered(answered) => {
@@ -95,10 +93,8 @@ impl ClientConnection {
         }
         outgoing.first.drain(std::mem::take(&mut outgoing.marker));
         self.count_class(&outgoing.head, |class| class.given.sub(1));
-        self.door.stats(|stats| {
-            stats.returned.add(1);
-            stats.retries.add(1);
-        });
+        self.door.stats(|stats| stats.returned.add(1));
+        self.retried();
         tries.begun = Instant::now();
         Ok(None)
     }
@@ -120,7 +116,7 @@ impl ClientConnection {
         }
         let Some(peer) = self.worker.any_peer(&self.door, &self.hashes) else { return Err(why) };
         if tries.failed.is_some() {
-            self.door.stats(|stats| stats.retries.add(1));
+            self.retried();
             tries.begun = Instant::now();
         }
         self.try_peer(peer, outgoing, tries).await?.ok_or(why)

@@ -2,7 +2,6 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
-use crate::access_log::{self, RequestLine};
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::upstream::{Session, connect_failure};
@@ -54,14 +52,6 @@ pub(super) struct Reached {
     pub(super) counted: bool,
 }
 
-/// A request that the access log will have.
-pub(super) struct Logged {
-    /// Method and target.
-    request: String,
-    /// The backend tried last.
-    pub(super) backend: Option<Arc<str>>,
-}
-
 /// What an exchange has tried so far.
 pub(super) struct Tries {
     /// When the current one began.
@@ -88,7 +78,7 @@ impl ClientConnection {
         now: &mut Instant,
     ) -> After {
         let begun = *now;
-        self.logged = self.log_begin(&out);
+        self.log_begin(&out, &head, begun);
         self.door.stats(|stats| {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);
@@ -110,9 +100,7 @@ impl ClientConnection {
                 stats.request_time.record(took);
             });
         }
-        if let Some(logged) = self.logged.take() {
-            self.log_end(&logged, reached.status, took);
-        }
+        self.log_end(reached.status, reached.ended);
         reached.after
     }
 
@@ -167,9 +155,7 @@ impl ClientConnection {
                 return Box::pin(self.without_backend(outgoing, &mut tries)).await;
             };
             lease.stats().requests.add(1);
-            if let Some(logged) = &mut self.logged {
-                logged.backend = Some(lease.backend().name.clone());
-            }
+            self.log_backend(&lease);
             let (most, backend) = (lease.pool().options.retries, lease.backend().id);
             let (attempt, lease) = match self.put(lease, outgoing, begun, &mut tries).await {
                 Shared::Done(reached) => return Ok(reached),
@@ -179,7 +165,7 @@ impl ClientConnection {
                         tries.failed = Some((backend, Reason::UpstreamClosed));
                         return Box::pin(self.without_backend(outgoing, &mut tries)).await;
                     }
-                    self.door.stats(|stats| stats.retries.add(1));
+                    self.retried();
                     continue;
                 }
                 Shared::HandedOver(hand_over, unsent) => {
@@ -200,7 +186,7 @@ impl ClientConnection {
                     Next::Over(reason) => return Err(reason),
                 },
             }
-            self.door.stats(|stats| stats.retries.add(1));
+            self.retried();
             tries.begun = Instant::now();
         }
     }
@@ -260,7 +246,10 @@ impl ClientConnection {
         {
             return self.attempt(lease, session, outgoing, tries.begun).await;
         }
-        match Box::pin(self.open_session(lease)).await {
+        let since = Instant::now();
+        let opened = Box::pin(self.open_session(lease)).await;
+        self.log_connected(since);
+        match opened {
             Ok(session) => self.attempt(lease, session, outgoing, Instant::now()).await,
             Err(reason) => Attempt::Failed(Failure { reason, may_retry: true, stale: false }),
         }
@@ -300,29 +289,6 @@ impl ClientConnection {
         } else {
             None
         }
-    }
-
-    /// The request as the access log has it, if this one is of the share that is logged.
-    fn log_begin(&self, out: &[u8]) -> Option<Box<Logged>> {
-        if !access_log::is_sampled(&self.worker, &self.door) {
-            return None;
-        }
-        let line = out.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        let line = line.strip_suffix(b" HTTP/1.1").unwrap_or(line);
-        let request = String::from_utf8_lossy(line).into_owned();
-        Some(Box::new(Logged { request, backend: None }))
-    }
-
-    fn log_end(&self, logged: &Logged, status: u16, took: Duration) {
-        let line = RequestLine {
-            front_door: &self.door.view().config.name,
-            client: self.peer,
-            backend: logged.backend.as_deref(),
-            took,
-            request: &logged.request,
-            status,
-        };
-        access_log::write(&self.worker, &self.door, &line);
     }
 }
 

@@ -11,6 +11,7 @@ mod connection;
 mod delegate;
 mod exchange;
 mod head;
+mod logged;
 mod mux;
 mod origin;
 mod peer;
@@ -29,6 +30,7 @@ use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Worker};
 use connection::ClientConnection;
+pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 
 /// Serves one client connection to its end.
@@ -41,6 +43,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
             Ok(accepted) => (accepted.announced.map_or(peer, |ends| ends.source), accepted.rest),
             Err(reason) => {
                 door.dropped(reason);
+                logged::log_unread(&worker, &door, peer, reason);
                 client.reset_on_close();
                 return;
             }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::connection::ClientConnection;
+use super::logged::log_unread;
 use crate::dispatch::{PeerTls, Shown};
 use crate::reason::Reason;
 use crate::tls::Tls;
@@ -30,6 +31,7 @@ impl ClientConnection {
             Err(error) => {
                 tracing::debug!(client = %self.peer, %error, "a connection that began with TLS is no peer's");
                 self.door.dropped(Reason::PeerRefused);
+                log_unread(&self.worker, &self.door, self.peer, Reason::PeerRefused);
                 // What it sends on is thrown away unread, so that it hears why.
                 if let Some(client) = Rc::get_mut(&mut self.client) {
                     client.give_up_tls();

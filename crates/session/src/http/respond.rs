@@ -25,6 +25,7 @@ impl ClientConnection {
         answer: &mut Vec<u8>,
     ) -> Answered {
         let status = head.status;
+        self.log_first_byte();
         self.door.stats(|stats| count_status(&stats.responses, status));
         count_status(&upstream.lease.stats().responses, status);
         if status == 101 {
@@ -41,7 +42,7 @@ impl ClientConnection {
             Ok(()) if head.closes_client || !outgoing.upload.is_done() => (After::Close, None),
             Ok(()) => (After::KeepAlive, None),
             Err(reason) => {
-                self.door.dropped(reason);
+                self.dropped(reason);
                 (After::Abort, Some(reason))
             }
         };
@@ -88,11 +89,12 @@ impl ClientConnection {
                     Some(outgoing.head.class),
                 );
                 // The relay has counted its reason.
-                end.await;
+                let end = end.await;
+                self.log_reason(end.reason);
                 None
             }
             Err(reason) => {
-                self.door.dropped(reason);
+                self.dropped(reason);
                 Some(reason)
             }
         };

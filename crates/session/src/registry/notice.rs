@@ -58,14 +58,22 @@ pub(crate) enum What {
 impl Notice {
     /// Whether someone should look at it soon.
     pub(crate) fn is_warning(&self) -> bool {
-        matches!(self.what, What::EjectionRefused { .. } | What::Readmitted { .. } | What::Empty)
+        match &self.what {
+            What::Checked { verdict, .. } => verdict.health == Health::Unhealthy,
+            What::Ejected { .. }
+            | What::EjectionRefused { .. }
+            | What::Readmitted { .. }
+            | What::Empty => true,
+            _ => false,
+        }
     }
 
     pub(crate) fn log(&self) {
+        let (pool, backend) = (&*self.pool, self.backend.as_deref());
         if self.is_warning() {
-            tracing::warn!("{self}");
+            tracing::warn!(pool, backend, "{self}");
         } else {
-            tracing::info!("{self}");
+            tracing::info!(pool, backend, "{self}");
         }
     }
 }

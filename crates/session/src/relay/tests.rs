@@ -3,6 +3,8 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use equipoise_core::LineFormat;
+
 use super::*;
 use crate::access_log::AccessLog;
 use crate::sources::SourceSamples;
@@ -10,7 +12,7 @@ use crate::worker::Shared;
 
 fn worker() -> Rc<Worker> {
     let (events, _) = tokio::sync::mpsc::channel(1);
-    let (access_log, _) = AccessLog::start(Box::new(io::sink())).unwrap();
+    let (access_log, _) = AccessLog::start(Box::new(io::sink()), LineFormat::Text).unwrap();
     let shared = Shared {
         instance: "test".into(),
         threads: 1,

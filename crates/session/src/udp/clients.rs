@@ -320,13 +320,12 @@ fn log(worker: &Worker, door: &Door, client: &Client, end: Option<Reason>) {
     let Some(since) = client.logged_since else { return };
     let upstream = client.upstream.as_ref();
     let line = FlowLine {
-        front_door: &door.view().config.name,
         client: client.ends.peer,
-        backend: upstream.map(|upstream| &*upstream.lease.backend().name),
+        lease: upstream.map(|upstream| &upstream.lease),
         took: since.elapsed(),
         bytes_in: client.bytes_in,
         bytes_out: client.bytes_out,
-        end,
+        reason: end,
     };
-    access_log::write(worker, door, &line);
+    line.write(worker, door, "udp_client");
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use equipoise_core::scheduler::prepare;
-use equipoise_core::{Candidate, Generation, SchedulerKind};
+use equipoise_core::{Candidate, Generation, LineFormat, SchedulerKind};
 use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol, Upstream};
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
@@ -56,6 +56,7 @@ pub(crate) struct Plan {
     pub(crate) backends: Vec<SocketAddr>,
     port: ReservedPort,
     access_log: Box<dyn io::Write + Send>,
+    pub(crate) access_log_format: LineFormat,
 }
 
 impl Plan {
@@ -69,6 +70,7 @@ impl Plan {
             scheduler: SchedulerKind::RoundRobin,
             backends: backends.to_vec(),
             access_log: Box::new(io::sink()),
+            access_log_format: LineFormat::Text,
             port,
         }
     }
@@ -100,6 +102,7 @@ impl Plan {
             instance: INSTANCE.into(),
             events,
             access_log: self.access_log,
+            access_log_format: self.access_log_format,
         });
         let mut proxy = Proxy {
             engine: Some(engine.expect("threads can be started")),

@@ -123,6 +123,7 @@ impl Plan {
             instance: "edge".into(),
             events,
             access_log: Box::new(std::io::sink()),
+            access_log_format: Default::default(),
         });
         let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };
         let (owner, registry) =

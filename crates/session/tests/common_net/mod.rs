@@ -61,6 +61,7 @@ impl Rig {
             instance: "test".into(),
             events: sender,
             access_log: Box::new(log.clone()),
+            access_log_format: Default::default(),
         });
         let backends = backends.iter().enumerate().map(|(id, address)| BackendView {
             id: id as u32,

@@ -117,7 +117,7 @@ impl ClientConnection {
     }
 
     /// Whether the request has come to an end, and to which.
-    fn look_at(&self, ticket: &Rc<Ticket>) -> Poll<Shared> {
+    fn look_at(&mut self, ticket: &Rc<Ticket>) -> Poll<Shared> {
         let mut state = ticket.state.borrow_mut();
         let ended = match &*state {
             State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
@@ -135,7 +135,7 @@ impl ClientConnection {
                 return Poll::Ready(Shared::Failed(reason));
             }
             State::Cut(reason) => {
-                self.door.dropped(reason);
+                self.dropped(reason);
                 (After::Abort, 0, Instant::now(), false)
             }
             State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
@@ -161,7 +161,7 @@ impl ClientConnection {
         let counted = matches!(state, State::Done { .. });
         self.ticket = None;
         if ticket.begun.get() {
-            self.door.dropped(reason);
+            self.dropped(reason);
             let (after, ended) = (After::Abort, Instant::now());
             return Shared::Done(Reached { after, status: 0, ended, counted });
         }

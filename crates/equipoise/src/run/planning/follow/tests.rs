@@ -82,6 +82,7 @@ async fn what_is_refused_is_let_in_again_when_nothing_is_planned_any_more() {
         instance: "a".into(),
         events,
         access_log: Box::new(std::io::sink()),
+        access_log_format: Default::default(),
     };
     let engine = Engine::start(options).unwrap();
     let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };

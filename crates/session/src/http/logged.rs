@@ -1,0 +1,251 @@
+//! A request in the access log.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_core::LogLine;
+
+use super::connection::ClientConnection;
+use super::request::RequestHead;
+use crate::access_log::{self, write_reason};
+use crate::door::Door;
+use crate::lease::Lease;
+use crate::reason::Reason;
+use crate::worker::Worker;
+
+/// Bytes shown of a method, a path and a header's value; what is longer is cut.
+const METHOD_BYTES_MAX: usize = 32;
+const PATH_BYTES_MAX: usize = 2048;
+const VALUE_BYTES_MAX: usize = 256;
+
+/// Bytes of a refused head that are looked through.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Records of logged requests that a thread keeps for reuse.
+const RECORDS_MAX: usize = 64;
+
+/// A request that the access log will have.
+pub(crate) struct Logged {
+    begun: Instant,
+    /// What is shown of the head, piece after piece.
+    text: Vec<u8>,
+    method: Option<Range<usize>>,
+    path: Option<Range<usize>>,
+    host: Option<Range<usize>>,
+    user_agent: Option<Range<usize>>,
+    request_id: Option<Range<usize>>,
+    /// Pool and backend of the last try.
+    backend: Option<(Arc<str>, Arc<str>)>,
+    retries: u32,
+    connect: Option<Duration>,
+    first_byte: Option<Duration>,
+    reason: Option<Reason>,
+    /// Bytes of the connection, both ways, before this request.
+    received_before: u64,
+    sent_before: u64,
+}
+
+impl Logged {
+    fn new() -> Logged {
+        Logged {
+            begun: Instant::now(),
+            text: Vec::new(),
+            method: None,
+            path: None,
+            host: None,
+            user_agent: None,
+            request_id: None,
+            backend: None,
+            retries: 0,
+            connect: None,
+            first_byte: None,
+            reason: None,
+            received_before: 0,
+            sent_before: 0,
+        }
+    }
+
+    /// Keeps what is shown of `head`, which may be malformed or not whole.
+    fn read(&mut self, head: &[u8]) {
+        let lines = head[..head.len().min(HEAD_BYTES_MAX)].split(|byte| *byte == b'\n');
+        let mut lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let mut words = lines.next().unwrap_or_default().split(|byte| *byte == b' ');
+        self.method = self.keep(words.next(), METHOD_BYTES_MAX);
+        self.path = self.keep(words.next(), PATH_BYTES_MAX);
+        for line in lines.take_while(|line| !line.is_empty()) {
+            let Some(colon) = memchr::memchr(b':', line) else { continue };
+            let (name, value) = (&line[..colon], Some(line[colon + 1..].trim_ascii()));
+            if name.eq_ignore_ascii_case(b"host") {
+                self.host = self.keep(value, VALUE_BYTES_MAX);
+            } else if name.eq_ignore_ascii_case(b"user-agent") {
+                self.user_agent = self.keep(value, VALUE_BYTES_MAX);
+            } else if name.eq_ignore_ascii_case(b"x-request-id") {
+                self.request_id = self.keep(value, VALUE_BYTES_MAX);
+            }
+        }
+    }
+
+    fn keep(&mut self, piece: Option<&[u8]>, most: usize) -> Option<Range<usize>> {
+        let piece = piece.filter(|piece| !piece.is_empty())?;
+        let start = self.text.len();
+        self.text.extend_from_slice(&piece[..piece.len().min(most)]);
+        Some(start..self.text.len())
+    }
+
+    fn shown(&self, piece: &Option<Range<usize>>) -> Option<&[u8]> {
+        piece.clone().and_then(|range| self.text.get(range))
+    }
+
+    fn write(&self, line: &mut LogLine<'_>, end: &End<'_>) {
+        line.text("front_door", end.front_door.as_bytes());
+        line.word("client", end.client);
+        line.optional("method", self.shown(&self.method));
+        line.optional("host", self.shown(&self.host));
+        line.optional("path", self.shown(&self.path));
+        match end.status {
+            0 => line.none("status"),
+            status => line.number("status", status.into()),
+        }
+        line.number("bytes_in", end.bytes_in);
+        line.number("bytes_out", end.bytes_out);
+        line.seconds("seconds", end.took);
+        for (key, time) in
+            [("connect_seconds", self.connect), ("first_byte_seconds", self.first_byte)]
+        {
+            match time {
+                Some(time) => line.seconds(key, time),
+                None => line.none(key),
+            }
+        }
+        let backend = self.backend.as_ref();
+        line.optional("pool", backend.map(|(pool, _)| pool.as_bytes()));
+        line.optional("backend", backend.map(|(_, backend)| backend.as_bytes()));
+        line.number("retries", self.retries.into());
+        line.optional("user_agent", self.shown(&self.user_agent));
+        line.optional("request_id", self.shown(&self.request_id));
+        write_reason(line, self.reason);
+    }
+}
+
+/// What the end of a request adds.
+struct End<'a> {
+    front_door: &'a str,
+    client: SocketAddr,
+    /// 0 if the client was sent none.
+    status: u16,
+    took: Duration,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+/// Logs a connection that was refused before a request was read.
+pub(super) fn log_unread(worker: &Worker, door: &Door, client: SocketAddr, reason: Reason) {
+    if access_log::is_sampled(worker, door) {
+        let logged = Logged { reason: Some(reason), ..Logged::new() };
+        let (view, took) = (door.view(), Duration::ZERO);
+        let front_door = &view.config.name;
+        let end = End { front_door, client, status: 0, took, bytes_in: 0, bytes_out: 0 };
+        access_log::write(worker, door, "request", |line| logged.write(line, &end));
+    }
+}
+
+impl ClientConnection {
+    /// Notes a request for the access log, if it is one of the share that is logged.
+    pub(super) fn log_begin(&mut self, upstream_head: &[u8], head: &RequestHead, begun: Instant) {
+        self.log(upstream_head, begun, self.consumed().saturating_sub(head.bytes as u64));
+    }
+
+    /// Notes a request whose head was refused.
+    pub(super) fn log_refused(&mut self, begun: Option<Instant>) {
+        let input = self.input.take();
+        let unread = input.as_ref().map_or(0, |input| input.len()) as u64;
+        let before = self.client.received().saturating_sub(unread);
+        let head: &[u8] = input.as_ref().map_or(&[], |input| input);
+        // All that was read counts to this request, and nothing of it is used again.
+        self.log(head, begun.unwrap_or_else(Instant::now), before);
+    }
+
+    fn log(&mut self, head: &[u8], begun: Instant, received_before: u64) {
+        if !access_log::is_sampled(&self.worker, &self.door) {
+            return;
+        }
+        let kept = self.worker.logged.borrow_mut().pop();
+        let mut logged = kept.unwrap_or_else(|| Box::new(Logged::new()));
+        let mut text = mem::take(&mut logged.text);
+        text.clear();
+        let sent_before = self.client.sent();
+        *logged = Logged { begun, text, received_before, sent_before, ..Logged::new() };
+        logged.read(head);
+        self.logged = Some(logged);
+    }
+
+    /// Bytes of the connection that belong to this request and those before it.
+    fn consumed(&self) -> u64 {
+        let unread = self.input.as_ref().map_or(0, |input| input.len());
+        self.client.received().saturating_sub(unread as u64)
+    }
+
+    /// Writes the line of the current request, if it is logged.
+    pub(super) fn log_end(&mut self, status: u16, ended: Instant) {
+        let Some(logged) = self.logged.take() else { return };
+        let view = self.door.view();
+        let end = End {
+            front_door: &view.config.name,
+            client: self.peer,
+            status,
+            took: ended.saturating_duration_since(logged.begun),
+            bytes_in: self.consumed().saturating_sub(logged.received_before),
+            bytes_out: self.client.sent().saturating_sub(logged.sent_before),
+        };
+        access_log::write(&self.worker, &self.door, "request", |line| logged.write(line, &end));
+        let mut kept = self.worker.logged.borrow_mut();
+        if kept.len() < RECORDS_MAX {
+            kept.push(logged);
+        }
+    }
+
+    /// Notes the backend that is tried.
+    pub(super) fn log_backend(&mut self, lease: &Lease) {
+        if let Some(logged) = &mut self.logged {
+            logged.backend = Some((lease.pool().name.clone(), lease.backend().name.clone()));
+        }
+    }
+
+    /// Notes how long a new session to the backend took.
+    pub(super) fn log_connected(&mut self, since: Instant) {
+        if let Some(logged) = &mut self.logged {
+            logged.connect = Some(since.elapsed());
+        }
+    }
+
+    /// Notes that the backend's response has begun.
+    pub(super) fn log_first_byte(&mut self) {
+        if let Some(logged) = &mut self.logged {
+            logged.first_byte = Some(logged.begun.elapsed());
+        }
+    }
+
+    /// Counts another try.
+    pub(super) fn retried(&mut self) {
+        self.door.stats(|stats| stats.retries.add(1));
+        if let Some(logged) = &mut self.logged {
+            logged.retries += 1;
+        }
+    }
+
+    /// Counts why the request failed.
+    pub(super) fn dropped(&mut self, reason: Reason) {
+        self.door.dropped(reason);
+        self.log_reason(Some(reason));
+    }
+
+    /// Notes why the request failed, where that is counted already.
+    pub(super) fn log_reason(&mut self, reason: Option<Reason>) {
+        if let Some(logged) = &mut self.logged {
+            logged.reason = reason;
+        }
+    }
+}
