@@ -293,6 +293,7 @@ fn sample(table: &Table, option: &Opt) -> String {
 
 fn other_sample(name: &str) -> Option<&'static str> {
     match name {
+        "accept-mac" => Some("00:00:5e:00:01:0a"),
         "zone" | "mailbox" => Some("other.example."),
         "zone-file" => Some("/x.zone"),
         "addresses" => Some("192.0.2.99"),
