@@ -241,6 +241,18 @@ fn a_vip_is_served_shown_explained_and_at_the_end_nothing_is_left() {
 }
 
 #[test]
+fn a_flow_of_a_scheduler_that_is_no_hash_goes_by_turn() {
+    let Some(bed) = Bed::new("turns") else { return };
+    bed.configure(&bed.vips(1).replace("pool =", "scheduler = \"round-robin\"\npool ="), "");
+    let process = bed.start(&[]);
+    let told = bed.done(&["flow", "198.51.100.2:40000", &format!("{}:80/tcp", Bed::vip(1))]);
+    let why = "the flow is not known, and round-robin is no hash: its first packet goes to the one that has its turn then";
+    assert!(told.contains(why) && told.contains("by: turn"), "{told}");
+    assert!(!told.contains("backend web1"), "no backend is named: {told}");
+    stop(process);
+}
+
+#[test]
 fn a_pinned_flow_goes_where_it_is_pinned_until_the_pin_is_gone() {
     let Some(bed) = Bed::new("pinned") else { return };
     let process = bed.start(&[]);

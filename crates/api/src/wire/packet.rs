@@ -134,7 +134,8 @@ pub struct FlowAnswer {
     pub vip: Option<String>,
     /// That VIP's pool.
     pub pool: Option<String>,
-    /// The backend's name in the pool.
+    /// The backend's name in the pool. None if the flow is not known and the VIP's scheduler is no hash: the first packet
+    /// decides.
     pub backend: Option<String>,
     /// Its address, with a port where nat changes it.
     pub address: Option<String>,

@@ -285,6 +285,12 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
         Forward::Gue => "gue",
         Forward::DirectRouting => "direct-routing",
     };
+    if address.ip() == vip.vip.address {
+        return Some(format!(
+            "backend `{name}` has the VIP's own address, so its packets would come back here; accepted: the address of \
+             the backend's own interface"
+        ));
+    }
     let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
     if rewrites_address && address.is_ipv4() != vip.vip.address.is_ipv4() {
         return Some(format!(

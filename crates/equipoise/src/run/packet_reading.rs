@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use equipoise_api::wire as api;
 use equipoise_api::wire::packet as wire;
+use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::control::{BackendStatus, Phase, VipStatus};
@@ -179,7 +180,8 @@ pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) 
 pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
     let Explanation { decision, vip, registered, is_registered } = explanation;
     let config = vip.and_then(|id| wish.config.vips.iter().find(|config| config.vip == id));
-    let backend = backend_of(decision, config);
+    let turns = config.filter(|config| goes_by_turn(decision, config));
+    let backend = backend_of(decision, config).filter(|_| turns.is_none());
     let name = |backend: &BackendId| vip.map(|vip| backend_name(backend, &vip, wish));
     let (verdict, reason) = match decision.verdict {
         Verdict::Pass => ("passed", None),
@@ -193,6 +195,7 @@ pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::Flow
         }
         (Verdict::Pass, Some(_), _) => "the VIP's tables are not published yet".to_owned(),
         (Verdict::Drop(reason), ..) => dropped(reason),
+        (_, _, Some(_)) if let Some(config) = turns => next_turn(config),
         (_, _, Some(how)) => forwarded(how, *is_registered, config),
         (_, _, None) => "it is answered on the spot".to_owned(),
     };
@@ -202,7 +205,9 @@ pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::Flow
         pool: config.map(|config| config.pool.to_string()),
         backend: backend.as_ref().and_then(name),
         address: backend.map(|backend| backend.to_string()),
-        by: decision.how.map(|how| how_word(how).to_owned()),
+        by: decision
+            .how
+            .map(|how| how_word(if turns.is_some() { How::Turn } else { how }).to_owned()),
         reason: reason.map(|reason| reason.name().to_owned()),
         digest: decision.digest.map(|digest| format!("{:016x}", digest.0)),
         pinned_to,
@@ -219,6 +224,26 @@ fn backend_of(decision: &Decision, config: Option<&VipConfig>) -> Option<Backend
     let port = u16::from_be_bytes(backend.port);
     let translated = config.is_some_and(|vip| vip.forward == equipoise_packet::abi::Forward::Nat);
     Some(BackendId { address, port: (translated && port > 0).then_some(port) })
+}
+
+/// Whether the backend of a flow that is not known is chosen when its first packet comes: the scheduler is no hash.
+fn goes_by_turn(decision: &Decision, config: &VipConfig) -> bool {
+    let is_hash = matches!(config.scheduler, SchedulerKind::Maglev | SchedulerKind::WeightedRandom);
+    !is_hash && matches!(decision.how, Some(How::Turn | How::Ring | How::Fallback))
+}
+
+fn next_turn(config: &VipConfig) -> String {
+    let chosen = match config.scheduler {
+        SchedulerKind::LeastConnection => "the one with the fewest flows then",
+        SchedulerKind::WeightedLeastConnection => {
+            "the one with the fewest flows for its weight then"
+        }
+        _ => "the one that has its turn then",
+    };
+    format!(
+        "the flow is not known, and {} is no hash: its first packet goes to {chosen}",
+        packet_scheduler_word(config.scheduler)
+    )
 }
 
 fn forwarded(how: How, registered: bool, config: Option<&VipConfig>) -> String {

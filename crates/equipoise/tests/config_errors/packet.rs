@@ -161,6 +161,16 @@ fn a_reply_under_nat_tells_its_vip() {
 }
 
 #[test]
+fn a_vip_is_not_its_own_backend() {
+    for forward in ["nat", "tunnel", "gue", "direct-routing"] {
+        let file = in_packet("10.0.0.1:80/tcp", forward, "");
+        let wrong = "pool: backend `10.0.0.1:80` has the VIP's own address, so its packets would come back here; accepted: \
+                     the address of the backend's own interface";
+        assert!(said(&file).contains(wrong), "{forward}: {}", said(&file));
+    }
+}
+
+#[test]
 fn sizes_hold_what_the_file_has() {
     assert_said(
         &[

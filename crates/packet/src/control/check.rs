@@ -38,6 +38,9 @@ fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
         if !ids.insert(backend) {
             return Err(ApplyError::Twice { vip, backend });
         }
+        if backend.address == spec.address {
+            return Err(ApplyError::Itself { vip });
+        }
         let is_tunnel = matches!(spec.forward, Forward::Tunnel | Forward::Gue);
         if !is_tunnel && backend.address.is_ipv4() != spec.address.is_ipv4() {
             return Err(ApplyError::Family { vip, backend });

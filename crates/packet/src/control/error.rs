@@ -87,6 +87,14 @@ pub enum ApplyError {
         /// What was given.
         scheduler: SchedulerKind,
     },
+    /// A VIP whose packets would come back to the balancer.
+    #[error(
+        "{vip}: a backend has the VIP's own address, so its packets would come back here: give the address of its own interface"
+    )]
+    Itself {
+        /// The VIP.
+        vip: VipId,
+    },
     /// nat and direct routing do not change the family.
     #[error(
         "{vip}: backend {backend} is of another IP family: use tunnel or gue, or a backend of the VIP's family"

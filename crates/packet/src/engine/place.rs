@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use equipoise_pog::Seed;
@@ -43,7 +43,9 @@ impl Place {
         let run = run_folder.join(instance);
         fs::create_dir_all(&run).map_err(failed(&run))?;
         let lock_file = run.join("lock");
-        let lock = File::create(&lock_file).map_err(failed(&lock_file))?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o640);
+        let lock = options.open(&lock_file).map_err(failed(&lock_file))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -1,7 +1,8 @@
 //! The registry in a file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -14,6 +15,8 @@ use crate::memory::Area;
 
 /// First word of the file; the last byte is the version.
 const MAGIC: u64 = u64::from_ne_bytes(*b"eqpFLOW1");
+/// The file tells which flows there are: for its owner and group alone.
+const MODE: u32 = 0o640;
 const SEED_OFFSET: usize = 8;
 const FLOWS_OFFSET: usize = 16;
 pub(super) const INTERVAL_OFFSET: usize = 24;
@@ -56,6 +59,7 @@ impl Registry {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        file.set_permissions(Permissions::from_mode(MODE))?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         if bytes < HEADER_BYTES {
             return Ok(None);
@@ -81,8 +85,11 @@ impl Registry {
     ) -> io::Result<Registry> {
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(".new");
-        let file =
-            File::options().read(true).write(true).create(true).truncate(true).open(&fresh)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true).mode(MODE);
+        let file = options.open(&fresh)?;
+        // One that was there keeps its mode otherwise.
+        file.set_permissions(Permissions::from_mode(MODE))?;
         file.set_len(bytes_for(flows) as u64)?;
         let area = Area::map(&file, bytes_for(flows))?;
         let put = |offset, word| area.words(offset, 1)[0].store(word, Release);

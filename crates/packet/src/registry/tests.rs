@@ -98,6 +98,20 @@ fn what_a_process_wrote_the_next_one_finds() {
 }
 
 #[test]
+fn only_owner_and_group_may_read_the_flows() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("mode");
+    let file = folder.path("flows");
+    let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    Registry::open(&file, 100, SEED).unwrap();
+    assert_eq!(mode(), 0o640);
+    // As an earlier version left it.
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    Registry::open(&file, 100, SEED).unwrap();
+    assert_eq!(mode(), 0o640);
+}
+
+#[test]
 fn a_file_that_is_no_registry_is_replaced() {
     let folder = Folder::new("foreign");
     for content in [&b""[..], b"short", &[7; 9000]] {

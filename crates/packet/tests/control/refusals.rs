@@ -92,3 +92,12 @@ fn what_there_is_no_room_for_is_refused_with_what_to_raise() {
     let refused = with(vec![vip(1, Maglev, &(0..65).collect::<Vec<_>>())]).unwrap_err();
     assert!(refused.to_string().contains("room for 64"), "{refused}");
 }
+
+#[test]
+fn a_vip_that_is_its_own_backend_is_refused() {
+    for forward in [Forward::Nat, Forward::Tunnel, Forward::Gue, Forward::DirectRouting] {
+        let mut spec = VipSpec { forward, ..vip(1, Maglev, &[1]) };
+        spec.backends[0].address = spec.address;
+        assert!(matches!(with(vec![spec]).unwrap_err(), ApplyError::Itself { .. }), "{forward:?}");
+    }
+}
