@@ -428,6 +428,28 @@ fn instructions_say_what_leaves_by_class_and_to_whom() {
 }
 
 #[test]
+fn a_request_is_of_the_class_of_its_normal_path_and_goes_on_as_it_came() {
+    let rule =
+        |class, path: &str| ClassRule { class, paths: vec![path.into()], ..ClassRule::default() };
+    let rules = ClassRules::new(vec![
+        rule(RequestClass::Light, "/light"),
+        rule(RequestClass::Computing, "/work"),
+    ]);
+    let app = HttpBackend::named("here");
+    let node = Plan::new("a", &app).node(|node| node.classes = rules).start();
+    let spellings = ["/work", "//work", "/./work?a=//b", "/%77ork", "/light/../work"];
+    let mut client = Client::connect(node.address);
+    for spelt in spellings {
+        assert_eq!(client.ask(get(spelt)).expect("a whole response").status(), 200);
+    }
+    let classes = node.dispatch().classes;
+    assert_eq!((classes.computing.arrived, classes.light.arrived), (5, 0));
+    let asked: Vec<String> =
+        app.requests().iter().map(|request| request.head.target().to_string()).collect();
+    assert_eq!(asked, spellings);
+}
+
+#[test]
 fn between_plans_less_goes_to_where_requests_wait() {
     let (here, gate) = (HttpBackend::named("here"), Gate::new());
     let held = gate.clone();

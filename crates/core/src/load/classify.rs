@@ -1,9 +1,12 @@
 use super::RequestClass;
+use super::path::{normalised, prefix};
 
 /// Which requests are of which class, as the operator says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassRules {
     rules: Vec<ClassRule>,
+    /// The paths of each rule, in the form to which a request's is compared.
+    prefixes: Vec<Vec<Vec<u8>>>,
 }
 
 /// One rule. What it leaves open fits every request.
@@ -13,7 +16,7 @@ pub struct ClassRule {
     pub class: RequestClass,
     /// Methods, as they are written in requests; empty: any.
     pub methods: Vec<String>,
-    /// Beginnings of the target's path; empty: any.
+    /// Beginnings of the target's path, however a client spells it; empty: any.
     pub paths: Vec<String>,
     /// Bytes of the request's body at least. A body of unknown length has any number.
     pub body_bytes_min: Option<u64>,
@@ -22,25 +25,33 @@ pub struct ClassRule {
 impl ClassRules {
     /// The first rule that fits decides; a request that none fits is a small transfer.
     pub fn new(rules: Vec<ClassRule>) -> ClassRules {
-        ClassRules { rules }
+        let paths = |rule: &ClassRule| rule.paths.iter().map(|path| prefix(path)).collect();
+        ClassRules { prefixes: rules.iter().map(paths).collect(), rules }
     }
 
-    /// The class of a request. O(rules), no allocation.
+    /// The class of a request, by its target's path in normal form: no other spelling of a path
+    /// gives a request another class. O(rules); `scratch` is a buffer to be used again, which grows
+    /// at most to the target's length.
     ///
     /// `body_bytes` is `None` if the length is not known before the body's end.
-    pub fn classify(&self, method: &str, path: &str, body_bytes: Option<u64>) -> RequestClass {
-        let fits = |rule: &&ClassRule| rule.fits(method, path, body_bytes);
-        self.rules.iter().find(fits).map_or_else(RequestClass::default, |rule| rule.class)
+    pub fn classify(
+        &self,
+        method: &str,
+        target: &str,
+        body_bytes: Option<u64>,
+        scratch: &mut Vec<u8>,
+    ) -> RequestClass {
+        let path = normalised(target.as_bytes(), scratch);
+        let rules = self.rules.iter().zip(&self.prefixes);
+        let mut fitting = rules.filter(|(rule, paths)| rule.fits(method, path, paths, body_bytes));
+        fitting.next().map_or_else(RequestClass::default, |(rule, _)| rule.class)
     }
 }
 
 impl ClassRule {
-    fn fits(&self, method: &str, path: &str, body_bytes: Option<u64>) -> bool {
-        let any_or = |list: &[String], fits: &dyn Fn(&str) -> bool| {
-            list.is_empty() || list.iter().any(|one| fits(one))
-        };
-        any_or(&self.methods, &|one| one == method)
-            && any_or(&self.paths, &|one| path.starts_with(one))
+    fn fits(&self, method: &str, path: &[u8], paths: &[Vec<u8>], body_bytes: Option<u64>) -> bool {
+        (self.methods.is_empty() || self.methods.iter().any(|one| one == method))
+            && (paths.is_empty() || paths.iter().any(|one| path.starts_with(one)))
             && self.body_bytes_min.is_none_or(|min| body_bytes.is_none_or(|bytes| bytes >= min))
     }
 }
@@ -75,12 +86,26 @@ mod tests {
             ("get", "/video/a", Some(0), SmallTransfer),
         ];
         for (method, path, bytes, class) in rows {
-            assert_eq!(rules.classify(method, path, bytes), class, "{method} {path} {bytes:?}");
+            let found = rules.classify(method, path, bytes, &mut Vec::new());
+            assert_eq!(found, class, "{method} {path} {bytes:?}");
         }
     }
 
     #[test]
     fn without_rules_everything_is_a_small_transfer() {
-        assert_eq!(ClassRules::default().classify("POST", "/", None), SmallTransfer);
+        let found = ClassRules::default().classify("POST", "/", None, &mut Vec::new());
+        assert_eq!(found, SmallTransfer);
+    }
+
+    #[test]
+    fn no_spelling_of_a_path_gives_another_class() {
+        let rules = ClassRules::new(vec![
+            rule(Light, &[], &["/light"], None),
+            rule(Computing, &[], &["/work", "/a b/"], None),
+        ]);
+        for spelt in ["/work", "//work", "/./work", "/%77ork", "/light/../work", "/x/../a%20b/c"] {
+            let found = rules.classify("GET", spelt, None, &mut Vec::new());
+            assert_eq!(found, Computing, "{spelt}");
+        }
     }
 }

@@ -17,6 +17,7 @@ mod forecast;
 mod measurement;
 mod node;
 mod overload;
+mod path;
 mod percent;
 mod relief;
 mod smoothing;

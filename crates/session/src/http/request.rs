@@ -121,7 +121,7 @@ pub(crate) fn read_request(
         return Err(Reason::RequestBodyTooLarge);
     }
     let target = Target::read(method, target, &fields, http10)?;
-    let classify = |node: &NodeDoor| class_of(node, method, target.path, framing);
+    let classify = |node: &NodeDoor| class_of(node, method, target.path, framing, out);
     let mut parsed = RequestHead {
         bytes,
         is_head: method == "HEAD",
@@ -146,13 +146,19 @@ pub(crate) fn read_request(
     Ok(Some(parsed))
 }
 
-/// What a request asks of a node.
-fn class_of(node: &NodeDoor, method: &str, path: &str, framing: Framing) -> RequestClass {
+/// The class of a request; `scratch` is the buffer into which its head is written afterwards.
+fn class_of(
+    node: &NodeDoor,
+    method: &str,
+    path: &str,
+    framing: Framing,
+    scratch: &mut Vec<u8>,
+) -> RequestClass {
     let body_bytes = match framing {
         Framing::Length(length) => Some(length),
         Framing::Chunked | Framing::UntilClose => None,
     };
-    node.classes.classify(method, path, body_bytes)
+    node.classes.classify(method, path, body_bytes, scratch)
 }
 
 /// What a request, whose first lines are in `out`, says of having been delegated; `whose` it is said to be was signed, too.

@@ -142,7 +142,12 @@ static CLASS_RULE: Table = Table {
     options: &[
         Opt::required("class", Kind::Choice(&CLASS), "What fitting requests are."),
         Opt::default("methods", Kind::Texts(&METHOD), "[]", "Methods. None: any."),
-        Opt::default("paths", Kind::Texts(&PATH), "[]", "What the path begins with. None: any."),
+        Opt::default(
+            "paths",
+            Kind::Texts(&PATH),
+            "[]",
+            "What the path in normal form begins with. None: any.",
+        ),
         Opt::optional(
             "body-min",
             Kind::Size(1, 1 << 50),
