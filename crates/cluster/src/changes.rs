@@ -234,6 +234,7 @@ mod tests {
                 kind: NodeKind::Node,
                 capacity: 2.0,
                 dispatches: true,
+                application_down: false,
                 endpoint: Some(([10, 0, 0, 1], 80).into()),
                 addresses: vec![[10, 0, 0, 1].into()],
             };

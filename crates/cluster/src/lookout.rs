@@ -102,6 +102,7 @@ mod tests {
                 kind: NodeKind::Node,
                 capacity: 1.0,
                 dispatches: false,
+                application_down: false,
                 endpoint: Some(([127, 0, 0, 1], port).into()),
                 addresses: Vec::new(),
             };

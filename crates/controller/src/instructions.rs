@@ -83,6 +83,9 @@ pub struct Enrolled {
     pub capacity: f64,
     /// Whether it has a dispatch level.
     pub dispatches: bool,
+    /// It has a dispatch level whose application is dead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub application_down: bool,
     /// Where peers reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
@@ -152,6 +155,7 @@ mod tests {
             kind: NodeKind::Node,
             capacity: 4.0,
             dispatches: true,
+            application_down: false,
             endpoint: Some(([192, 0, 2, 1], 80).into()),
             addresses: vec![[192, 0, 2, 1].into()],
         };

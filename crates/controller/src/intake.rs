@@ -94,6 +94,9 @@ pub struct MemberView {
     pub keep: Option<f64>,
     /// What it said of its resources last.
     pub load: Option<Reported>,
+    /// CPU in use of its whole machine by its last report, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_cpu: Option<f64>,
     /// Its load in the coming period, by the newest plan; of agents, for which nothing is planned, by their reports.
     pub planned: Option<PlannedLoad>,
     /// Age of the last report that came here; `None` if none has.

@@ -39,10 +39,7 @@ impl Pressure {
     /// Whether it can be believed.
     pub(crate) fn check(&self) -> Result<(), ReportRefused> {
         for (what, percent) in [("cpu", self.cpu), ("memory", self.memory), ("io", self.io)] {
-            if let Some(percent) = percent.filter(|percent| !(0.0..=100.0).contains(percent)) {
-                let what = format!("{what} pressure is {percent}; accepted: 0 to 100 per cent");
-                return Err(ReportRefused { fault: Fault::Load, what });
-            }
+            check_percent(&format!("{what} pressure"), percent)?;
         }
         Ok(())
     }
@@ -54,6 +51,17 @@ impl Pressure {
             memory_pressure_percent: self.memory,
             io_pressure_percent: self.io,
             ..sample
+        }
+    }
+}
+
+/// Refuses a signal that is no per cent.
+pub(crate) fn check_percent(what: &str, percent: Option<f64>) -> Result<(), ReportRefused> {
+    match percent.filter(|percent| !(0.0..=100.0).contains(percent)) {
+        None => Ok(()),
+        Some(percent) => {
+            let what = format!("{what} is {percent}; accepted: 0 to 100 per cent");
+            Err(ReportRefused { fault: Fault::Load, what })
         }
     }
 }

@@ -7,6 +7,7 @@ use equipoise_monitor::Utilisation;
 use equipoise_planner::elastic::PoolSample;
 use serde::{Deserialize, Serialize};
 
+use crate::pressure::check_percent;
 use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
 use crate::{Edition, Making, Pressure};
 
@@ -18,11 +19,14 @@ pub struct NodeReport {
     pub kind: NodeKind,
     /// Its equipoise.
     pub version: String,
-    /// What it can do, in cores; above 0.
+    /// What it can do, in cores, fractions included; above 0.
     pub capacity: f64,
     /// Its resources; absent while its monitor has nothing to say (the first period, a kernel that does not tell).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Reported>,
+    /// CPU in use of its whole machine, per cent; shown beside `load`, and no plan uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_cpu: Option<f64>,
     /// How long its work waits for them; shown, and nothing is planned by it.
     #[serde(default, skip_serializing_if = "Pressure::is_unknown")]
     pub pressure: Pressure,
@@ -32,6 +36,10 @@ pub struct NodeReport {
     /// Whether it has a dispatch level: it may delegate, and be delegated to.
     #[serde(default)]
     pub dispatches: bool,
+    /// It has a dispatch level, and no backend of the application behind it can take a request: it
+    /// has no place in names, however idle it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub application_down: bool,
     /// Where peers reach it, to delegate to it and to see whether it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
@@ -166,6 +174,7 @@ impl NodeReport {
             Measurement::checked(load)?;
         }
         self.pressure.check()?;
+        check_percent("the machine's cpu", self.machine_cpu)?;
         let capacity = self.capacity;
         if !(capacity.is_finite() && capacity > 0.0) {
             let accepted = "accepted: a number of cores above 0";
@@ -337,6 +346,7 @@ mod tests {
             (with(|r| cpu(r, 1e9)), Fault::Load, "cpu is 1000000000"),
             (with(|r| r.pressure.io = Some(f64::NAN)), Fault::Load, "io pressure is NaN"),
             (with(|r| r.pressure.cpu = Some(100.5)), Fault::Load, "cpu pressure is 100.5"),
+            (with(|r| r.machine_cpu = Some(101.0)), Fault::Load, "the machine's cpu is 101"),
             (with(|r| r.capacity = 0.0), Fault::Number, "capacity is 0"),
             (with(|r| r.classes.light.arrived = -1.0), Fault::Number, "class light is -1"),
             (with(|r| backend(r).in_flight = f64::INFINITY), Fault::Number, "in flight is inf"),

@@ -36,6 +36,8 @@ pub(crate) struct Member {
     pub(crate) enrolled: Enrolled,
     pub(crate) version: String,
     pub(crate) load: Option<Reported>,
+    /// CPU in use of its whole machine, per cent.
+    pub(crate) machine_cpu: Option<f64>,
     pub(crate) applied: Option<Edition>,
     /// Its last sign of life.
     pub(crate) at: Duration,
@@ -96,11 +98,13 @@ impl Roll {
                 kind: report.kind,
                 capacity: report.capacity,
                 dispatches: report.dispatches,
+                application_down: report.application_down,
                 endpoint: report.endpoint,
                 addresses: report.addresses,
             },
             version: report.version,
             load: report.load,
+            machine_cpu: report.machine_cpu,
             applied: report.applied,
             at: now,
             refused,
@@ -196,7 +200,7 @@ impl Roll {
         let admin = |name: &String| wishes.admins.get(name).copied().unwrap_or(AdminState::Up);
         let spec = |name: &String, member: &Enrolled| NodeSpec {
             admin: admin(name),
-            health: Health::Unknown,
+            health: if member.application_down { Health::Unhealthy } else { Health::Unknown },
             capacity: member.capacity,
             dispatches: member.dispatches,
         };

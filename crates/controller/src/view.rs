@@ -110,6 +110,7 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
             dispatches: enrolled.is_some_and(|it| it.dispatches),
             keep: planned.map(|planned| planned.keep),
             load: said.and_then(|said| said.load),
+            machine_cpu: said.and_then(|said| said.machine_cpu),
             planned: planned.and_then(|planned| planned.load).or_else(own),
             report_age: said.map(|_| silence),
             applied: said.and_then(|said| said.applied),

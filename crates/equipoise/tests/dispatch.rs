@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{Folder, Load, Process, equipoise, get, stderr, stdout, text};
-use equipoise_testkit::{Answer, HttpBackend, ReservedPort, eventually, free_port};
+use equipoise_testkit::{Answer, HttpBackend, ReservedPort, UdpPort, eventually, free_port};
 use serde_json::Value;
 
 /// For real processes on a busy machine.
@@ -225,6 +225,39 @@ fn an_application_that_dies_under_load_at_either_end_fails_no_request() {
         let (good, bad) = load.finish();
         assert!(good >= 500 && bad.is_empty(), "{} of {good}: {bad:?}", bad.len());
     }
+}
+
+#[test]
+fn names_leave_out_a_node_whose_application_is_dead_and_whose_requests_a_peer_does() {
+    let folder = Folder::new("dispatch-names");
+    let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
+    let mut all: Vec<Node> = ["a", "b"].map(|name| Node::new(&folder, name)).into();
+    let dispatch = format!("secret = {:?}\nkeep = 1.0\n{}", text(&secret), peers(&all));
+    let door =
+        |node: &Node| format!("{{ name = \"{}\", address = \"{}\" }}", node.name, node.address());
+    let port = UdpPort::reserve();
+    let names = format!(
+        "[[pool]]\nname = \"doors\"\nbackends = [{}, {}]\n\
+         health = {{ http = \"/\", interval = \"100ms\", timeout = \"20s\", rise = 1, fall = 2 }}\n\
+         [[dns]]\nzone = \"z.example.\"\nlisten = \"{}\"\npool = \"doors\"\nns = [\"ns.example.\"]\n",
+        door(&all[0]),
+        door(&all[1]),
+        port.address()
+    );
+    all[0].write(&folder, &dispatch, &names);
+    all[1].write(&folder, &dispatch, "");
+    all.iter_mut().for_each(Node::start);
+    all.iter().for_each(|node| node.until_peers(1));
+    let is = |status: &Value, expected: [&str; 2]| {
+        let backends = status["dns"]["names"][0]["backends"].as_array().unwrap();
+        backends.iter().map(|backend| backend["state"].as_str().unwrap()).eq(expected)
+    };
+    all[0].until("both are given", |status| is(status, ["serving", "serving"]));
+    all[1].app.acceptor().stop();
+    all[0].until("the dead one is not", |status| is(status, ["serving", "unhealthy"]));
+    assert_eq!(get(all[1].address(), "/").text(), "a", "its peer does what clients bring");
+    all[1].app.acceptor().restart();
+    all[0].until("it is given again", |status| is(status, ["serving", "serving"]));
 }
 
 #[test]

@@ -18,6 +18,10 @@ use tokio::time::{Instant, timeout_at};
 use super::CheckError;
 use crate::HealthCheck;
 
+/// The header field of every HTTP check, in lower case: a node that may delegate requests to peers
+/// answers one that has it from its own application, or with 503. Other monitors may send it, too.
+pub const CHECK_FIELD: &str = "equipoise-check";
+
 /// Head and connection buffer; a body chunk is never larger either.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Where reading a body ends: with the head and the last chunk never more than 64 KB in all.
@@ -113,6 +117,7 @@ fn request(path: &str, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> 
     Request::get(path)
         .header(HOST, host)
         .header(USER_AGENT, "equipoise-health")
+        .header(CHECK_FIELD, "1")
         .header(CONNECTION, "close")
         .body(Empty::new())
         .map_err(|error| CheckError::Unaskable(error.to_string()))
@@ -238,6 +243,7 @@ mod tests {
         assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
         assert!(asked.contains("connection: close\r\n"), "{asked}");
+        assert!(asked.contains("equipoise-check: 1\r\n"), "{asked}");
 
         let (address, task) = backend(ok.into(), false).await;
         let host = Some("app.example".into());

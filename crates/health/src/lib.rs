@@ -12,7 +12,7 @@ pub mod panic;
 pub mod ramp;
 mod state;
 
-pub use check::probe;
+pub use check::{CHECK_FIELD, probe};
 pub use checker::{CheckReport, Checker, Schedule};
 pub use config::{ActiveHealth, HealthCheck, PassiveHealth};
 pub use error::CheckError;

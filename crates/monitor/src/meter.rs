@@ -35,6 +35,8 @@ pub struct Reading {
     pub at: Duration,
     /// Of the machine.
     pub cpu: Option<CpuTicks>,
+    /// Processors on which this process may run (its affinity).
+    pub allowed_processors: Option<u32>,
     /// Of the machine.
     pub memory: Option<Memory>,
     /// Of this process's group.
@@ -65,11 +67,17 @@ pub struct InterfaceRate {
 /// What this machine was doing between two readings. Per cents are 0 to 100; `None` is no signal, never a guess.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Utilisation {
-    /// Processor time of what may be used: the greater of the machine's and, where there is a quota, the group's.
+    /// Processors that may be used here, fractions included: the quota of the group, or the
+    /// processors on which this process may run, whichever is less.
+    pub processors: Option<f64>,
+    /// Processors of the machine that are online.
+    pub online_processors: Option<u32>,
+    /// Processor time in use, of what may be used: the group's where it has a quota, else the
+    /// machine's. A neighbour that takes the machine does not fill a quota.
     pub cpu_percent: Option<f64>,
-    /// Of the machine alone.
+    /// Of the machine, whoever uses it.
     pub cpu_machine_percent: Option<f64>,
-    /// Of the group's quota alone.
+    /// Of the group's quota.
     pub cpu_group_percent: Option<f64>,
     /// Memory of what may be used: the greater of the machine's and, where there is a limit, the group's.
     pub memory_percent: Option<f64>,
@@ -91,8 +99,11 @@ pub struct Utilisation {
 pub fn between(before: &Reading, now: &Reading) -> Utilisation {
     let elapsed = now.at.checked_sub(before.at).filter(|elapsed| !elapsed.is_zero());
     let cpu_machine_percent = machine_cpu_percent(before.cpu, now.cpu);
-    let cpu_group_percent =
-        elapsed.and_then(|elapsed| group_cpu_percent(&before.group, &now.group, elapsed));
+    let processors = usable_processors(now);
+    let cpu_group_percent = now.group.cpu_quota_processors.and_then(|_| {
+        group_cpu_percent(before.group.cpu_used_us?, now.group.cpu_used_us?, processors?, elapsed?)
+    });
+    let has_quota = now.group.cpu_quota_processors.is_some();
     let memory_machine_percent = now.memory.filter(|memory| memory.total_bytes > 0).map(|memory| {
         share_percent(
             (memory.total_bytes - memory.available_bytes) as f64,
@@ -102,7 +113,9 @@ pub fn between(before: &Reading, now: &Reading) -> Utilisation {
     let memory_group_percent = now.group.memory_used_percent.map(|used| used.clamp(0.0, 100.0));
     let interfaces = elapsed.map_or_else(Vec::new, |elapsed| rates(before, now, elapsed));
     Utilisation {
-        cpu_percent: greater(cpu_machine_percent, cpu_group_percent),
+        processors,
+        online_processors: now.cpu.map(|cpu| cpu.processors),
+        cpu_percent: if has_quota { cpu_group_percent } else { cpu_machine_percent },
         cpu_machine_percent,
         cpu_group_percent,
         memory_percent: greater(memory_machine_percent, memory_group_percent),
@@ -133,9 +146,24 @@ fn machine_cpu_percent(before: Option<CpuTicks>, now: Option<CpuTicks>) -> Optio
     Some(share_percent(busy as f64, total as f64))
 }
 
-fn group_cpu_percent(before: &GroupReading, now: &GroupReading, elapsed: Duration) -> Option<f64> {
-    let used_us = now.cpu_used_us?.checked_sub(before.cpu_used_us?)?;
-    let may_use_us = now.cpu_quota_processors? * elapsed.as_micros() as f64;
+/// A quota may be wider than the processors on which the process may run.
+fn usable_processors(now: &Reading) -> Option<f64> {
+    let online = now.cpu.map(|cpu| cpu.processors);
+    let whole = now.allowed_processors.or(online).map(f64::from);
+    match (now.group.cpu_quota_processors, whole) {
+        (Some(quota), Some(whole)) => Some(quota.min(whole)),
+        (quota, whole) => quota.or(whole),
+    }
+}
+
+fn group_cpu_percent(
+    before_us: u64,
+    now_us: u64,
+    processors: f64,
+    elapsed: Duration,
+) -> Option<f64> {
+    let used_us = now_us.checked_sub(before_us)?;
+    let may_use_us = processors * elapsed.as_micros() as f64;
     (may_use_us > 0.0).then(|| share_percent(used_us as f64, may_use_us))
 }
 
@@ -187,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_counts_where_it_is_nearer_to_its_end() {
+    fn the_cpu_of_a_group_with_a_quota_is_its_own() {
         let (mut before, mut now) = (at(0), at(2));
         (before.cpu, now.cpu) = (cpu(0, 0), cpu(100, 1000));
         before.group.cpu_used_us = Some(1_000_000);
@@ -199,12 +227,32 @@ mod tests {
         let used = between(&before, &now);
         assert_eq!((used.cpu_machine_percent, used.cpu_group_percent), (Some(10.0), Some(50.0)));
         assert_eq!(used.cpu_percent, Some(50.0));
-        // Neighbours may take the machine while the quota is hardly used.
+        assert_eq!(used.processors, Some(0.5));
+        // Neighbours take the machine while half of the quota is used.
         now.cpu = cpu(900, 1000);
-        assert_eq!(between(&before, &now).cpu_percent, Some(90.0));
+        let used = between(&before, &now);
+        assert_eq!((used.cpu_percent, used.cpu_machine_percent), (Some(50.0), Some(90.0)));
+        // The first reading with a quota has no rate yet: the machine's is no replacement.
+        now.group.cpu_used_us = None;
+        assert_eq!(between(&before, &now).cpu_percent, None);
         // Usage without a quota says nothing that the machine's does not.
         now.group.cpu_quota_processors = None;
-        assert_eq!(between(&before, &now).cpu_group_percent, None);
+        now.group.cpu_used_us = Some(1_500_000);
+        let used = between(&before, &now);
+        assert_eq!((used.cpu_percent, used.cpu_group_percent), (Some(90.0), None));
+        assert_eq!(used.processors, Some(2.0));
+    }
+
+    #[test]
+    fn a_quota_wider_than_the_allowed_processors_is_limited_by_them() {
+        let (mut before, mut now) = (at(0), at(1));
+        (before.cpu, now.cpu) = (cpu(0, 0), cpu(100, 1000));
+        before.group.cpu_used_us = Some(0);
+        now.group.cpu_used_us = Some(500_000);
+        now.group.cpu_quota_processors = Some(4.0);
+        now.allowed_processors = Some(1);
+        let used = between(&before, &now);
+        assert_eq!((used.processors, used.cpu_percent), (Some(1.0), Some(50.0)));
     }
 
     #[test]
@@ -251,7 +299,12 @@ mod tests {
         now.group.cpu_quota_processors = Some(1.0);
         before.interfaces = vec![interface(1000, 0, Some(1000))];
         now.interfaces = vec![interface(10, 0, Some(1000))];
-        assert_eq!(between(&before, &now), Utilisation::default());
+        let used = between(&before, &now);
+        assert_eq!(
+            (used.cpu_percent, used.cpu_machine_percent, used.net_percent),
+            (None, None, None)
+        );
+        assert_eq!((used.cpu_group_percent, used.interfaces), (None, Vec::new()));
     }
 
     #[test]
@@ -259,7 +312,8 @@ mod tests {
         let mut reading = at(5);
         reading.cpu = cpu(1, 2);
         reading.interfaces = vec![interface(0, 0, Some(1000))];
-        assert_eq!(between(&reading, &reading), Utilisation::default());
+        let used = between(&reading, &reading);
+        assert_eq!((used.cpu_percent, used.interfaces), (None, Vec::new()));
         assert_eq!(between(&reading, &at(4)), Utilisation::default());
     }
 }

@@ -36,6 +36,7 @@ pub struct Monitor {
     buffer: Vec<u8>,
     stat: Source,
     meminfo: Source,
+    status: Source,
     net_dev: Source,
     pressures: [Source; 3],
     group: Group,
@@ -54,6 +55,7 @@ impl Monitor {
             buffer: Vec::new(),
             stat: Source::new(proc.join("stat")),
             meminfo: Source::new(proc.join("meminfo")),
+            status: Source::new(own.join("status")),
             net_dev: Source::new(own.join("net/dev")),
             pressures: ["cpu", "memory", "io"]
                 .map(|kind| Source::new(proc.join("pressure").join(kind))),
@@ -95,6 +97,7 @@ impl Monitor {
     fn read(&mut self, now: &mut Reading) {
         let buffer = &mut self.buffer;
         now.cpu = self.stat.read(buffer).and_then(|text| parse::stat(text).ok());
+        now.allowed_processors = self.status.read(buffer).and_then(parse::allowed_processors);
         now.memory = self.meminfo.read(buffer).and_then(|text| parse::meminfo(text).ok());
         now.group = self.group.read(buffer);
         match self.net_dev.read(buffer) {

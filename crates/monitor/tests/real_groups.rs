@@ -88,7 +88,8 @@ fn works_inside_the_group() {
         spin(&memory, Duration::from_millis(1500));
         used = monitor.sample();
         cpu = used.cpu_group_percent.unwrap();
-        assert!(used.cpu_percent.unwrap() >= cpu);
+        assert_eq!(used.cpu_percent, used.cpu_group_percent);
+        assert_eq!(used.processors, Some(0.25));
         if cpu > 30.0 {
             break;
         }

@@ -62,6 +62,25 @@ impl CpuGroup {
         Ok(group)
     }
 
+    /// Processor time that its processes have used.
+    ///
+    /// # Errors
+    /// The kernel keeps no account of it.
+    pub fn used(&self) -> io::Result<Duration> {
+        for folder in &self.folders {
+            if let Ok(text) = fs::read_to_string(folder.join("cpuacct.usage")) {
+                let nanoseconds = text.trim().parse().map_err(io::Error::other)?;
+                return Ok(Duration::from_nanos(nanoseconds));
+            }
+            if let Ok(text) = fs::read_to_string(folder.join("cpu.stat"))
+                && let Some(usage) = text.lines().find_map(|line| line.strip_prefix("usage_usec "))
+            {
+                return Ok(Duration::from_micros(usage.trim().parse().map_err(io::Error::other)?));
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "no account of processor time"))
+    }
+
     /// The arguments of `sh` that move a process in before it becomes what it is to be.
     pub fn enter_and_become(&self, program: &str, arguments: &[&str]) -> Vec<String> {
         let enter = |folder: &PathBuf| format!("echo $$ > '{}/cgroup.procs' && ", folder.display());

@@ -450,6 +450,20 @@ fn a_request_is_of_the_class_of_its_normal_path_and_goes_on_as_it_came() {
 }
 
 #[test]
+fn a_health_check_is_answered_by_the_nodes_own_application_or_not_at_all() {
+    let apps = ["here", "there"].map(HttpBackend::named);
+    let taker = Plan::new("b", &apps[1]).start();
+    let node = Plan::new("a", &apps[0]).keep(0.0).peers(&[("b", taker.address)]).start();
+    let check = || node.ask(with_lines("GET", "/", "equipoise-CHECK: 1\r\n"));
+    assert_eq!(node.ask(get("/")).text(), "there");
+    assert_eq!(check().text(), "here");
+    let down = node.registry.set_admin("app", "app", equipoise_core::AdminState::Down);
+    node.runtime.block_on(down).expect("it is there");
+    assert_eq!(check().status(), 503);
+    assert_eq!(node.ask(get("/")).text(), "there", "a request is still done by the peer");
+}
+
+#[test]
 fn between_plans_less_goes_to_where_requests_wait() {
     let (here, gate) = (HttpBackend::named("here"), Gate::new());
     let held = gate.clone();

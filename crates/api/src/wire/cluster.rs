@@ -63,10 +63,13 @@ pub struct ControllerContact {
 /// What a node measured of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnLoad {
-    /// Cores.
+    /// Cores that it may use; a fraction in a quota.
     pub capacity: f64,
-    /// CPU in use, per cent; `null` is no signal, here and below.
+    /// CPU in use of `capacity`, per cent; `null` is no signal, here and below.
     pub cpu_percent: Option<f64>,
+    /// CPU in use of the whole machine, whoever uses it.
+    #[serde(default)]
+    pub machine_cpu_percent: Option<f64>,
     /// Memory in use.
     pub memory_percent: Option<f64>,
     /// The busiest interface against its link's speed.

@@ -148,7 +148,7 @@ pub struct NodeStatus {
     pub state: String,
     /// Its equipoise; empty if it has not reported.
     pub version: String,
-    /// Cores.
+    /// Cores that it may use; a fraction in a quota.
     pub capacity: f64,
     /// What is wanted of it.
     pub admin: Admin,
@@ -156,8 +156,11 @@ pub struct NodeStatus {
     pub standing: Option<String>,
     /// The share of clients that each name's answers give it, 0 to 1.
     pub shares: BTreeMap<String, f64>,
-    /// CPU in use, per cent; `None` is no signal, here and below.
+    /// CPU in use of `capacity`, per cent; `None` is no signal, here and below.
     pub cpu_percent: Option<f64>,
+    /// CPU in use of its whole machine, whoever uses it.
+    #[serde(default)]
+    pub machine_cpu_percent: Option<f64>,
     /// Memory in use.
     pub memory_percent: Option<f64>,
     /// The busiest interface against its link's speed.

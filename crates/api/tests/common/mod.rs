@@ -307,6 +307,7 @@ impl Operator for Recorder {
             standing: None,
             shares: BTreeMap::new(),
             cpu_percent: None,
+            machine_cpu_percent: None,
             memory_percent: None,
             net_percent: None,
             l1: None,

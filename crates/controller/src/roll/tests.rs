@@ -62,6 +62,17 @@ fn nobody_joins_by_lying_and_members_have_a_limit() {
 }
 
 #[test]
+fn a_node_whose_application_is_dead_is_unhealthy() {
+    let mut roll = roll();
+    roll.take(second(1), "a", NodeReport { application_down: true, ..report(1.0) }).unwrap();
+    roll.take(second(1), "b", NodeReport { dispatches: true, ..report(90.0) }).unwrap();
+    let enrolled = roll.enrolled(second(1), &BTreeMap::new(), second(600));
+    let inventory = roll.inventory(&Premises::default(), &enrolled, &Wishes::default()).unwrap();
+    let health: Vec<Health> = inventory.nodes().values().map(|node| node.health).collect();
+    assert_eq!(health, [Health::Unhealthy, Health::Unknown]);
+}
+
+#[test]
 fn a_report_without_load_is_a_sign_of_life() {
     let mut roll = roll();
     roll.take(second(9), "a", NodeReport { load: None, ..report(0.0) }).unwrap();

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::desk::Desk;
 use super::notify::{Notice, notify};
-use super::planning::{cores, monitor::begin};
+use super::planning::{capacity, monitor::begin};
 use super::{Asked, Signals, cluster};
 use crate::config::{self, Cluster, ClusterRole, Config, Loaded};
 use crate::run::entrance::Entrance;
@@ -108,8 +108,9 @@ fn measured(used: &Utilisation) -> NodeReport {
     NodeReport {
         kind: NodeKind::Agent,
         version: env!("CARGO_PKG_VERSION").into(),
-        capacity: cores(),
+        capacity: capacity(Some(used)),
         load: NodeReport::load_of(used),
+        machine_cpu: used.cpu_machine_percent,
         pressure: Pressure::of(used),
         ..NodeReport::default()
     }

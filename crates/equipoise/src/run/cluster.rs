@@ -22,6 +22,7 @@ use equipoise_store::{
 };
 use tokio::sync::watch;
 
+use super::planning::capacity;
 use crate::commands::cluster::authority;
 use crate::config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
 
@@ -340,13 +341,14 @@ pub(super) fn standing(
     }
 }
 
-/// What this machine measured of itself; `capacity` in cores.
-pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients, capacity: f64) -> OwnLoad {
+/// Load that this machine measured of itself.
+pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients) -> OwnLoad {
     let signals = used.cpu_percent.zip(used.memory_percent);
     let signals = signals.map(|(cpu, memory)| Signals { cpu, memory, net: used.net_percent });
     OwnLoad {
-        capacity,
+        capacity: capacity(Some(used)),
         cpu_percent: used.cpu_percent,
+        machine_cpu_percent: used.cpu_machine_percent,
         memory_percent: used.memory_percent,
         net_percent: used.net_percent,
         l1: signals.map(|signals| weigh.l1(&signals).get()),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use equipoise_testkit::{Client, HttpBackend, UdpPort};
+use equipoise_testkit::{Client, HttpBackend, UdpPort, free_port};
 
 use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::dns::{A, addresses, ask};
@@ -83,6 +83,46 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     controllers.iter_mut().for_each(Machine::kill);
     answers.process().wait_for_text("no controller has newer instructions");
     assert_eq!(given("cluster.example"), [N1, N2]);
+}
+
+#[test]
+fn names_by_load_leave_out_a_node_whose_application_is_dead() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-names-dead") else { return };
+    site.load = "period = \"250ms\"\n".to_string();
+    let mut controllers = site.controllers_of(&["c1"], backend.address());
+    site.start(&mut controllers);
+    let apps = ["n1", "n2"].map(HttpBackend::named);
+    let mut nodes = [0, 1].map(|at| {
+        let door = free_port();
+        site.rest = format!(
+            "[[pool]]\nname = \"app\"\nbackends = [\"{}\"]\n\
+             health = {{ http = \"/\", interval = \"100ms\", timeout = \"20s\", rise = 1, fall = 2 }}\n\
+             [[dispatch]]\nlisten = \"{}\"\npool = \"app\"\n",
+            apps[at].address(),
+            door.address()
+        );
+        (site.node(["n1", "n2"][at], backend.address(), &controllers), door)
+    });
+    nodes.iter_mut().for_each(|(node, _)| node.start());
+    // Its pool has no check: it knows by the controller alone.
+    let port = UdpPort::reserve();
+    site.rest = format!(
+        "[[pool]]\nname = \"members\"\nbackends = [\
+         {{ name = \"n1\", address = \"192.0.2.11:80\" }}, {{ name = \"n2\", address = \"192.0.2.12:80\" }}]\n\
+         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"members\"\nmode = \"ordered\"\nshares = \"load\"\n\
+         ns = [\"ns.other.example.\"]\n[nameserver]\nrate-limit = 0\n",
+        port.address()
+    );
+    let mut answers = site.node("d1", backend.address(), &controllers);
+    answers.start();
+    let given = || addresses(&ask(port.address(), "cluster.example", A)).0;
+    soon("both are given", || given() == [N1, N2]);
+    apps[0].acceptor().stop();
+    soon("the one whose application is dead is not", || given() == [N2]);
+    controllers[0].until("its share is none", |status| share(status, "n1") == Some(0.0));
+    apps[0].acceptor().restart();
+    soon("it returns", || given() == [N1, N2]);
 }
 
 #[test]

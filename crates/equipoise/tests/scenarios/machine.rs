@@ -103,9 +103,11 @@ impl Drop for Machine {
     }
 }
 
-/// The arguments of `unshare` that have a program read `stat` in the place of `/proc/stat`.
+/// The arguments of `unshare` that have a program read `stat` in the place of `/proc/stat`, and no
+/// control group: a quota in which the tests may run is not this machine's.
 pub(crate) fn with_stat(stat: &Path, program: &[&str]) -> Vec<String> {
-    let script = "mount --bind \"$0\" /proc/stat && exec \"$@\"";
+    let script = "mount --bind \"$0\" /proc/stat && { mountpoint -q /sys/fs/cgroup \
+                  && mount -t tmpfs none /sys/fs/cgroup; true; } && exec \"$@\"";
     let words = ["--mount", "sh", "-c", script, text(stat)];
     words.iter().chain(program).map(|word| word.to_string()).collect()
 }

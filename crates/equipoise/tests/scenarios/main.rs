@@ -11,6 +11,7 @@ mod common;
 
 mod crowd;
 mod machine;
+mod quota;
 mod site;
 
 use std::cell::Cell;

@@ -10,7 +10,7 @@ mod stat;
 pub use meminfo::{Memory, meminfo};
 pub use net_dev::{InterfaceBytes, net_dev};
 pub use pressure::{Pressure, pressure};
-pub use process::{ProcessTicks, process_stat};
+pub use process::{ProcessTicks, allowed_processors, process_stat};
 pub use stat::{CpuTicks, stat};
 
 /// A file of the kernel that is not as its documentation says.

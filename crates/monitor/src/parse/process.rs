@@ -34,9 +34,41 @@ pub fn process_stat(text: &str) -> Result<ProcessTicks, ParseError> {
     Ok(ProcessTicks { parent: small(field(4)?)?, ticks, threads: small(field(20)?)? })
 }
 
+/// Number of processors on which a process may run, from its `/proc/PID/status`; `None` if the
+/// text has no such line.
+///
+/// # Source
+/// proc_pid_status(5), `Cpus_allowed_list`; cpuset(7), "List format".
+pub fn allowed_processors(text: &str) -> Option<u32> {
+    let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let length = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').try_fold(0_u32, |sum, range| sum.checked_add(length(range)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_processors_of_a_process_are_a_list_of_ranges() {
+        for (list, count) in [
+            ("0", Some(1)),
+            ("0-1", Some(2)),
+            ("0-3,8,10-11", Some(7)),
+            ("", None),
+            ("3-1", None),
+            ("0-4294967295", None),
+            ("x", None),
+        ] {
+            let text = format!("Name:\ta\nCpus_allowed:\t3\nCpus_allowed_list:\t{list}\nX:\t1\n");
+            assert_eq!(allowed_processors(&text), count, "{list:?}");
+        }
+        assert_eq!(allowed_processors("Name:\ta\n"), None);
+    }
 
     #[test]
     fn times_of_a_process_and_of_its_children_that_ended_are_added() {

@@ -43,11 +43,13 @@ impl ClientConnection {
         self.door.stats(|stats| count(&stats.classes[head.class as usize]));
     }
 
-    /// Whether the marker leaves it open. What came from a peer, encrypted, is done here. A marker that is not believed but comes from where a peer is, is a peer's with another
-    /// key: believing nobody, such two would send a request to and fro.
+    /// Whether a peer may do the request. What came from a peer, encrypted, is done here, and so is
+    /// a health check: the answer of a peer's application would hide that this node's is dead. A
+    /// marker that is not believed but comes from where a peer is, is a peer's with another key:
+    /// such two would send a request to and fro.
     pub(super) fn may_delegate(&self, head: &RequestHead) -> bool {
         match head.marker {
-            _ if self.shown.is_some() => false,
+            _ if self.shown.is_some() || head.is_check => false,
             Marker::None => true,
             Marker::Believed => false,
             Marker::Refused => {

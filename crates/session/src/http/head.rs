@@ -43,6 +43,8 @@ impl HeadScanner {
 /// The header fields that the proxy itself reads or drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
+    /// It asks after this node itself ([`equipoise_health::CHECK_FIELD`]).
+    Check,
     Connection,
     ContentLength,
     /// A marker of the dispatch level.
@@ -83,7 +85,10 @@ impl Field {
                 ("content-length", Field::ContentLength),
                 ("http2-settings", Field::Http2Settings),
             ],
-            15 => &[("x-forwarded-for", Field::XForwardedFor)],
+            15 => &[
+                ("x-forwarded-for", Field::XForwardedFor),
+                (equipoise_health::CHECK_FIELD, Field::Check),
+            ],
             16 => &[
                 ("proxy-connection", Field::HopByHop),
                 ("x-forwarded-host", Field::XForwardedHost),
@@ -151,6 +156,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Whether another message may follow: HTTP/1.0 has to ask for that (RFC 9112, section 9.3).
+    pub(crate) fn stays_open(&self, http10: bool) -> bool {
+        !self.close && (self.keep_alive || !http10)
+    }
+
     /// Reads one `Connection` header's value.
     pub(crate) fn read(&mut self, value: &[u8]) {
         for token in tokens(value) {

@@ -37,6 +37,8 @@ pub(crate) struct RequestHead {
     pub(crate) upgrade: bool,
     /// What it asks of a node, where that matters.
     pub(crate) class: RequestClass,
+    /// It asks after this node itself, and no peer answers it.
+    pub(crate) is_check: bool,
     /// Whether a peer has delegated it to this node.
     pub(crate) marker: Marker,
 }
@@ -127,15 +129,12 @@ pub(crate) fn read_request(
         is_head: method == "HEAD",
         is_idempotent: matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"),
         http10,
-        keep_alive: if http10 {
-            fields.connection.keep_alive && !fields.connection.close
-        } else {
-            !fields.connection.close
-        },
+        keep_alive: fields.connection.stays_open(http10),
         framing,
         expects_continue: fields.expects_continue && !http10,
         upgrade: fields.connection.upgrade && fields.upgrade && !http10,
         class: origin.door.dispatch.as_ref().map_or(RequestClass::default(), classify),
+        is_check: fields.is_check,
         marker: Marker::None,
     };
     begin_request(method, &target, out);
@@ -204,6 +203,7 @@ struct Fields<'a> {
     upgrades_to_h2c: bool,
     te_trailers: bool,
     origin: OriginFields<'a>,
+    is_check: bool,
     /// Of a marker; there may be more than one, and then none is believed.
     delegated: Option<&'a [u8]>,
     delegations: u32,
@@ -244,6 +244,7 @@ fn read_fields<'a>(
                     fields.upgrades_to_h2c |= protocol.eq_ignore_ascii_case(b"h2c");
                 }
             }
+            Field::Check => fields.is_check = true,
             Field::Te => fields.te_trailers |= value.eq_ignore_ascii_case(b"trailers"),
             Field::Forwarded
             | Field::OtherOrigin
@@ -387,7 +388,7 @@ fn write_request(
             }
             Field::Expect => parsed.expects_continue,
             Field::Delegated => door.dispatch.is_none(),
-            Field::Via | Field::Other => true,
+            Field::Via | Field::Check | Field::Other => true,
         };
         let nominated = fields.connection.nominates
             && field.may_be_nominated()

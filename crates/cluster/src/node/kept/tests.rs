@@ -47,6 +47,7 @@ fn instructions(term: u64, generation: u64) -> Instructions {
         kind: NodeKind::Node,
         capacity: 2.0,
         dispatches: false,
+        application_down: false,
         endpoint: None,
         addresses: Vec::new(),
     };

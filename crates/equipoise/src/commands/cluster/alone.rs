@@ -11,7 +11,7 @@ use equipoise_cluster::ClientError;
 use serde::Serialize;
 
 use super::Here;
-use super::members::seconds;
+use super::members::{cores, seconds};
 use crate::cli::with_causes;
 use crate::commands::status::controller::line;
 use crate::commands::table::{Align, Cell, Table, Tone};
@@ -185,6 +185,7 @@ pub(crate) fn own_load(name: &str, load: &OwnLoad) -> Table {
         ("MEMBER", Align::Left),
         ("CORES", Align::Right),
         ("CPU", Align::Right),
+        ("MACHINE", Align::Right),
         ("MEMORY", Align::Right),
         ("NET", Align::Right),
         ("L1", Align::Right),
@@ -195,8 +196,9 @@ pub(crate) fn own_load(name: &str, load: &OwnLoad) -> Table {
     let plain = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.0}"));
     table.row(vec![
         name.into(),
-        format!("{:.0}", load.capacity).into(),
+        cores(load.capacity).into(),
         percent(load.cpu_percent).into(),
+        percent(load.machine_cpu_percent).into(),
         percent(load.memory_percent).into(),
         percent(load.net_percent).into(),
         plain(load.l1).into(),

@@ -64,6 +64,7 @@ fn render(members: &Members) -> String {
         ("STANDING", Align::Left),
         ("CORES", Align::Right),
         ("CPU", Align::Right),
+        ("MACHINE", Align::Right),
         ("MEMORY", Align::Right),
         ("NET", Align::Right),
         ("L1", Align::Right),
@@ -187,8 +188,9 @@ fn row(member: &MemberView) -> Vec<Cell> {
         Cell::toned(member.state.name(), tone),
         heard.into(),
         standing,
-        format!("{:.0}", member.capacity).into(),
+        cores(member.capacity).into(),
         percent(load.map(|load| load.cpu)).into(),
+        percent(member.machine_cpu.filter(|_| is_here)).into(),
         percent(load.map(|load| load.memory)).into(),
         percent(load.and_then(|load| load.net)).into(),
         planned.map_or_else(none, |planned| format!("{:.0}", planned.l1)).into(),
@@ -206,9 +208,26 @@ fn word(standing: Standing) -> String {
     text.split(':').next().unwrap_or_default().to_string()
 }
 
+/// A number of cores without trailing zeros: `2`, `0.08`.
+pub(super) fn cores(cores: f64) -> String {
+    let text = format!("{cores:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
 pub(super) fn seconds(age: Duration) -> String {
     if age < Duration::from_secs(10) {
         return format!("{:.1} s", age.as_secs_f64());
     }
     rough(age.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_core_is_shown_as_such() {
+        let shown = [0.08, 0.2, 1.5, 2.0, 10.0, 0.0].map(cores);
+        assert_eq!(shown, ["0.08", "0.2", "1.5", "2", "10", "0"]);
+    }
 }

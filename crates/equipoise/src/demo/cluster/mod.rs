@@ -4,6 +4,7 @@
 //! as the client's resolver. It tells what it does and what came of it, ends by itself, and fails if anything did.
 
 mod load;
+mod machine;
 mod scenarios;
 mod stage;
 
@@ -13,6 +14,7 @@ use anyhow::{Context, bail};
 use equipoise_netns::unavailable;
 
 use crate::demo::account::Account;
+use machine::MachineLoad;
 use stage::Stage;
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -22,17 +24,20 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let mut account = Account::default();
     let mut stage = Stage::build().context("the demo cannot be set up")?;
     account.say(&stage.map());
-    account.step(stage.wait_for_members().map(|()| "every node has joined".into()));
+    let mut load = MachineLoad::begin(&stage);
+    let joined = stage.wait_for_members().map(|()| "every node has joined".into());
+    account.step(load.explain(&stage, joined));
     account.title("Even load: clients go where the name leads");
-    account.step(scenarios::even(&stage));
+    account.step(load.explain(&stage, scenarios::even(&stage)));
     account.title("Unbalanced: all clients go to node-1, as caches that are out of date make them");
-    account.step(scenarios::unbalanced(&stage));
+    account.step(load.explain(&stage, scenarios::unbalanced(&stage)));
     account.title("A sharp fluctuation: four times the clients at once, for a while");
-    account.step(scenarios::fluctuation(&stage));
+    account.step(load.explain(&stage, scenarios::fluctuation(&stage)));
     account.title("How the cluster stands");
     account.step(stage.command(&["status", "--cluster"]));
     account.title("A node fails: node-5 is killed under load");
-    account.step(scenarios::failure(&mut stage));
+    let failure = scenarios::failure(&mut stage);
+    account.step(load.explain(&stage, failure));
     account.title("The end");
     account.step(stage.stop().map(|()| "every node ended in order".into()));
     Ok(account.conclude())

@@ -13,7 +13,7 @@ use crate::demo::files::Folder;
 /// Machines of the cluster.
 pub(crate) const NODES: usize = 5;
 /// What each may take of a core.
-const CORES: f64 = 0.2;
+pub(crate) const CORES: f64 = 0.2;
 /// CPU time that a request takes of its application.
 pub(crate) const WORK: Duration = Duration::from_millis(8);
 /// What is balanced.
@@ -46,7 +46,7 @@ struct Node {
     application: Guest,
     name: String,
     host: Host,
-    _group: CpuGroup,
+    group: CpuGroup,
 }
 
 /// A node's address, 1 to [`NODES`].
@@ -103,7 +103,7 @@ impl Stage {
         let words = ["sample-backend", "--name", &name, "--http", &port, "--work", &work];
         let application = start(&host, &group, &words, "ready")?;
         let equipoise = start(&host, &group, &["run", &config], " ready ")?;
-        Ok(Node { equipoise, application, name, host, _group: group })
+        Ok(Node { equipoise, application, name, host, group })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -137,7 +137,7 @@ impl Stage {
              # The name that clients ask for.\n\
              [[pool]]\nname = \"nodes\"\nbackends = [{nodes}]\n\
              health = {{ http = \"/healthz\", interval = \"500ms\", timeout = \"2s\", rise = 1, fall = 2 }}\n\
-             [[dns]]\nzone = \"{ZONE}.\"\nlisten = \"{own}:53\"\npool = \"nodes\"\nttl = \"1s\"\n\
+             [[dns]]\nzone = \"{ZONE}.\"\nlisten = \"{own}:53\"\npool = \"nodes\"\nttl = \"1s\"\nshares = \"load\"\n\
              ns = [{servers}]\nnames = [\"www\"]\n",
         )
     }
@@ -208,6 +208,11 @@ impl Stage {
             ensure!(Instant::now() < end, "not all nodes are present:\n{told}");
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// Processor time that all nodes have used.
+    pub(crate) fn processor_time(&self) -> Duration {
+        self.nodes.iter().filter_map(|node| node.group.used().ok()).sum()
     }
 
     /// Kills a machine: nothing on it says goodbye.

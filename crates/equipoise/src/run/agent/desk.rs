@@ -17,7 +17,7 @@ use equipoise_monitor::Utilisation;
 use crate::commands::check;
 use crate::config::{self, Config, Loader};
 use crate::run::cluster;
-use crate::run::planning::{cores, machine};
+use crate::run::planning::machine;
 
 /// An agent, as its API sees it.
 pub(super) struct Desk {
@@ -80,7 +80,7 @@ impl Operator for Desk {
     }
 
     async fn status(&self) -> Result<Status, OperateError> {
-        let load = self.used().map(|used| cluster::own_load(&used, &self.weigh, cores()));
+        let load = self.used().map(|used| cluster::own_load(&used, &self.weigh));
         Ok(Status {
             instance: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),

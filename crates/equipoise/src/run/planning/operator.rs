@@ -183,7 +183,7 @@ impl Planner {
     fn own_load(&self) -> Option<OwnLoad> {
         let weigh = self.wish.borrow().planning.policy.coefficients;
         let used = self.utilisation.borrow();
-        used.as_ref().map(|used| cluster::own_load(used, &weigh, super::report::cores()))
+        used.as_ref().map(|used| cluster::own_load(used, &weigh))
     }
 
     /// The controller that runs here; `command` is what can be given to another's.

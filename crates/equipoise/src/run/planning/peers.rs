@@ -101,6 +101,7 @@ mod tests {
             kind: NodeKind::Node,
             capacity: 1.0,
             dispatches,
+            application_down: false,
             endpoint: Some(([10, 0, 0, last], 80).into()),
             addresses: Vec::new(),
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use equipoise_controller::{Intake, NodeReport, Pressure};
 use equipoise_core::eligibility;
 use equipoise_core::load::PerClass;
-use equipoise_monitor::{Sample, tree};
+use equipoise_monitor::{Sample, Utilisation, tree};
 use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
 
 use super::meter::{ClassMeter, Counted, Meter};
@@ -51,13 +51,17 @@ impl Planner {
             let requests = self.requests();
             let mut pools = self.scalers.sized(meter.settle(Instant::now(), &self.counted()));
             let (own, read) = (self.scalers.processes(), |pid| tree(pid, std::process::id()));
-            processes.settle(Instant::now(), &own, cores(), read, &mut pools);
+            let capacity = capacity(Some(&used));
+            let serves = wish.application.as_ref().map(|pool| self.serves(pool));
+            processes.settle(Instant::now(), &own, capacity, read, &mut pools);
             let report = NodeReport {
-                dispatches: wish.application.as_ref().is_some_and(|pool| self.serves(pool)),
+                dispatches: serves == Some(true),
+                application_down: serves == Some(false),
                 classes: classes.settle(Instant::now(), &requests),
                 version: env!("CARGO_PKG_VERSION").into(),
-                capacity: cores(),
+                capacity,
                 load: NodeReport::load_of(&used),
+                machine_cpu: used.cpu_machine_percent,
                 pressure: Pressure::of(&used),
                 pools,
                 applied: *self.applied.borrow(),
@@ -135,6 +139,9 @@ impl Planner {
     }
 }
 
-pub(in crate::run) fn cores() -> f64 {
-    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
+/// Processors that this process may use, a fraction where it is in a quota. Before the monitor's
+/// first sample: whole processors by the standard library.
+pub(in crate::run) fn capacity(used: Option<&Utilisation>) -> f64 {
+    let whole = || std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    used.and_then(|used| used.processors).filter(|it| *it > 0.0).unwrap_or_else(whole)
 }

@@ -20,6 +20,7 @@ use equipoise_monitor::{InterfaceRate, Point, QueryError, Spread, Utilisation};
 use equipoise_planner::elastic::{Mode, Scaling, ScalingPlan};
 use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
 
+use super::report::capacity;
 use crate::run::reading;
 
 /// What a plan is shown with.
@@ -125,6 +126,7 @@ pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -
         standing: member.standing.map(|standing| standing.to_string()),
         shares: member.shares.clone(),
         cpu_percent: member.load.map(|load| load.cpu),
+        machine_cpu_percent: member.machine_cpu,
         memory_percent: member.load.map(|load| load.memory),
         net_percent: member.load.and_then(|load| load.net),
         l1: member.planned.map(|planned| planned.l1),
@@ -149,11 +151,12 @@ pub(super) fn alone(name: &str, recorder: &Recorder, own: Option<OwnLoad>) -> No
         kind: "node".to_string(),
         state: MemberState::Alive.name().to_string(),
         version: env!("CARGO_PKG_VERSION").to_string(),
-        capacity: super::report::cores(),
+        capacity: own.map_or_else(|| capacity(None), |own| own.capacity),
         admin: Admin::Up,
         standing: None,
         shares: BTreeMap::new(),
         cpu_percent: sample.cpu_percent,
+        machine_cpu_percent: own.and_then(|own| own.machine_cpu_percent),
         memory_percent: sample.memory_percent,
         net_percent: sample.net_percent,
         l1: own.and_then(|own| own.l1),
@@ -200,8 +203,8 @@ fn point(point: &Point) -> HistoryPoint {
 
 /// What this machine is doing, for metrics.
 pub(in crate::run) fn machine(used: &Utilisation) -> MachineReading {
-    let known = |signals: [(&'static str, Option<f64>); 3]| {
-        signals.into_iter().filter_map(|(name, percent)| Some((name, percent?))).collect()
+    let known = |signals: &[(&'static str, Option<f64>)]| {
+        signals.iter().copied().filter_map(|(name, percent)| Some((name, percent?))).collect()
     };
     let link = |rate: &InterfaceRate| LinkReading {
         name: rate.name.clone(),
@@ -210,12 +213,13 @@ pub(in crate::run) fn machine(used: &Utilisation) -> MachineReading {
         used_percent: rate.used_percent,
     };
     MachineReading {
-        used: known([
+        used: known(&[
             ("cpu", used.cpu_percent),
+            ("machine_cpu", used.cpu_machine_percent),
             ("memory", used.memory_percent),
             ("net", used.net_percent),
         ]),
-        pressure: known([
+        pressure: known(&[
             ("cpu", used.cpu_pressure_percent),
             ("memory", used.memory_pressure_percent),
             ("io", used.io_pressure_percent),
