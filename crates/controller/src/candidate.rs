@@ -1,5 +1,6 @@
 //! One task of a controller: each period it takes in what members said; it stands for leader, comes to the office and leaves it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +28,13 @@ pub(crate) async fn run(
     let mut ticks = interval(shared.options.smoothing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut office: Option<Office> = None;
-    let mut campaign = Box::pin(stand(&shared, &election));
+    let mut campaign: Option<Campaign<'_>> = None;
     loop {
+        campaign = match office.is_none() && shared.may_stand() {
+            true => campaign.or_else(|| Some(Box::pin(stand(&shared, &election)))),
+            // Its lease ends by itself.
+            false => None,
+        };
         tokio::select! {
             () = stopped(&mut stopping) => break,
             _ = ticks.tick() => period(&shared, &mut office).await,
@@ -36,10 +42,11 @@ pub(crate) async fn run(
                 let premises = shared.source.premises().await;
                 go_on(&shared, &mut office, premises).await;
             }
-            leadership = &mut campaign, if office.is_none() => {
+            // Whether it stands is decided anew.
+            () = shared.others_hear.notified(), if office.is_none() => {}
+            leadership = won(&mut campaign) => {
                 office = Some(enter(&shared, leadership).await);
                 period(&shared, &mut office).await;
-                campaign = Box::pin(stand(&shared, &election));
             }
             () = lost(&mut office), if office.is_some() => leave(&shared, &mut office),
         }
@@ -47,8 +54,22 @@ pub(crate) async fn run(
     shared.known().leads_in = None;
     drop(campaign);
     if let Some(office) = office.take() {
-        let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
+        resign(&shared, office).await;
     }
+}
+
+/// On the way to the office.
+type Campaign<'a> = Pin<Box<dyn Future<Output = Leadership> + Send + 'a>>;
+
+async fn won(campaign: &mut Option<Campaign<'_>>) -> Leadership {
+    match campaign {
+        Some(campaign) => campaign.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn resign(shared: &Shared, office: Office) {
+    let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
 }
 
 /// Returns when the controller is told to stop.
@@ -112,10 +133,11 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
 async fn period(shared: &Shared, office: &mut Option<Office>) {
     let premises = shared.source.premises().await;
     let now = shared.now();
+    let witnesses = Arc::clone(&shared.known().hearing.witnesses);
     let forgotten = {
         let mut roll = shared.roll();
         roll.settle_pools(now, premises.pools.keys());
-        roll.forget_silent(now, shared.options.forget_after)
+        roll.forget_silent(now, shared.options.forget_after, &witnesses)
     };
     for node in &forgotten {
         tracing::info!(node, "silent for too long: forgotten");
@@ -127,7 +149,18 @@ async fn period(shared: &Shared, office: &mut Option<Office>) {
 /// Plans, if it leads. As often as there is a reason to: a plan's steps are taken once, however many plans say them.
 async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises) {
     shared.known().premises = premises.clone();
+    shared.listen();
+    if shared.is_to_resign()
+        && let Some(office) = office.take()
+    {
+        tracing::warn!("this controller steps down for one that hears more");
+        shared.known().leads_in = None;
+        shared.note_no_writer();
+        resign(shared, office).await;
+    }
     let still_leads = match office {
+        // What runs goes on by the plan that there is.
+        Some(office) if shared.is_deaf() => office.leadership.is_held(),
         Some(office) => lead(shared, office, &premises).await,
         None => {
             probe(shared).await;

@@ -27,6 +27,8 @@ pub struct Condition {
     pub store: StoreView,
     /// Why it cannot become leader, if it tried and the store said no.
     pub cannot_lead: Option<String>,
+    /// What is wrong with what it hears of the members, and for how long it has been.
+    pub unheard: Option<(Duration, String)>,
 }
 
 /// Plans are missing when none has come for so many periods,
@@ -57,6 +59,7 @@ impl Condition {
                 .as_ref()
                 .filter(|it| it.holds())
                 .map(|it| it.said.clone()),
+            unheard: known.hearing.problem(),
         }
     }
 
@@ -71,6 +74,11 @@ impl Condition {
             let failure = self.store.failure.as_deref().unwrap_or("it does not answer");
             (time, format!("the store fails: {failure}"))
         });
+        let unheard = self.unheard.as_ref().filter(|(time, _)| *time > LATE_MIN);
+        if let (Some((time, what)), false) = (unheard, self.is_late() && self.cannot_lead.is_some())
+        {
+            return Some(format!("for {}: {what}", seconds(*time)));
+        }
         if !self.is_late() {
             // A moment's failure is not worth a word.
             let (time, failure) = store.filter(|(time, _)| *time > LATE_MIN)?;
@@ -213,6 +221,7 @@ mod tests {
             period: Duration::from_secs(1),
             store: StoreView::default(),
             cannot_lead: None,
+            unheard: None,
         }
     }
 
@@ -254,6 +263,20 @@ mod tests {
                     ..late.clone()
                 },
                 Some("no plan for 43 s: it cannot become leader: the store is closed"),
+            ),
+            (
+                Condition {
+                    unheard: Some((Duration::from_secs(43), "it is deaf".into())),
+                    ..late.clone()
+                },
+                Some("for 43 s: it is deaf"),
+            ),
+            (
+                Condition {
+                    unheard: Some((Duration::from_secs(2), "it is deaf".into())),
+                    ..sound()
+                },
+                None,
             ),
             (
                 late,

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use tokio::time::Instant;
 use crate::candidate;
 use crate::condition::{Failing, Refused};
 use crate::counts::Counts;
+use crate::hearing::HearingRecord;
+use crate::listening::{Hearing, see_controllers};
 use crate::mirror::Mirror;
 use crate::options::{ControllerOptions, Premises, Source};
 use crate::recorder::Recorder;
@@ -61,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// A wish has come: plan now.
     pub(crate) wake: Notify,
+    /// Other controllers have come, gone, or hear something else.
+    pub(crate) others_hear: Notify,
+    /// This controller's record in the store, as it is to be.
+    pub(crate) record: watch::Sender<HearingRecord>,
     pub(crate) keys: Keys,
 }
 
@@ -70,6 +76,10 @@ pub(crate) struct Known {
     pub(crate) premises: Premises,
     pub(crate) wishes: Wishes,
     pub(crate) leader: Option<Leader>,
+    /// The leader before the office became vacant, and when that was.
+    pub(crate) led_last: Option<String>,
+    pub(crate) vacant_since: Option<Instant>,
+    pub(crate) hearing: Hearing,
     pub(crate) controllers: Vec<String>,
     /// The term in which this one leads, if it does.
     pub(crate) leads_in: Option<u64>,
@@ -128,6 +138,8 @@ impl Controller {
             instructions: watch::channel(Arc::default()).0,
             counts: Counts::default(),
             wake: Notify::new(),
+            others_hear: Notify::new(),
+            record: watch::channel(HearingRecord::default()).0,
             keys,
         });
         let (stop, stopping) = watch::channel(false);
@@ -208,6 +220,12 @@ impl ControllerHandle {
 
 #[async_trait]
 impl Intake for ControllerHandle {
+    fn shut_out(&self, nodes: BTreeSet<String>) {
+        if self.shared.roll().set_evicted(nodes) {
+            self.shared.wake.notify_one();
+        }
+    }
+
     async fn report(&self, node: &str, report: NodeReport) -> Result<(), IntakeError> {
         let shared = &self.shared;
         if shared.known().is_stopping {
@@ -215,7 +233,12 @@ impl Intake for ControllerHandle {
         }
         let (load, pressure) = (report.load, report.pressure);
         let now = shared.now();
+        let leaves = report.leaves;
         shared.roll().take(now, node, report)?;
+        if leaves {
+            tracing::info!(node, "the node leaves");
+            shared.wake.notify_one();
+        }
         if let Some(load) = load {
             shared.recorder.record_load(node, &load, pressure);
         }
@@ -320,28 +343,35 @@ fn see_leader(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
             Some(leader) => tracing::info!(leader = leader.name, term = %leader.term, "leader"),
             None => tracing::warn!("no controller leads"),
         }
+        if let (Some(before), None) = (&known.leader, &leader) {
+            known.led_last = Some(before.name.clone());
+            known.vacant_since = Some(Instant::now());
+        }
     }
     known.leader = leader;
 }
 
-fn see_controllers(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
-    shared.known().controllers = entries.keys().map(|key| key.name().to_string()).collect();
-}
-
-/// Is among the controllers until the end.
+/// Is among the controllers until the end, with a record of what it hears.
 async fn join(shared: Arc<Shared>, members: Membership, mut stopping: watch::Receiver<bool>) {
-    let value: Arc<[u8]> = env!("CARGO_PKG_VERSION").as_bytes().into();
+    let mut record = shared.record.subscribe();
     loop {
+        let value = record.borrow_and_update().write();
         let joined = tokio::select! {
-            joined = members.join(&shared.options.name, value.clone()) => joined,
+            joined = members.join(&shared.options.name, value.into()) => joined,
             () = candidate::stopped(&mut stopping) => return,
         };
         match joined {
-            Ok(member) => {
-                candidate::stopped(&mut stopping).await;
-                let _ = member.leave().await;
-                return;
-            }
+            Ok(member) => loop {
+                tokio::select! {
+                    () = candidate::stopped(&mut stopping) => {
+                        let _ = member.leave().await;
+                        return;
+                    }
+                    Ok(()) = record.changed() => {
+                        member.tell(record.borrow_and_update().write().into());
+                    }
+                }
+            },
             Err(error) => {
                 tracing::warn!(%error, "not among the controllers yet");
                 tokio::time::sleep(shared.options.time_to_live).await;

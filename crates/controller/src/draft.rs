@@ -1,12 +1,14 @@
 //! A plan with all that goes along with it, from what members said and what was before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_core::AdminState;
-use equipoise_planner::{Plan, Standing, Tick, plan};
+use equipoise_planner::{Plan, Tick, plan};
 
 use crate::controller::Shared;
+use crate::hearing::Witnesses;
 use crate::options::{MadePool, Premises};
 use crate::roll::Roll;
 use crate::roster::{Gone, Seen};
@@ -35,12 +37,24 @@ impl Shared {
         term: u64,
         passed: Duration,
     ) -> Option<Draft> {
-        let wishes = self.known().wishes.clone();
+        let (wishes, witnesses) = {
+            let known = self.known();
+            (known.wishes.clone(), Arc::clone(&known.hearing.witnesses))
+        };
         let mut roll = self.roll();
         roll.recall(&before.plan);
         let now = self.now();
-        let members = roll.enrolled(now, &before.members, self.options.forget_after);
-        let context = Context { roll: &roll, members: &members, before, now, passed, term };
+        let forget_after = self.options.forget_after;
+        let members = roll.enrolled(now, &before.members, forget_after, &witnesses);
+        let context = Context {
+            roll: &roll,
+            witnesses: &witnesses,
+            members: &members,
+            before,
+            now,
+            passed,
+            term,
+        };
         let (mut premises, mut rosters) = (premises.clone(), rosters.clone());
         context.learn(&mut premises, &mut rosters);
         let inventory = match roll.inventory(&premises, &members, &wishes) {
@@ -67,6 +81,7 @@ impl Shared {
 
 struct Context<'a> {
     roll: &'a Roll,
+    witnesses: &'a Witnesses,
     members: &'a BTreeMap<String, Enrolled>,
     before: &'a Instructions,
     now: Duration,
@@ -76,15 +91,12 @@ struct Context<'a> {
 
 impl Context<'_> {
     fn gone(&self, member: &str) -> Gone {
-        let standing = self.before.plan.nodes.get(member).map(|node| node.standing);
-        let is_unreachable =
-            standing == Some(Standing::Gone) && !self.roll.is_member_fresh(self.now, member);
-        self.roll.gone(self.now, member, is_unreachable)
+        self.roll.gone(self.now, member, self.witnesses)
     }
 
     fn with_seen<T>(&self, pool: &str, work: impl FnOnce(&Seen<'_>) -> T) -> T {
         let gone = |member: &str| self.gone(member);
-        let is_gone = |member: &str| self.gone(member) != Gone::No;
+        let is_gone = |member: &str| self.gone(member) == Gone::Surely;
         let is_drained = |backend: &str| self.roll.is_drained(self.members, pool, backend, is_gone);
         let is_leaving = |member: &str| {
             let node = self.before.plan.nodes.get(member);

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ pub trait Intake: Send + Sync {
     /// # Errors
     /// [`IntakeError`]; it is counted.
     async fn report(&self, node: &str, report: NodeReport) -> Result<(), IntakeError>;
+
+    /// Takes the names of all nodes that operators have evicted: they are gone, whatever else is known of them.
+    fn shut_out(&self, _nodes: BTreeSet<String>) {}
 
     /// The newest instructions, blank before there are any, and every newer one. Never goes back to older ones.
     fn instructions(&self) -> watch::Receiver<Arc<Instructions>>;

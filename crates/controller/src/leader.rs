@@ -45,6 +45,9 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     shared.counts.planned(began.elapsed());
     office.planned = Some(began);
     let mut instructions = instructions(shared, term, draft, &before);
+    if shared.leaves_sizes() {
+        hold(&mut instructions, &before, "no node is heard: nothing is changed");
+    }
     let is_sure = rosters.is_some();
     if is_sure && is_to_be_written(office, &instructions, shared.options.write_every) {
         let new = Arc::new(instructions.clone());
@@ -57,12 +60,12 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
             // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
             Err(()) if office.leadership.is_held() => {
                 office.unsure = Some(new);
-                hold(&mut instructions, &before);
+                hold(&mut instructions, &before, UNANSWERED);
             }
             Err(()) => return false,
         }
     } else if !is_sure {
-        hold(&mut instructions, &before);
+        hold(&mut instructions, &before, UNANSWERED);
     }
     if office.term.is_stored() {
         shared.publish(instructions);
@@ -137,15 +140,19 @@ async fn settle(
     Some(rosters)
 }
 
-/// Leaves the sizes of pools as they were before: nothing is made or taken away that is not written down.
-fn hold(instructions: &mut Instructions, before: &Instructions) {
+/// Why the sizes of pools stay as they are while a plan cannot be written.
+const UNANSWERED: &str = "the store does not answer: nothing is changed";
+
+/// Leaves the sizes of pools as they were before: nothing is made or taken away that is not written down, or on doubtful
+/// grounds.
+fn hold(instructions: &mut Instructions, before: &Instructions, reason: &str) {
     instructions.rosters.clone_from(&before.rosters);
     for (name, pool) in &mut instructions.plan.pools {
         if before.rosters.contains_key(name) {
             pool.scaling = before.plan.pools.get(name).and_then(|was| was.scaling.clone());
             if let Some(scaling) = &mut pool.scaling {
                 scaling.action = Scaling::Hold;
-                scaling.reason = "the store does not answer: nothing is changed".to_string();
+                scaling.reason = reason.to_string();
             }
         }
     }

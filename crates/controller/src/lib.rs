@@ -18,6 +18,9 @@
 //! |---|---|
 //! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, in one process or over a network |
 //! | `roll.rs` | who is there and what they said; pure |
+//! | `roll/gone.rs` | which members are gone, by which evidence; pure |
+//! | `hearing.rs` | which members this controller and the others hear, and what may follow; pure |
+//! | `listening.rs` | that, each period, and this controller's record of it in the store |
 //! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
 //! | `candidate.rs` | the loop: each period, and the way to the office and out of it |
 //! | `leader.rs`, `draft.rs` | a period of the leader; what is planned in it |
@@ -36,9 +39,11 @@ mod condition;
 mod controller;
 mod counts;
 mod draft;
+mod hearing;
 mod instructions;
 mod intake;
 mod leader;
+mod listening;
 mod making;
 mod mirror;
 mod options;

@@ -52,6 +52,12 @@ pub struct NodeReport {
     /// Peers that it looked for in the period, and whether they answered.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reachable: BTreeMap<String, bool>,
+    /// Peers that it looked for in the period, and whose kernel refused the connection.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub refused: BTreeSet<String>,
+    /// Whether it leaves: its process ends, and with it what that process has made.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub leaves: bool,
     /// The instructions that it goes by; absent before it had any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Edition>,
@@ -182,6 +188,7 @@ impl NodeReport {
         }
         at_most("pools", self.pools.len(), NodeReport::POOLS_MAX)?;
         at_most("peers", self.reachable.len(), NodeReport::PEERS_MAX)?;
+        at_most("peers", self.refused.len(), NodeReport::PEERS_MAX)?;
         at_most("addresses", self.addresses.len(), NodeReport::ADDRESSES_MAX)?;
         at_most("pools", self.making.len().max(self.drained.len()), NodeReport::POOLS_MAX)?;
         let backends = self.pools.values().map(|pool| pool.backends.len()).sum();
@@ -191,7 +198,8 @@ impl NodeReport {
         let drained = self.drained.values().map(BTreeSet::len).sum();
         at_most("drained backends", drained, NodeReport::BACKENDS_MAX)?;
         check_text("version", &self.version)?;
-        self.reachable.keys().try_for_each(|peer| check_text("peer", peer))?;
+        let peers = self.reachable.keys().chain(&self.refused);
+        peers.into_iter().try_for_each(|peer| check_text("peer", peer))?;
         at_most("names", self.names.len(), NodeReport::NAMES_MAX)?;
         let answered = self.names.values().map(BTreeSet::len).sum();
         at_most("members of names", answered, NodeReport::BACKENDS_MAX)?;
@@ -216,6 +224,10 @@ impl NodeReport {
         }
         Ok(())
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {

@@ -1,5 +1,6 @@
 //! Who is there and what they said: pure, with `now` as an argument.
 
+mod gone;
 mod pools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +14,9 @@ use equipoise_planner::{
     History, Inventory, InventoryRefused, NameSpec, NodeSpec, Plan, PoolSpec, Report,
 };
 
+use crate::hearing::Witnesses;
 use crate::options::Premises;
 use crate::report::is_name;
-use crate::roster::Gone;
 use crate::sources::{SourceRates, together};
 use crate::wishes::Wishes;
 use crate::{Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused};
@@ -28,6 +29,7 @@ pub(crate) struct Roll {
     history: History,
     members: BTreeMap<String, Member>,
     refused: [u64; Fault::ALL.len()],
+    signs: gone::Signs,
 }
 
 /// A member that has reported.
@@ -51,15 +53,13 @@ pub(crate) struct Member {
 
 /// Reports that are older than this many periods say nothing of pools.
 const FRESH_PERIODS: f64 = 3.0;
-/// A member that was silent for so many periods, and at least this long, may be gone.
-const SILENT_PERIODS: f64 = 10.0;
-const SILENT_MIN: Duration = Duration::from_secs(10);
 
 impl Roll {
     pub(crate) fn new(smoothing: Smoothing, members_max: usize, now: Duration) -> Roll {
         let history = History::new(smoothing, now);
         let (members, refused) = (BTreeMap::new(), [0; Fault::ALL.len()]);
-        Roll { smoothing, members_max, history, members, refused }
+        let signs = gone::Signs::default();
+        Roll { smoothing, members_max, history, members, refused, signs }
     }
 
     /// Takes a report that came at `now`.
@@ -80,6 +80,11 @@ impl Roll {
             }
             return Err(refused);
         }
+        if report.leaves {
+            self.signs.leaves(node);
+            return Ok(());
+        }
+        self.signs.reports(node);
         match report.load {
             Some(load) => {
                 let report = Report { load, classes: report.classes };
@@ -91,6 +96,13 @@ impl Roll {
         let known = |peer: &String| self.members.contains_key(peer);
         for (peer, is_reachable) in report.reachable.iter().filter(|(peer, _)| known(peer)) {
             self.history.record_sighting(node, peer, now, *is_reachable);
+            if *is_reachable {
+                self.signs.is_reached(peer);
+            }
+        }
+        // Of those too that have not reported here: a controller that starts knows them by the last plan.
+        for peer in &report.refused {
+            self.signs.is_refused(peer, now, self.members_max);
         }
         let refused = self.members.get(node).map_or(0, |member| member.refused);
         let member = Member {
@@ -130,17 +142,21 @@ impl Roll {
         Ok(())
     }
 
-    /// Forgets members that were silent for `after`; their names.
-    pub(crate) fn forget_silent(&mut self, now: Duration, after: Duration) -> Vec<String> {
-        let silent = |member: &Member| now.saturating_sub(member.at) > after;
-        let gone: Vec<String> = self
-            .members
-            .iter()
-            .filter(|(_, it)| silent(it))
-            .map(|(name, _)| name.clone())
-            .collect();
+    /// Forgets members that are gone and were silent for `after`; their names.
+    pub(crate) fn forget_silent(
+        &mut self,
+        now: Duration,
+        after: Duration,
+        witnesses: &Witnesses,
+    ) -> Vec<String> {
+        let is_over = |(name, member): &(&String, &Member)| {
+            now.saturating_sub(member.at) > after && self.evidence(now, name, witnesses).is_some()
+        };
+        let over = self.members.iter().filter(is_over);
+        let gone: Vec<String> = over.map(|(name, _)| name.clone()).collect();
         for name in &gone {
             self.members.remove(name);
+            self.signs.forget(name);
         }
         if !gone.is_empty() {
             let members = &self.members;
@@ -178,11 +194,12 @@ impl Roll {
         now: Duration,
         before: &BTreeMap<String, Enrolled>,
         forget_after: Duration,
+        witnesses: &Witnesses,
     ) -> BTreeMap<String, Enrolled> {
-        let mut all = BTreeMap::new();
-        // This controller has been listening for `now`: whoever was silent that long is gone.
-        if now <= forget_after {
-            all.clone_from(before);
+        let mut all = before.clone();
+        // This controller has been listening for `now`.
+        if now > forget_after {
+            all.retain(|name, _| self.evidence(now, name, witnesses).is_none());
         }
         for (name, member) in &self.members {
             all.insert(name.clone(), member.enrolled.clone());
@@ -197,7 +214,10 @@ impl Roll {
         enrolled: &BTreeMap<String, Enrolled>,
         wishes: &Wishes,
     ) -> Result<Inventory, InventoryRefused> {
-        let admin = |name: &String| wishes.admins.get(name).copied().unwrap_or(AdminState::Up);
+        let admin = |name: &String| match self.signs.has_left(name) {
+            true => AdminState::Down,
+            false => wishes.admins.get(name).copied().unwrap_or(AdminState::Up),
+        };
         let spec = |name: &String, member: &Enrolled| NodeSpec {
             admin: admin(name),
             health: if member.application_down { Health::Unhealthy } else { Health::Unknown },
@@ -236,35 +256,24 @@ impl Roll {
 
     /// What clients of each prefix bring to all members whose reports are fresh, as it is told after `before`.
     pub(crate) fn sources(&self, now: Duration, before: &SourceRates) -> SourceRates {
-        let fresh = self.members.values().filter(|member| self.is_fresh(now, member));
-        together(fresh.map(|member| &member.sources), before)
+        let fresh = self.members.iter().filter(|(name, member)| self.is_fresh(now, name, member));
+        together(fresh.map(|(_, member)| &member.sources), before)
     }
 
     /// What members whose reports are fresh say of making a pool's backends.
     pub(crate) fn making(&self, now: Duration, pool: &str) -> BTreeMap<&str, &Making> {
-        let fresh = self.members.iter().filter(|(_, member)| self.is_fresh(now, member));
+        let fresh = self.members.iter().filter(|(name, member)| self.is_fresh(now, name, member));
         fresh.filter_map(|(name, it)| Some((name.as_str(), it.making.get(pool)?))).collect()
     }
 
     pub(crate) fn is_member_fresh(&self, now: Duration, name: &str) -> bool {
-        self.members.get(name).is_some_and(|member| self.is_fresh(now, member))
+        self.members.get(name).is_some_and(|member| self.is_fresh(now, name, member))
     }
 
-    fn is_fresh(&self, now: Duration, member: &Member) -> bool {
+    /// Whether no report of it is missing. One that has left has no more to say.
+    fn is_fresh(&self, now: Duration, name: &str, member: &Member) -> bool {
         now.saturating_sub(member.at) <= self.smoothing.period.mul_f64(FRESH_PERIODS)
-    }
-
-    /// How sure it is that a member is gone; `is_unreachable` is what a second observer says.
-    pub(crate) fn gone(&self, now: Duration, name: &str, is_unreachable: bool) -> Gone {
-        let missed = self.history.missed_beats(name, now);
-        let silent = self.smoothing.period.mul_f64(missed);
-        match silent >= SILENT_MIN.max(self.smoothing.period.mul_f64(SILENT_PERIODS)) {
-            _ if is_unreachable => Gone::Surely,
-            true if self.members.contains_key(name) => Gone::Silent,
-            // It was forgotten, or did not report in all the time that we listen.
-            true => Gone::Surely,
-            false => Gone::No,
-        }
+            && !self.signs.has_left(name)
     }
 
     /// Whether every node of a pool gives a backend nothing new and has nothing left there; who is surely gone is not

@@ -112,7 +112,7 @@ pub(crate) enum Gone {
     No,
     /// It has been silent for long: enough to ask another for what cannot come out double.
     Silent,
-    /// A second observer cannot reach it either, or it was forgotten.
+    /// There is evidence.
     Surely,
 }
 
@@ -197,7 +197,7 @@ impl Roster {
     /// off, who lost its executor gets another or is struck off.
     pub(crate) fn learn(&mut self, spec: &PoolSpec, made: &MadePool, seen: &Seen<'_>) {
         self.hear(seen);
-        self.pass_on(spec, seen);
+        self.pass_on(seen);
         let warm_up = spec.elastic.as_ref().map_or(Duration::ZERO, |it| it.warm_up);
         for entry in self.backends.values_mut() {
             if entry.state == MadeState::Ready && entry.wanted == Wanted::Serve {
@@ -237,14 +237,14 @@ impl Roster {
     }
 
     /// Entries whose executor is gone, or has no driver any more, go to another executor or are struck off.
-    fn pass_on(&mut self, spec: &PoolSpec, seen: &Seen<'_>) {
+    fn pass_on(&mut self, seen: &Seen<'_>) {
         let is_without = |entry: &Entry| {
             let has_none =
                 (seen.is_fresh)(&entry.executor) && !seen.making.contains_key(&*entry.executor);
             if has_none { Gone::Surely } else { (seen.gone)(&entry.executor) }
         };
         let heir = self.heir(seen);
-        self.backends.retain(|name, entry| match (is_without(entry), entry.outlives) {
+        self.backends.retain(|_, entry| match (is_without(entry), entry.outlives) {
             (Gone::No, _) => true,
             (_, true) => {
                 if let Some(heir) = &heir {
@@ -253,11 +253,8 @@ impl Roster {
                 true
             }
             (Gone::Surely, false) => false,
-            // What serves is kept: its executor may be cut off from us alone.
-            (Gone::Silent, false) => {
-                let health = spec.backends.get(name).map(|seen| seen.health);
-                health == Some(Health::Healthy)
-            }
+            // Its executor may be cut off from this controller alone, and so may what it has made.
+            (Gone::Silent, false) => true,
         });
     }
 

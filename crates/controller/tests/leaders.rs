@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use equipoise_controller::{ControllerHandle, Edition, Intake, NodeReport};
 use equipoise_testkit::Folder;
-use support::{newer, report, stage, start, store_in, until};
+use support::{keep_reporting, newer, report, stage, start, store_in, until};
 use tokio::time::Instant;
 
 /// Fails if instructions that are published ever go back.
@@ -110,6 +110,8 @@ async fn a_leader_whose_store_forgot_goes_on_above_what_nodes_go_by() {
     one.stop().await;
     // The store's own revisions are far below that.
     let two = start("two", store, stage(&["a"]));
+    // A controller that hears none of the nodes of the last plan makes no other.
+    let _reports = keep_reporting(&two.handle(), "edge-1", report(40.0, &[]));
     let later = until(&two.handle(), |now| now.leader == "two").await;
     assert!(later.term > next.term, "{} after {}", later.edition(), next.edition());
     assert_eq!(two.handle().cluster().term, Some(later.term));

@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use equipoise_controller::{
-    Edition, Instructions, Intake, MadePool, Making, NodeReport, Premises, Wanted,
+    Controller, Edition, Instructions, Intake, MadePool, Making, NodeReport, Premises, Wanted,
 };
 use equipoise_planner::PoolSpec;
 use equipoise_planner::elastic::Elasticity;
 use equipoise_testkit::Folder;
-use support::{Flaky, Stage, newer, report, start, store_in, until};
+use support::{Flaky, Stage, keep_reporting, newer, report, start, store_in, until};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 /// An elastic pool without listed backends, of at least so many.
 fn elastic(min: u32) -> Premises {
@@ -53,9 +55,12 @@ async fn the_next_leader_goes_on_with_the_roster_and_no_name_comes_twice() {
     drop(one);
 
     let two = start("two", store.clone(), source);
+    // A controller that hears none of the nodes of the last plan makes no other.
+    let reports = keep_reporting(&two.handle(), "edge-1", maker(Edition::default()));
     let next = until(&two.handle(), |now| now.leader == "two").await;
     assert_eq!(names(&next), ["web-e1", "web-e2"]);
     assert_eq!(next.rosters["web"].backends["web-e1"].key, entry.key);
+    reports.abort();
     // Its member was started again meanwhile, and has nothing: others are made in their stead.
     let mut seen = next.edition();
     let again = loop {
@@ -99,4 +104,94 @@ async fn nothing_is_made_that_the_store_may_not_have() {
     };
     assert_eq!(known.keys().collect::<Vec<_>>(), ["web-e1", "web-e2"], "each was named once");
     controller.stop().await;
+}
+
+/// Two controllers; nodes `edge-1` and `edge-2` report to both and make two backends. `one` leads.
+async fn two_that_hear(
+    scratch: &Folder,
+) -> ([Controller; 2], [Vec<JoinHandle<()>>; 2], Arc<Instructions>) {
+    let store = Arc::new(store_in(scratch).await);
+    let source = Arc::new(Stage(elastic(2).into()));
+    let one = start("one", store.clone(), source.clone());
+    newer(&one.handle(), Edition::default()).await;
+    let two = start("two", store, source);
+    let reports = [&one, &two].map(|controller| {
+        let nodes = ["edge-1", "edge-2"];
+        let maker = || maker(Edition::default());
+        nodes.map(|node| keep_reporting(&controller.handle(), node, maker())).into()
+    });
+    let made = until(&two.handle(), |now| names(now).len() == 2).await;
+    // Both have listened for long enough that what they do not hear is silent.
+    sleep(Duration::from_secs(12)).await;
+    ([one, two], reports, made)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_hears_no_node_removes_nothing_says_so_and_steps_down_for_one_that_does() {
+    let scratch = Folder::new("deaf");
+    let ([one, two], [to_one, _to_two], made) = two_that_hear(&scratch).await;
+    let order = one.handle().cluster();
+    assert!(order.leads, "{order:?}");
+    to_one.iter().for_each(JoinHandle::abort);
+    let deaf_since = Instant::now();
+    let mut said = None;
+    let next = loop {
+        let now = two.handle().instructions().borrow().clone();
+        assert_eq!(names(&now), names(&made));
+        if now.leader == "two" {
+            break now;
+        }
+        said = one.handle().condition().problem().or(said);
+        assert!(deaf_since.elapsed() < Duration::from_secs(30), "{said:?}");
+        sleep(Duration::from_millis(100)).await;
+    };
+    let said = said.unwrap_or_default();
+    assert!(said.contains("hears none of the 2 other members, and two hears more"), "{said}");
+    // It stands no more, and what runs goes on.
+    sleep(Duration::from_secs(30)).await;
+    let later = two.handle().instructions().borrow().clone();
+    assert_eq!((later.term, names(&later)), (next.term, names(&made)));
+    assert!(one.handle().condition().problem().is_some(), "it says so for as long as it is so");
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deaf_controller_that_is_left_alone_leads_and_removes_nothing() {
+    let scratch = Folder::new("deaf-alone");
+    let ([one, two], [_to_one, to_two], made) = two_that_hear(&scratch).await;
+    to_two.iter().for_each(JoinHandle::abort);
+    one.stop().await;
+    // Its last reports are fresh for a moment.
+    sleep(Duration::from_secs(5)).await;
+    let edition = two.handle().instructions().borrow().edition();
+    // For longer than a silent member is remembered.
+    sleep(Duration::from_secs(700)).await;
+    let view = two.handle().cluster();
+    assert!(view.leads, "{view:?}");
+    let now = two.handle().instructions().borrow().clone();
+    assert_eq!((now.edition(), names(&now)), (edition, names(&made)), "it plans nothing");
+    assert!(two.handle().condition().problem().is_some_and(|it| it.contains("hears none")));
+    // An operator's word is evidence.
+    two.handle().shut_out(["edge-1".to_string(), "edge-2".to_string()].into());
+    until(&two.handle(), |now| names(now).is_empty()).await;
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_evicted_loses_its_backends_at_once() {
+    let scratch = Folder::new("evicted");
+    let ([one, two], _reports, made) = two_that_hear(&scratch).await;
+    let executor = |now: &Instructions, of: &str| {
+        now.rosters["web"].backends.values().filter(|it| it.executor == of).count()
+    };
+    assert_eq!((executor(&made, "edge-1"), executor(&made, "edge-2")), (1, 1));
+    let asked = Instant::now();
+    one.handle().shut_out(["edge-2".to_string()].into());
+    until(&one.handle(), |now| executor(now, "edge-2") == 0).await;
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    let rest = until(&one.handle(), |now| names(now).len() == 2).await;
+    assert_eq!(executor(&rest, "edge-1"), 2, "the other makes what is missing");
+    one.stop().await;
+    two.stop().await;
 }

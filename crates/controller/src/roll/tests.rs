@@ -18,8 +18,13 @@ fn roll() -> Roll {
     Roll::new(Smoothing::default(), 2, Duration::ZERO)
 }
 
+/// No other controller.
+fn alone() -> Witnesses {
+    Witnesses::default()
+}
+
 fn enrolled(roll: &Roll, at: u64) -> Vec<String> {
-    roll.enrolled(second(at), &BTreeMap::new(), second(600)).into_keys().collect()
+    roll.enrolled(second(at), &BTreeMap::new(), second(600), &alone()).into_keys().collect()
 }
 
 #[test]
@@ -28,7 +33,10 @@ fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
     roll.take(second(1), "a", report(10.0)).unwrap();
     roll.take(second(500), "b", report(10.0)).unwrap();
     assert_eq!(enrolled(&roll, 500), ["a", "b"]);
-    assert_eq!(roll.forget_silent(second(650), second(600)), ["a"]);
+    // Silence that falls on all at once is no evidence.
+    assert!(roll.forget_silent(second(650), second(600), &alone()).is_empty());
+    roll.take(second(650), "b", report(10.0)).unwrap();
+    assert_eq!(roll.forget_silent(second(650), second(600), &alone()), ["a"]);
     assert_eq!(enrolled(&roll, 650), ["b"]);
     assert!(roll.load("a").is_none());
 }
@@ -84,10 +92,13 @@ fn a_report_without_load_is_a_sign_of_life() {
 fn members_of_the_plan_before_stay_until_they_had_time_to_report() {
     let mut first = roll();
     first.take(second(1), "a", report(10.0)).unwrap();
-    let before = first.enrolled(second(1), &BTreeMap::new(), second(600));
-    let next = roll();
-    assert_eq!(next.enrolled(second(1), &before, second(600)), before);
-    assert_eq!(next.enrolled(second(601), &before, second(600)), BTreeMap::new());
+    let before = first.enrolled(second(1), &BTreeMap::new(), second(600), &alone());
+    let mut next = roll();
+    assert_eq!(next.enrolled(second(1), &before, second(600), &alone()), before);
+    assert_eq!(next.enrolled(second(601), &before, second(600), &alone()), before, "none is heard");
+    next.take(second(601), "b", report(10.0)).unwrap();
+    let others = next.enrolled(second(601), &before, second(600), &alone());
+    assert_eq!(others.into_keys().collect::<Vec<_>>(), ["b"]);
 }
 
 #[test]
@@ -95,7 +106,7 @@ fn agents_are_machines_and_no_nodes() {
     let mut roll = roll();
     roll.take(second(1), "a", report(10.0)).unwrap();
     roll.take(second(1), "b", NodeReport { kind: NodeKind::Agent, ..report(10.0) }).unwrap();
-    let members = roll.enrolled(second(1), &BTreeMap::new(), second(600));
+    let members = roll.enrolled(second(1), &BTreeMap::new(), second(600), &alone());
     let inventory = roll.inventory(&Premises::default(), &members, &Wishes::default()).unwrap();
     assert_eq!(inventory.nodes().keys().collect::<Vec<_>>(), ["a"]);
     assert!(roll.load("b").is_some());
@@ -128,7 +139,7 @@ fn a_backend_at_a_members_address_runs_on_that_machine() {
         addresses: [("web".to_string(), places)].into(),
         ..Premises::default()
     };
-    let members = roll.enrolled(second(1), &BTreeMap::new(), second(600));
+    let members = roll.enrolled(second(1), &BTreeMap::new(), second(600), &alone());
     let inventory = roll.inventory(&premises, &members, &Wishes::default()).unwrap();
     let machine = |name: &str| inventory.pools()["web"].backends[name].machine.clone();
     let found = addresses.map(machine);

@@ -151,3 +151,17 @@ impl Store for Flaky {
         self.inner.revoke(lease).await
     }
 }
+
+/// Reports of a node to one controller, twice a second until the task is aborted.
+pub(crate) fn keep_reporting(
+    controller: &ControllerHandle,
+    node: &str,
+    report: NodeReport,
+) -> tokio::task::JoinHandle<()> {
+    let (controller, node) = (controller.clone(), node.to_string());
+    tokio::spawn(async move {
+        while controller.report(&node, report.clone()).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    })
+}
