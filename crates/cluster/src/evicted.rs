@@ -23,6 +23,11 @@ impl Evictions {
         Evictions { shut_out: Arc::new(nodes), ..self }
     }
 
+    /// The nodes that are shut out and have not joined again.
+    pub(crate) fn shut_out(&self) -> &BTreeSet<String> {
+        &self.shut_out
+    }
+
     /// Whether a node is shut out and has not joined again.
     pub(crate) fn is_shut_out(&self, node: &str) -> bool {
         self.shut_out.contains(node)

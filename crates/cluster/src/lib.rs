@@ -46,7 +46,7 @@ pub use fingerprint::{Fingerprint, NotAFingerprint};
 pub use folder::{FolderError, StateFile, StateFolder};
 pub use identity::{Certified, Identity, NotCertified, Role};
 pub use journal::{Deed, Journal, NoJournal};
-pub use lookout::Lookout;
+pub use lookout::{Lookout, Sightings};
 pub use name::{Name, NotAName};
 pub use node::{NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus, TokenSource};
 pub use peer::{PeerCredentials, PeerFilesError, PeerNames};

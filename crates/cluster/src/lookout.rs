@@ -1,6 +1,7 @@
 //! Whether peers can be reached: a second opinion on those that are late.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind::ConnectionRefused as Refused;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +22,15 @@ pub struct Lookout {
     last: String,
 }
 
+/// The peers that were looked for, as a report has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sightings {
+    /// Whether each answered.
+    pub reachable: BTreeMap<String, bool>,
+    /// Those of which the kernel refused the connection.
+    pub refused: BTreeSet<String>,
+}
+
 /// How many look at a late peer each period, on average, however large the cluster: enough that one is there who does,
 /// few enough that a machine that struggles is not struck down.
 const OBSERVERS: f64 = 8.0;
@@ -31,18 +41,26 @@ impl Lookout {
         Lookout { own: own.into(), peers_max, patience, last: String::new() }
     }
 
-    /// Looks once; a report's `reachable`. Takes no longer than the patience.
-    pub async fn look(&mut self, instructions: &Instructions) -> BTreeMap<String, bool> {
+    /// Looks once. Takes no longer than the patience.
+    pub async fn look(&mut self, instructions: &Instructions) -> Sightings {
         let chosen = self.choose(instructions, &mut rand::rng());
         let mut looking = JoinSet::new();
         for (name, endpoint) in chosen {
             let patience = self.patience;
             looking.spawn(async move {
                 let connected = timeout(patience, TcpStream::connect(endpoint)).await;
-                (name, matches!(connected, Ok(Ok(_))))
+                let is_refused = matches!(&connected, Ok(Err(error)) if error.kind() == Refused);
+                (name, matches!(connected, Ok(Ok(_))), is_refused)
             });
         }
-        looking.join_all().await.into_iter().collect()
+        let mut sightings = Sightings::default();
+        for (name, is_reachable, is_refused) in looking.join_all().await {
+            if is_refused {
+                sightings.refused.insert(name.clone());
+            }
+            sightings.reachable.insert(name, is_reachable);
+        }
+        sightings
     }
 
     fn choose(
@@ -173,6 +191,7 @@ mod tests {
         drop(closed);
         let mut lookout = Lookout::new("a", 3, Duration::from_secs(5));
         let seen = lookout.look(&cluster).await;
-        assert_eq!(seen, [("b".to_string(), true), ("c".to_string(), false)].into());
+        assert_eq!(seen.reachable, [("b".to_string(), true), ("c".to_string(), false)].into());
+        assert_eq!(seen.refused, ["c".to_string()].into());
     }
 }

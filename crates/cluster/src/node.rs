@@ -318,6 +318,19 @@ impl NodeClient {
         self.inner.newest_report.send_replace(Some(json(report)));
     }
 
+    /// Tells every controller that this node leaves, and reports no more. Takes no longer than `patience`.
+    pub async fn leave(&self, report: &NodeReport, patience: Duration) {
+        self.task.abort();
+        let Some(credentials) = self.inner.credentials.borrow().clone() else { return };
+        let last = json(&NodeReport { leaves: true, ..report.clone() });
+        let mut telling = JoinSet::new();
+        for address in self.inner.options.controllers.clone() {
+            let (inner, credentials) = (Arc::clone(&self.inner), Arc::clone(&credentials));
+            telling.spawn(report::report_once(inner, address, credentials, last.clone()));
+        }
+        let _ = tokio::time::timeout(patience, telling.join_all()).await;
+    }
+
     /// Whether this node answers names: only then it is told what is planned of them.
     pub fn want_names(&self, wanted: bool) {
         self.inner.wants_names.send_if_modified(|now| std::mem::replace(now, wanted) != wanted);

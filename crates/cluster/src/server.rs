@@ -240,6 +240,7 @@ impl ClusterServer {
             tokio::spawn(encoding),
             tokio::spawn(watching),
             tokio::spawn(meeting),
+            tokio::spawn(tell_evicted(Arc::clone(&shared))),
         ];
         Ok(ClusterServer { address, shared, stop, peers, tasks })
     }
@@ -276,6 +277,18 @@ impl Drop for ClusterServer {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Tells the controller which nodes operators have evicted.
+async fn tell_evicted(shared: Arc<Shared>) {
+    let mut evictions = shared.evictions.clone();
+    evictions.mark_changed();
+    while evictions.changed().await.is_ok() {
+        let evicted = evictions.borrow_and_update().clone();
+        if evicted.is_known() {
+            shared.intake.shut_out(evicted.shut_out().clone());
+        }
     }
 }
 

@@ -62,6 +62,19 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
     }
 }
 
+/// One report over a connection of its own.
+pub(crate) async fn report_once(
+    inner: Arc<Inner>,
+    address: ControllerAddress,
+    shown: Arc<Credentials>,
+    body: Bytes,
+) {
+    let sent = Reporter { inner, address, open: None }.send(shown, body).await;
+    if let Err(error) = sent {
+        tracing::debug!(error = with_causes(&error), "a controller was not told of the end");
+    }
+}
+
 impl Reporter {
     async fn send(&mut self, shown: Arc<Credentials>, body: Bytes) -> Result<(), ClientError> {
         // A new certificate needs a new connection: the old one ends with the old certificate.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Api, serve_unix};
-use equipoise_cluster::{NodeClient, NodeOptions};
+use equipoise_cluster::{NodeClient, NodeOptions, Sightings};
 use equipoise_controller::{NodeKind, NodeReport, Pressure};
 use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::desk::Desk;
 use super::notify::{Notice, notify};
-use super::planning::{capacity, monitor::begin};
+use super::planning::{LEAVE_PATIENCE, capacity, monitor::begin};
 use super::{Asked, Signals, cluster};
 use crate::config::{self, Cluster, ClusterRole, Config, Loaded};
 use crate::run::entrance::Entrance;
@@ -83,16 +83,25 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         let used = monitor.sample();
         desk.measured(&used);
         let edition = Arc::clone(&instructions.borrow_and_update()).edition();
+        let Sightings { reachable, refused } = seen.borrow().clone();
         desk.client().report(&NodeReport {
             addresses: addresses.clone(),
-            reachable: seen.borrow().clone(),
+            reachable,
+            refused,
             applied: Some(edition).filter(|edition| edition.term > 0),
             ..measured(&used)
         });
     }
-    notify(Notice::Stopping);
-    tracing::info!("stopped");
+    leave(&desk).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells the controllers that this agent ends.
+async fn leave(desk: &Desk) {
+    notify(Notice::Stopping);
+    let last = measured(&Utilisation::default());
+    desk.client().leave(&last, LEAVE_PATIENCE).await;
+    tracing::info!("stopped");
 }
 
 /// It has begun.

@@ -1,6 +1,5 @@
 //! This machine's part in a cluster: the controllers' store and server, or a node's client.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +10,7 @@ use equipoise_api::metrics::PlanningReading;
 use equipoise_api::wire::cluster::{ClusterStanding, ControllerContact, OwnLoad};
 use equipoise_cluster::{
     ClusterServer, ControllerAddress, Journal, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
-    ReportStatus, ServerOptions, TokenSource,
+    ReportStatus, ServerOptions, Sightings, TokenSource,
 };
 use equipoise_controller::{Instructions, Intake, NodeKind, NodeReport};
 use equipoise_core::load::{Coefficients, Signals};
@@ -205,7 +204,7 @@ impl Seat {
         instance: &Arc<str>,
         newest: watch::Receiver<Arc<Instructions>>,
         period: Duration,
-    ) -> Option<watch::Receiver<BTreeMap<String, bool>>> {
+    ) -> Option<watch::Receiver<Sightings>> {
         self.cluster().map(|_| look_out(instance, newest, period))
     }
 
@@ -285,10 +284,10 @@ pub(super) fn look_out(
     instance: &Arc<str>,
     instructions: watch::Receiver<Arc<Instructions>>,
     period: Duration,
-) -> watch::Receiver<BTreeMap<String, bool>> {
+) -> watch::Receiver<Sightings> {
     let patience = (period / 2).clamp(Duration::from_millis(50), Duration::from_secs(1));
     let mut lookout = Lookout::new(&**instance, PEERS_LOOKED_FOR, patience);
-    let (tell, seen) = watch::channel(BTreeMap::new());
+    let (tell, seen) = watch::channel(Sightings::default());
     tokio::spawn(async move {
         let mut turns = tokio::time::interval(period);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -143,6 +143,7 @@ impl Running {
             }
         };
         self.control.planner().stop_scalers().await;
+        self.control.planner().leave().await;
         if cut > 0 {
             tracing::warn!(cut, "the grace period is over: what was left has been cut");
         }

@@ -16,7 +16,7 @@ use crate::watching::watch;
 const DAY: i64 = 86_400;
 
 /// The library that shifts clocks, compiled; `None` without a compiler, which is printed.
-fn library(site: &Site) -> Option<PathBuf> {
+pub(crate) fn library(site: &Site) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/clock.c");
     let library = site.folder.path("clock.so");
     let compiled =
@@ -34,7 +34,7 @@ fn library(site: &Site) -> Option<PathBuf> {
 }
 
 /// Gives a machine a clock of its own.
-fn clock_of(site: &Site, machine: &mut Machine, library: &std::path::Path) -> File {
+pub(crate) fn clock_of(site: &Site, machine: &mut Machine, library: &std::path::Path) -> File {
     let name = site.folder.path(&format!("{}.clock", machine.name));
     let file = File::options().create(true).truncate(true).write(true).open(&name).unwrap();
     set(&file, 0);
@@ -44,7 +44,7 @@ fn clock_of(site: &Site, machine: &mut Machine, library: &std::path::Path) -> Fi
     file
 }
 
-fn set(clock: &File, seconds: i64) {
+pub(crate) fn set(clock: &File, seconds: i64) {
     clock.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
 }
 

@@ -9,6 +9,7 @@ mod bed;
 mod canary;
 mod clock;
 mod cut;
+mod deaf;
 mod degraded;
 mod faults;
 mod members;

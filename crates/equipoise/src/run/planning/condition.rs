@@ -74,6 +74,11 @@ fn running_status(condition: &Condition) -> ControllerStatus {
 
 /// What is said last goes on for as long as it takes; this is about planning.
 fn remedy(condition: &Condition) -> String {
+    if condition.unheard.is_some() {
+        return "see to what is between the nodes and this controller's `cluster.listen`: a firewall, the network, its \
+                clock; a node that is gone for good: equipoise cluster evict NODE"
+            .to_string();
+    }
     let is_store = condition.store.failing_for.is_some() || condition.cannot_lead.is_some();
     let text = match &condition.leader {
         _ if is_store => "see to the store (its disk; etcd): it goes on by itself then",

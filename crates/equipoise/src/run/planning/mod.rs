@@ -52,7 +52,7 @@ use tokio::task::JoinHandle;
 use self::complaint::Complaint;
 use self::peers::Learnt;
 use self::premises::Here;
-pub(in crate::run) use self::report::capacity;
+pub(in crate::run) use self::report::{LEAVE_PATIENCE, capacity};
 use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
 pub(in crate::run) use self::views::machine;

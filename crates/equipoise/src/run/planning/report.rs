@@ -19,6 +19,9 @@ const GLANCES: u32 = 10;
 /// Between two glances, at least.
 const GLANCE_MIN: Duration = Duration::from_millis(10);
 
+/// The longest that a process waits at its end for controllers to hear that it leaves.
+pub(in crate::run) const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Planner {
     /// Each period: what this node does and sees, for the controller or at least for the history.
     pub(super) async fn report(self: Arc<Self>) {
@@ -54,6 +57,7 @@ impl Planner {
             let capacity = capacity(Some(&used));
             let serves = wish.application.as_ref().map(|pool| self.serves(pool));
             processes.settle(Instant::now(), &own, capacity, read, &mut pools);
+            let sightings = seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default();
             let report = NodeReport {
                 dispatches: serves == Some(true),
                 application_down: serves == Some(false),
@@ -69,7 +73,8 @@ impl Planner {
                 drained: self.scalers.drained(&self.registry, &wish),
                 names: wish.names(),
                 sources: lock(&self.sources).clone(),
-                reachable: seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default(),
+                reachable: sightings.reachable,
+                refused: sightings.refused,
                 ..place
             };
             if let Some(client) = self.seat.client() {
@@ -80,6 +85,15 @@ impl Planner {
             if let Err(error) = controller.report(&self.instance, report).await {
                 tracing::debug!(%error, "the controller did not take this node's report");
             }
+        }
+    }
+
+    /// Tells the controllers that this node leaves: what it made has ended.
+    pub(crate) async fn leave(&self) {
+        if let Some(client) = self.seat.client() {
+            let version = env!("CARGO_PKG_VERSION").into();
+            let last = NodeReport { version, capacity: cores(), ..NodeReport::default() };
+            client.leave(&last, LEAVE_PATIENCE).await;
         }
     }
 
