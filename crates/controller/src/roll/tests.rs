@@ -74,7 +74,7 @@ fn a_node_whose_application_is_dead_is_unhealthy() {
     let mut roll = roll();
     roll.take(second(1), "a", NodeReport { application_down: true, ..report(1.0) }).unwrap();
     roll.take(second(1), "b", NodeReport { dispatches: true, ..report(90.0) }).unwrap();
-    let enrolled = roll.enrolled(second(1), &BTreeMap::new(), second(600));
+    let enrolled = roll.enrolled(second(1), &BTreeMap::new(), second(600), &alone());
     let inventory = roll.inventory(&Premises::default(), &enrolled, &Wishes::default()).unwrap();
     let health: Vec<Health> = inventory.nodes().values().map(|node| node.health).collect();
     assert_eq!(health, [Health::Unhealthy, Health::Unknown]);

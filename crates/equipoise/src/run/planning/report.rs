@@ -92,7 +92,7 @@ impl Planner {
     pub(crate) async fn leave(&self) {
         if let Some(client) = self.seat.client() {
             let version = env!("CARGO_PKG_VERSION").into();
-            let last = NodeReport { version, capacity: cores(), ..NodeReport::default() };
+            let last = NodeReport { version, capacity: capacity(None), ..NodeReport::default() };
             client.leave(&last, LEAVE_PATIENCE).await;
         }
     }
