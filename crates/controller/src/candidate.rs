@@ -159,7 +159,7 @@ async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises)
         resign(shared, office).await;
     }
     let still_leads = match office {
-        // What runs goes on by the plan that there is.
+        // Running backends keep the last plan.
         Some(office) if shared.is_deaf() => office.leadership.is_held(),
         Some(office) => lead(shared, office, &premises).await,
         None => {

@@ -27,7 +27,7 @@ pub struct Condition {
     pub store: StoreView,
     /// Why it cannot become leader, if it tried and the store said no.
     pub cannot_lead: Option<String>,
-    /// What is wrong with what it hears of the members, and for how long it has been.
+    /// Why this controller hears too few members, and since when.
     pub unheard: Option<(Duration, String)>,
 }
 

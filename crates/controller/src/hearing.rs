@@ -19,7 +19,7 @@ pub(crate) struct HearingRecord {
     pub(crate) version: String,
     /// Whether the controller has listened for long enough that its silence about a member means something.
     pub(crate) is_settled: bool,
-    /// Members whose reports arrive there, the controller itself not among them.
+    /// Members whose reports reach that controller, without the controller itself.
     pub(crate) hears: BTreeSet<String>,
     /// Members that it knows to be controllers, so that one which starts later knows them, too.
     #[serde(default)]
@@ -73,7 +73,8 @@ impl Witnesses {
         self.records.contains_key(controller)
     }
 
-    /// Whether a member that is in no record is heard by no other controller: not while one has only just started.
+    /// Whether absence from all records proves that no other controller hears a member. A controller
+    /// that has just started proves nothing.
     pub(crate) fn all_settled(&self) -> bool {
         self.records.values().all(|one| one.as_ref().is_some_and(|one| one.is_settled))
     }
@@ -134,7 +135,7 @@ impl Witnesses {
     }
 }
 
-/// What a controller's hearing allows it to conclude.
+/// Conclusions that a controller may draw from the members that it hears.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It hears nodes, or there are none.

@@ -13,7 +13,7 @@ use crate::hearing::{HearingRecord, Verdict, Witnesses};
 /// A better candidate that has not come to a vacant office within so many times to live is waited for no longer.
 const VACANT_TIMES: u32 = 5;
 
-/// What a controller knows of hearing.
+/// Which members this controller and the others hear.
 #[derive(Debug, Default)]
 pub(crate) struct Hearing {
     pub(crate) witnesses: Arc<Witnesses>,
@@ -25,7 +25,7 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    /// What is wrong, and for how long it has been.
+    /// The present fault of hearing, and since when it lasts.
     pub(crate) fn problem(&self) -> Option<(Duration, String)> {
         Some((self.since?.elapsed(), self.verdict.problem()?))
     }

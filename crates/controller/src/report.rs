@@ -19,7 +19,7 @@ pub struct NodeReport {
     pub kind: NodeKind,
     /// Its equipoise.
     pub version: String,
-    /// What it can do, in cores, fractions included; above 0.
+    /// Capacity in cores, fractions included; above 0.
     pub capacity: f64,
     /// Its resources; absent while its monitor has nothing to say (the first period, a kernel that does not tell).
     #[serde(default, skip_serializing_if = "Option::is_none")]
