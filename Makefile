@@ -178,7 +178,7 @@ test-dds-security: setup
 .PHONY: test
 test: lint test-setup schemathesis cyclonedds-python
 	@$(call install_missing,$(NETNS_PACKAGES))
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 # The moments follow from CLUSTER_SEED.
 CLUSTER_SECONDS ?= 300

@@ -17,15 +17,19 @@ const LIMIT: &str = "256";
 /// Addresses that send one datagram each.
 const FORGED: u32 = 2_000;
 
-/// Answers each datagram that does not begin with a zero.
+/// Time that a client waits before it sends a datagram again: a flood makes sockets overflow, and
+/// UDP loses what does not fit.
+const RESEND: Duration = Duration::from_millis(500);
+
+/// Answers each datagram that does not begin with a zero with the address that sent it.
 fn answering_backend() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     thread::spawn(move || {
         let mut datagram = [0; 64];
-        while let Ok((bytes, from)) = socket.recv_from(&mut datagram) {
+        while let Ok((_, from)) = socket.recv_from(&mut datagram) {
             if datagram[0] != 0 {
-                let _ = socket.send_to(&datagram[..bytes], from);
+                let _ = socket.send_to(from.to_string().as_bytes(), from);
             }
         }
     });
@@ -41,16 +45,25 @@ fn flood(door: SocketAddr, datagram: &[u8]) {
     }
 }
 
-fn is_answered(client: &UdpSocket) -> bool {
-    client.send(b"hello").unwrap();
-    client.recv(&mut [0; 64]).is_ok_and(|bytes| bytes == 5)
-}
-
-fn client(door: SocketAddr, wait: Duration) -> UdpSocket {
+fn client(door: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(door).unwrap();
-    socket.set_read_timeout(Some(wait)).unwrap();
+    socket.set_read_timeout(Some(RESEND)).unwrap();
     socket
+}
+
+/// The address that the backend sees for this client: that of the socket which the process holds
+/// for it. The client sends until a datagram is answered.
+fn place(client: &UdpSocket) -> String {
+    let mut answer = [0; 64];
+    let mut bytes = None;
+    let answered = eventually(|| {
+        client.send(b"hello").unwrap();
+        bytes = client.recv(&mut answer).ok();
+        bytes.is_some()
+    });
+    assert!(answered, "no datagram of {:?} is answered", client.local_addr());
+    String::from_utf8(answer[..bytes.unwrap()].to_vec()).unwrap()
 }
 
 #[test]
@@ -81,8 +94,8 @@ fn forged_datagrams_take_neither_http_nor_status_nor_metrics_nor_checks_descript
     drop(udp);
     let process = Process::of(command);
     process.wait_for_text(" ready ");
-    let confirmed = client(door, PATIENCE);
-    assert!(is_answered(&confirmed));
+    let confirmed = client(door);
+    let its_place = place(&confirmed);
 
     let everything_works = || {
         assert_eq!(get(http.address(), "/").text(), "web");
@@ -92,7 +105,7 @@ fn forged_datagrams_take_neither_http_nor_status_nor_metrics_nor_checks_descript
         assert!(status.status.success(), "{}{}", stdout(&status), stderr(&status));
         let status = stdout(&status);
         assert!(!status.contains("last check failed"), "{status}");
-        assert!(is_answered(&confirmed), "a client that had an answer keeps its place");
+        assert_eq!(place(&confirmed), its_place, "a client that had an answer keeps its place");
         metrics
     };
     // The backend answers none of the first flood, and all of the second.
@@ -107,8 +120,7 @@ fn forged_datagrams_take_neither_http_nor_status_nor_metrics_nor_checks_descript
         everything_works();
         if datagram == [0] {
             // Those of the flood that are left make room.
-            let newcomer = client(door, Duration::from_millis(500));
-            assert!(eventually(|| is_answered(&newcomer)), "a newcomer is served");
+            place(&client(door));
         }
     }
     let metrics = everything_works();
