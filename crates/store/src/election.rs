@@ -39,7 +39,7 @@ pub struct Leader {
     pub term: Term,
 }
 
-/// Being leader. Dropping it lets the lease run out; [`Leadership::resign`] makes room at once.
+/// Being leader. Dropping it lets the lease end ([`HeldLease`] says when); [`Leadership::resign`] makes room at once.
 #[derive(Debug)]
 pub struct Leadership {
     key: Key,
@@ -48,7 +48,8 @@ pub struct Leadership {
 }
 
 impl Election {
-    /// The office `name`; a leader that dies is replaced when `time_to_live` is over.
+    /// The office `name`. In a shared store a leader that dies is replaced when `time_to_live` is over; in a store
+    /// of one process the leader leads for as long as the store is open.
     ///
     /// # Errors
     /// [`KeyError`] if the name is no segment of a key.

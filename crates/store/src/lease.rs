@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{Store, StoreError};
@@ -30,19 +29,25 @@ pub struct Lease {
 
 /// A lease that a task keeps alive, and that knows when it can no longer be sure of it.
 ///
-/// It is *held* until the time to live has passed since the last successful keep-alive was **sent**, by this
-/// machine's monotonic clock: so this side gives up before the store does, whatever was on the way. Nobody
-/// renews it after it is dropped; [`HeldLease::release`] also ends it at once.
+/// In a store that processes share, it is *held* until the time to live has passed since the last successful
+/// keep-alive was **sent**, by this machine's monotonic clock: this side gives up before the store does. The
+/// task ends when the `HeldLease` is dropped, and the lease runs out.
+///
+/// In a store of this process alone ([`Store::is_shared`]), no other process waits for the end of a lease. A
+/// slow disk or a pause of the process therefore ends none: it is held until it is dropped, released or
+/// revoked, or the store is closed.
 #[derive(Debug)]
 pub struct HeldLease {
     lease: Lease,
     held_until: watch::Receiver<Option<Instant>>,
     store: Arc<dyn Store>,
-    task: JoinHandle<()>,
 }
 
+/// Time to live of leases in a store of one process: longer than any process runs.
+const UNSHARED_TIME_TO_LIVE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 impl HeldLease {
-    /// Asks for a lease, and keeps it alive every third of its time.
+    /// Asks for a lease, and keeps it alive every third of `time_to_live`.
     ///
     /// # Errors
     /// [`StoreError`] if none is granted.
@@ -51,10 +56,14 @@ impl HeldLease {
         time_to_live: Duration,
     ) -> Result<HeldLease, StoreError> {
         let asked = Instant::now();
-        let lease = store.grant(time_to_live).await?;
+        let lease = match store.is_shared() {
+            true => store.grant(time_to_live).await?,
+            false => store.grant(UNSHARED_TIME_TO_LIVE).await?,
+        };
         let (until, held_until) = watch::channel(Some(asked + lease.time_to_live));
-        let task = tokio::spawn(keep_alive(store.clone(), lease, until));
-        Ok(HeldLease { lease, held_until, store, task })
+        let period = lease.time_to_live.min(time_to_live) / 3;
+        tokio::spawn(hold(store.clone(), lease, period, until));
+        Ok(HeldLease { lease, held_until, store })
     }
 
     /// Which lease.
@@ -88,7 +97,6 @@ impl HeldLease {
     /// # Errors
     /// [`StoreError`] if the store cannot be told; the lease then runs out by itself.
     pub async fn release(self) -> Result<(), StoreError> {
-        self.task.abort();
         match self.store.revoke(self.lease.id).await {
             Err(StoreError::LeaseEnded(_)) => Ok(()),
             other => other,
@@ -96,15 +104,30 @@ impl HeldLease {
     }
 }
 
-impl Drop for HeldLease {
-    fn drop(&mut self) {
-        self.task.abort();
+/// Keeps the lease alive until its holder drops it.
+async fn hold(
+    store: Arc<dyn Store>,
+    lease: Lease,
+    period: Duration,
+    until: watch::Sender<Option<Instant>>,
+) {
+    tokio::select! {
+        () = until.closed() => {}
+        () = keep_alive(&*store, lease, period, &until) => return,
+    }
+    if !store.is_shared() {
+        // It would never run out, and would keep its keys from the next holder in this process.
+        let _ = store.revoke(lease.id).await;
     }
 }
 
 /// Renews until the lease has ended, by the store's word or by the clock.
-async fn keep_alive(store: Arc<dyn Store>, lease: Lease, until: watch::Sender<Option<Instant>>) {
-    let period = lease.time_to_live / 3;
+async fn keep_alive(
+    store: &dyn Store,
+    lease: Lease,
+    period: Duration,
+    until: &watch::Sender<Option<Instant>>,
+) {
     let mut held_until = until.borrow().expect("a lease starts held");
     let mut next = Instant::now() + period;
     loop {

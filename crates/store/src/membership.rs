@@ -39,7 +39,7 @@ pub enum JoinError {
     Store(#[from] StoreError),
 }
 
-/// Being a member. Dropping it lets the lease run out; [`Member::leave`] goes at once.
+/// Being a member. Dropping it lets the lease end ([`HeldLease`] says when); [`Member::leave`] goes at once.
 #[derive(Debug)]
 pub struct Member {
     key: Key,

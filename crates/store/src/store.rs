@@ -16,6 +16,11 @@ use crate::{
 /// there nevertheless: [`StoreError::outcome`].
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
+    /// Whether other processes may use the store at the same time, and take over when this one dies.
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     /// What `key` has now.
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
 

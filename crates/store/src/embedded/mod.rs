@@ -242,6 +242,11 @@ fn open_ledger(medium: impl Medium, path: &Path) -> Result<Ledger, OpenError> {
 
 #[async_trait]
 impl Store for Embedded {
+    /// One process at a time has the file.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
         Ok(self.open_state()?.get(key).cloned())
     }

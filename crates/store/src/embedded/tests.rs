@@ -1,7 +1,7 @@
-//! Disks that fail, in memory: full at any write, or without power at any write.
+//! Disks that fail, in memory: full at any write, without power at any write, or standing still.
 
 use std::io::{Error, ErrorKind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -10,7 +10,7 @@ use redb::{Database, DatabaseError, StorageBackend};
 use super::file::{Ledger, Medium, set_up};
 use super::state::Stamp;
 use super::*;
-use crate::{Expect, Outcome};
+use crate::{Election, Expect, Outcome};
 
 /// What a disk holds, and what it was told and need not remember yet.
 #[derive(Debug, Default)]
@@ -22,14 +22,43 @@ struct Platter {
     /// How many writes and syncs still succeed; none: all.
     left: Option<u64>,
     done: u64,
+    /// Syncs wait while this is set.
+    stands_still: bool,
+    waiting_syncs: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Disk(Arc<Mutex<Platter>>);
+struct Disk(Arc<Drive>);
+
+#[derive(Debug, Default)]
+struct Drive {
+    platter: Mutex<Platter>,
+    /// Of `stands_still` or `waiting_syncs`.
+    changed: Condvar,
+}
 
 impl Disk {
+    fn of(platter: Platter) -> Disk {
+        Disk(Arc::new(Drive { platter: Mutex::new(platter), changed: Condvar::new() }))
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Platter) -> T) -> T {
-        work(&mut self.0.lock().unwrap())
+        work(&mut self.0.platter.lock().unwrap())
+    }
+
+    fn stand_still(&self, stands_still: bool) {
+        self.with(|platter| platter.stands_still = stands_still);
+        self.0.changed.notify_all();
+    }
+
+    /// Returns when a sync waits for the disk.
+    async fn until_a_sync_waits(&self) {
+        let drive = Arc::clone(&self.0);
+        let waits = move || {
+            let none_waits = |platter: &mut Platter| platter.waiting_syncs == 0;
+            drop(drive.changed.wait_while(drive.platter.lock().unwrap(), none_waits).unwrap());
+        };
+        tokio::task::spawn_blocking(waits).await.unwrap();
     }
 
     fn fail_after(&self, left: Option<u64>) {
@@ -53,7 +82,7 @@ impl Disk {
             now
         });
         let (synced, now) = (now.clone(), now);
-        Disk(Arc::new(Mutex::new(Platter { synced, now, ..Platter::default() })))
+        Disk::of(Platter { synced, now, ..Platter::default() })
     }
 }
 
@@ -87,12 +116,15 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> Result<(), Error> {
-        self.with(|platter| {
-            count(platter)?;
-            platter.synced = platter.now.clone();
-            platter.unsynced.clear();
-            Ok(())
-        })
+        let mut platter = self.0.platter.lock().unwrap();
+        platter.waiting_syncs += 1;
+        self.0.changed.notify_all();
+        platter = self.0.changed.wait_while(platter, |platter| platter.stands_still).unwrap();
+        platter.waiting_syncs -= 1;
+        count(&mut platter)?;
+        platter.synced = platter.now.clone();
+        platter.unsynced.clear();
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
@@ -211,4 +243,33 @@ async fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
         let many = store.list(&Prefix::of("many").unwrap()).await.unwrap().entries.len();
         assert_eq!(many as u64, one, "{at}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_stands_still_deposes_no_leader() {
+    let disk = Disk::default();
+    let store = formatted(&disk).await;
+    let shared: Arc<dyn Store> = Arc::new(store.clone());
+    let election = Election::new(shared, "controller", Duration::from_secs(2)).unwrap();
+    let mut leadership = election.campaign("one").await.unwrap();
+    for _ in 0..3 {
+        disk.stand_still(true);
+        let writer = store.clone();
+        let put = tokio::spawn(async move { writer.put(&key("a/1"), Arc::from(*b"x")).await });
+        disk.until_a_sync_waits().await;
+        // Keep-alives wait behind the write.
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(leadership.is_held());
+        disk.stand_still(false);
+        put.await.unwrap().unwrap();
+    }
+    let lost = tokio::time::timeout(Duration::from_secs(600), leadership.lost()).await;
+    assert!(lost.is_err() && leadership.is_held());
+    let leader = election.leader().await.unwrap().unwrap();
+    assert_eq!(leader.term, leadership.term(), "it leads in its first term");
+    drop(leadership);
+    let mut next = election.campaign("two").await.unwrap();
+    assert!(next.term() > leader.term, "a dropped leadership makes room");
+    store.close().await;
+    next.lost().await;
 }
