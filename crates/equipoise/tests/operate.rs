@@ -156,6 +156,42 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
 }
 
 #[test]
+fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
+    let failing_if_asked = || {
+        HttpBackend::start(|request| match request.head.target() {
+            "/?c=503" => Answer::bare(503),
+            _ => Answer::ok("well"),
+        })
+    };
+    let (a, b) = (failing_if_asked(), failing_if_asked());
+    let pool = backends(&[("a", &a), ("b", &b)])
+        + "\nscheduler = \"round-robin\"\nhealth = { http = \"/\", interval = \"100ms\" }";
+    let instance = Instance::start("errors", &pool);
+    let status_of = |path| get(instance.door.address(), path).status();
+    for _ in 0..40 {
+        assert_eq!(status_of("/?c=503"), 503);
+    }
+    let states = || {
+        let (_, json) = instance.command(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+        [0, 1].map(|at| json["pools"][0]["backends"][at]["state"].as_str() == Some("up"))
+    };
+    assert_eq!(states(), [true; 2]);
+    assert!(!instance.process.printed().contains("is ejected"), "{}", instance.process.printed());
+
+    // Listed, they eject; the checks end that long before the ejection's own time.
+    instance.rewrite(&(pool + "\npassive = { statuses = \"500-503\", ejection = \"5m\" }"));
+    assert!(instance.command(&["reload"]).0);
+    let printed = |text| instance.process.printed().contains(text);
+    assert!(eventually(|| {
+        status_of("/?c=503");
+        printed("is ejected for 300s: it failed 5 times in a row, the last time with backend_error")
+    }));
+    instance.process.wait_for_text("is back before its ejection is over: its active check passed");
+    assert!(eventually(|| states() == [true; 2]));
+}
+
+#[test]
 fn a_reload_turns_a_front_door_from_http_to_tcp_and_back_under_open_connections() {
     const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let a = HttpBackend::echo();

@@ -56,8 +56,11 @@ pub enum HealthCheck {
 /// Passive health: what the traffic itself shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassiveHealth {
-    /// Failures in a row (no connection, reset, no response in time, 5xx from the gateway's view) that eject a backend; 0: never.
+    /// Failures in a row that eject a backend; 0: never. A failure is a connection that fails, a response that is missing or
+    /// is not HTTP, or a status in `statuses`.
     pub failures: u32,
+    /// First and last status of each range that counts as a failure. Empty: a response with any status is a success.
+    pub statuses: Arc<[(u16, u16)]>,
     /// First ejection lasts this long; each further one twice the last.
     pub ejection: Duration,
     /// The longest ejection.
@@ -66,10 +69,18 @@ pub struct PassiveHealth {
     pub panic_threshold: f64,
 }
 
+impl PassiveHealth {
+    /// Whether a response with this status is a failure of the backend.
+    pub fn counts(&self, status: u16) -> bool {
+        self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&status))
+    }
+}
+
 impl Default for PassiveHealth {
     fn default() -> Self {
         PassiveHealth {
             failures: 5,
+            statuses: Arc::default(),
             ejection: Duration::from_secs(10),
             ejection_max: Duration::from_secs(300),
             panic_threshold: 0.5,

@@ -16,4 +16,4 @@ pub use check::{CHECK_FIELD, probe};
 pub use checker::{CheckReport, Checker, Schedule};
 pub use config::{ActiveHealth, HealthCheck, PassiveHealth};
 pub use error::CheckError;
-pub use state::{BackendHealth, Verdict};
+pub use state::{BackendHealth, EjectionCause, Verdict};

@@ -10,16 +10,34 @@ use crate::{ActiveHealth, PassiveHealth};
 /// we start should not cost `fall` intervals of failing requests); after that `rise` passes or `fall`
 /// failures in a row turn it.
 /// Passive: [`BackendHealth::eject`] takes it out for `ejection`, twice as long each time up to
-/// `ejection_max`; a backend that was not ejected for `ejection_max` starts over.
+/// `ejection_max`; a backend that was not ejected for `ejection_max` starts over. An active check that
+/// passes ends an ejection for statuses (as in Envoy), but not one for a failed connection: the check may
+/// go another way than the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendHealth {
     verdict: Health,
     /// Results in a row that contradict the verdict.
     contrary: u32,
-    ejected_until: Option<Instant>,
+    ejection: Option<Ejection>,
     /// Ejections since it was last stable: the exponent of the back-off.
     ejections: u32,
     returned: Option<Instant>,
+}
+
+/// An ejection under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ejection {
+    until: Instant,
+    cause: EjectionCause,
+}
+
+/// The kind of failure that completed the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EjectionCause {
+    /// The connection failed, or the response was missing or was not HTTP.
+    Connection,
+    /// A response had one of [`PassiveHealth::statuses`].
+    Status,
 }
 
 /// The active checks have made up their mind.
@@ -36,7 +54,7 @@ pub struct Verdict {
 impl BackendHealth {
     /// What the schedulers go by: unhealthy while ejected, else the verdict of the checks.
     pub fn health(&self) -> Health {
-        if self.ejected_until.is_some() { Health::Unhealthy } else { self.verdict }
+        if self.ejection.is_some() { Health::Unhealthy } else { self.verdict }
     }
 
     /// Counts the result of one active check; returns the new verdict if it turned.
@@ -74,9 +92,9 @@ impl BackendHealth {
     }
 
     /// Takes it out for failing requests; returns until when. Ejecting an ejected backend changes nothing.
-    pub fn eject(&mut self, rules: &PassiveHealth, now: Instant) -> Instant {
-        if let Some(until) = self.ejected_until {
-            return until;
+    pub fn eject(&mut self, rules: &PassiveHealth, cause: EjectionCause, now: Instant) -> Instant {
+        if let Some(ejection) = self.ejection {
+            return ejection.until;
         }
         let stable =
             self.returned.is_some_and(|at| now.saturating_duration_since(at) >= rules.ejection_max);
@@ -88,18 +106,24 @@ impl BackendHealth {
         let lasts = rules.ejection.saturating_mul(factor).min(rules.ejection_max);
         let until = now + lasts;
         self.ejections = self.ejections.saturating_add(1);
-        self.ejected_until = Some(until);
+        self.ejection = Some(Ejection { until, cause });
         until
     }
 
     /// Ends an ejection whose time is over; returns whether one ended.
     pub fn expire(&mut self, now: Instant) -> bool {
-        self.ejected_until.is_some_and(|until| until <= now) && self.readmit(now)
+        self.ejected_until().is_some_and(|until| until <= now) && self.readmit(now)
+    }
+
+    /// Ends an ejection for statuses; returns whether there was one.
+    pub fn readmit_if_for_statuses(&mut self, now: Instant) -> bool {
+        let for_statuses = |ejection: Ejection| ejection.cause == EjectionCause::Status;
+        self.ejection.is_some_and(for_statuses) && self.readmit(now)
     }
 
     /// Ends an ejection before its time; returns whether there was one.
     pub fn readmit(&mut self, now: Instant) -> bool {
-        let was = self.ejected_until.take().is_some();
+        let was = self.ejection.take().is_some();
         if was {
             self.returned = Some(now);
         }
@@ -108,7 +132,7 @@ impl BackendHealth {
 
     /// The end of the ejection under way.
     pub fn ejected_until(&self) -> Option<Instant> {
-        self.ejected_until
+        self.ejection.map(|ejection| ejection.until)
     }
 
     /// The verdict of the active checks alone.
@@ -123,6 +147,7 @@ mod tests {
 
     use equipoise_core::Health::{Healthy, Unhealthy, Unknown};
 
+    use super::EjectionCause::{Connection, Status};
     use super::*;
 
     fn rules(rise: u32, fall: u32) -> ActiveHealth {
@@ -197,7 +222,7 @@ mod tests {
         let start = Instant::now();
         for (verdict, after) in [(Unknown, Unknown), (Healthy, Healthy), (Unhealthy, Unhealthy)] {
             let mut state = BackendHealth { verdict, ..BackendHealth::default() };
-            let until = state.eject(&passive(), start);
+            let until = state.eject(&passive(), Connection, start);
             assert_eq!(state.health(), Unhealthy);
             assert!(!state.expire(until - Duration::from_nanos(1)));
             assert_eq!(state.health(), Unhealthy);
@@ -209,7 +234,7 @@ mod tests {
     #[test]
     fn checks_go_on_counting_during_an_ejection() {
         let mut state = BackendHealth::default();
-        let until = state.eject(&passive(), Instant::now());
+        let until = state.eject(&passive(), Connection, Instant::now());
         assert_eq!(state.checked(false, &rules(1, 1)).map(|v| v.health), Some(Unhealthy));
         state.expire(until);
         assert_eq!(state.health(), Unhealthy);
@@ -222,7 +247,7 @@ mod tests {
         let mut state = BackendHealth::default();
         let mut now = Instant::now();
         for seconds in [10, 20, 40, 60, 60, 60] {
-            let until = state.eject(&passive(), now);
+            let until = state.eject(&passive(), Connection, now);
             assert_eq!((until - now).as_secs(), seconds);
             assert!(state.expire(until));
             now = until + Duration::from_secs(1);
@@ -235,11 +260,15 @@ mod tests {
             let mut state = BackendHealth::default();
             let mut now = Instant::now();
             for _ in 0..2 {
-                now = state.eject(&passive(), now);
+                now = state.eject(&passive(), Connection, now);
                 state.expire(now);
             }
             now += Duration::from_secs(stable);
-            assert_eq!((state.eject(&passive(), now) - now).as_secs(), seconds, "{stable}");
+            assert_eq!(
+                (state.eject(&passive(), Connection, now) - now).as_secs(),
+                seconds,
+                "{stable}"
+            );
         }
     }
 
@@ -248,20 +277,32 @@ mod tests {
         let mut state = BackendHealth::default();
         let mut now = Instant::now();
         for _ in 0..100 {
-            now = state.eject(&passive(), now);
+            now = state.eject(&passive(), Connection, now);
             state.expire(now);
         }
-        assert_eq!((state.eject(&passive(), now) - now).as_secs(), 60);
+        assert_eq!((state.eject(&passive(), Connection, now) - now).as_secs(), 60);
     }
 
     #[test]
     fn ejecting_an_ejected_backend_neither_prolongs_nor_escalates() {
         let mut state = BackendHealth::default();
         let start = Instant::now();
-        let until = state.eject(&passive(), start);
+        let until = state.eject(&passive(), Connection, start);
         let before = state.clone();
-        assert_eq!(state.eject(&passive(), start + Duration::from_secs(5)), until);
+        assert_eq!(state.eject(&passive(), Connection, start + Duration::from_secs(5)), until);
         assert_eq!(state, before);
+    }
+
+    #[test]
+    fn only_an_ejection_for_statuses_can_end_with_a_check() {
+        let start = Instant::now();
+        for (cause, ends) in [(Connection, false), (Status, true)] {
+            let mut state = BackendHealth::default();
+            assert!(!state.readmit_if_for_statuses(start), "it is not ejected");
+            let until = state.eject(&passive(), cause, start);
+            assert_eq!(state.readmit_if_for_statuses(start), ends, "{cause:?}");
+            assert_eq!(state.ejected_until(), (!ends).then_some(until), "{cause:?}");
+        }
     }
 
     #[test]
@@ -270,7 +311,7 @@ mod tests {
         state.checked(false, &rules(1, 1));
         state.unchecked();
         assert_eq!(state.health(), Unknown);
-        state.eject(&passive(), Instant::now());
+        state.eject(&passive(), Connection, Instant::now());
         state.unchecked();
         assert_eq!(state.health(), Unhealthy);
     }

@@ -49,7 +49,7 @@ impl BackendLive {
         self.failures_in_row.fetch_add(1, Relaxed) + 1
     }
 
-    /// Notes an answer that is a failure of the application (5xx): load for the schedulers that look at it, no row.
+    /// Notes a response that is a failure of the application (5xx): schedulers avoid the backend for a while, but no row begins.
     pub fn failed_answer(&self, now: Instant, epoch: Instant) {
         self.failures.add(us_since(epoch, now));
     }

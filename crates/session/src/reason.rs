@@ -71,7 +71,7 @@ reasons! {
     UpstreamClosed = "upstream_closed", 502;
     /// The response is not HTTP/1.x, or its length is ambiguous.
     UpstreamMalformed = "upstream_malformed", 502;
-    /// The backend answered 502, 503 or 504; the answer was passed on, unless a peer said that the request can be done elsewhere.
+    /// The response has a status that `passive.statuses` lists, and was passed on; or a peer handed the request back.
     BackendError = "backend_error", 0;
     /// The response did not begin in time.
     ResponseTimeout = "response_timeout", 504;

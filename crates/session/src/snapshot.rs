@@ -7,6 +7,7 @@ use equipoise_core::{Generation, Prepared};
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
 use crate::dispatch::{DispatchView, InFlight};
 use crate::live::BackendLive;
+use crate::reason::Reason;
 use crate::stats::{FrontDoorStats, Sharded};
 
 /// Everything a data-plane thread goes by: immutable, numbered, swapped whole.
@@ -82,6 +83,8 @@ pub enum BackendEvent {
         pool: u32,
         /// [`BackendView::id`].
         backend: u32,
+        /// The last failure of the row.
+        reason: Reason,
     },
 }
 

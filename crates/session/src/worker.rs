@@ -306,7 +306,7 @@ impl Worker {
         let threshold = pool.passive.failures;
         if threshold > 0 && in_row >= threshold {
             // A full channel loses the report; the next failure repeats it.
-            let event = BackendEvent::Failing { pool: pool.id, backend: backend.id };
+            let event = BackendEvent::Failing { pool: pool.id, backend: backend.id, reason };
             let _ = self.shared.events.try_send(event);
         }
     }
@@ -319,7 +319,8 @@ impl Worker {
         }
     }
 
-    /// Counts a response of the leased backend that was passed on whole.
+    /// Counts a response of the leased backend that was passed on whole. It ends a row of failures unless its status is
+    /// listed as one.
     pub(crate) fn backend_answered(
         &self,
         lease: &Lease,
@@ -332,11 +333,13 @@ impl Worker {
         if lease.pool().needs_response_time {
             live.responded(took, now, self.shared.epoch);
         }
-        match status {
-            502..=504 => self.backend_failed(lease, Reason::BackendError),
-            500.. => live.failed_answer(now, self.shared.epoch),
-            _ => live.succeeded(),
+        if lease.pool().passive.counts(status) {
+            return self.backend_failed(lease, Reason::BackendError);
         }
+        if status >= 500 {
+            live.failed_answer(now, self.shared.epoch);
+        }
+        live.succeeded();
     }
 
     /// An empty byte vector, with room from an earlier use.

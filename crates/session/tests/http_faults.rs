@@ -74,6 +74,7 @@ both_upstreams! {
     backends_that_all_refuse_become_502,
     a_pool_without_an_eligible_backend_becomes_503_with_retry_after,
     a_row_of_failures_is_reported,
+    a_row_of_statuses_is_reported_only_if_they_are_listed,
     a_client_gone_during_the_response_closes_the_session_and_is_counted,
     a_client_gone_during_its_request_closes_the_session_and_is_counted,
     a_client_gone_while_its_answer_is_awaited_is_noticed,
@@ -250,6 +251,25 @@ fn a_row_of_failures_is_reported(mode: Upstream) {
         assert_eq!(proxy.ask(get("/")).status(), 502);
         proxy.failing.try_recv().is_ok()
     }));
+}
+
+fn a_row_of_statuses_is_reported_only_if_they_are_listed(mode: Upstream) {
+    for (statuses, failures) in [(&[][..], 0), (&[(500, 502), (504, 599)], 0), (&[(500, 503)], 40)]
+    {
+        let backend = HttpBackend::always(Answer::sized(503, ""));
+        let mut plan = Plan::new(mode, &[backend.address()]);
+        plan.passive.statuses = statuses.into();
+        let mut proxy = plan.start();
+        let mut client = proxy.connect();
+        for _ in 0..40 {
+            assert_eq!(client.ask(get("/?c=503")).map(|r| r.status()), Ok(503));
+        }
+        // The thread serves this one after it has counted the others.
+        assert_eq!(proxy.ask(request("CONNECT", "/", "")).status(), 405);
+        let stats = &proxy.backends[0].live.stats;
+        assert_eq!(stats.sum(|s| s.failures[Reason::BackendError as usize].get()), failures);
+        assert_eq!(proxy.failing.try_recv().is_ok(), failures > 0, "{statuses:?}");
+    }
 }
 
 fn a_client_gone_during_the_response_closes_the_session_and_is_counted(mode: Upstream) {

@@ -108,6 +108,7 @@ fn pool(
         health: pool.table("health").map(active_health),
         passive: PassiveHealth {
             failures: passive.amount("failures"),
+            statuses: statuses(passive),
             ejection: passive.duration("ejection"),
             ejection_max: passive.duration("ejection-max"),
             panic_threshold: passive.share("panic-threshold"),
@@ -158,6 +159,12 @@ fn backends(
         made.push(backend);
     }
     made
+}
+
+fn statuses(passive: &Values) -> Arc<[(u16, u16)]> {
+    let texts = passive.texts("statuses").unwrap_or_default();
+    let ranges = texts.iter().filter_map(|text| text.parse().ok());
+    ranges.map(|StatusRange(first, last)| (first, last)).collect()
 }
 
 fn active_health(health: &Values) -> ActiveHealth {

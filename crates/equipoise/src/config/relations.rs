@@ -371,7 +371,10 @@ fn front_doors_of(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<
         return;
     }
     if !protocols.contains(&Protocol::Http) {
-        without_http(pool, "no front door of this pool speaks HTTP", findings);
+        let why = "no front door of this pool speaks HTTP";
+        for values in [Some(pool), pool.table("passive")].into_iter().flatten() {
+            without_http(values, why, findings);
+        }
     }
     if !protocols.contains(&Protocol::Tcp) && pool.given("send-proxy") {
         let text = "has no effect: no front door of this pool is tcp".to_string();

@@ -324,8 +324,15 @@ static PASSIVE: Table = Table {
             "failures",
             Kind::Count(0, 1000),
             "5",
-            "Failures in a row (no connection, reset, no answer in time, a 502, 503 or 504) that eject a backend. 0: never.",
+            "Failures in a row that eject a backend: no connection, a reset, no response in time, a response that is not HTTP, a status of `statuses`. 0: never.",
         ),
+        Opt::default(
+            "statuses",
+            Kind::Texts(&STATUS),
+            "[]",
+            "The statuses that count as failures, such as [\"502-504\"]. An active check that passes ends an ejection that they caused.",
+        )
+        .http_only(),
         Opt::default(
             "ejection",
             Kind::Duration(ms(100), DAY),

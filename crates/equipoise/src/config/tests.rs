@@ -303,6 +303,7 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "identity" | "version" => Some("x"),
         "rate-limit-exempt" | "trusted" => Some("192.0.2.0/24"),
         "forwarded" => Some("forwarded"),
+        "statuses" => Some("503"),
         "upgrades" => Some("h2c"),
         "cookie-secrets" => Some("00112233445566778899aabbccddeeff"),
         "secret" => Some("/z.secret"),

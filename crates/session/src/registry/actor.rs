@@ -174,10 +174,9 @@ impl<P: Publish> Registry<P> {
         let mut turned = false;
         for _ in 0..REPORTS_WAITING {
             let Some(report) = next else { break };
-            if let Some(notice) = self.inventory.checked(report) {
-                notice.log();
-                turned = true;
-            }
+            let notices = self.inventory.checked(report);
+            notices.iter().for_each(Notice::log);
+            turned |= !notices.is_empty();
             next = self.reports.try_recv().ok();
         }
         if turned {

@@ -10,10 +10,10 @@ use equipoise_core::{AdminState, Health, Weight};
 use super::error::RegistryError;
 use super::inventory::{BackendEntry, Inventory, PoolEntry};
 use super::notice::{Notice, What};
-use crate::BackendEvent;
+use crate::{BackendEvent, Reason};
 use crate::config::PoolConfig;
 use crate::dispatch::Shares;
-use equipoise_health::{CheckReport, panic, ramp};
+use equipoise_health::{CheckReport, EjectionCause, panic, ramp};
 
 /// Between two lines about one backend that fails and cannot be ejected.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -96,27 +96,36 @@ impl Inventory {
     }
 
     /// Takes in an active check.
-    pub(crate) fn checked(&mut self, report: CheckReport) -> Option<Notice> {
-        let id = report.backend;
-        let pool = self.pools.iter_mut().find(|p| p.backends.iter().any(|b| b.id == id))?;
+    pub(crate) fn checked(&mut self, report: CheckReport) -> Vec<Notice> {
+        let (id, when) = (report.backend, report.when);
+        let of_pool = |pool: &PoolEntry| pool.backends.iter().position(|b| b.id == id);
+        let mut pools = self.pools.iter_mut();
+        let Some((pool, at)) = pools.find_map(|pool| of_pool(pool).map(|at| (pool, at))) else {
+            return Vec::new();
+        };
         // A pool that is no longer checked may still have a result under way.
-        let rules = pool.settings.health.as_ref()?;
-        let backend = pool.backends.iter_mut().find(|b| b.id == id)?;
+        let Some(rules) = &pool.settings.health else { return Vec::new() };
+        let backend = &mut pool.backends[at];
         let why = report.result.as_ref().err().cloned();
         backend.last_check = Some(report);
         if why.as_ref().is_some_and(|error| !error.blames_backend()) {
-            return None;
+            return Vec::new();
         }
-        let verdict = backend.health.checked(why.is_none(), rules)?;
-        let of = if verdict.health == Health::Healthy { rules.rise } else { rules.fall };
-        let what = What::Checked { verdict, of, why: why.map(|error| error.to_string()) };
-        Some(notice(&pool.settings, backend, what))
+        let passed = why.is_none();
+        let verdict = backend.health.checked(passed, rules).map(|verdict| {
+            let of = if verdict.health == Health::Healthy { rules.rise } else { rules.fall };
+            What::Checked { verdict, of, why: why.map(|error| error.to_string()) }
+        });
+        let is_readmitted = passed && backend.health.readmit_if_for_statuses(when);
+        let readmitted = is_readmitted.then_some(What::ReadmittedByCheck);
+        let whats = verdict.into_iter().chain(readmitted);
+        whats.map(|what| notice(&pool.settings, backend, what)).collect()
     }
 
     /// Takes in what the data plane reports.
     pub(crate) fn heard(&mut self, event: BackendEvent, now: Instant) -> Option<Notice> {
-        let BackendEvent::Failing { pool, backend } = event;
-        self.pools.iter_mut().find(|p| p.id == pool)?.failing(backend, now)
+        let BackendEvent::Failing { pool, backend, reason } = event;
+        self.pools.iter_mut().find(|p| p.id == pool)?.failing(backend, reason, now)
     }
 
     /// Does what is due at `now`: must follow every change and every [`Inventory::next_wake`].
@@ -164,7 +173,7 @@ impl PoolEntry {
     }
 
     /// Ejects a backend that keeps failing, if the panic threshold allows.
-    fn failing(&mut self, id: u32, now: Instant) -> Option<Notice> {
+    fn failing(&mut self, id: u32, reason: Reason, now: Instant) -> Option<Notice> {
         let (eligible, total) = (self.eligible().count(), self.backends.len());
         let settings = Arc::clone(&self.settings);
         let rules = &settings.passive;
@@ -175,9 +184,15 @@ impl PoolEntry {
             return None;
         }
         if panic::may_eject(eligible, total, rules.panic_threshold) {
-            let lasts = backend.health.eject(rules, now) - now;
+            // A peer that hands requests back fails with the same reason, whatever its checks see.
+            let lists_statuses = !rules.statuses.is_empty();
+            let cause = match reason {
+                Reason::BackendError if lists_statuses => EjectionCause::Status,
+                _ => EjectionCause::Connection,
+            };
+            let lasts = backend.health.eject(rules, cause, now) - now;
             backend.refusal_noted = None;
-            return Some(notice(&settings, backend, What::Ejected { failures, lasts }));
+            return Some(notice(&settings, backend, What::Ejected { failures, reason, lasts }));
         }
         let noted = backend.refusal_noted.map(|at| now.saturating_duration_since(at));
         if noted.is_some_and(|ago| ago < REFUSAL_LOG_INTERVAL) {

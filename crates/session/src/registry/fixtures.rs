@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use equipoise_core::{SchedulerKind, Weight};
 
 use super::inventory::{BackendEntry, Inventory};
-use crate::BackendEvent;
 use crate::config::{
     ActiveHealth, BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol,
     SessionConfig,
 };
+use crate::{BackendEvent, Reason};
 use equipoise_health::{CheckError, CheckReport};
 
 pub(super) const THREADS: usize = 2;
@@ -83,13 +83,23 @@ pub(super) fn eligible(inventory: &Inventory) -> Vec<&str> {
     inventory.pools[0].eligible().map(|b| &*b.config.name).collect()
 }
 
-/// A backend of the first pool fails so often that the data plane reports it; returns the log lines.
+/// A backend of the first pool resets so many connections that the data plane reports it; returns the log lines.
 pub(super) fn fail(inventory: &mut Inventory, backend: &str, now: Instant) -> Vec<String> {
+    fail_with(inventory, backend, Reason::UpstreamClosed, now)
+}
+
+/// The same with another last failure.
+pub(super) fn fail_with(
+    inventory: &mut Inventory,
+    backend: &str,
+    reason: Reason,
+    now: Instant,
+) -> Vec<String> {
     let pool = &inventory.pools[0];
     let (id, threshold) = (pool.id, pool.settings.passive.failures);
     let backend = entry(inventory, &pool.settings.name, backend);
     backend.live.failures_in_row.store(threshold, Relaxed);
-    let event = BackendEvent::Failing { pool: id, backend: backend.id };
+    let event = BackendEvent::Failing { pool: id, backend: backend.id, reason };
     let mut lines: Vec<_> = inventory.heard(event, now).iter().map(|n| n.to_string()).collect();
     lines.extend(inventory.settle(now).iter().map(|n| n.to_string()));
     lines

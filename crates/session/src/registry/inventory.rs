@@ -304,6 +304,8 @@ impl Reload {
         }
         if after.passive.failures == 0 {
             backend.health.readmit(self.now);
+        } else if after.passive.statuses.is_empty() {
+            backend.health.readmit_if_for_statuses(self.now);
         }
         backend
     }

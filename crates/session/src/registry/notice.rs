@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use equipoise_core::{AdminState, Health, Weight};
 
+use crate::Reason;
 use equipoise_health::Verdict;
 
 /// Something that an operator reads in the log; its text is the log line.
@@ -23,8 +24,10 @@ pub(crate) enum What {
         of: u32,
         why: Option<String>,
     },
+    /// `reason` is that of the last failure.
     Ejected {
         failures: u32,
+        reason: Reason,
         lasts: Duration,
     },
     /// It stays although it fails.
@@ -42,6 +45,8 @@ pub(crate) enum What {
     Readmitted {
         share: f64,
     },
+    /// Back before its time, since statuses had ejected it and a check passed.
+    ReadmittedByCheck,
     Admin(AdminState),
     WeightSet(Weight),
     WeightReset(Weight),
@@ -102,9 +107,11 @@ impl fmt::Display for What {
                     false => write!(f, " ({} of {of} checks)", verdict.checks),
                 }
             }
-            What::Ejected { failures, lasts } => {
-                write!(f, "is ejected for {lasts:?}: it failed {failures} times in a row")
-            }
+            What::Ejected { failures, reason, lasts } => write!(
+                f,
+                "is ejected for {lasts:?}: it failed {failures} times in a row, the last time with {}",
+                reason.name()
+            ),
             What::EjectionRefused { failures, eligible, total, share } => write!(
                 f,
                 "failed {failures} times in a row but stays: of {total} backends {eligible} take \
@@ -119,6 +126,9 @@ impl fmt::Display for What {
                 "is back before its ejection is over: too few are left for the panic threshold \
                  ({share})"
             ),
+            What::ReadmittedByCheck => {
+                f.write_str("is back before its ejection is over: its active check passed")
+            }
             What::Admin(AdminState::Up) => f.write_str("is set up"),
             What::Admin(AdminState::Drain) => f.write_str("is draining"),
             What::Admin(AdminState::Down) => f.write_str("is set down"),
@@ -161,9 +171,11 @@ mod tests {
             text(What::Checked { verdict: up, of: 2, why: None }),
             "pool web: backend 10.0.0.1:80 is healthy (2 of 2 checks)"
         );
+        let (reason, lasts) = (Reason::ConnectRefused, Duration::from_secs(10));
         assert_eq!(
-            text(What::Ejected { failures: 5, lasts: Duration::from_secs(10) }),
-            "pool web: backend 10.0.0.1:80 is ejected for 10s: it failed 5 times in a row"
+            text(What::Ejected { failures: 5, reason, lasts }),
+            "pool web: backend 10.0.0.1:80 is ejected for 10s: it failed 5 times in a row, the last \
+             time with connect_refused"
         );
         let refusal = What::EjectionRefused { failures: 5, eligible: 2, total: 4, share: 0.5 };
         assert_eq!(

@@ -52,6 +52,7 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) front: FrontDoor,
     pub(crate) options: PoolOptions,
+    pub(crate) passive: PassiveHealth,
     pub(crate) scheduler: SchedulerKind,
     pub(crate) backends: Vec<SocketAddr>,
     port: ReservedPort,
@@ -67,6 +68,7 @@ impl Plan {
             threads: 1,
             front: FrontDoor::new(port.address(), Protocol::Http, "web"),
             options: PoolOptions { upstream, ..PoolOptions::default() },
+            passive: PassiveHealth::default(),
             scheduler: SchedulerKind::RoundRobin,
             backends: backends.to_vec(),
             access_log: Box::new(io::sink()),
@@ -112,6 +114,7 @@ impl Plan {
             stats: Arc::new(Sharded::new(self.threads)),
             failing,
             options: self.options,
+            passive: self.passive,
             scheduler: self.scheduler,
             threads: self.threads,
             generation: Generation::default(),
@@ -143,6 +146,7 @@ pub(crate) struct Proxy {
     pub(crate) failing: mpsc::Receiver<BackendEvent>,
     /// The pool's options in the next snapshot.
     pub(crate) options: PoolOptions,
+    passive: PassiveHealth,
     scheduler: SchedulerKind,
     threads: usize,
     generation: Generation,
@@ -196,7 +200,7 @@ impl Proxy {
             needs_response_time: false,
             backends: self.backends.clone(),
             options: self.options.clone(),
-            passive: PassiveHealth::default(),
+            passive: self.passive.clone(),
         };
         let fronts = self.fronts.iter().map(|(id, config, stats)| {
             let (config, stats) = (config.clone(), stats.clone());

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::super::fixtures::*;
 use super::*;
 use crate::config::HealthCheck;
-use crate::{BindError, Snapshot};
+use crate::{BindError, Reason, Snapshot};
 
 /// Records what is published, or refuses it.
 #[derive(Clone)]
@@ -135,7 +135,10 @@ async fn other_levels_see_what_an_operator_set_when_the_call_returns_and_no_ejec
     }
     run.live(0).failures_in_row.store(5, Relaxed);
     let (pool, backend) = (snapshot.pools[0].id, snapshot.pools[0].backends[0].id);
-    run.events.send(BackendEvent::Failing { pool, backend }).await.unwrap();
+    run.events
+        .send(BackendEvent::Failing { pool, backend, reason: Reason::ConnectRefused })
+        .await
+        .unwrap();
     assert_eq!(names(&run.next().await), ["b2"]);
     assert!(!pools.has_changed().unwrap());
 }
@@ -183,7 +186,10 @@ async fn a_reported_backend_is_out_for_its_ejection_and_then_back() {
     run.live(0).failures_in_row.store(5, Relaxed);
     let (pool, backend) = (first.pools[0].id, first.pools[0].backends[0].id);
     let began = TokioInstant::now();
-    run.events.send(BackendEvent::Failing { pool, backend }).await.unwrap();
+    run.events
+        .send(BackendEvent::Failing { pool, backend, reason: Reason::ConnectRefused })
+        .await
+        .unwrap();
 
     assert_eq!(names(&run.next().await), ["b2"]);
     let status = run.handle.status().await.unwrap();

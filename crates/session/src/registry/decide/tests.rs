@@ -64,7 +64,10 @@ fn a_failing_backend_is_ejected_and_comes_back_with_a_new_row_of_failures() {
     let mut inventory = inventory(vec![pool("web", 2)], start);
     assert_eq!(
         fail(&mut inventory, "b1", start),
-        ["pool web: backend b1 is ejected for 10s: it failed 5 times in a row"]
+        [concat!(
+            "pool web: backend b1 is ejected for 10s: it failed 5 times in a row, ",
+            "the last time with upstream_closed"
+        )]
     );
     assert_eq!(eligible(&inventory), ["b2"]);
     let back = inventory.next_wake(start).unwrap();
@@ -91,10 +94,11 @@ fn late_stale_and_unknown_reports_change_nothing() {
 
     let (pool, b3) = (inventory.pools[0].id, entry(&inventory, "web", "b3").id);
     entry(&inventory, "web", "b3").live.failures_in_row.store(4, Relaxed);
+    let reason = Reason::UpstreamClosed;
     for event in [
-        BackendEvent::Failing { pool, backend: b3 },
-        BackendEvent::Failing { pool, backend: 999 },
-        BackendEvent::Failing { pool: 999, backend: b3 },
+        BackendEvent::Failing { pool, backend: b3, reason },
+        BackendEvent::Failing { pool, backend: 999, reason },
+        BackendEvent::Failing { pool: 999, backend: b3, reason },
     ] {
         assert_eq!(inventory.heard(event, now), None, "{event:?}");
     }
@@ -229,13 +233,52 @@ fn a_pool_whose_backends_are_still_being_made_is_no_warning_before_its_time() {
 }
 
 #[test]
+fn a_passing_check_ends_an_ejection_for_statuses_and_no_other() {
+    let now = Instant::now();
+    let statuses = PassiveHealth { statuses: [(503, 503)].into(), ..PassiveHealth::default() };
+    let mut inventory =
+        inventory(vec![PoolConfig { passive: statuses, ..checked(pool("web", 4)) }], now);
+    check(&mut inventory, "b1", true, now);
+    check(&mut inventory, "b2", true, now);
+    fail_with(&mut inventory, "b1", Reason::BackendError, now);
+    fail_with(&mut inventory, "b2", Reason::UpstreamClosed, now);
+    assert_eq!(eligible(&inventory), ["b3", "b4"]);
+    assert!(check(&mut inventory, "b1", false, now)[0].contains("unhealthy"));
+    assert_eq!(
+        check(&mut inventory, "b1", true, now),
+        [
+            "pool web: backend b1 is healthy (1 of 1 checks)",
+            "pool web: backend b1 is back before its ejection is over: its active check passed"
+        ]
+    );
+    assert!(check(&mut inventory, "b2", true, now).is_empty());
+    assert_eq!(eligible(&inventory), ["b1", "b3", "b4"]);
+    assert_eq!(entry(&inventory, "web", "b1").live.failures_in_row.load(Relaxed), 0);
+    assert!(check(&mut inventory, "b1", true, now).is_empty(), "the news is told once");
+}
+
+#[test]
+fn statuses_that_are_listed_no_more_keep_no_backend_out() {
+    let now = Instant::now();
+    let statuses = PassiveHealth { statuses: [(503, 503)].into(), ..PassiveHealth::default() };
+    let listed = PoolConfig { passive: statuses, ..pool("web", 4) };
+    let mut inventory = inventory(vec![listed.clone()], now);
+    fail_with(&mut inventory, "b1", Reason::BackendError, now);
+    fail_with(&mut inventory, "b2", Reason::ConnectRefused, now);
+    let same = reload(&inventory, vec![listed], now);
+    assert_eq!(eligible(&same), ["b3", "b4"]);
+    let unlisted = reload(&inventory, vec![pool("web", 4)], now);
+    assert_eq!(eligible(&unlisted), ["b1", "b3", "b4"]);
+}
+
+#[test]
 fn a_check_that_could_not_be_made_is_shown_and_not_counted() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 1))], now);
     let result = Err(CheckError::NotChecked("no file descriptor left on this machine"));
     let backend = entry(&inventory, "web", "b1").id;
     let report = CheckReport { backend, when: now, took: Duration::ZERO, result };
-    assert_eq!(inventory.checked(report.clone()), None);
+    assert_eq!(inventory.checked(report.clone()), []);
     assert_eq!(eligible(&inventory), ["b1"]);
     assert_eq!(entry(&inventory, "web", "b1").last_check, Some(report));
 }
