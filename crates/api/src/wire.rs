@@ -195,6 +195,12 @@ pub struct BackendStatus {
     pub sessions_opened_total: u64,
     /// Requests that went over a session already open.
     pub sessions_reused_total: u64,
+    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due (multiplexed pools).
+    #[serde(default)]
+    pub multiplex_faults_total: u64,
+    /// Such a fault took multiplexing from it: its sessions are exclusive until an operator undrains or enables it.
+    #[serde(default)]
+    pub multiplexing_lost: bool,
     /// To it.
     pub bytes_out_total: u64,
     /// From it.

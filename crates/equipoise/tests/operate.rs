@@ -159,7 +159,7 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
 fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
     let failing_if_asked = || {
         HttpBackend::start(|request| match request.head.target() {
-            "/?c=503" => Answer::bare(503),
+            "/?c=503" => Answer::sized(503, ""),
             _ => Answer::ok("well"),
         })
     };
@@ -189,6 +189,32 @@ fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
     }));
     instance.process.wait_for_text("is back before its ejection is over: its active check passed");
     assert!(eventually(|| states() == [true; 2]));
+}
+
+#[test]
+fn a_backend_that_answers_head_with_a_body_loses_multiplexing_until_it_is_undrained() {
+    let other = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL";
+    let with_body = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{other}", other.len());
+    let backend = HttpBackend::start(move |request| match request.head.method() {
+        "HEAD" => Answer::raw(&with_body),
+        _ => Answer::ok("mine"),
+    });
+    let pool = backends(&[("a", &backend)]) + "\nupstream = \"multiplexed\"";
+    let instance = Instance::start("surplus", &pool);
+    let status = || instance.command(&["status"]).1;
+    let lost = "web/a: not multiplexed after 1 responses that could not be framed";
+    assert!(instance.who() == "mine" && !status().contains("not multiplexed"), "{}", status());
+    let head = Client::exchange(instance.door.address(), "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(head.map(|response| response.status()), Ok(200));
+    assert!(eventually(|| status().contains(lost)), "{}", status());
+    for _ in 0..20 {
+        assert_eq!(instance.who(), "mine");
+    }
+    assert!(instance.command(&["undrain", "web/a"]).0);
+    assert!(!status().contains("not multiplexed"), "{}", status());
+    let metrics = get(instance.api.address(), "/metrics").text();
+    let counted = "equipoise_backend_multiplex_faults_total{pool=\"web\",backend=\"a\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 #[test]

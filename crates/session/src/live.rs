@@ -18,6 +18,9 @@ pub struct BackendLive {
     pub cut: AtomicBool,
     /// Set while active checks find the backend unhealthy.
     pub unhealthy: AtomicBool,
+    /// Set when a response could not be framed beyond doubt, or bytes came that no request was due: the backend gets
+    /// exclusive sessions alone, until an operator sets it up again.
+    multiplexing_lost: AtomicBool,
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
     response: PeakEwma,
@@ -32,10 +35,27 @@ impl BackendLive {
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             unhealthy: AtomicBool::new(false),
+            multiplexing_lost: AtomicBool::new(false),
             stats: Sharded::new(threads),
             response: PeakEwma::default(),
             failures: Decayed::default(),
         })
+    }
+
+    /// Counts a fault of the backend's framing, after which it is not multiplexed. `thread` is the caller's.
+    pub fn lose_multiplexing(&self, thread: usize) {
+        self.stats.shard(thread).multiplex_faults.add(1);
+        self.multiplexing_lost.store(true, Relaxed);
+    }
+
+    /// Lets a multiplexed pool multiplex the backend again.
+    pub fn restore_multiplexing(&self) {
+        self.multiplexing_lost.store(false, Relaxed);
+    }
+
+    /// Whether the backend gets exclusive sessions alone.
+    pub fn is_multiplexing_lost(&self) -> bool {
+        self.multiplexing_lost.load(Relaxed)
     }
 
     /// Notes a response time.

@@ -250,6 +250,11 @@ impl Socket {
         }
     }
 
+    /// Whether bytes have come that were not read; consumes nothing. For plain sockets.
+    pub(crate) fn holds_input(&self) -> bool {
+        matches!(self.peek(), Ok(1..))
+    }
+
     /// Whether the peer has reset the connection (as against half-closed it); consumes nothing.
     pub(crate) fn is_reset(&self) -> bool {
         self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)

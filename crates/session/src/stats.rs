@@ -188,6 +188,9 @@ pub struct BackendStats {
     pub sessions_opened: Counter,
     /// Requests that went over a session already open.
     pub sessions_reused: Counter,
+    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due (HTTP,
+    /// multiplexed pools).
+    pub multiplex_faults: Counter,
     /// Upstream sessions open now, idle ones included.
     pub sessions_open: Counter,
     /// Bytes sent to it.

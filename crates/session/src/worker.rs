@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::access_log::{AccessLog, ThreadLog};
 use crate::buffer::Buffers;
-use crate::config::Protocol;
+use crate::config::{Protocol, Upstream};
 use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
 use crate::dispatch::{Counted, DispatchView};
@@ -308,6 +308,13 @@ impl Worker {
             // A full channel loses the report; the next failure repeats it.
             let event = BackendEvent::Failing { pool: pool.id, backend: backend.id, reason };
             let _ = self.shared.events.try_send(event);
+        }
+    }
+
+    /// Counts a fault of the leased backend's framing, after which its pool does not multiplex it.
+    pub(crate) fn framing_failed(&self, lease: &Lease) {
+        if lease.pool().options.upstream == Upstream::Multiplexed {
+            lease.backend().live.lose_multiplexing(self.index);
         }
     }
 

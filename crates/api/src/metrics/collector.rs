@@ -182,7 +182,7 @@ impl Collected {
 
     fn backend_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         type Of = fn(&BackendReading) -> u64;
-        let families: [(&str, &str, Option<&Unit>, Of); 5] = [
+        let families: [(&str, &str, Option<&Unit>, Of); 6] = [
             (
                 "backend_requests",
                 "Requests, connections or client addresses given to the backend",
@@ -193,6 +193,12 @@ impl Collected {
             ("backend_sessions_reused", "Requests over a session already open", None, |b| {
                 b.sessions_reused
             }),
+            (
+                "backend_multiplex_faults",
+                "Responses that could not be framed beyond doubt, and times that bytes came that no request was due",
+                None,
+                |b| b.multiplex_faults,
+            ),
             ("backend_sent", "Bytes to the backend", Some(&Unit::Bytes), |b| b.bytes_out),
             ("backend_received", "Bytes from the backend", Some(&Unit::Bytes), |b| b.bytes_in),
         ];

@@ -143,6 +143,8 @@ pub struct BackendReading {
     pub sessions_opened: u64,
     /// Requests over a session already open.
     pub sessions_reused: u64,
+    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due.
+    pub multiplex_faults: u64,
     /// To it.
     pub bytes_out: u64,
     /// From it.

@@ -152,6 +152,8 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
         sessions_open: 0,
         sessions_opened_total: 0,
         sessions_reused_total: 0,
+        multiplex_faults_total: 0,
+        multiplexing_lost: false,
         bytes_out_total: 0,
         bytes_in_total: 0,
         rates: Rates::default(),

@@ -224,6 +224,7 @@ fn details(status: &Status, out: &mut String) {
             if let Some(detail) = &backend.health_detail {
                 lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
             }
+            lines.extend(multiplexing_detail(&pool.name, backend));
             if !backend.failures.is_empty() {
                 lines.push(format!(
                     "{}/{}: failed {}",
@@ -237,6 +238,16 @@ fn details(status: &Status, out: &mut String) {
     if !lines.is_empty() {
         let _ = write!(out, "\n{}\n", lines.join("\n"));
     }
+}
+
+/// Why a backend of a multiplexed pool gets exclusive sessions, if a fault of it is the cause.
+fn multiplexing_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
+    let (name, faults) = (&backend.name, backend.multiplex_faults_total);
+    backend.multiplexing_lost.then(|| {
+        format!(
+            "{pool}/{name}: not multiplexed after {faults} responses that could not be framed beyond doubt or that no request was due; when it is mended: equipoise undrain {pool}/{name}"
+        )
+    })
 }
 
 fn reasons(counts: &BTreeMap<String, u64>) -> String {

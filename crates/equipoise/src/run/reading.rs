@@ -151,6 +151,8 @@ pub(crate) fn backend(
         sessions_open: backend.sessions_open,
         sessions_opened_total: backend.sessions_opened,
         sessions_reused_total: backend.sessions_reused,
+        multiplex_faults_total: backend.multiplex_faults,
+        multiplexing_lost: backend.multiplexing_lost,
         bytes_out_total: backend.bytes_out,
         bytes_in_total: backend.bytes_in,
         rates: rates.rates(now, &backend_subject(pool, backend), backend_totals(backend)),
@@ -285,6 +287,7 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
         sessions_open: sum(|s| &s.sessions_open),
         sessions_opened: sum(|s| &s.sessions_opened),
         sessions_reused: sum(|s| &s.sessions_reused),
+        multiplex_faults: sum(|s| &s.multiplex_faults),
         bytes_out: sum(|s| &s.bytes_out),
         bytes_in: sum(|s| &s.bytes_in),
     }

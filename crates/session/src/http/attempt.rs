@@ -156,6 +156,11 @@ impl ClientConnection {
             return Attempt::Failed(Failure { reason, may_retry: true, stale: false });
         }
         let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
+        let has_surplus =
+            answered.failed.is_none() && head.status != 101 && upstream.input.is_some();
+        if head.is_doubtful || has_surplus {
+            self.worker.framing_failed(lease);
+        }
         answered.took = answered.ended.saturating_duration_since(begun);
         upstream.reusable &= answered.failed.is_none()
             && head.keep_alive
@@ -189,6 +194,9 @@ impl ClientConnection {
                     dispatches: view.config.dispatch.is_some(),
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);
+                if head.is_err() {
+                    self.worker.framing_failed(upstream.lease);
+                }
                 match head.map_err(|_| Reason::UpstreamMalformed)? {
                     Some(head) => {
                         input.consume(head.bytes);

@@ -26,6 +26,8 @@ pub(crate) struct ResponseHead {
     pub(crate) keep_alive: bool,
     /// The client's connection closes after this response, and the head says so.
     pub(crate) closes_client: bool,
+    /// It announces a body although its status permits none, so that where the next response begins is uncertain.
+    pub(crate) is_doubtful: bool,
     /// It says that the request was not done and can be done elsewhere: to be believed of a peer that it was delegated to.
     pub(crate) is_undone: bool,
 }
@@ -107,17 +109,29 @@ pub(crate) fn read_response(
     let stated = lengths.framing(version == 0).map_err(|_| BadResponse)?;
     let bodiless = reply.request.is_head || matches!(status, 100..=199 | 204 | 304);
     let framing = if bodiless { Framing::EMPTY } else { stated.unwrap_or(Framing::UntilClose) };
+    // RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid it. 304 and responses to HEAD may state another's length.
+    let announces = stated.is_some_and(|stated| stated != Framing::EMPTY);
+    let is_doubtful = announces && has_never_a_body(status) && status != 101;
     let persistent = if version == 0 { connection.keep_alive } else { true };
     let result = ResponseHead {
         bytes,
         status,
         framing,
-        keep_alive: persistent && !connection.close && framing != Framing::UntilClose,
+        keep_alive: persistent
+            && !connection.close
+            && framing != Framing::UntilClose
+            && !is_doubtful,
         closes_client: reply.closes(framing),
+        is_doubtful,
         is_undone,
     };
     write_response(head, &response, &kinds, connection, &result, reply, out);
     Ok(Some(result))
+}
+
+/// Whether no response with this status has a body, whatever the request.
+fn has_never_a_body(status: u16) -> bool {
+    matches!(status, 100..=199 | 204)
 }
 
 fn write_response(
@@ -140,10 +154,9 @@ fn write_response(
         let keep = match field {
             Field::Connection | Field::HopByHop => false,
             Field::Upgrade => read.status == 101 || read.status == 426,
-            // RFC 9110, section 8.6: these have none.
-            Field::ContentLength => !matches!(read.status, 100..=199 | 204),
+            Field::ContentLength => !has_never_a_body(read.status),
             // An HTTP/1.0 client gets the payload alone, up to the close.
-            Field::TransferEncoding => !http10,
+            Field::TransferEncoding => !http10 && !has_never_a_body(read.status),
             Field::Delegated => !reply.dispatches,
             _ => true,
         };

@@ -10,9 +10,9 @@ use equipoise_core::{AdminState, Health, Weight};
 use super::error::RegistryError;
 use super::inventory::{BackendEntry, Inventory, PoolEntry};
 use super::notice::{Notice, What};
-use crate::{BackendEvent, Reason};
 use crate::config::PoolConfig;
 use crate::dispatch::Shares;
+use crate::{BackendEvent, Reason};
 use equipoise_health::{CheckReport, EjectionCause, panic, ramp};
 
 /// Between two lines about one backend that fails and cannot be ejected.
@@ -36,6 +36,9 @@ impl Inventory {
         backend.admin = admin;
         if admin != AdminState::Down {
             backend.live.cut.store(false, Relaxed);
+        }
+        if admin == AdminState::Up {
+            backend.live.restore_multiplexing();
         }
         Ok(changed.then(|| notice(settings, backend, What::Admin(admin))))
     }

@@ -148,6 +148,10 @@ pub struct BackendStatus {
     pub sessions_opened: u64,
     /// Requests that went over a session already open.
     pub sessions_reused: u64,
+    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due.
+    pub multiplex_faults: u64,
+    /// One of them took multiplexing from it.
+    pub multiplexing_lost: bool,
     /// Sent to it.
     pub bytes_out: u64,
     /// Received from it.
@@ -328,6 +332,8 @@ fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendSta
         sessions_open: sum(|s| &s.sessions_open),
         sessions_opened: sum(|s| &s.sessions_opened),
         sessions_reused: sum(|s| &s.sessions_reused),
+        multiplex_faults: sum(|s| &s.multiplex_faults),
+        multiplexing_lost: backend.live.is_multiplexing_lost(),
         bytes_out: sum(|s| &s.bytes_out),
         bytes_in: sum(|s| &s.bytes_in),
     }

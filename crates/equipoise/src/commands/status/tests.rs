@@ -19,6 +19,8 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         sessions_open: 5,
         sessions_opened_total: 10,
         sessions_reused_total: 990,
+        multiplex_faults_total: 0,
+        multiplexing_lost: false,
         bytes_out_total: 0,
         bytes_in_total: 0,
         rates: Rates { requests: 123.4, ..Rates::default() },
@@ -135,4 +137,15 @@ fn a_failed_reload_and_an_empty_pool_are_said_in_words() {
     let text = rendered(&status);
     assert!(text.contains("the last reload failed") && text.contains("  line 3: no"));
     assert!(text.contains("pool db: NO BACKEND"));
+}
+
+#[test]
+fn a_backend_that_lost_multiplexing_has_a_line_with_the_remedy() {
+    let mut status = status();
+    let lost = |status: &Status| rendered(status).contains("not multiplexed");
+    status.pools[0].backends[0].multiplex_faults_total = 3;
+    assert!(!lost(&status), "it was given back");
+    status.pools[0].backends[0].multiplexing_lost = true;
+    assert!(lost(&status));
+    assert!(rendered(&status).contains("equipoise undrain db/a\n"), "{}", rendered(&status));
 }

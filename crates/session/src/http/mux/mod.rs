@@ -9,6 +9,10 @@
 //! Then the session is handed over to the client whose response it is, as an exclusive session, the
 //! requests behind it are sent again elsewhere (only idempotent ones are here), and the backend is
 //! left to exclusive sessions for a while.
+//!
+//! A response belongs to a request by its place alone, so that a backend which sends too much would answer one client
+//! with another's response. One that shows this fault gets exclusive sessions from then on
+//! ([`BackendLive::lose_multiplexing`](crate::BackendLive)).
 
 mod client;
 mod session;
@@ -48,8 +52,11 @@ struct Backend {
 /// Whether a request may share a session: sent again it does no harm, and its body ends with its head.
 pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
     lease.pool().options.upstream == Upstream::Multiplexed
+        && !lease.backend().live.is_multiplexing_lost()
         && lease.pool().options.tls.is_none()
         && head.is_idempotent
+        // A backend that answers HEAD with a body would have it taken for the next response.
+        && !head.is_head
         && head.framing == Framing::EMPTY
         && !head.upgrade
         && !head.expects_continue

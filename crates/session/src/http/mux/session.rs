@@ -217,7 +217,16 @@ impl Task {
     /// otherwise be taken for the response to the next one.
     fn is_unasked(&self) -> bool {
         let Some(session) = &self.session else { return true };
-        self.outstanding == 0 && !session.socket.is_silent()
+        let is_unasked = self.outstanding == 0 && !session.socket.is_silent();
+        if is_unasked && session.socket.holds_input() {
+            self.lose_multiplexing();
+        }
+        is_unasked
+    }
+
+    /// Leaves the backend to exclusive sessions: its responses cannot be told apart for certain.
+    fn lose_multiplexing(&self) {
+        self.backend.live.lose_multiplexing(self.worker.index);
     }
 
     /// Writes what has gathered. A backend that takes no more may still have answered: its end is seen
@@ -281,8 +290,11 @@ impl Task {
                 return true;
             }
             let queue = self.shared.queue.borrow();
-            // Bytes that nobody asked for; a request that is not written yet has not.
-            let Some(slot) = queue.front().filter(|_| self.outstanding > 0) else { return false };
+            // The bytes belong to no request: one that is not written yet has no response.
+            let Some(slot) = queue.front().filter(|_| self.outstanding > 0) else {
+                self.lose_multiplexing();
+                return false;
+            };
             if self.current.is_none() {
                 let close = slot.close
                     || slot.ticket.door.closing.get()
@@ -294,6 +306,9 @@ impl Task {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
                         self.scanner = HeadScanner::default();
+                        if head.is_doubtful {
+                            self.backend.live.lose_multiplexing(self.worker.index);
+                        }
                         if head.is_interim() {
                             if !slot.head.http10 {
                                 slot.ticket.deliver(&self.answer);
@@ -302,7 +317,7 @@ impl Task {
                             if slot.ticket.leftover.borrow().len() as u64 > LARGE_BYTES {
                                 // Interim responses without end, to a client that does not read.
                                 drop(queue);
-                                self.refuse();
+                                self.cut_malformed();
                                 return false;
                             }
                             continue;
@@ -376,8 +391,17 @@ impl Task {
         slot.ticket.finish(&slot, &current.head, now);
     }
 
-    /// The response at the front is not HTTP.
+    /// The response at the front cannot be read. Behind another response, the bytes may be that one's surplus: the
+    /// request is sent again over an exclusive session, where a response is its own.
     fn refuse(&mut self) {
+        self.lose_multiplexing();
+        if self.completed == 0 || self.current.is_some() {
+            self.cut_malformed();
+        }
+    }
+
+    /// The response at the front is not HTTP.
+    fn cut_malformed(&mut self) {
         self.current = None;
         self.cut(Reason::UpstreamMalformed);
         self.outstanding = 0;

@@ -59,6 +59,25 @@ fn down_cuts_once_told_to_and_up_takes_that_back() {
 }
 
 #[test]
+fn only_an_operator_gives_multiplexing_back() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![pool("web", 2)], now);
+    let live = Arc::clone(&entry(&inventory, "web", "b1").live);
+    live.lose_multiplexing(0);
+    fail(&mut inventory, "b1", now);
+    settle(&mut inventory, now + seconds(10));
+    let mut inventory = reload(&inventory, vec![pool("web", 2)], now + seconds(10));
+    inventory.set_admin("web", "b1", Drain).unwrap();
+    assert!(live.is_multiplexing_lost());
+    inventory.set_admin("web", "b1", Up).unwrap();
+    assert!(!live.is_multiplexing_lost());
+    live.lose_multiplexing(1);
+    inventory.set_admin("web", "b1", Up).unwrap();
+    assert!(!live.is_multiplexing_lost(), "though it was up before");
+    assert_eq!(live.stats.sum(|s| s.multiplex_faults.get()), 2);
+}
+
+#[test]
 fn a_failing_backend_is_ejected_and_comes_back_with_a_new_row_of_failures() {
     let start = Instant::now();
     let mut inventory = inventory(vec![pool("web", 2)], start);
