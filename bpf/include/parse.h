@@ -3,9 +3,9 @@
  * What is known of a packet: crates/packet/src/packet.rs reads frames alike.
  *
  *   not IP (at most one 802.1Q tag is looked through), or cut off inside the IP header    XDP_PASS
- *   IP lengths that contradict each other or the frame                                     fault: header-invalid
- *   TCP (20 bytes), UDP, ICMP (8) cut off by the IP length; an extension header cut off    fault: header-short
- *   more than EQP_EXTENSION_HEADERS_MAX extension headers                                  fault: extension-headers
+ *   IP lengths that contradict each other or the frame                                     fault: header_invalid
+ *   TCP (20 bytes), UDP, ICMP (8) cut off by the IP length; an extension header cut off    fault: header_short
+ *   more than EQP_EXTENSION_HEADERS_MAX extension headers                                  fault: extension_headers
  *   TCP or UDP with ports: whole, or a first fragment                                      EQP_GO_ON
  *   later fragments, ICMP, other protocols                                                 EQP_RARE
  *

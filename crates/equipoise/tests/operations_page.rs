@@ -91,6 +91,27 @@ fn every_reason_of_the_slice_level_is_explained() {
     }
 }
 
+/// The names of the drop reasons of every level.
+fn reasons_of_every_level() -> Vec<&'static str> {
+    let session = Reason::ALL.iter().map(|reason| reason.name());
+    let packet = equipoise_packet::Reason::ALL.iter().map(|reason| reason.name());
+    let dns = equipoise_dns::Reason::ALL.iter().map(|reason| reason.name());
+    let slice = equipoise_slice::worker::Reason::ALL.into_iter().map(|reason| reason.name());
+    let mut names: Vec<_> = session.chain(packet).chain(dns).chain(slice).collect();
+    #[cfg(feature = "slice")]
+    names.extend(equipoise_slice_runtime::DropReason::ALL.map(|reason| reason.name()));
+    names
+}
+
+#[test]
+fn every_drop_reason_is_in_snake_case_at_every_level() {
+    for name in reasons_of_every_level() {
+        let words = name.split('_');
+        let mut words = words.map(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()));
+        assert!(words.all(|lower| lower) && !name.contains("__"), "{name}");
+    }
+}
+
 #[test]
 fn every_drop_reason_is_explained_with_the_status_that_clients_see() {
     let page = include_str!("../../../docs/operations.md");

@@ -24,49 +24,49 @@ pub(crate) const NOTES_FIRST: u8 = 16;
 
 reasons! {
     /// The packet ends before its headers do.
-    HeaderShort = 0, "header-short";
+    HeaderShort = 0, "header_short";
     /// Lengths in its headers contradict each other.
-    HeaderInvalid = 1, "header-invalid";
+    HeaderInvalid = 1, "header_invalid";
     /// More IPv6 extension headers than are walked.
-    ExtensionHeaders = 2, "extension-headers";
+    ExtensionHeaders = 2, "extension_headers";
     /// A later fragment whose first was not seen.
-    FragmentUnknown = 3, "fragment-unknown";
+    FragmentUnknown = 3, "fragment_unknown";
     /// The pool has no backend that takes flows.
-    NoBackend = 4, "no-backend";
+    NoBackend = 4, "no_backend";
     /// The MAC address of the next hop is not known (yet).
-    NeighbourUnresolved = 5, "neighbour-unresolved";
+    NeighbourUnresolved = 5, "neighbour_unresolved";
     /// The packet does not fit the tunnel; its sender is told, unless that is rate-limited.
-    TooBig = 6, "too-big";
+    TooBig = 6, "too_big";
     /// nat: it would leave with a hop limit of 0.
-    TtlExpired = 7, "ttl-expired";
+    TtlExpired = 7, "ttl_expired";
     /// No room to grow the packet.
     Headroom = 8, "headroom";
     /// nat or direct routing between IPv4 and IPv6.
     Family = 9, "family";
     /// nat: the kernel has no route for a reply.
-    NoRoute = 10, "no-route";
+    NoRoute = 10, "no_route";
     /// The tables are not set up, or not as they must be.
     Tables = 11, "tables";
     /// An echo request above the rate limit.
-    IcmpRate = 12, "icmp-rate";
+    IcmpRate = 12, "icmp_rate";
     /// The log is full: the flow is logged with a later packet.
-    LogFull = 16, "log-full";
+    LogFull = 16, "log_full";
     /// Too many flows open at once: placed by the ring, unrecorded.
-    PendingFull = 17, "pending-full";
+    PendingFull = 17, "pending_full";
     /// An echo request answered.
-    EchoAnswered = 18, "echo-answered";
+    EchoAnswered = 18, "echo_answered";
     /// A sender told that its packet is too big.
-    TooBigSent = 19, "too-big-sent";
+    TooBigSent = 19, "too_big_sent";
     /// An ICMP error sent on to the flow's backend.
-    IcmpSteered = 20, "icmp-steered";
+    IcmpSteered = 20, "icmp_steered";
     /// A later fragment sent after its first.
     Fragment = 21, "fragment";
     /// nat: a reply translated back.
     Reply = 22, "reply";
     /// nat: left to the kernel's routing after translation.
-    ToKernel = 23, "to-kernel";
+    ToKernel = 23, "to_kernel";
     /// Sent to another station's MAC address: left to the kernel as it came.
-    ForeignMac = 24, "foreign-mac";
+    ForeignMac = 24, "foreign_mac";
 }
 
 impl Reason {

@@ -366,7 +366,7 @@ fn run(balancers: usize, flows_max: usize, seconds: u64, seed: u64) -> Found {
     );
     let status = model.world.status();
     println!(
-        "  {} in the registry, {} pinned, {} publications since the last restart, registry-full {}, pins-full {}",
+        "  {} in the registry, {} pinned, {} publications since the last restart, registry_full {}, pins_full {}",
         status.flows, status.pins, status.publications, status.registry_full, status.pins_full
     );
     std::mem::take(&mut model.found)

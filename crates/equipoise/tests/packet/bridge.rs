@@ -48,7 +48,7 @@ impl Neighbour {
         let output = crate::common::equipoise(&["status", "--json", "--api", text(&socket)]);
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let notes = &status["packet"]["vips"][0]["notes"];
-        notes["foreign-mac"].as_u64().unwrap_or_default()
+        notes["foreign_mac"].as_u64().unwrap_or_default()
     }
 }
 

@@ -191,13 +191,13 @@ impl fmt::Display for Notice {
             Notice::NoRoute { backend } => {
                 write!(
                     f,
-                    "no route to backend {backend}; its packets are dropped (neighbour-unresolved)"
+                    "no route to backend {backend}; its packets are dropped (neighbour_unresolved)"
                 )
             }
             Notice::Local { backend } => write!(
                 f,
                 "backend {backend} is this machine itself, where no packet can be sent; its packets are dropped \
-                 (neighbour-unresolved)"
+                 (neighbour_unresolved)"
             ),
             Notice::OffLink { backend, gateway } => write!(
                 f,

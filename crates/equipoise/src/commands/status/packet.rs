@@ -137,7 +137,7 @@ pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
     }
     if packet.flows_not_learnt_total > 0 {
         lines.push(format!(
-            "{} flows were not learnt: raise [flows] max (registry-full)",
+            "{} flows were not learnt: raise [flows] max (registry_full)",
             packet.flows_not_learnt_total
         ));
     }

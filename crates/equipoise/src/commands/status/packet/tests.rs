@@ -31,7 +31,7 @@ fn packet() -> PacketStatus {
         packets_total: 100,
         bytes_total: 2048,
         decisions: counts("ring", 100),
-        drops: counts("no-backend", 3),
+        drops: counts("no_backend", 3),
         notes: counts("reply", 9),
         backends: vec![backend],
     };
@@ -92,11 +92,11 @@ fn what_is_wrong_is_said_in_words() {
         details(&packet()),
         [
             "interface eth0: another program",
-            "192.0.2.1:80/tcp: dropped 3 no-backend",
+            "192.0.2.1:80/tcp: dropped 3 no_backend",
             "192.0.2.1:80/tcp: noted 9 reply",
             "packets of no VIP: dropped 1 tables",
             "2 flows lost their backend and went to another",
-            "1 flows were not learnt: raise [flows] max (registry-full)",
+            "1 flows were not learnt: raise [flows] max (registry_full)",
         ]
     );
 }
