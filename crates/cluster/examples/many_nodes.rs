@@ -79,7 +79,7 @@ async fn controller(count: usize, seconds: u64, folder: &Path) -> Result<(), Fai
     let (cpu, _) = usage()?;
     println!("joining cost {cpu:.2} s of CPU");
     let reports = || server.counts().get("reports").copied().unwrap_or(0);
-    let sent = || server.counts().get("stream_bytes").copied().unwrap_or(0);
+    let sent = || server.sent_bytes();
     let (before, sent_before, start) = (reports(), sent(), Instant::now());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let (later, resident) = usage()?;

@@ -13,6 +13,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -150,18 +151,20 @@ pub(crate) struct Shared {
     /// Lines of the journal about who was turned away.
     lines: Mutex<Attempts>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
+    /// Bytes of events sent to nodes.
+    sent_bytes: AtomicU64,
     started: Instant,
 }
 
 impl Shared {
     /// Counts something, by the name under which it is shown.
     pub(crate) fn count(&self, what: &'static str) {
-        self.count_many(what, 1);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(what).or_default() += 1;
     }
 
-    pub(crate) fn count_many(&self, what: &'static str, many: u64) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry(what).or_default() += many;
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn may_attempt(&self, from: std::net::IpAddr) -> bool {
@@ -230,6 +233,7 @@ impl ClusterServer {
             evictions,
             stopping,
             counts: Mutex::default(),
+            sent_bytes: AtomicU64::new(0),
             started: Instant::now(),
         });
         let accepting = connections::accept(listener, config, Arc::clone(&shared));
@@ -263,6 +267,11 @@ impl ClusterServer {
     /// What was taken, refused and dropped so far, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.shared.counts()
+    }
+
+    /// Bytes of instructions that were sent to nodes.
+    pub fn sent_bytes(&self) -> u64 {
+        self.shared.sent_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes no more connections, ends streams, so that nodes go to another controller at once.

@@ -156,8 +156,7 @@ fn weights_by_load_move_traffic_from_a_slow_backend_and_outlive_a_kill() {
     let shown = status["pools"][0]["backends"][1]["weight"].as_u64().unwrap();
     assert!(shown > 100, "the session level goes by it: {shown}");
     let metrics = get(instance.api.address(), "/metrics").text();
-    for family in ["equipoise_plan_generation ", "equipoise_node_load_percent{node=\"under-test\""]
-    {
+    for family in ["equipoise_plan_generation ", "equipoise_node_load_ratio{node=\"under-test\""] {
         assert!(metrics.contains(family), "{family} is missing");
     }
 
@@ -183,11 +182,11 @@ fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
     instance.start(&pool);
     let metrics = || get(instance.api.address(), "/metrics").text();
     let has = |what: &str| eventually(|| metrics().contains(what));
-    assert!(has("equipoise_used_percent{resource=\"cpu\"}"), "{}", metrics());
+    assert!(has("equipoise_used_ratio{resource=\"cpu\"}"), "{}", metrics());
     if std::path::Path::new("/proc/pressure/io").exists() {
-        assert!(has("equipoise_pressure_percent{resource=\"io\"}"), "{}", metrics());
+        assert!(has("equipoise_pressure_ratio{resource=\"io\"}"), "{}", metrics());
     }
-    let of_lo = "equipoise_interface_used_percent{interface=\"lo\"}";
+    let of_lo = "equipoise_interface_used_ratio{interface=\"lo\"}";
     assert!(!metrics().contains(of_lo), "it has no device");
     // Slow enough to be full with any traffic.
     let links = "[{ interface = \"lo\", speed = \"1Kbit/s\" }, { interface = \"eth-none\", speed = \"1Gbit/s\" }]";
@@ -195,8 +194,8 @@ fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
     let file = file.replace("[load]\n", &format!("[load]\nlinks = {links}\n"));
     instance.folder.write("equipoise.toml", &file);
     assert_eq!(reload(&instance.socket).0, 200);
-    assert!(has(&format!("{of_lo} 100.0")), "{}", metrics());
-    assert!(metrics().contains("equipoise_interface_bits_per_second{interface=\"lo\",direction="));
+    assert!(has(&format!("{of_lo} 1.0")), "{}", metrics());
+    assert!(metrics().contains("equipoise_interface_bytes_per_second{interface=\"lo\",direction="));
     let node = || instance.json("/v1/nodes")["nodes"][0].clone();
     assert!(eventually(|| node()["net_percent"] == 100.0), "{:#}", node());
     assert!(instance.printed().contains("interface that is not there"), "{}", instance.printed());

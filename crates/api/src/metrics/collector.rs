@@ -269,6 +269,11 @@ fn with<'a>([a, b]: [(&'a str, &'a str); 2], c: (&'a str, &'a str)) -> [(&'a str
     [a, b, c]
 }
 
+/// Per cent as the ratio that metrics show.
+pub(super) fn ratio(percent: f64) -> f64 {
+    percent / 100.0
+}
+
 pub(super) fn counter(
     family: &mut MetricEncoder<'_>,
     labels: &Labels<'_>,

@@ -69,8 +69,8 @@ fn counts(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error>
 }
 
 fn names(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let help = "The share of clients that answers of the name aim at, in permille";
-    let mut family = describe(out, "dns_share_permille", help, None, MetricType::Gauge)?;
+    let help = "The share of clients that answers of the name aim at";
+    let mut family = describe(out, "dns_share_ratio", help, None, MetricType::Gauge)?;
     for name in &dns.names {
         for backend in &name.backends {
             let labels = [
@@ -78,7 +78,7 @@ fn names(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> 
                 ("pool", backend.pool.as_str()),
                 ("backend", backend.name.as_str()),
             ];
-            gauge(&mut family, &labels, (backend.share * 1000.0).round() as u64)?;
+            family.encode_family(&labels)?.encode_gauge(&backend.share)?;
         }
     }
     let help = "1 while none of the name's backends serves and others are given";

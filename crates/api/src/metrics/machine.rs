@@ -5,7 +5,7 @@ use std::fmt::Error;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::collector::describe;
+use super::collector::{describe, ratio};
 
 /// What the monitor measured last; what the kernel does not say is left out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,31 +35,32 @@ pub(super) fn encode(
     machine: &MachineReading,
     out: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
-    let help = "What is used here of a resource in the last period, per cent of what may be used";
-    let mut family = describe(out, "used_percent", help, None, MetricType::Gauge)?;
+    let help = "Use of a resource in the last period, of what this process may use";
+    let mut family = describe(out, "used_ratio", help, None, MetricType::Gauge)?;
     for (resource, percent) in &machine.used {
-        family.encode_family(&[("resource", *resource)])?.encode_gauge(percent)?;
+        family.encode_family(&[("resource", *resource)])?.encode_gauge(&ratio(*percent))?;
     }
-    let help = "Time of the last 10 s in which something waited for a resource (PSI), per cent";
-    let mut family = describe(out, "pressure_percent", help, None, MetricType::Gauge)?;
+    let help = "Part of the last 10 s in which something waited for a resource (PSI)";
+    let mut family = describe(out, "pressure_ratio", help, None, MetricType::Gauge)?;
     for (resource, percent) in &machine.pressure {
-        family.encode_family(&[("resource", *resource)])?.encode_gauge(percent)?;
+        family.encode_family(&[("resource", *resource)])?.encode_gauge(&ratio(*percent))?;
     }
     let help =
-        "The busier direction of an interface in the last period, per cent of its link's speed";
-    let mut family = describe(out, "interface_used_percent", help, None, MetricType::Gauge)?;
+        "Use of an interface in its busier direction in the last period, of its link's speed";
+    let mut family = describe(out, "interface_used_ratio", help, None, MetricType::Gauge)?;
     for link in &machine.interfaces {
-        if let Some(percent) = &link.used_percent {
-            family.encode_family(&[("interface", link.name.as_str())])?.encode_gauge(percent)?;
+        if let Some(percent) = link.used_percent {
+            let labels = [("interface", link.name.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&ratio(percent))?;
         }
     }
-    let help = "What went through an interface in the last period, bits a second";
-    let mut family = describe(out, "interface_bits_per_second", help, None, MetricType::Gauge)?;
+    let help = "Bytes a second through an interface in the last period";
+    let mut family = describe(out, "interface_bytes_per_second", help, None, MetricType::Gauge)?;
     for link in &machine.interfaces {
         let (received, sent) = (link.received_bits_per_second, link.sent_bits_per_second);
         for (direction, rate) in [("received", received), ("sent", sent)] {
             let labels = [("interface", link.name.as_str()), ("direction", direction)];
-            family.encode_family(&labels)?.encode_gauge(&rate)?;
+            family.encode_family(&labels)?.encode_gauge(&(rate / 8.0))?;
         }
     }
     Ok(())

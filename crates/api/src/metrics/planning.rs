@@ -6,7 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::collector::{counter, describe};
+use super::collector::{counter, describe, ratio};
 
 /// What a controller counts and measures.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +37,8 @@ pub struct PlanningReading {
     pub refused: Vec<(&'static str, u64)>,
     /// What the cluster API took, refused and dropped, by name; empty without one.
     pub cluster: Vec<(String, u64)>,
+    /// Bytes of instructions that the cluster API sent to nodes; `None` without one.
+    pub cluster_sent_bytes: Option<u64>,
     /// Machines that have reported.
     pub nodes: Vec<NodeReading>,
 }
@@ -89,11 +91,17 @@ fn totals(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
     for (fault, count) in &planning.refused {
         counter(&mut family, &[("fault", fault)], *count)?;
     }
-    let help = "What the cluster API took, refused and dropped, by name (`stream_bytes`: of instructions); on a node, how its \
-                reports and instructions went";
+    let help = "What the cluster API took, refused and dropped, by name; on a node, its reports and the instructions that it \
+                did not install";
     let mut family = describe(out, "cluster_api", help, None, MetricType::Counter)?;
     for (event, count) in &planning.cluster {
         counter(&mut family, &[("event", event)], *count)?;
+    }
+    if let Some(bytes) = &planning.cluster_sent_bytes {
+        let help = "Bytes of instructions that the cluster API sent to nodes";
+        let unit = Some(&Unit::Bytes);
+        let mut family = describe(out, "cluster_api_sent", help, unit, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(bytes, None)?;
     }
     Ok(())
 }
@@ -119,38 +127,38 @@ fn gauges(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
 }
 
 fn by_node(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let help = "What is used of a resource, per cent, smoothed";
-    let mut family = describe(out, "node_used_percent", help, None, MetricType::Gauge)?;
+    let help = "Use of a node's resource, smoothed";
+    let mut family = describe(out, "node_used_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (signal, smoothed, _) in &node.signals {
             let labels = [("node", node.name.as_str()), ("signal", signal)];
-            family.encode_family(&labels)?.encode_gauge(smoothed)?;
+            family.encode_family(&labels)?.encode_gauge(&ratio(*smoothed))?;
         }
     }
-    let help = "What is expected to be used in the coming period, per cent";
-    let mut family = describe(out, "node_forecast_percent", help, None, MetricType::Gauge)?;
+    let help = "Use of a node's resource that is expected in the coming period";
+    let mut family = describe(out, "node_forecast_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (signal, _, coming) in &node.signals {
             let labels = [("node", node.name.as_str()), ("signal", signal)];
-            family.encode_family(&labels)?.encode_gauge(coming)?;
+            family.encode_family(&labels)?.encode_gauge(&ratio(*coming))?;
         }
     }
-    let help = "The load expected in the coming period, per cent; L2 is without the network";
-    let mut family = describe(out, "node_load_percent", help, None, MetricType::Gauge)?;
+    let help = "The load expected in the coming period; L2 is without the network";
+    let mut family = describe(out, "node_load_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (load, value) in [("L1", node.l1), ("L2", node.l2)] {
             let labels = [("node", node.name.as_str()), ("load", load)];
-            family.encode_family(&labels)?.encode_gauge(&value)?;
+            family.encode_family(&labels)?.encode_gauge(&ratio(value))?;
         }
     }
-    let help = "How far forecasts were off lately, points of a per cent, mean absolute error by method; \
+    let help = "Mean absolute error of recent forecasts by method, as a part of the resource; \
                 predicting helps where `believed` is below `naive`";
-    let mut family = describe(out, "node_forecast_error_percent", help, None, MetricType::Gauge)?;
+    let mut family = describe(out, "node_forecast_error_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (signal, errors) in &node.errors {
             for (method, error) in errors {
                 let labels = [("node", node.name.as_str()), ("signal", signal), ("method", method)];
-                family.encode_family(&labels)?.encode_gauge(error)?;
+                family.encode_family(&labels)?.encode_gauge(&ratio(*error))?;
             }
         }
     }

@@ -110,7 +110,7 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
         }
     }
     let help = "Load of a worker: cores that its slices keep busy, or would";
-    let mut family = describe(out, "slice_worker_load", help, None, MetricType::Gauge)?;
+    let mut family = describe(out, "slice_worker_load_cores", help, None, MetricType::Gauge)?;
     for (stream, worker) in workers(streams) {
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
         family.encode_family(&labels)?.encode_gauge(&worker.load)?;

@@ -1,3 +1,5 @@
+mod names;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -98,6 +100,7 @@ fn planning() -> PlanningReading {
         planning_seconds: 0.25,
         refused: vec![("load", 2)],
         cluster: vec![("reports".to_string(), 9)],
+        cluster_sent_bytes: Some(4096),
         nodes: vec![node],
         ..PlanningReading::default()
     }
@@ -111,13 +114,14 @@ fn the_controller_has_its_families() {
         r#"equipoise_planning_seconds_total 0.25"#,
         r#"equipoise_reports_refused_total{fault="load"} 2"#,
         r#"equipoise_cluster_api_total{event="reports"} 9"#,
+        r#"equipoise_cluster_api_sent_bytes_total 4096"#,
         r#"equipoise_controller_running 1"#,
         r#"equipoise_controller_leads 1"#,
         r#"equipoise_plan_generation 14"#,
         r#"equipoise_plan_age_seconds 0.5"#,
-        r#"equipoise_node_used_percent{node="edge-1",signal="cpu"} 40.5"#,
-        r#"equipoise_node_load_percent{node="edge-1",load="L2"} 35.0"#,
-        r#"equipoise_node_forecast_error_percent{node="edge-1",signal="cpu",method="naive"} 3.0"#,
+        r#"equipoise_node_used_ratio{node="edge-1",signal="cpu"} 0.405"#,
+        r#"equipoise_node_load_ratio{node="edge-1",load="L2"} 0.35"#,
+        r#"equipoise_node_forecast_error_ratio{node="edge-1",signal="cpu",method="naive"} 0.03"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
@@ -130,29 +134,32 @@ fn a_node_which_runs_no_controller_says_nothing_of_one_that_does_not_run() {
     assert!(!text.contains("controller_running"), "{text}");
 }
 
-#[test]
-fn what_a_machine_does_is_said_and_what_is_not_known_is_left_out() {
+fn machine() -> MachineReading {
     let link = |name: &str, used_percent| LinkReading {
         name: name.into(),
         received_bits_per_second: 2e6,
         sent_bits_per_second: 1.5e6,
         used_percent,
     };
-    let machine = MachineReading {
+    MachineReading {
         used: vec![("cpu", 40.0)],
         pressure: vec![("io", 2.5)],
         interfaces: vec![link("eth0", Some(20.0)), link("eth1", None)],
-    };
-    let text = render(Reading { machine: Some(machine), ..Reading::default() }).unwrap();
+    }
+}
+
+#[test]
+fn a_machine_exports_what_the_kernel_knows_of_it() {
+    let text = render(Reading { machine: Some(machine()), ..Reading::default() }).unwrap();
     for line in [
-        r#"equipoise_used_percent{resource="cpu"} 40.0"#,
-        r#"equipoise_pressure_percent{resource="io"} 2.5"#,
-        r#"equipoise_interface_used_percent{interface="eth0"} 20.0"#,
-        r#"equipoise_interface_bits_per_second{interface="eth1",direction="sent"} 1500000.0"#,
+        r#"equipoise_used_ratio{resource="cpu"} 0.4"#,
+        r#"equipoise_pressure_ratio{resource="io"} 0.025"#,
+        r#"equipoise_interface_used_ratio{interface="eth0"} 0.2"#,
+        r#"equipoise_interface_bytes_per_second{interface="eth1",direction="sent"} 187500.0"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
-    assert!(!text.contains(r#"interface_used_percent{interface="eth1"}"#), "{text}");
+    assert!(!text.contains(r#"interface_used_ratio{interface="eth1"}"#), "{text}");
 }
 
 #[test]
@@ -229,7 +236,7 @@ fn the_slice_level_has_its_families_where_it_leads() {
         r#"equipoise_slice_workers{stream="images",state="stuck"} 0"#,
         r#"equipoise_slice_queue_age_seconds{stream="images",worker="w2"} 0.2"#,
         r#"equipoise_slice_stalled_seconds{stream="images",worker="w1"} 1.5"#,
-        r#"equipoise_slice_worker_load{stream="images",worker="w1"} 0.5"#,
+        r#"equipoise_slice_worker_load_cores{stream="images",worker="w1"} 0.5"#,
         r#"equipoise_slice_imbalance_ratio{stream="images"} 0.25"#,
         r#"equipoise_slice_handovers_total{stream="images",result="moved"} 6"#,
         r#"equipoise_slice_handovers_total{stream="images",result="called_off"} 1"#,

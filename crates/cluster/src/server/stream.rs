@@ -173,7 +173,7 @@ impl Stream {
                 // Before anything else: peers are not to go by plans with somebody who is out.
                 let event = evicted_event(&evicted)?;
                 self.told_evicted = evicted;
-                self.shared.count_many("stream_bytes", event.len() as u64);
+                self.shared.count_sent(event.len());
                 return Some(event);
             }
             let newest = self.encoded.borrow_and_update().clone();
@@ -182,7 +182,7 @@ impl Stream {
                 let own = self.peer.certified.as_ref().map(|it| it.identity.name.as_str());
                 let event = newest.event(self.wish, self.told, own)?;
                 self.told = Some(newest.edition());
-                self.shared.count_many("stream_bytes", event.len() as u64);
+                self.shared.count_sent(event.len());
                 return Some(event);
             }
             if !std::mem::replace(&mut self.has_begun, true) {

@@ -420,13 +420,14 @@ impl Planner {
         }
     }
 
-    /// What the cluster API took, refused and dropped.
-    fn served(&self) -> Vec<(String, u64)> {
+    /// What the cluster API took, refused and dropped, and the bytes that it sent to nodes; `None` without one.
+    fn served(&self) -> Option<(Vec<(String, u64)>, u64)> {
         match &*lock(&self.active) {
             Active::Running(running) => {
-                running.server.iter().flat_map(ClusterServer::counts).collect()
+                let server = running.server.as_ref()?;
+                Some((server.counts().into_iter().collect(), server.sent_bytes()))
             }
-            _ => Vec::new(),
+            _ => None,
         }
     }
 }

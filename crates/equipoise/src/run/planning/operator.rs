@@ -171,7 +171,9 @@ impl Planner {
         }
         let Ok(controller) = self.controller() else { return self.reading_without() };
         let reading = views::reading(&controller.condition(), &controller.figures());
-        Some(PlanningReading { cluster: self.served(), ..reading })
+        let (cluster, cluster_sent_bytes) = self.served().unzip();
+        let cluster = cluster.unwrap_or_default();
+        Some(PlanningReading { cluster, cluster_sent_bytes, ..reading })
     }
 
     /// How a node stands to its cluster.

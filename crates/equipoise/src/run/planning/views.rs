@@ -246,6 +246,7 @@ pub(super) fn reading(condition: &Condition, figures: &Figures) -> PlanningReadi
         fenced_off: counted.fenced_off,
         refused: figures.refused.iter().map(|(fault, count)| (fault.label(), *count)).collect(),
         cluster: Vec::new(),
+        cluster_sent_bytes: None,
         nodes: figures.loads.iter().map(node_reading).collect(),
     }
 }
