@@ -343,7 +343,7 @@ pub struct Liveness {
     /// Whether the process takes new work.
     pub phase: Phase,
     /// Parts that do not do their work, although traffic goes on; `/v1/status` says why. `controller`: nothing is planned, or plans
-    /// would not survive a restart. `configuration`: a file that a reload or a check reads does not answer.
+    /// would not survive a restart. `elastic`: no controller scales an elastic pool of this node's file. `configuration`: a file that a reload or a check reads does not answer.
     #[serde(default)]
     pub degraded: Vec<String>,
 }

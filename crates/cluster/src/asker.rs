@@ -12,7 +12,9 @@ use crate::client::{ClientError, Connection, Patience, json};
 use crate::node::load_credentials;
 use crate::tls::{TlsError, Trust, client};
 use crate::token::TokenId;
-use crate::wire::{CreateToken, CreatedToken, ListedTokens, MEMBERS, Members, NODES, TOKENS};
+use crate::wire::{
+    CreateToken, CreatedToken, ListedNodes, ListedTokens, MEMBERS, Members, NODES, TOKENS,
+};
 use crate::{Authority, AuthorityError, ControllerAddress, Name, StateFolder};
 
 /// Asks the first controller that answers.
@@ -100,6 +102,14 @@ impl Asker {
     /// As [`Asker::members`].
     pub async fn revoke_token(&self, id: &TokenId) -> Result<(), ClientError> {
         self.ask(Method::DELETE, &format!("{TOKENS}/{id}"), Bytes::new()).await
+    }
+
+    /// The nodes that ever joined, evicted ones included.
+    ///
+    /// # Errors
+    /// As [`Asker::members`].
+    pub async fn nodes(&self) -> Result<ListedNodes, ClientError> {
+        self.ask(Method::GET, NODES, Bytes::new()).await
     }
 
     /// Shuts a node out.

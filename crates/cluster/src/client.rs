@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::ControllerAddress;
-use crate::wire::{ANSWER_BYTES_MAX, Problem};
+use crate::wire::{ANSWER_BYTES_MAX, EVICTED_TITLE, Problem};
 
 /// Why a controller was not of use.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +109,11 @@ impl ClientError {
             ClientError::Refused { problem, .. } => Some(problem.status),
             _ => None,
         }
+    }
+
+    /// Whether a controller refuses this node because an operator evicted it.
+    pub(crate) fn is_eviction(&self) -> bool {
+        matches!(self, ClientError::Refused { problem, .. } if problem.title == EVICTED_TITLE)
     }
 }
 

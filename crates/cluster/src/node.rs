@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::client::{Patience, json};
+use crate::client::{ClientError, Patience, json};
 use crate::evicted::Evictions;
 use crate::peer::Members;
 use crate::token::{JoinToken, NotAToken};
@@ -160,6 +160,8 @@ pub(crate) struct Inner {
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,
     /// Whom controllers have shut out, as they said last.
     pub(crate) evicted: watch::Sender<Evictions>,
+    /// Whether a controller has said that this node was evicted.
+    pub(crate) is_evicted: watch::Sender<bool>,
     /// Whether it answers names, and so needs to know what is planned of them.
     pub(crate) wants_names: watch::Sender<bool>,
     /// The newest report that is not there yet for a controller is all that waits for it.
@@ -212,6 +214,7 @@ impl Inner {
             credentials: watch::Sender::new(None),
             instructions: watch::Sender::new(kept.instructions),
             evicted: watch::Sender::new(Evictions::default()),
+            is_evicted: watch::Sender::new(false),
             wants_names: watch::Sender::new(false),
             newest_report: watch::Sender::new(None),
             floor: kept.floor,
@@ -237,6 +240,16 @@ impl Inner {
     pub(crate) fn note_heard(&self, address: &ControllerAddress) {
         let mut noted = self.noted();
         noted.contacts.entry(address.to_string()).or_default().heard = Some(Instant::now());
+    }
+
+    /// Notes that this node was evicted, if that is why a controller refused it.
+    pub(crate) fn note_refusal(&self, error: &ClientError) {
+        if error.is_eviction() && !self.is_evicted.send_replace(true) {
+            tracing::error!(
+                "this node was evicted from the cluster; to let it back: equipoise cluster token create --node {}",
+                self.options.name
+            );
+        }
     }
 
     fn status(&self) -> NodeStatus {
@@ -345,6 +358,11 @@ impl NodeClient {
     /// those of whom a controller has said that they were evicted.
     pub fn peer_credentials(&self) -> PeerCredentials {
         Members::credentials(self.inner.credentials.subscribe(), self.inner.evicted.subscribe())
+    }
+
+    /// Whether this node is evicted, as a controller has said since it joined last.
+    pub fn is_evicted(&self) -> watch::Receiver<bool> {
+        self.inner.is_evicted.subscribe()
     }
 
     /// How it stands.

@@ -34,6 +34,9 @@ pub const TOKENS: &str = "/cluster/v1/tokens";
 /// Nodes that joined: for operators.
 pub const NODES: &str = "/cluster/v1/nodes";
 
+/// The title of the [`Problem`] by which a controller refuses a node that was evicted.
+pub const EVICTED_TITLE: &str = "evicted";
+
 /// The name of the events with instructions, whole, as nodes of before `?changes` understand them.
 pub const INSTRUCTIONS_EVENT: &str = "instructions";
 /// The same for who asks with `?changes`: what concerns the node, whole at first and then what has changed.
@@ -120,6 +123,28 @@ pub struct ListedToken {
 pub struct ListedTokens {
     /// By id.
     pub tokens: Vec<ListedToken>,
+}
+
+/// One of the list at [`NODES`]. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedNode {
+    /// Its name.
+    pub name: Name,
+    /// When it joined.
+    pub joined_at: u64,
+    /// The end of its last certificate.
+    pub valid_until: u64,
+    /// The token with which it joined.
+    pub token: TokenId,
+    /// Whether controllers and peers refuse its certificate.
+    pub evicted: bool,
+}
+
+/// The list at [`NODES`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedNodes {
+    /// By name.
+    pub nodes: Vec<ListedNode>,
 }
 
 /// Answer to [`MEMBERS`].

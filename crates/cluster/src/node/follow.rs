@@ -91,6 +91,9 @@ pub(crate) async fn keep_following(inner: Arc<Inner>) {
         let address = follower.inner.options.controllers[follower.place % count].clone();
         let before = follower.fruitless;
         let left = follower.follow(&address, shown).await;
+        if let Left::Failed(error) = &left {
+            follower.inner.note_refusal(error);
+        }
         if follower.fruitless == 0 && before > 0 {
             backoff.reset();
         }

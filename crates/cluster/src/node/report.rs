@@ -54,6 +54,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
             }
             Err(error) => {
                 reporter.open = None;
+                reporter.inner.note_refusal(&error);
                 reporter.note(Some(with_causes(&error)));
                 let pause = backoff.pause(&mut rand::rng());
                 sleep(pause).await;

@@ -9,7 +9,7 @@ use super::noting::Noted;
 use super::office::{Office, OfficeError};
 use super::routes::{Answer, Caller, Named, Refusal, Server, read, refuse};
 use crate::token::TokenId;
-use crate::wire::{CreateToken, SMALL_BYTES_MAX};
+use crate::wire::{CreateToken, ListedNode, ListedNodes, SMALL_BYTES_MAX};
 use crate::{Name, Role};
 
 pub(crate) async fn create_token(
@@ -39,6 +39,19 @@ pub(crate) async fn revoke_token(
     let id: TokenId = id.parse().map_err(|_| OfficeError::NoSuchToken)?;
     Office::new(shared).revoke_token(&id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(crate) async fn nodes(State(shared): Server, Extension(peer): Caller) -> Answer {
+    peer.role(&shared, &[Role::Operator])?;
+    let joined = Office::new(shared).joined().await?;
+    let nodes = joined.into_iter().map(|(name, record)| ListedNode {
+        name,
+        joined_at: record.joined_at,
+        valid_until: record.valid_until,
+        evicted: record.is_evicted(record.key),
+        token: record.token,
+    });
+    Ok(Json(ListedNodes { nodes: nodes.collect() }).into_response())
 }
 
 pub(crate) async fn evict(

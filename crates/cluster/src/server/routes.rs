@@ -26,6 +26,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(wire::JOIN, post(join::join))
         .route(wire::TOKENS, get(operator::tokens).post(operator::create_token))
         .route(&format!("{}/{{id}}", wire::TOKENS), delete(operator::revoke_token))
+        .route(wire::NODES, get(operator::nodes))
         .route(&format!("{}/{{name}}", wire::NODES), delete(operator::evict))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&shared), noting::note));
     Router::new()
@@ -99,7 +100,7 @@ impl Peer {
         if shared.evictions.borrow().has(certified) {
             shared.count("refused_evicted");
             let detail = "this node was evicted; only a token made for it lets it join again";
-            return Err(refuse(StatusCode::FORBIDDEN, "evicted", detail));
+            return Err(refuse(StatusCode::FORBIDDEN, wire::EVICTED_TITLE, detail));
         }
         if !roles.contains(&certified.identity.role) {
             shared.count("refused_role");

@@ -147,13 +147,14 @@ async fn without_a_certificate_nothing_but_joining_is_open() {
         "GET /cluster/v1/tokens",
         "POST /cluster/v1/tokens",
         "DELETE /cluster/v1/tokens/0123456789",
+        "GET /cluster/v1/nodes",
         "DELETE /cluster/v1/nodes/a",
     ] {
         let asked = format!("{request} HTTP/1.1\r\nHost: c\r\nContent-Length: 0\r\n\r\n");
         let said = answer(&mut stream, &asked).await;
         assert!(said.starts_with("HTTP/1.1 401"), "{request}: {said}");
     }
-    eventually("counted", || count(&server, "refused_without_certificate") == 8).await;
+    eventually("counted", || count(&server, "refused_without_certificate") == 9).await;
     let joins = "POST /cluster/v1/join HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}";
     let said = answer(&mut stream, joins).await;
     assert!(said.starts_with("HTTP/1.1 400") && said.contains("missing field"), "{said}");

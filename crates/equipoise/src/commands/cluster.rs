@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
-use equipoise_cluster::wire::{CreateToken, ListedToken};
+use equipoise_cluster::wire::{CreateToken, ListedNode, ListedToken};
 use equipoise_cluster::{
     Asker, Authority, ClientError, ControllerAddress, Fingerprint, FolderError, Name, StateFile,
     StateFolder, TokenId,
@@ -34,8 +34,17 @@ enum ClusterCommand {
     Token(TokenCommand),
     /// Show members, leader, loads and instructions
     Members(members::MembersArgs),
-    /// On a controller: shut a node out; its certificates are refused at once
+    /// On a controller: show the nodes that joined, and which are evicted
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// On a controller: shut a node out; its certificates are refused and its processes end at once
     Evict(EvictArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum NodeCommand {
+    /// Show the nodes that ever joined, evicted ones included
+    List(ListArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,6 +155,7 @@ async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
             println!("token {} is revoked; nodes that joined with it stay", args.id);
         }
         ClusterCommand::Members(args) => return members::run(args).await,
+        ClusterCommand::Node(NodeCommand::List(args)) => list_nodes(args).await?,
         ClusterCommand::Evict(args) => {
             Here::load(&args.config)?.operator()?.evict(&args.node).await?;
             println!(
@@ -319,6 +329,44 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     table.render(false, &mut out);
     print!("{out}");
     Ok(())
+}
+
+async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
+    let nodes = Here::load(&args.config)?.operator()?.nodes().await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&nodes)?);
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("JOINED", Align::Right),
+        ("CERTIFICATE", Align::Left),
+        ("TOKEN", Align::Left),
+    ]);
+    for node in &nodes.nodes {
+        table.row(node_row(node));
+    }
+    let mut out = String::new();
+    table.render(false, &mut out);
+    print!("{out}");
+    Ok(())
+}
+
+fn node_row(node: &ListedNode) -> Vec<Cell> {
+    let joined = UNIX_EPOCH + Duration::from_secs(node.joined_at);
+    let joined = SystemTime::now().duration_since(joined).unwrap_or_default();
+    let (state, certificate) = match node.evicted {
+        true => (Cell::toned("evicted", Tone::Bad), "refused".to_string()),
+        false => (Cell::toned("joined", Tone::Good), until(node.valid_until)),
+    };
+    vec![
+        node.name.to_string().into(),
+        state,
+        format!("{} ago", rough(joined.as_secs())).into(),
+        certificate.into(),
+        node.token.to_string().into(),
+    ]
 }
 
 fn state(token: &ListedToken) -> Cell {

@@ -86,6 +86,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         if let Some(elastic) = pool.table("elastic") {
             unique(elastic.tables("sizes"), "name", findings);
             reachable(file, elastic, findings);
+            starts_empty(pool, elastic, findings);
         }
         health(pool, findings);
         // What uses a pool without a name is not known.
@@ -112,6 +113,20 @@ fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
         let text = "a loopback address, where other nodes of the cluster do not reach the backends that are made here; \
                     accepted: this machine's address";
         findings.warning(process.at("address"), &process.path_of("address"), text.to_string());
+    }
+}
+
+/// A pool grows by the load of its backends, so one without a backend stays empty.
+fn starts_empty(pool: &Values, elastic: &Values, findings: &mut Findings<'_>) {
+    let takes_work = |backend: &Values| backend.number("weight") != Some(0);
+    let is_paused = elastic.choice("mode", &tables::MODE) == Some(true);
+    if elastic.number("min") == Some(0)
+        && !is_paused
+        && !pool.tables("backends").iter().any(takes_work)
+    {
+        let text = "0 and no backend that takes work is listed, so no load shows and the pool never grows; accepted: 1 \
+                    or more, or a backend in `backends`";
+        findings.error(elastic.at("min"), &elastic.path_of("min"), text.to_string());
     }
 }
 

@@ -62,6 +62,8 @@ impl Operator for Control {
         let is_degraded = controller.is_some_and(|controller| controller.problem.is_some());
         let parts = [
             ("controller", is_degraded),
+            // No backends are made for an elastic pool that the controllers do not have.
+            ("elastic", !self.levels.planner.unscaled().is_empty()),
             // A file that it reads does not answer: reloads fail, and traffic goes on.
             ("configuration", self.loader.hangs().is_some()),
         ];

@@ -19,4 +19,5 @@ mod probe;
 mod restart;
 mod restored;
 mod seen;
+mod traps;
 mod watching;

@@ -9,10 +9,10 @@ use crate::common::scripts::Fleet;
 use crate::common::{EQUIPOISE, Load};
 
 const ELASTIC: &str = "[pool.elastic]\nmin = 1\nmax = 4\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\ndrain-timeout = \"20s\"\n";
-const QUICK: &str = "period = \"250ms\"\n";
+pub(crate) const QUICK: &str = "period = \"250ms\"\n";
 
 /// The sample backends that run as children of a machine's process.
-fn children(machine: &Machine) -> BTreeSet<String> {
+pub(crate) fn children(machine: &Machine) -> BTreeSet<String> {
     let parent = machine.process().pid().to_string();
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -28,7 +28,7 @@ fn children(machine: &Machine) -> BTreeSet<String> {
     found
 }
 
-fn names(machine: &Machine) -> Vec<(String, String, String)> {
+pub(crate) fn names(machine: &Machine) -> Vec<(String, String, String)> {
     machine.status().map(|status| roster(&status)).unwrap_or_default()
 }
 

@@ -7,7 +7,7 @@ use crate::bed::{Machine, Site, command, soon};
 use crate::common::{Process, equipoise, stderr, stdout, text};
 
 /// One controller with its state in a file.
-fn controller(site: &Site, backend: &HttpBackend) -> Machine {
+pub(crate) fn controller(site: &Site, backend: &HttpBackend) -> Machine {
     let mut one = site.machine("c1", backend.address(), |machine| {
         format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
     });

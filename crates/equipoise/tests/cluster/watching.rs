@@ -10,9 +10,14 @@ use std::time::Duration;
 
 /// What a machine says of itself over its unix socket.
 pub(crate) fn status(socket: &Path) -> Option<serde_json::Value> {
+    ask(socket, "/v1/status")
+}
+
+/// The answer of its API to a GET, as JSON.
+pub(crate) fn ask(socket: &Path, path: &str) -> Option<serde_json::Value> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
-    let request = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

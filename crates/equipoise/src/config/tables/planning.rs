@@ -77,7 +77,12 @@ pub(super) static ELASTIC: Table = Table {
     title: "[pool.elastic]",
     help: "How a pool grows and shrinks by itself. `equipoise plan` shows what is planned, and why.",
     options: &[
-        Opt::default("min", Kind::Count(0, ELASTIC_MAX), "1", "Backends at least."),
+        Opt::default(
+            "min",
+            Kind::Count(0, ELASTIC_MAX),
+            "1",
+            "Backends at least. 0 needs a backend in `backends`: a pool grows by the load that its backends show.",
+        ),
         Opt::required(
             "max",
             Kind::Count(1, ELASTIC_MAX),

@@ -44,6 +44,15 @@ pub(super) async fn rosters(
     }
 }
 
+/// Follows whether operators have evicted this node.
+pub(super) async fn evictions(scalers: Arc<Scalers>, mut is_evicted: watch::Receiver<bool>) {
+    is_evicted.mark_changed();
+    while is_evicted.changed().await.is_ok() {
+        let now = *is_evicted.borrow_and_update();
+        scalers.set_evicted(now).await;
+    }
+}
+
 /// What is refused is let in again after so many periods without a newer plan: the crowd may have gone long ago, and with the
 /// controllers gone nobody would say so. Another controller takes a lost one's place sooner.
 const REFUSAL_PERIODS: u32 = 15;

@@ -26,6 +26,7 @@ mod report;
 mod rosters;
 mod scaling;
 mod shares;
+mod unscaled;
 mod views;
 mod wish;
 
@@ -164,7 +165,9 @@ impl Planner {
         if let Some(client) = planner.seat.client() {
             tokio::spawn(planner.follower().follow(client.instructions()));
             let (scalers, newest) = (Arc::clone(&planner.scalers), planner.newest.clone());
+            tokio::spawn(follow::evictions(Arc::clone(&scalers), client.is_evicted()));
             tokio::spawn(follow::rosters(scalers, client.instructions(), newest));
+            tokio::spawn(Arc::clone(&planner).watch_unscaled());
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;

@@ -179,7 +179,9 @@ impl Planner {
     /// How a node stands to its cluster.
     pub(crate) fn standing(&self) -> Option<ClusterStanding> {
         let status = self.seat.client()?.status();
-        Some(cluster::standing(NodeKind::Node, &status, self.own_load()))
+        let mut standing = cluster::standing(NodeKind::Node, &status, self.own_load());
+        standing.problems.extend(self.unscaled());
+        Some(standing)
     }
 
     fn own_load(&self) -> Option<OwnLoad> {

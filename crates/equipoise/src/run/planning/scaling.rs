@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use equipoise_controller::{Edition, Entry, Instructions, Making, Wanted};
@@ -52,6 +52,8 @@ struct InCluster {
     kept: Option<Edition>,
     /// The instructions that each pool's scaler was told last.
     applied: Mutex<BTreeMap<String, Edition>>,
+    /// An operator evicted this node: its processes end, and another member goes on with what outlives it.
+    is_evicted: AtomicBool,
 }
 
 /// What a scaler has, how it is made, and whether that outlives this process.
@@ -74,7 +76,8 @@ impl Scalers {
     /// `kept`: the instructions that an earlier process of its kept.
     pub(super) fn new(folder: PathBuf, member: Option<Arc<str>>, kept: Option<Edition>) -> Scalers {
         let (newest, applied) = (Mutex::default(), Mutex::default());
-        let cluster = |own| InCluster { own, newest, kept, applied };
+        let is_evicted = AtomicBool::new(false);
+        let cluster = |own| InCluster { own, newest, kept, applied, is_evicted };
         Scalers {
             cluster: member.map(cluster),
             folder,
@@ -276,13 +279,28 @@ impl Scalers {
             if cluster.is_kept(&newest) {
                 continue;
             }
-            if one.scaler.desire(rosters::desired(roster, &cluster.own)).await.is_ok() {
+            let desired = match cluster.is_evicted.load(Relaxed) {
+                true => Vec::new(),
+                false => rosters::desired(roster, &cluster.own),
+            };
+            if one.scaler.desire(desired).await.is_ok() {
                 lock(&cluster.applied).insert(pool.clone(), newest.edition());
             }
         }
         if rosters::places(&before.rosters).ne(rosters::places(&newest.rosters)) {
             self.changes.send_modify(|count| *count += 1);
         }
+    }
+
+    /// Follows whether this node is evicted.
+    pub(super) async fn set_evicted(&self, is_evicted: bool) {
+        let Some(cluster) = &self.cluster else { return };
+        if cluster.is_evicted.swap(is_evicted, Relaxed) == is_evicted {
+            return;
+        }
+        let newest = lock(&cluster.newest).clone();
+        self.obey(newest).await;
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// For the leader: what this member can make, and has made.
@@ -390,11 +408,11 @@ impl Scalers {
         if let Some(cluster) = &self.cluster {
             let newest = lock(&cluster.newest).clone();
             let backends = newest.rosters.get(pool).into_iter().flat_map(|it| &it.backends);
-            // The processes of an earlier process died with it.
-            let is_kept = cluster.is_kept(&newest);
+            // The processes of an earlier process died with it; those of an evicted node are ended.
+            let has_none = cluster.is_kept(&newest) || cluster.is_evicted.load(Relaxed);
             let outlived = || lock(&self.views).get(pool).is_some_and(|view| view.outlives);
             let may_be_there =
-                |entry: &Entry| !is_kept || entry.executor != *cluster.own || outlived();
+                |entry: &Entry| !has_none || entry.executor != *cluster.own || outlived();
             let backends = backends.filter(|(_, entry)| may_be_there(entry));
             return backends.filter_map(|(name, entry)| rosters::joined(name, entry)).collect();
         }
