@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use equipoise_controller::{Edition, Instructions};
+use equipoise_controller::{Edition, Enrolled, Instructions};
 use equipoise_planner::elastic::Learnt;
 use equipoise_planner::{NodePlan, Plan, PoolPlan, Standing};
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,15 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
         dispatch: of.plan.dispatch.clone(),
         pools: of.plan.pools.iter().map(|(name, pool)| (name.clone(), followed(pool))).collect(),
     };
+    // A controller's own; a node of an older version would not understand it.
+    let own = |member: &Enrolled| Enrolled { first_capacity: None, ..member.clone() };
+    let members = of.members.iter().map(|(name, member)| (name.clone(), own(member)));
     serde_json::to_value(Instructions {
         term: of.term,
         generation: of.generation,
         leader: of.leader.clone(),
         period: of.period,
-        members: of.members.clone(),
+        members: members.collect(),
         rosters: of.rosters.clone(),
         sources: if with_names { of.sources.clone() } else { Default::default() },
         plan,
@@ -233,6 +236,7 @@ mod tests {
             let member = Enrolled {
                 kind: NodeKind::Node,
                 capacity: 2.0,
+                first_capacity: None,
                 dispatches: true,
                 application_down: false,
                 endpoint: Some(([10, 0, 0, 1], 80).into()),

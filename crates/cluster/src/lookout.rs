@@ -119,6 +119,7 @@ mod tests {
             let member = Enrolled {
                 kind: NodeKind::Node,
                 capacity: 1.0,
+                first_capacity: None,
                 dispatches: false,
                 application_down: false,
                 endpoint: Some(([127, 0, 0, 1], port).into()),

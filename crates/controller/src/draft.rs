@@ -7,6 +7,7 @@ use std::time::Duration;
 use equipoise_core::AdminState;
 use equipoise_planner::{Plan, Tick, plan};
 
+use crate::capacity;
 use crate::controller::Shared;
 use crate::hearing::Witnesses;
 use crate::options::{MadePool, Premises};
@@ -45,7 +46,9 @@ impl Shared {
         roll.recall(&before.plan);
         let now = self.now();
         let forget_after = self.options.forget_after;
-        let members = roll.enrolled(now, &before.members, forget_after, &witnesses);
+        let mut members = roll.enrolled(now, &before.members, forget_after, &witnesses);
+        let periods = passed.as_secs_f64() / self.options.smoothing.period.as_secs_f64();
+        capacity::bound(&mut members, &before.members, premises.capacity_max, periods);
         let context = Context {
             roll: &roll,
             witnesses: &witnesses,

@@ -79,8 +79,11 @@ impl fmt::Debug for Secret {
 pub struct Enrolled {
     /// What it is.
     pub kind: NodeKind,
-    /// Cores.
+    /// Cores that it counts for.
     pub capacity: f64,
+    /// Cores that it reported first, if they differ. Controllers alone use it: it bounds what the node may claim later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_capacity: Option<f64>,
     /// Whether it has a dispatch level.
     pub dispatches: bool,
     /// It has a dispatch level whose application is dead.
@@ -154,6 +157,7 @@ mod tests {
         let member = Enrolled {
             kind: NodeKind::Node,
             capacity: 4.0,
+            first_capacity: Some(2.0),
             dispatches: true,
             application_down: false,
             endpoint: Some(([192, 0, 2, 1], 80).into()),

@@ -83,8 +83,11 @@ pub struct MemberView {
     pub state: MemberState,
     /// Its equipoise; empty if it has not reported here.
     pub version: String,
-    /// Cores.
+    /// Cores that it counts for.
     pub capacity: f64,
+    /// Cores that it reports, if it counts for others: a claim is followed by steps and within bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_capacity: Option<f64>,
     /// How it stands in the newest plan; `None` for agents, and before it was planned.
     pub standing: Option<Standing>,
     /// Part of its share that it gets, 0..=1.

@@ -34,6 +34,7 @@
 //! | `recorder.rs` | the resource utilisation repository on this machine's clock |
 
 mod candidate;
+mod capacity;
 mod causes;
 mod condition;
 mod controller;

@@ -44,6 +44,8 @@ impl ControllerOptions {
 pub struct Premises {
     /// How to plan. Its smoothing is not used: [`ControllerOptions::smoothing`] is.
     pub policy: Policy,
+    /// Cores that a member counts for, at most, whatever it reports.
+    pub capacity_max: Option<f64>,
     /// Names that the DNS level answers. A node of theirs that never reported counts as one that is late.
     pub names: BTreeMap<String, NameSpec>,
     /// The pools, as this machine's file and checks have them.

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use equipoise_core::load::{ClassRates, Measurement, MeasurementRefused, Reported};
 use equipoise_monitor::Utilisation;
@@ -162,6 +163,10 @@ impl NodeReport {
     pub const NAME_BYTES_MAX: usize = 255;
     /// The longest text of what went wrong, and the longest id of a driver's, in bytes.
     pub const PROBLEM_BYTES_MAX: usize = 2048;
+    /// The most cores of a node: as many as Linux supports.
+    pub const CAPACITY_MAX: f64 = 8192.0;
+    /// The longest mean response time of a backend.
+    pub const RESPONSE_MAX: Duration = Duration::from_secs(86_400);
     /// The largest report that a transport need accept, in bytes of JSON.
     pub const BYTES_MAX: usize = 2 << 20;
 
@@ -182,9 +187,10 @@ impl NodeReport {
         self.pressure.check()?;
         check_percent("the machine's cpu", self.machine_cpu)?;
         let capacity = self.capacity;
-        if !(capacity.is_finite() && capacity > 0.0) {
-            let accepted = "accepted: a number of cores above 0";
-            return Err(wrong(Fault::Number, format!("capacity is {capacity}; {accepted}")));
+        if !(capacity > 0.0 && capacity <= NodeReport::CAPACITY_MAX) {
+            let most = NodeReport::CAPACITY_MAX;
+            let what = format!("capacity is {capacity:?} cores; accepted: above 0, at most {most}");
+            return Err(wrong(Fault::Number, what));
         }
         at_most("pools", self.pools.len(), NodeReport::POOLS_MAX)?;
         at_most("peers", self.reachable.len(), NodeReport::PEERS_MAX)?;
@@ -232,13 +238,23 @@ fn is_false(flag: &bool) -> bool {
 
 fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
     check_text("pool", name)?;
-    not_negative(&format!("pool {name}: queued"), sample.queued)?;
+    within(&format!("pool {name}: queued"), sample.queued, REQUESTS_MAX)?;
     for (backend, one) in &sample.backends {
         check_text("backend", backend)?;
         let what = |of: &str| format!("backend {name}/{backend}: {of}");
-        not_negative(&what("in flight"), one.in_flight)?;
-        not_negative(&what("limit"), one.limit.unwrap_or(0.0))?;
-        not_negative(&what("cpu"), one.cpu.unwrap_or(0.0))?;
+        within(&what("in flight"), one.in_flight, REQUESTS_MAX)?;
+        within(&what("limit"), one.limit.unwrap_or(0.0), REQUESTS_MAX)?;
+        within(&what("cpu"), one.cpu.unwrap_or(0.0), CPU_MAX)?;
+        let longest = NodeReport::RESPONSE_MAX;
+        if let Some(response) = one.response.filter(|response| *response > longest) {
+            let what = what("response");
+            let text = format!(
+                "{what} is {} s; accepted: at most {} s",
+                response.as_secs(),
+                longest.as_secs()
+            );
+            return Err(wrong(Fault::Number, text));
+        }
         one.size.iter().try_for_each(|size| check_text("size", size))?;
     }
     Ok(())
@@ -263,11 +279,20 @@ fn wrong(fault: Fault, what: String) -> ReportRefused {
 /// What nobody's balancer has: a number this large is a lie or a fault.
 const LARGEST: f64 = 1e12;
 
+/// The most requests at a balancer: for more it has no memory.
+const REQUESTS_MAX: f64 = 1e8;
+/// The most CPU of a backend, as a multiple of what it may use.
+const CPU_MAX: f64 = 100.0;
+
 fn not_negative(what: &str, value: f64) -> Result<(), ReportRefused> {
-    if (0.0..=LARGEST).contains(&value) {
+    within(what, value, LARGEST)
+}
+
+fn within(what: &str, value: f64, most: f64) -> Result<(), ReportRefused> {
+    if (0.0..=most).contains(&value) {
         return Ok(());
     }
-    Err(wrong(Fault::Number, format!("{what} is {value}; accepted: 0 to {LARGEST:e}")))
+    Err(wrong(Fault::Number, format!("{what} is {value:?}; accepted: 0 to {most:e}")))
 }
 
 fn at_most(what: &str, count: usize, most: usize) -> Result<(), ReportRefused> {
@@ -303,8 +328,6 @@ impl fmt::Display for NodeKind {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use equipoise_planner::elastic::BackendSample;
 
     use super::*;
@@ -360,6 +383,19 @@ mod tests {
             (with(|r| r.pressure.cpu = Some(100.5)), Fault::Load, "cpu pressure is 100.5"),
             (with(|r| r.machine_cpu = Some(101.0)), Fault::Load, "the machine's cpu is 101"),
             (with(|r| r.capacity = 0.0), Fault::Number, "capacity is 0"),
+            (with(|r| r.capacity = f64::NAN), Fault::Number, "capacity is NaN"),
+            (
+                with(|r| r.capacity = 1e308),
+                Fault::Number,
+                "capacity is 1e308 cores; accepted: above 0, at most 8192",
+            ),
+            (
+                with(|r| backend(r).response = Some(Duration::MAX)),
+                Fault::Number,
+                "backend web/10.0.0.1:80: response is 18446744073709551615 s; accepted: at most 86400 s",
+            ),
+            (with(|r| backend(r).in_flight = 1e9), Fault::Number, "in flight is 1000000000"),
+            (with(|r| backend(r).cpu = Some(1e3)), Fault::Number, "cpu is 1000"),
             (with(|r| r.classes.light.arrived = -1.0), Fault::Number, "class light is -1"),
             (with(|r| backend(r).in_flight = f64::INFINITY), Fault::Number, "in flight is inf"),
             (with(|r| r.version = "\n".into()), Fault::Name, "version \"\\n\""),

@@ -109,6 +109,7 @@ impl Roll {
             enrolled: Enrolled {
                 kind: report.kind,
                 capacity: report.capacity,
+                first_capacity: None,
                 dispatches: report.dispatches,
                 application_down: report.application_down,
                 endpoint: report.endpoint,

@@ -98,13 +98,16 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
         // Who never reported here was silent for as long as this controller listens.
         let silence = now.saturating_sub(said.map_or(Duration::ZERO, |said| said.at));
         let standing = planned.map(|planned| planned.standing);
+        let claimed = said.map(|said| said.enrolled.capacity);
+        let capacity = newest.members.get(name).map(|it| it.capacity).or(claimed).unwrap_or(0.0);
         let own = || roll.load(name).map(|load| by_report(&weigh, load));
         MemberView {
             name: name.clone(),
             kind: enrolled.map_or(NodeKind::Node, |it| it.kind),
             state: MemberState::after(silence, period, standing),
             version: said.map(|said| said.version.clone()).unwrap_or_default(),
-            capacity: enrolled.map_or(0.0, |it| it.capacity),
+            capacity,
+            claimed_capacity: claimed.filter(|claimed| *claimed != capacity),
             standing,
             presence: planned.map(|planned| planned.presence),
             dispatches: enrolled.is_some_and(|it| it.dispatches),

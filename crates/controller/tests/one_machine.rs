@@ -10,7 +10,7 @@ use std::time::Duration;
 use equipoise_controller::{Edition, Intake, IntakeError, NodeReport, SizeWish};
 use equipoise_core::load::{ClassRate, ClassRates};
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
-use equipoise_planner::{NodePlan, Standing};
+use equipoise_planner::{NameSpec, NodePlan, Standing};
 use equipoise_testkit::Folder;
 use support::{Flaky, newer, report, stage, start, store_in, until};
 
@@ -126,6 +126,38 @@ async fn a_lying_report_is_refused_and_counted_and_changes_nothing() {
     assert!((33.0..40.0).contains(&load.l2), "of 40 and 30: {load:?}");
     let refused: u64 = handle.figures().refused.iter().map(|(_, count)| count).sum();
     assert_eq!((refused, handle.cluster().members[0].refused), (4, 4));
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_claims_many_cores_gets_a_little_more_each_period_up_to_a_bound() {
+    let scratch = Folder::new("claims");
+    let stage = stage(&["a"]);
+    let www = NameSpec { nodes: ["n1", "n2"].map(str::to_string).into() };
+    stage.0.lock().unwrap().names.insert("www".to_string(), www);
+    let controller = start("one", Arc::new(store_in(&scratch).await), Arc::clone(&stage));
+    let handle = controller.handle();
+    let of = |capacity| NodeReport { capacity, ..report(40.0, &[]) };
+    handle.report("n1", of(2.0)).await.unwrap();
+    handle.report("n2", of(2.0)).await.unwrap();
+    let mut now = until(&handle, |now| now.members.len() == 2).await;
+    for _ in 0..40 {
+        handle.report("n1", of(2.0)).await.unwrap();
+        handle.report("n2", of(8192.0)).await.unwrap();
+        let next = newer(&handle, now.edition()).await;
+        let (was, is) = (now.members["n2"].capacity, next.members["n2"].capacity);
+        assert!(is <= 1.26 * was, "{was} to {is}");
+        now = next;
+    }
+    assert_eq!(now.members["n2"].capacity, 16.0, "eight times its first claim");
+    let share = now.plan.names["www"].shares["n2"].probability;
+    assert!((0.5..0.95).contains(&share), "{share}");
+    let seen = handle.cluster().members.into_iter().find(|it| it.name == "n2").unwrap();
+    assert_eq!((seen.capacity, seen.claimed_capacity), (16.0, Some(8192.0)));
+
+    stage.0.lock().unwrap().capacity_max = Some(4.0);
+    until(&handle, |now| now.members["n2"].capacity == 4.0).await;
+    assert!(handle.report("n2", of(1e308)).await.is_err(), "no machine has that many");
     controller.stop().await;
 }
 

@@ -22,6 +22,8 @@ use super::values::Values;
 pub struct Planning {
     /// `[load]`.
     pub policy: Policy,
+    /// `[load] capacity-max`: cores.
+    pub capacity_max: Option<f64>,
     /// `[[load.links]]`: speeds in bits a second, by interface.
     pub link_speeds: BTreeMap<String, u64>,
     /// `[controller] state`; `None`: where this user's state is kept.
@@ -68,6 +70,7 @@ pub(super) fn config(
     }
     Planning {
         policy: policy(load, findings),
+        capacity_max: Some(load.share("capacity-max")),
         link_speeds: link_speeds(load, findings),
         state: controller.text("state").map(PathBuf::from),
         elastic,

@@ -46,6 +46,7 @@ fn instructions(term: u64, generation: u64) -> Instructions {
     let member = Enrolled {
         kind: NodeKind::Node,
         capacity: 2.0,
+        first_capacity: None,
         dispatches: false,
         application_down: false,
         endpoint: None,

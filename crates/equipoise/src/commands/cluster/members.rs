@@ -188,7 +188,7 @@ fn row(member: &MemberView) -> Vec<Cell> {
         Cell::toned(member.state.name(), tone),
         heard.into(),
         standing,
-        cores(member.capacity).into(),
+        counted(member).into(),
         percent(load.map(|load| load.cpu)).into(),
         percent(member.machine_cpu.filter(|_| is_here)).into(),
         percent(load.map(|load| load.memory)).into(),
@@ -206,6 +206,14 @@ fn row(member: &MemberView) -> Vec<Cell> {
 fn word(standing: Standing) -> String {
     let text = standing.to_string();
     text.split(':').next().unwrap_or_default().to_string()
+}
+
+/// Cores that a member counts for, and those that it reports if they differ.
+fn counted(member: &MemberView) -> String {
+    match member.claimed_capacity.map(cores) {
+        Some(claimed) => format!("{} of {claimed}", cores(member.capacity)),
+        None => cores(member.capacity),
+    }
 }
 
 /// A number of cores without trailing zeros: `2`, `0.08`.

@@ -29,6 +29,12 @@ pub(super) static LOAD: Table = Table {
             "Requests are let in for this part of the CPU of all nodes with a [[dispatch]] table together. What is asked beyond it is refused with 503, computing requests first, light ones last. 1000: nothing is refused. 0.95 suits nodes that do nothing else: what other programs take of their CPU counts, too.",
         ),
         Opt::default(
+            "capacity-max",
+            Kind::Number(0.01, 8192.0),
+            "8192.0",
+            "Cores that a node counts for, at most, whatever it reports. The leader's file counts. Set it to the largest machine's: a node that reports more than it has takes clients from the others.",
+        ),
+        Opt::default(
             "period",
             Kind::Duration(ms(100), secs(60)),
             "\"1s\"",

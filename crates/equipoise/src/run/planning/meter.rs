@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_controller::NodeReport;
 use equipoise_core::load::{ClassRate, ClassRates, PerClass};
 use equipoise_planner::elastic::{BackendSample, PoolSample};
 use equipoise_session::registry::ClassCounts;
@@ -130,6 +131,7 @@ fn sample(
         Some(response) => (glanced, Some(response.max(to_come(glanced, answered, elapsed)))),
         None => (glanced, None),
     };
+    let response = response.map(|response| response.min(NodeReport::RESPONSE_MAX));
     BackendSample { in_flight, response, ..BackendSample::default() }
 }
 

@@ -100,6 +100,7 @@ mod tests {
         Enrolled {
             kind: NodeKind::Node,
             capacity: 1.0,
+            first_capacity: None,
             dispatches,
             application_down: false,
             endpoint: Some(([10, 0, 0, last], 80).into()),

@@ -47,10 +47,10 @@ impl Source for Here {
     async fn premises(&self) -> Premises {
         let wish = self.wish.borrow().clone();
         let policy = wish.planning.policy.clone();
-        let names = names(&wish);
+        let (names, capacity_max) = (names(&wish), wish.planning.capacity_max);
         let made = if self.scalers.is_in_cluster() { made(&wish) } else { BTreeMap::new() };
         let Ok(status) = self.registry.status().await else {
-            return Premises { policy, names, made, ..Premises::default() };
+            return Premises { policy, capacity_max, names, made, ..Premises::default() };
         };
         let planned: Vec<&PoolStatus> =
             status.pools.iter().filter(|pool| wish.plans(&pool.name)).collect();
@@ -70,7 +70,7 @@ impl Source for Here {
             (it.name.to_string(), spec)
         };
         let pools = planned.iter().map(pool).collect();
-        Premises { policy, names, pools, addresses, made }
+        Premises { policy, capacity_max, names, pools, addresses, made }
     }
 }
 
