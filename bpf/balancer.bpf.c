@@ -9,20 +9,16 @@
 #include "lookup.h"
 #include "nat.h"
 #include "parse.h"
+#include "route.h"
 #include "station.h"
 #include "tunnel.h"
 #include "vip.h"
 
-/*
- * Packets off the straight path: not for a VIP, later fragments, ICMP, faults, other protocols, ports without service.
- * EQP_GO_ON: it is now a flow's packet, and a later fragment has its backend.
- */
-eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parsed)
+/* A packet to a VIP's address, off the straight path. XDP_PASS: no service takes it. */
+eqp_inline int handle_rare_of_vip(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
 	const struct eqp_packet *packet = &job->packet;
 
-	if (!is_vip_address(job))
-		return handle_reply(ctx, job, parsed);
 	if (parsed < 0)
 		return parsed;
 	if (parsed == EQP_GO_ON)
@@ -30,6 +26,20 @@ eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parse
 	if (packet->flags & EQP_PACKET_LATER_FRAGMENT)
 		return follow_fragment(job);
 	return is_icmp(packet) ? handle_icmp(ctx, job) : XDP_PASS;
+}
+
+/*
+ * Packets off the straight path: not for a VIP, later fragments, ICMP, faults, other protocols, ports without service.
+ * EQP_GO_ON: it is now a flow's packet, and a later fragment has its backend.
+ */
+eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parsed)
+{
+	int action;
+
+	if (!is_vip_address(job))
+		return handle_reply(ctx, job, parsed);
+	action = handle_rare_of_vip(ctx, job, parsed);
+	return action == XDP_PASS ? leave_unserved(ctx, job) : action;
 }
 
 eqp_inline int forward(struct eqp_context *ctx, struct eqp_job *job)
@@ -74,7 +84,8 @@ eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
 	}
 	if (eqp_likely(!job->backend)) {
 		if (eqp_unlikely(!service_find(job)))
-			return job->packet.flags & EQP_PACKET_ICMP_ERROR ? XDP_PASS : handle_rare(ctx, job, EQP_GO_ON);
+			return job->packet.flags & EQP_PACKET_ICMP_ERROR ? leave_unserved(ctx, job) :
+									   handle_rare(ctx, job, EQP_GO_ON);
 		job->digest = flow_digest(ctx, job);
 		action = decide(job);
 		if (action != EQP_GO_ON)

@@ -282,6 +282,7 @@ enum eqp_reason {
 	EQP_DROP_NO_ROUTE,              /* nat: the kernel has no route for a reply */
 	EQP_DROP_TABLES,                /* tables not set up, or not as they must be */
 	EQP_DROP_ICMP_RATE,             /* echo above the rate limit */
+	EQP_DROP_NO_SERVICE,            /* to a VIP's address, of no service; the kernel would send it on, and it would come back */
 	EQP_DROPS,
 	/* notes */
 	EQP_NOTE_LOG_FULL = 16,         /* userspace lags: the flow is logged with a later packet */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
-/* Where a translated reply leaves: by the kernel's own routing and neighbour tables. */
+/* What the kernel's own routing and neighbour tables say: of translated replies, and of packets that no service takes. */
 #ifndef EQP_ROUTE_H
 #define EQP_ROUTE_H
 
@@ -60,6 +60,25 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 		ethernet[ETH_ALEN + i] = fib->smac[i];
 	}
 	return leave(ctx, fib->ifindex) | EQP_ANSWER;
+}
+
+/*
+ * A packet to a VIP's address that no service takes: another port, another protocol. The kernel gets it where the
+ * address is this machine's own, or where the kernel does not forward. Otherwise the kernel would send the packet back to
+ * the routers, which bring it here again until its hop limit is over; so it is dropped.
+ */
+eqp_cold int leave_unserved(struct eqp_context *ctx, const struct eqp_job *job)
+{
+	struct bpf_fib_lookup fib = {};
+	int route;
+
+	if (!ask_route(ctx, &job->packet, job->packet.source, &fib))
+		return XDP_PASS;
+	route = route_find(ctx, &fib);
+	if (route == BPF_FIB_LKUP_RET_SUCCESS || route == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	    route == BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return EQP_DROP(EQP_DROP_NO_SERVICE);
+	return XDP_PASS;
 }
 
 #endif

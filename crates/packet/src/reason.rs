@@ -49,6 +49,8 @@ reasons! {
     Tables = 11, "tables";
     /// An echo request above the rate limit.
     IcmpRate = 12, "icmp_rate";
+    /// To a VIP's address and of no service; the kernel would send it on, and it would come back.
+    NoService = 13, "no_service";
     /// The log is full: the flow is logged with a later packet.
     LogFull = 16, "log_full";
     /// Too many flows open at once: placed by the ring, unrecorded.

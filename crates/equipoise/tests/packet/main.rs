@@ -15,3 +15,4 @@ mod demo;
 mod forwarding;
 mod load;
 mod method;
+mod unserved;

@@ -39,13 +39,13 @@ pub struct Surroundings {
     pub ingress_ifindex: u32,
     /// The kernel's monotonic time.
     pub now_ns: u64,
-    /// What the kernel's routing says of a translated reply.
+    /// What the kernel's routing says of the packet: of a translated reply, or of one that no service takes.
     pub route: Route,
     /// The interface has the program for replies (`reverse`): nothing is balanced.
     pub replies_only: bool,
 }
 
-/// The kernel's answer for a translated reply.
+/// The kernel's answer for a translated reply, or for a packet to a VIP that no service takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
     /// Not known to the program (no neighbour yet, forwarding off): left to the kernel.

@@ -120,6 +120,18 @@ impl Twin {
                 Place::Whole | Place::First => packet.reply(),
             };
         }
+        let (decision, first) = self.of_vip(packet);
+        let is_sent_on = matches!(packet.around.route, Route::Out(_));
+        if decision.verdict == Verdict::Pass && is_sent_on {
+            // The kernel would send it back to the routers, which bring the VIP's packets here.
+            return (Decision::drop(Reason::NoService, None), None);
+        }
+        (decision, first)
+    }
+
+    /// A packet to a VIP's address; [`Verdict::Pass`] if no service takes it.
+    fn of_vip(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
+        let parsed = packet.parsed;
         if let Some(reason) = parsed.fault {
             return (Decision::drop(reason, None), None);
         }

@@ -1,0 +1,57 @@
+//! Packets to a VIP's address that no VIP takes.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use equipoise_testkit::netns::SiteShape;
+
+use crate::bed::{Bed, soon};
+use crate::method::{NAT, Service};
+
+const SITE: SiteShape = SiteShape { backends: 1, two_arms: false };
+/// No VIP has it.
+const PORT: u16 = 81;
+const SENT: u64 = 10;
+
+fn dropped(bed: &Bed) -> u64 {
+    let status = bed.command(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    status["packet"]["drops"]["no_service"].as_u64().unwrap_or_default()
+}
+
+/// The router sends the VIP's packets to the balancer, whose default route is that router.
+#[test]
+fn a_packet_to_an_unlisted_port_of_a_routed_vip_is_dropped_once() {
+    let Some(mut bed) = Bed::new("unserved", SITE) else { return };
+    bed.configure(&NAT.config(Service::Web, &bed.site, ""));
+    bed.balance();
+    let vip = SocketAddr::new(NAT.vip_address(), PORT);
+    let client = bed.site.client.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    for number in 0..SENT {
+        client.send_to(&number.to_le_bytes(), vip).unwrap();
+    }
+    assert!(soon(|| dropped(&bed) > 0), "{}", bed.command(&["status"]));
+    // A packet that goes round passes the balancer 63 times within milliseconds.
+    std::thread::sleep(Duration::from_millis(200));
+    let dropped = dropped(&bed);
+    assert!(dropped <= SENT, "{dropped} drops of {SENT} datagrams");
+}
+
+#[test]
+fn an_unlisted_port_of_an_address_that_the_balancer_has_itself_is_the_balancers() {
+    let Some(mut bed) = Bed::new("own-address", SITE) else { return };
+    bed.site.balancer.address("lo", NAT.vip_address(), 32).unwrap();
+    bed.configure(&NAT.config(Service::Web, &bed.site, ""));
+    bed.balance();
+    let vip = SocketAddr::new(NAT.vip_address(), PORT);
+    let server = bed.site.balancer.enter(|| UdpSocket::bind(vip)).unwrap();
+    server.set_nonblocking(true).unwrap();
+    let client = bed.site.client.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let mut number = [0];
+    let arrived = soon(|| {
+        client.send_to(b"x", vip).unwrap();
+        server.recv_from(&mut number).is_ok()
+    });
+    assert!(arrived, "{}", bed.command(&["status"]));
+    assert_eq!(dropped(&bed), 0);
+}
