@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use crate::{Guest, NetnsError, pass};
+use crate::{Guest, NetnsError, offload, pass};
 
 /// A host of its own as far as the network goes: a namespace with its loopback up.
 ///
@@ -211,6 +211,31 @@ impl Host {
             source,
         };
         self.enter(|| fs::write(format!("/proc/sys/{key}"), value)).map_err(failed)
+    }
+
+    /// Whether the kernel merges packets that come by an interface (GRO).
+    ///
+    /// # Errors
+    /// The interface is not there.
+    pub fn merges(&self, interface: &str) -> Result<bool, NetnsError> {
+        offload::ask(self, interface, offload::GET_GRO, 0).map(|value| value != 0)
+    }
+
+    /// Has the kernel merge packets that come by an interface, or not.
+    ///
+    /// # Errors
+    /// The interface is not there.
+    pub fn set_merging(&self, interface: &str, on: bool) -> Result<(), NetnsError> {
+        offload::ask(self, interface, offload::SET_GRO, u32::from(on)).map(drop)
+    }
+
+    /// Whether an interface takes 802.1Q tags out of frames (`rxvlan`).
+    ///
+    /// # Errors
+    /// The interface is not there.
+    pub fn strips_tags(&self, interface: &str) -> Result<bool, NetnsError> {
+        let flags = offload::ask(self, interface, offload::GET_FLAGS, 0)?;
+        Ok(flags & offload::FLAG_RXVLAN != 0)
     }
 
     /// Attaches an XDP program to an interface that passes everything, for the life of the host.

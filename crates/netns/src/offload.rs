@@ -6,7 +6,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use crate::{Host, NetnsError};
 
 /// linux/ethtool.h: receive and transmit checksums, TSO, GSO, GRO; transmit checksums before what depends on them.
-const COMMANDS: [u32; 5] = [0x15, 0x17, 0x1f, 0x24, 0x2c];
+const COMMANDS: [u32; 5] = [0x15, 0x17, 0x1f, 0x24, SET_GRO];
+/// `ETHTOOL_SGRO`, `ETHTOOL_GGRO`, `ETHTOOL_GFLAGS`
+pub(crate) const SET_GRO: u32 = 0x2c;
+pub(crate) const GET_GRO: u32 = 0x2b;
+pub(crate) const GET_FLAGS: u32 = 0x25;
+/// `ETH_FLAG_RXVLAN`
+pub(crate) const FLAG_RXVLAN: u32 = 1 << 8;
 
 /// linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
@@ -20,8 +26,8 @@ struct EthtoolValue {
 
 /// Turns the offloads of an interface off.
 pub(crate) fn off(host: &Host, interface: &str) -> Result<(), NetnsError> {
-    let outcome =
-        host.enter(|| COMMANDS.iter().try_for_each(|command| set(interface, *command, 0)));
+    let outcome = host
+        .enter(|| COMMANDS.iter().try_for_each(|command| set(interface, *command, 0).map(drop)));
     outcome.map_err(|source| NetnsError::Interface {
         host: host.name().to_owned(),
         interface: interface.to_owned(),
@@ -30,7 +36,22 @@ pub(crate) fn off(host: &Host, interface: &str) -> Result<(), NetnsError> {
     })
 }
 
-fn set(interface: &str, command: u32, data: u32) -> io::Result<()> {
+/// What a command reads or writes of an interface.
+pub(crate) fn ask(
+    host: &Host,
+    interface: &str,
+    command: u32,
+    data: u32,
+) -> Result<u32, NetnsError> {
+    host.enter(|| set(interface, command, data)).map_err(|source| NetnsError::Interface {
+        host: host.name().to_owned(),
+        interface: interface.to_owned(),
+        what: "read or change an offload",
+        source,
+    })
+}
+
+fn set(interface: &str, command: u32, data: u32) -> io::Result<u32> {
     // SAFETY: socket takes three numbers; the descriptor it gives is nobody else's.
     let socket = unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
@@ -51,7 +72,7 @@ fn set(interface: &str, command: u32, data: u32) -> io::Result<()> {
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: the request names an interface and points to the value, both of which outlive the call.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
-        0 => Ok(()),
+        0 => Ok(value.data),
         _ => Err(io::Error::last_os_error()),
     }
 }

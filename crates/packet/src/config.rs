@@ -161,6 +161,8 @@ pub struct FlowsConfig {
     pub echo_per_second: u32,
     /// "Too big" messages that a CPU sends, a second.
     pub too_big_per_second: u32,
+    /// Whether offloads are turned off by which the program would see other packets than come by the wire.
+    pub adjust_offloads: bool,
 }
 
 impl Default for FlowsConfig {
@@ -180,6 +182,7 @@ impl Default for FlowsConfig {
             gue_port: 6080,
             echo_per_second: 1000,
             too_big_per_second: 1000,
+            adjust_offloads: true,
         }
     }
 }

@@ -5,10 +5,13 @@
 //! start; later a change that cannot be made leaves things as they are.
 
 mod attach;
+mod device;
+mod ethtool;
 mod link;
 mod netlink;
 mod next_hops;
 mod notice;
+mod offloads;
 mod place;
 mod watch;
 mod worker;
@@ -25,6 +28,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 pub use attach::{InterfaceState, InterfaceStatus, Role};
+pub use ethtool::Offload;
 pub use link::XdpMode;
 use next_hops::Change;
 pub use notice::Notice;
@@ -294,7 +298,8 @@ pub fn sweep(instance: &str, run_folder: &std::path::Path) -> Vec<Arc<str>> {
         return Vec::new();
     }
     let Ok(place) = place::Place::open(instance, run_folder) else { return Vec::new() };
-    let detached = attach::detach_all(&pins);
+    let offloads = offloads::Offloads::open(place.offloads(), true);
+    let detached = attach::detach_all(&pins, offloads);
     place.remove();
     detached
 }

@@ -91,6 +91,7 @@ fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>)
         gue_port: flows.amount("gue-port"),
         echo_per_second: flows.amount("echo-limit"),
         too_big_per_second: flows.amount("too-big-limit"),
+        adjust_offloads: flows.flag("adjust-offloads"),
     }
 }
 

@@ -1,13 +1,15 @@
 //! The programs on their interfaces: attached, swapped, awaited, detached.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::device::Device;
 use super::link::{Link, XdpMode, mode_of};
 use super::notice::Notice;
+use super::offloads::Offloads;
 use crate::program::Entry;
 
 /// What arrives on an interface.
@@ -64,6 +66,7 @@ struct Attachment {
 pub(super) struct Attachments {
     pins: PathBuf,
     by_name: BTreeMap<Arc<str>, Attachment>,
+    offloads: Offloads,
 }
 
 /// Links are pinned under this and the interface's name.
@@ -71,24 +74,25 @@ const PIN_PREFIX: &str = "link-";
 
 impl Attachments {
     /// None yet; links are to be pinned in `pins`.
-    pub(super) fn new(pins: &Path) -> Attachments {
-        Attachments { pins: pins.to_owned(), by_name: BTreeMap::new() }
+    pub(super) fn new(pins: &Path, offloads: Offloads) -> Attachments {
+        Attachments { pins: pins.to_owned(), by_name: BTreeMap::new(), offloads }
     }
 
     fn pin_of(&self, name: &str) -> PathBuf {
         self.pins.join(format!("{PIN_PREFIX}{name}"))
     }
 
-    /// Makes the programs run on `wanted` and nowhere else. `index` gives an interface's number, `program` a program.
+    /// Makes the programs run on `wanted` and nowhere else. `device` gives an interface, `program` a program.
     ///
     /// A link that another process pinned gets the program that this one loaded.
     pub(super) fn follow<'p>(
         &mut self,
         wanted: &BTreeMap<Arc<str>, Role>,
-        index: impl Fn(&str) -> Option<u32>,
+        device: impl Fn(&str) -> Option<Device>,
         program: impl Fn(Role) -> BorrowedFd<'p>,
     ) -> Vec<Notice> {
         let mut notices = self.release(wanted);
+        let mut needed = BTreeSet::new();
         for (name, role) in wanted {
             let pin = self.pin_of(name);
             let attachment = self.by_name.entry(Arc::clone(name)).or_insert(Attachment {
@@ -98,20 +102,30 @@ impl Attachments {
             });
             let before = attachment.state.clone();
             let role_changed = std::mem::replace(&mut attachment.role, *role) != *role;
-            attachment.state = match index(name) {
+            let device = device(name);
+            attachment.state = match &device {
                 None => {
                     attachment.link = None;
                     // Its link, if it had one, is of no use when it comes back.
                     let _ = std::fs::remove_file(&pin);
                     InterfaceState::Absent
                 }
-                Some(index) => attachment.attach(index, program(*role), role_changed, &pin),
+                Some(device) => {
+                    let mut place = Place { device, pin: &pin, offloads: &mut self.offloads };
+                    attachment.attach(&mut place, program(*role), role_changed, &mut notices)
+                }
             };
-            if attachment.state != before || before == InterfaceState::Absent {
-                let state = attachment.state.clone();
-                notices.push(Notice::Interface { name: Arc::clone(name), state });
+            let state = &attachment.state;
+            if *state != before || before == InterfaceState::Absent {
+                notices.extend(device.iter().flat_map(|device| device.warnings(name, state)));
+                notices.push(Notice::Interface { name: Arc::clone(name), state: state.clone() });
+            }
+            if let (Some(device), InterfaceState::Attached(mode)) = (&device, state) {
+                needed.extend(device.stripping());
+                needed.extend(device.merging(*mode));
             }
         }
+        notices.extend(self.offloads.restore(&needed));
         notices
     }
 
@@ -128,9 +142,11 @@ impl Attachments {
         notices
     }
 
-    /// Detaches from all interfaces.
+    /// Detaches from all interfaces, and turns on again what was turned off for the program.
     pub(super) fn clear(&mut self) -> Vec<Notice> {
-        self.release(&BTreeMap::new())
+        let mut notices = self.release(&BTreeMap::new());
+        notices.extend(self.offloads.restore(&BTreeSet::new()));
+        notices
     }
 
     /// How each interface is.
@@ -144,46 +160,83 @@ impl Attachments {
     }
 }
 
+/// Where the program is to be attached.
+struct Place<'a> {
+    device: &'a Device,
+    pin: &'a Path,
+    offloads: &'a mut Offloads,
+}
+
 impl Attachment {
     fn attach(
         &mut self,
-        index: u32,
+        place: &mut Place<'_>,
         program: BorrowedFd<'_>,
         role_changed: bool,
-        pin: &Path,
+        notices: &mut Vec<Notice>,
     ) -> InterfaceState {
-        let of_now = |link: &Link| link.ifindex().is_ok_and(|of| of == index);
-        if !self.link.as_ref().is_some_and(|(at, link)| *at == index && of_now(link)) {
+        let Place { device, pin, .. } = *place;
+        let of_now = |link: &Link| link.ifindex().is_ok_and(|of| of == device.index);
+        if !self.link.as_ref().is_some_and(|(at, link)| *at == device.index && of_now(link)) {
             self.link = None;
         }
+        if self.link.is_some() && !device.is_mode_right(mode_of(device.index).unwrap_or_default()) {
+            // The kernel runs a program in one mode only: for a moment there is none.
+            detach(pin);
+            self.link = None;
+        }
+        // Before the program sees a packet.
+        if let Err(why) = place.offloads.turn_off(&device.stripping(), notices)
+            && device.has_vlans
+        {
+            return self.refuse(why, pin);
+        }
         let attached = match &self.link {
-            Some(_) if !role_changed => return self.state.clone(),
+            Some(_) if !role_changed => Ok(()),
             Some((_, link)) => link.update(program),
-            None => adopt_or_create(index, program, pin).map(|link| {
-                self.link = Some((index, link));
+            None => adopt_or_create(device, program, pin).map(|link| {
+                self.link = Some((device.index, link));
             }),
         };
-        match attached.and_then(|()| mode_of(index)) {
-            Ok(mode) => InterfaceState::Attached(mode.unwrap_or(XdpMode::Native)),
-            Err(error) => InterfaceState::Failed(reason(&error)),
+        let mode = match attached.and_then(|()| mode_of(device.index)) {
+            Ok(mode) => mode.unwrap_or(XdpMode::Native),
+            Err(error) => return InterfaceState::Failed(reason(&error)),
+        };
+        match place.offloads.turn_off(&device.merging(mode), notices) {
+            Ok(()) => InterfaceState::Attached(mode),
+            Err(why) => self.refuse(why, pin),
         }
+    }
+
+    /// Takes the program off an interface on which it would see other packets than come by the wire.
+    fn refuse(&mut self, why: String, pin: &Path) -> InterfaceState {
+        self.link = None;
+        detach(pin);
+        InterfaceState::Failed(why)
     }
 }
 
 /// The pinned link with another program, or a new one.
-fn adopt_or_create(index: u32, program: BorrowedFd<'_>, pin: &Path) -> io::Result<Link> {
+fn adopt_or_create(device: &Device, program: BorrowedFd<'_>, pin: &Path) -> io::Result<Link> {
+    let index = device.index;
     if let Ok(link) = Link::open(pin)
         && link.ifindex().is_ok_and(|of| of == index)
     {
-        link.update(program)?;
-        return Ok(link);
+        if device.is_mode_right(mode_of(index).unwrap_or_default()) {
+            link.update(program)?;
+            return Ok(link);
+        }
+        let _ = link.detach();
     }
     let _ = std::fs::remove_file(pin);
-    let link = match Link::create(program, index, XdpMode::Native) {
-        // Another program is there, in whatever mode.
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
-        Err(_) => Link::create(program, index, XdpMode::Generic)?,
-        Ok(link) => link,
+    let link = match device.not_native {
+        Some(_) => Link::create(program, index, XdpMode::Generic)?,
+        None => match Link::create(program, index, XdpMode::Native) {
+            // Another program is there, in whatever mode.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
+            Err(_) => Link::create(program, index, XdpMode::Generic)?,
+            Ok(link) => link,
+        },
     };
     link.pin(pin)?;
     Ok(link)
@@ -218,9 +271,11 @@ fn detach(pin: &Path) {
     let _ = std::fs::remove_file(pin);
 }
 
-/// Takes off every program that an earlier process left pinned in `pins`; returns from which interfaces.
-pub(super) fn detach_all(pins: &Path) -> Vec<Arc<str>> {
+/// Takes off every program that an earlier process left pinned in `pins`, and turns on again what it turned off; returns
+/// from which interfaces.
+pub(super) fn detach_all(pins: &Path, mut offloads: Offloads) -> Vec<Arc<str>> {
     let pinned = pinned(pins);
     pinned.iter().for_each(|(_, pin)| detach(pin));
+    offloads.restore(&BTreeSet::new()).iter().for_each(Notice::log);
     pinned.into_iter().map(|(name, _)| name).collect()
 }

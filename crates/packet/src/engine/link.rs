@@ -109,15 +109,38 @@ impl Link {
     }
 }
 
-/// How a program runs on an interface; `None`: it has none.
-pub(super) fn mode_of(ifindex: u32) -> io::Result<Option<XdpMode>> {
+/// What the kernel says of XDP on an interface.
+fn query(ifindex: u32) -> io::Result<sys::bpf_xdp_query_opts> {
     let mut found = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as sys::size_t,
         ..Default::default()
     };
     // SAFETY: options that are valid for as long as the call takes, of the size that they say.
     let returned = unsafe { sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut found) };
-    outcome(returned)?;
+    outcome(returned).map(|_| found)
+}
+
+/// What XDP can do on an interface, as `NETDEV_XDP_ACT_*` of linux/netdev.h; `None`: it is gone. Kernels before 6.3
+/// tell of none.
+fn features(ifindex: u32) -> Option<u64> {
+    query(ifindex).ok().map(|found| found.feature_flags)
+}
+
+/// Whether an interface has native XDP, and the kernel tells.
+pub(super) fn tells(ifindex: u32) -> bool {
+    features(ifindex).is_some_and(|features| features != 0)
+}
+
+/// Whether frames that native XDP sends to an interface would be lost. Wants a kernel that [tells](tells).
+pub(super) fn loses(ifindex: u32) -> bool {
+    /// `NETDEV_XDP_ACT_NDO_XMIT`
+    const TRANSMIT: u64 = 4;
+    features(ifindex).is_some_and(|features| features & TRANSMIT == 0)
+}
+
+/// How a program runs on an interface; `None`: it has none.
+pub(super) fn mode_of(ifindex: u32) -> io::Result<Option<XdpMode>> {
+    let found = query(ifindex)?;
     Ok(match u32::from(found.attach_mode) {
         sys::XDP_ATTACHED_NONE => None,
         sys::XDP_ATTACHED_SKB => Some(XdpMode::Generic),

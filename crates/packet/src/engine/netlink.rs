@@ -7,7 +7,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
     NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -18,7 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use super::next_hops::{Interface, Neighbour, Network, Route};
+use super::next_hops::{Interface, Kind, Neighbour, Network, Route};
 
 /// A socket that asks.
 pub(super) struct Netlink {
@@ -169,17 +169,36 @@ fn interface(link: &LinkMessage) -> Interface {
         mtu: u16::MAX.into(),
         up: link.header.flags.contains(LinkFlags::Up),
         controller: None,
+        lower: None,
+        kind: Kind::Other,
     };
+    let mut is_elsewhere = false;
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => found.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => found.mtu = *mtu,
             LinkAttribute::Controller(index) => found.controller = Some(*index),
+            LinkAttribute::Link(index) => found.lower = Some(*index).filter(|index| *index > 0),
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
+            LinkAttribute::LinkInfo(details) => found.kind = kind(details),
             LinkAttribute::Address(bytes) => found.mac = mac(bytes).unwrap_or_default(),
             _ => {}
         }
     }
+    // The other end of a veth is not below it.
+    if is_elsewhere || found.kind == Kind::Veth {
+        found.lower = None;
+    }
     found
+}
+
+fn kind(details: &[LinkInfo]) -> Kind {
+    let kind = details.iter().find_map(|detail| match detail {
+        LinkInfo::Kind(InfoKind::Veth) => Some(Kind::Veth),
+        LinkInfo::Kind(InfoKind::Vlan) => Some(Kind::Vlan),
+        _ => None,
+    });
+    kind.unwrap_or_default()
 }
 
 /// Of an entry for an address; a bridge's forwarding entries have none.

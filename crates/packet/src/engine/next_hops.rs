@@ -22,6 +22,18 @@ pub(super) struct Interface {
     pub(super) up: bool,
     /// The bond or bridge that it is a port of.
     pub(super) controller: Option<u32>,
+    /// The device that it lies on, as a VLAN does, if that is in this network namespace.
+    pub(super) lower: Option<u32>,
+    pub(super) kind: Kind,
+}
+
+/// What an interface is, as far as that matters here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    Veth,
+    Vlan,
+    #[default]
+    Other,
 }
 
 /// The kernel's way to an address.
@@ -120,6 +132,44 @@ impl<N: Network> NextHops<N> {
         let own = || ports().chain(controller).chain([interface]).map(|it| it.mac);
         let places = ports().map(|it| it.index).chain([interface.index]);
         places.flat_map(|ifindex| own().map(move |mac| Station { ifindex, mac })).collect()
+    }
+
+    /// The interface of that index.
+    pub(super) fn interface_at(&self, index: u32) -> Option<&Interface> {
+        self.interfaces.get(&index)
+    }
+
+    /// The interface and the ports that it has: where its frames come in.
+    pub(super) fn with_ports(&self, interface: &Interface) -> Vec<&Interface> {
+        let is_one =
+            |it: &&Interface| it.index == interface.index || it.controller == Some(interface.index);
+        self.interfaces.values().filter(is_one).collect()
+    }
+
+    /// The devices that the interface's frames come through before they are its own: the ports of a bond or bridge, what
+    /// a VLAN lies on.
+    pub(super) fn below(&self, interface: &Interface) -> Vec<&Interface> {
+        let mut found: Vec<&Interface> = Vec::new();
+        let mut above = vec![interface];
+        while let Some(upper) = above.pop() {
+            let is_below = |it: &Interface| {
+                it.controller == Some(upper.index) || upper.lower == Some(it.index)
+            };
+            for device in self.interfaces.values().filter(|it| is_below(it)) {
+                let is_new = found.iter().all(|known| known.index != device.index);
+                if is_new && device.index != interface.index {
+                    found.push(device);
+                    above.push(device);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether VLANs lie on the interface.
+    pub(super) fn has_vlans(&self, interface: &Interface) -> bool {
+        let is_on_it = |it: &Interface| it.kind == Kind::Vlan && it.lower == Some(interface.index);
+        self.interfaces.values().any(is_on_it)
     }
 
     /// Whose next hops are wanted.

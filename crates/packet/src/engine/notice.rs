@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::attach::InterfaceState;
+use super::ethtool::Offload;
 use super::link::XdpMode;
 use crate::snapshot::Station;
 
@@ -15,6 +16,32 @@ pub enum Notice {
         name: Arc<str>,
         /// How it is.
         state: InterfaceState,
+    },
+    /// An offload was turned off for the program, or on again after it.
+    Offload {
+        /// The device.
+        device: String,
+        /// The offload.
+        offload: Offload,
+        /// What it is now.
+        on: bool,
+    },
+    /// Native mode would lose packets, so the program runs in generic mode.
+    NotNative {
+        /// The interface.
+        interface: Arc<str>,
+        /// Why.
+        why: String,
+    },
+    /// Generic mode on a veth, whose other end may send packets that are larger than its MTU.
+    VethMerges {
+        /// The interface.
+        interface: Arc<str>,
+    },
+    /// VLANs on a veth, whose other end hides their tags from the program.
+    VethTags {
+        /// The interface.
+        interface: Arc<str>,
     },
     /// The program was taken off.
     Detached {
@@ -118,6 +145,7 @@ impl Notice {
                 !matches!(state, InterfaceState::Attached(XdpMode::Native))
             }
             Notice::Detached { .. }
+            | Notice::Offload { .. }
             | Notice::Adopted { .. }
             | Notice::Known { .. }
             | Notice::Drained { .. } => false,
@@ -151,6 +179,37 @@ impl Notice {
         }
     }
 
+    /// How packets come to an interface and leave it.
+    fn device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Offload { device, offload, on: false } => {
+                let (word, effect) = (offload.word(), offload.effect());
+                write!(
+                    f,
+                    "turned {word} of {device} off: {effect} (to forbid it: [flows] adjust-offloads = false)"
+                )
+            }
+            Notice::Offload { device, offload, on: true } => {
+                write!(f, "turned {} of {device} on again", offload.word())
+            }
+            Notice::NotNative { interface, why } => write!(
+                f,
+                "interface {interface}: in native mode packets would be lost, so the program runs in generic mode: {why}"
+            ),
+            Notice::VethMerges { interface } => write!(
+                f,
+                "interface {interface} is a veth, and in generic mode packets that its other end does not cut to the MTU \
+                 are dropped (too_big): run `ethtool -K PEER tso off` in the network namespace of the other end"
+            ),
+            Notice::VethTags { interface } => write!(
+                f,
+                "interface {interface} is a veth with VLANs, whose other end hides their tags from the program, so that \
+                 they are lost: run `ethtool -K PEER txvlan off` in the network namespace of the other end"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn log(&self) {
         if self.is_warning() {
             tracing::warn!("{self}");
@@ -165,7 +224,7 @@ impl fmt::Display for InterfaceState {
         match self {
             InterfaceState::Attached(XdpMode::Native) => f.write_str("attached, native"),
             InterfaceState::Attached(XdpMode::Generic) => f.write_str(
-                "attached, generic: its driver has no native XDP (or not at this MTU), so packets cost more",
+                "attached, generic, where packets cost more: native XDP is not possible (driver, MTU) or would lose packets",
             ),
             InterfaceState::Absent => f.write_str("not there; attached when it comes"),
             InterfaceState::Failed(why) => write!(f, "cannot be attached to: {why}"),
@@ -179,6 +238,10 @@ impl fmt::Display for Notice {
         match self {
             Notice::Interface { name, state } => write!(f, "interface {name}: {state}"),
             Notice::Detached { name } => write!(f, "interface {name}: detached"),
+            Notice::Offload { .. }
+            | Notice::NotNative { .. }
+            | Notice::VethMerges { .. }
+            | Notice::VethTags { .. } => self.device(f),
             Notice::Adopted { .. }
             | Notice::NotAdopted { .. }
             | Notice::Known { .. }

@@ -69,6 +69,11 @@ impl Place {
         self.run.join("flows")
     }
 
+    /// The offloads that were turned off.
+    pub(super) fn offloads(&self) -> PathBuf {
+        self.run.join("offloads")
+    }
+
     fn ledger_file(&self) -> PathBuf {
         self.run.join("ledger")
     }
@@ -151,6 +156,7 @@ impl Place {
         let _ = fs::remove_dir(&self.pins);
         let _ = fs::remove_file(self.registry());
         let _ = fs::remove_file(self.ledger_file());
+        let _ = fs::remove_file(self.offloads());
         let _ = fs::remove_file(self.run.join("lock"));
         // Not if it holds the seed, or something of somebody else's.
         let _ = fs::remove_dir(&self.run);

@@ -8,9 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attach::Attachments;
+use super::device::Device;
 use super::netlink::Netlink;
 use super::next_hops::{Change, NextHops};
 use super::notice::Notice;
+use super::offloads::Offloads;
 use super::place::Place;
 use super::watch::Watch;
 use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
@@ -86,7 +88,10 @@ impl Worker {
         let watch = watch.map_err(EngineError::Network)?;
         let network = Netlink::open().map_err(EngineError::Network)?;
         let mut worker = Worker {
-            attachments: Attachments::new(place.pins()),
+            attachments: Attachments::new(
+                place.pins(),
+                Offloads::open(place.offloads(), options.flows.adjust_offloads),
+            ),
             limits: *program.limits(),
             hops: NextHops::new(network).map_err(EngineError::Network)?,
             place,
@@ -397,10 +402,22 @@ impl Worker {
     }
 
     fn follow_interfaces(&mut self) {
-        let index = |name: &str| self.hops.interface(name).map(|interface| interface.index);
+        let (hops, programs) = (&self.hops, &self.wanted.interfaces);
+        let ways_out = self.ways_out();
+        let device =
+            |name: &str| Some(Device::of(hops.interface(name)?, hops, programs, &ways_out));
         let program = |role: super::Role| self.program.entry_fd(role.entry());
-        let notices = self.attachments.follow(&self.wanted.interfaces, index, program);
+        let notices = self.attachments.follow(programs, device, program);
         notices.iter().for_each(Notice::log);
+    }
+
+    /// The interfaces by which packets leave, by index: those to backends, and, as far as is known, those of replies.
+    fn ways_out(&self) -> BTreeSet<u32> {
+        let is_nat = |vip: &VipSpec| vip.forward == Forward::Nat;
+        let translates = self.wanted.snapshot.vips.iter().any(is_nat);
+        let replies = self.wanted.interfaces.keys().filter(|_| translates);
+        let replies = replies.filter_map(|name| Some(self.hops.interface(name)?.index));
+        self.hops.hops().values().map(|hop| hop.ifindex).chain(replies).collect()
     }
 }
 

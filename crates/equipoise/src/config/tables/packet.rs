@@ -169,6 +169,12 @@ pub(super) static FLOWS: Table = Table {
             "1000",
             "ICMP messages \"too big\" that each CPU sends a second.",
         ),
+        Opt::default(
+            "adjust-offloads",
+            Kind::Flag,
+            "true",
+            "Turn off offloads of interfaces by which the program would see other packets than come by the wire (`rxvlan`; `gro` below an interface in generic mode), and on again when it is detached. If false, an interface on which such an offload would lose packets is not attached to, and the log says what to run.",
+        ),
     ],
 };
 

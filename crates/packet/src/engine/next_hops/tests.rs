@@ -47,6 +47,8 @@ fn network() -> Fake {
         mtu: 1500,
         up: true,
         controller: None,
+        lower: None,
+        kind: Kind::Other,
     };
     tables.interfaces.push(eth0);
     let route = Route { ifindex: 2, gateway: None, mtu: None, local: false };
@@ -154,7 +156,17 @@ fn frames_to_an_interface_its_bond_or_bridge_and_their_ports_are_for_this_machin
     let fake = Fake::default();
     let link = |index: u32, controller: Option<u32>| {
         let mac = [2, 0, 0, 0, 0, index as u8];
-        Interface { index, name: format!("eth{index}"), mac, mtu: 1500, up: true, controller }
+        let (lower, kind) = (None, Kind::Other);
+        Interface {
+            index,
+            name: format!("eth{index}"),
+            mac,
+            mtu: 1500,
+            up: true,
+            controller,
+            lower,
+            kind,
+        }
     };
     fake.0.borrow_mut().interfaces =
         vec![link(2, Some(9)), link(3, Some(9)), link(4, None), link(9, None)];

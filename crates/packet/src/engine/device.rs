@@ -1,0 +1,97 @@
+//! An interface, and what decides how the program runs on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::attach::{InterfaceState, Role};
+use super::ethtool::Offload;
+use super::link::{XdpMode, loses, tells};
+use super::next_hops::{Interface, Kind, Network, NextHops};
+use super::notice::Notice;
+use super::offloads::Switch;
+
+/// An interface that exists, and what decides how the program runs on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) index: u32,
+    /// The interface and its ports, by name: where frames come in.
+    pub(super) ports: Vec<String>,
+    /// The devices under the interface, by name.
+    pub(super) below: Vec<String>,
+    /// Why native mode would lose packets.
+    pub(super) not_native: Option<String>,
+    pub(super) is_veth: bool,
+    pub(super) has_vlans: bool,
+}
+
+impl Device {
+    /// Of `interface`. `programs` are the interfaces that the program is to run on, `ways_out` those by which packets
+    /// leave.
+    pub(super) fn of<N: Network>(
+        interface: &Interface,
+        hops: &NextHops<N>,
+        programs: &BTreeMap<Arc<str>, Role>,
+        ways_out: &BTreeSet<u32>,
+    ) -> Device {
+        let names = |devices: Vec<&Interface>| {
+            let mut names: Vec<String> = devices.iter().map(|it| it.name.clone()).collect();
+            names.sort();
+            names
+        };
+        let out = ways_out.iter().filter_map(|index| hops.interface_at(*index));
+        // Where the program runs, a driver has the queues for it; but a veth's other end must take the frames.
+        let unsure = out.filter(|it| it.kind == Kind::Veth || !programs.contains_key(&*it.name));
+        Device {
+            index: interface.index,
+            ports: names(hops.with_ports(interface)),
+            below: names(hops.below(interface)),
+            not_native: tells(interface.index).then(|| lost_by(unsure)).flatten(),
+            is_veth: interface.kind == Kind::Veth,
+            has_vlans: hops.has_vlans(interface),
+        }
+    }
+
+    /// Offloads that hide the tags of VLANs.
+    pub(super) fn stripping(&self) -> Vec<Switch> {
+        self.ports.iter().map(|name| (name.clone(), Offload::TagStripping)).collect()
+    }
+
+    /// Offloads that hand the program merged packets. The kernel merges none on an interface with a program in generic
+    /// mode, but does so on the devices below it.
+    pub(super) fn merging(&self, mode: XdpMode) -> Vec<Switch> {
+        let below = if mode == XdpMode::Generic { &self.below[..] } else { &[] };
+        below.iter().map(|name| (name.clone(), Offload::Merging)).collect()
+    }
+
+    pub(super) fn is_mode_right(&self, mode: Option<XdpMode>) -> bool {
+        self.not_native.is_none() || mode == Some(XdpMode::Generic)
+    }
+
+    /// What an operator should know of the interface when the program runs on it so.
+    pub(super) fn warnings(&self, name: &Arc<str>, state: &InterfaceState) -> Vec<Notice> {
+        let interface = || Arc::clone(name);
+        let InterfaceState::Attached(mode) = state else { return Vec::new() };
+        let is_generic = *mode == XdpMode::Generic;
+        let not_native = self.not_native.clone().filter(|_| is_generic);
+        let not_native = not_native.map(|why| Notice::NotNative { interface: interface(), why });
+        let whole =
+            (self.is_veth && is_generic).then(|| Notice::VethMerges { interface: interface() });
+        let tags = (self.is_veth && self.has_vlans && !is_generic)
+            .then(|| Notice::VethTags { interface: interface() });
+        not_native.into_iter().chain(whole).chain(tags).collect()
+    }
+}
+
+/// Why frames that native XDP sends would not leave by one of these interfaces.
+fn lost_by<'a>(mut ways_out: impl Iterator<Item = &'a Interface>) -> Option<String> {
+    let lost = ways_out.find(|out| loses(out.index))?;
+    let name = &lost.name;
+    Some(if lost.kind == Kind::Veth {
+        format!(
+            "packets leave by {name}, a veth whose other end takes none that XDP sends; give that end an XDP program that \
+             passes everything (`ip link set dev PEER xdpdrv obj pass.o sec xdp`) and restart"
+        )
+    } else {
+        format!("packets leave by {name}, which does not transmit what XDP sends")
+    })
+}
