@@ -13,14 +13,18 @@ use crate::common::{EQUIPOISE, Folder, Load, Process, text};
 use crate::watching::{status, watch};
 
 const PATIENCE: Duration = Duration::from_secs(90);
-const CONTROLLERS: [&str; 3] = ["c1", "c2", "c3"];
+pub(crate) const CONTROLLERS: [&str; 3] = ["c1", "c2", "c3"];
 
 /// Three controllers with etcd beside each, and a node, on one network.
-struct Network {
-    hosts: Vec<Host>,
+pub(crate) struct Network {
+    pub(crate) hosts: Vec<Host>,
     hub: Host,
-    folder: Folder,
-    processes: Vec<Process>,
+    pub(crate) folder: Folder,
+    pub(crate) processes: Vec<Process>,
+    /// What follows `name = "web"` in the pool's table of machines that start from now on, and `[load]`; `BACKEND` is
+    /// the backend's address.
+    pub(crate) pool: String,
+    pub(crate) load: String,
 }
 
 fn address(place: usize) -> String {
@@ -28,7 +32,7 @@ fn address(place: usize) -> String {
 }
 
 impl Network {
-    fn new(test: &str) -> Option<Network> {
+    pub(crate) fn new(test: &str) -> Option<Network> {
         if let Some(reason) = unavailable() {
             println!("skipped: {reason}");
             return None;
@@ -43,7 +47,9 @@ impl Network {
             host.address("eth0", address(place).parse().unwrap(), 24).unwrap();
         }
         drop(switch);
-        Some(Network { hosts, hub, folder: Folder::new(test), processes: Vec::new() })
+        let (folder, load) = (Folder::new(test), String::new());
+        let pool = "weights = \"load\"\nbackends = [\"BACKEND\"]\n".to_string();
+        Some(Network { hosts, hub, folder, processes: Vec::new(), pool, load })
     }
 
     /// Takes a host's cable out, or puts it in again; the host sees no change of its link.
@@ -67,7 +73,23 @@ impl Network {
         }
     }
 
-    fn start_etcd(&mut self) {
+    /// TCP to `port` no longer comes in at a host, or does again; the host itself and all other traffic notice nothing.
+    pub(crate) fn drop_inbound(&self, host: usize, port: u16, is_dropped: bool) {
+        let drop = format!("pref 1 iif eth0 ipproto tcp dport {port} blackhole");
+        let changes =
+            match is_dropped {
+                // Rules are looked at before the table of the host's own addresses.
+                true => ["add pref 10 lookup local", "del pref 0", &format!("add {drop}")]
+                    .map(String::from),
+                false => ["add pref 0 lookup local", &format!("del {drop}"), "del pref 10"]
+                    .map(String::from),
+            };
+        for change in changes {
+            self.hosts[host].ip(&format!("rule {change}")).unwrap();
+        }
+    }
+
+    pub(crate) fn start_etcd(&mut self) {
         let cluster: Vec<String> =
             (0..3).map(|place| format!("m{place}=http://{}:2380", address(place))).collect();
         for place in 0..3 {
@@ -97,14 +119,16 @@ impl Network {
             "[instance]\nname = \"{name}\"\nthreads = 1\n[api]\nsocket = {:?}\nlisten = \"off\"\n\
              [controller]\nstate = {state:?}\n[cluster]\nstate = {state:?}\n{cluster}\n\
              [[session]]\nlisten = \"0.0.0.0:80\"\nprotocol = \"http\"\npool = \"web\"\n\
-             [[pool]]\nname = \"web\"\nweights = \"load\"\nbackends = [{backend:?}]\n",
+             [load]\n{}[[pool]]\nname = \"web\"\n{}",
             text(&socket),
+            self.load,
+            self.pool.replace("BACKEND", backend),
             state = text(&state),
         );
         self.folder.write(&format!("{name}.toml"), &config)
     }
 
-    fn start(&mut self, place: usize, file: &Path) {
+    pub(crate) fn start(&mut self, place: usize, file: &Path) {
         let mut command = self.hosts[place].command(EQUIPOISE);
         command.args(["run", text(file)]);
         let process = Process::of(command);
@@ -112,7 +136,15 @@ impl Network {
         self.processes.push(process);
     }
 
-    fn start_controllers(&mut self) {
+    pub(crate) fn start_controllers(&mut self) {
+        for (place, file) in self.make_controllers().iter().enumerate() {
+            self.start(place, file);
+        }
+        (0..3).for_each(|place| drop(self.until(place, "a leader", |it| leader(it).is_some())));
+    }
+
+    /// The controllers' files, with one authority.
+    pub(crate) fn make_controllers(&self) -> Vec<PathBuf> {
         let etcd: Vec<String> =
             (0..3).map(|place| format!("http://{}:2379", address(place))).collect();
         let files: Vec<PathBuf> = CONTROLLERS
@@ -133,13 +165,10 @@ impl Network {
                 std::fs::copy(from, self.folder.path(other).join(file)).unwrap();
             }
         }
-        for (place, file) in files.iter().enumerate() {
-            self.start(place, file);
-        }
-        (0..3).for_each(|place| drop(self.until(place, "a leader", |it| leader(it).is_some())));
+        files
     }
 
-    fn start_node(&mut self, backend: &str) {
+    pub(crate) fn start_node(&mut self, backend: &str) {
         let file = self.folder.path("c1.toml");
         let token = self.run(0, &["cluster", "token", "create", "--config", text(&file)]);
         let token = self.folder.write("n1.token", &token);
@@ -162,7 +191,7 @@ impl Network {
         serde_json::from_str(&self.hosts[place].run(EQUIPOISE, &args).ok()?).ok()
     }
 
-    fn until(
+    pub(crate) fn until(
         &self,
         place: usize,
         what: &str,
@@ -181,7 +210,7 @@ impl Network {
     }
 }
 
-fn leads(status: &serde_json::Value) -> bool {
+pub(crate) fn leads(status: &serde_json::Value) -> bool {
     status["view"]["leads"] == true
 }
 
@@ -192,7 +221,7 @@ fn standing(status: &serde_json::Value, name: &str) -> String {
 }
 
 /// Where the leader is, and the two that are not.
-fn places(status: &serde_json::Value) -> (usize, [usize; 2]) {
+pub(crate) fn places(status: &serde_json::Value) -> (usize, [usize; 2]) {
     let place = CONTROLLERS.iter().position(|it| Some(*it) == leader(status)).unwrap();
     (place, [(place + 1) % 3, (place + 2) % 3])
 }

@@ -11,6 +11,7 @@ mod clock;
 mod cut;
 mod deaf;
 mod degraded;
+mod dropped;
 mod faults;
 mod members;
 mod names;
