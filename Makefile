@@ -7,6 +7,7 @@
 #   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
 #   make test           lint, then every test
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
+#   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-dds-security  DDS Security: who has no certificate is kept out (a build of its own, with OpenSSL)
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
@@ -153,9 +154,15 @@ CYCLONEDDS_PINNED := crates/dds/tests/python/requirements.txt
 .PHONY: cyclonedds-python
 cyclonedds-python: target/cyclonedds-python/made
 
+# So have the programs that check the API's description and make clients of it.
+OPENAPI_CLIENTS_PINNED := crates/equipoise/tests/openapi_clients/requirements.txt
+.PHONY: openapi-clients
+openapi-clients: target/openapi-clients/made
+
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
+target/openapi-clients/made: $(OPENAPI_CLIENTS_PINNED)
 target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
-target/schemathesis/made target/cyclonedds-python/made:
+target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
@@ -164,9 +171,9 @@ target/schemathesis/made target/cyclonedds-python/made:
 	@touch $@
 
 .PHONY: test-api
-test-api: setup schemathesis
+test-api: setup schemathesis openapi-clients
 	$(CARGO) test --locked --package equipoise-api
-	$(CARGO) test --locked --package equipoise --test schemathesis -- --nocapture
+	$(CARGO) test --locked --package equipoise --test schemathesis --test openapi_clients -- --nocapture
 
 # DDS Security is another build of Cyclone DDS, with OpenSSL; the rest is the workspace's.
 .PHONY: test-dds-security
@@ -176,7 +183,7 @@ test-dds-security: setup
 	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
-test: lint test-setup schemathesis cyclonedds-python
+test: lint test-setup schemathesis openapi-clients cyclonedds-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked --no-fail-fast
 

@@ -9,7 +9,7 @@ use aide::openapi::{
 };
 use aide::transform::TransformOperation;
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::auth::{Access, Role};
 use crate::routes::{self, Declared};
@@ -35,7 +35,60 @@ pub fn document<O: Operator>() -> Value {
         extensions: Default::default(),
     };
     components.security_schemes.insert(BEARER.into(), ReferenceOr::Item(scheme));
-    serde_json::to_value(document).expect("a document has string keys and no failing serializer")
+    let document = serde_json::to_value(document);
+    let mut document = document.expect("a document has string keys and no failing serializer");
+    simplify(&mut document);
+    if let Some(schemas) =
+        document.pointer_mut("/components/schemas").and_then(Value::as_object_mut)
+    {
+        schemas.iter_mut().for_each(|(name, schema)| enumerate(name, schema));
+    }
+    document
+}
+
+/// Replaces what OpenAPI 3.1 allows and generators of clients do not read: `true` as the schema of a body, where each
+/// such body is an object; and `null` as the default of a parameter or field of another type.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            if object.get("default").is_some_and(Value::is_null) {
+                object.remove("default");
+            }
+            if let Some(schema) = object.get_mut("schema").filter(|schema| schema.is_boolean()) {
+                *schema = json!({ "type": "object" });
+            }
+            object.values_mut().for_each(simplify);
+        }
+        Value::Array(array) => array.iter_mut().for_each(simplify),
+        _ => {}
+    }
+}
+
+/// Makes an enumeration of a choice between constant strings; what each means goes into the description. Go has one
+/// name space for all constants of a package, so each is named after its schema, too.
+fn enumerate(name: &str, schema: &mut Value) {
+    let text = |of: &Value, key: &str| Some(of.get(key)?.as_str()?.to_string());
+    let Some(choice) = schema.get("oneOf").and_then(Value::as_array) else { return };
+    let words: Option<Vec<String>> = choice.iter().map(|one| text(one, "const")).collect();
+    let Some(words) = words else { return };
+    let mut description = text(schema, "description").unwrap_or_default() + "\n";
+    for (word, one) in words.iter().zip(choice) {
+        if let Some(meaning) = text(one, "description") {
+            description += &format!("\n- `{word}`: {}", meaning.replace('\n', " "));
+        }
+    }
+    let names: Vec<String> = words.iter().map(|word| name.to_string() + &pascal(word)).collect();
+    *schema = json!({
+        "type": "string", "enum": words, "description": description, "x-enum-varnames": names,
+    });
+}
+
+/// `in_handover` as `InHandover`.
+fn pascal(word: &str) -> String {
+    let parts = word.split(['_', '-']).map(str::chars);
+    parts
+        .flat_map(|mut rest| rest.next().map(|it| it.to_ascii_uppercase()).into_iter().chain(rest))
+        .collect()
 }
 
 const DESCRIPTION: &str = "\
