@@ -3,19 +3,21 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
+use equipoise_admission::{Admission, Limits, Pass, Watched, bound_silence, source};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api::Api;
@@ -23,8 +25,19 @@ use crate::auth::Peer;
 use crate::listen::{ApiTcp, ApiUnix};
 use crate::{Operator, routes};
 
-/// Connections that are served at once, for each listener; others wait to be accepted.
+/// Most connections of a listener.
 const CONNECTIONS_MAX: usize = 128;
+/// Fewest, however few files the process may open.
+const CONNECTIONS_MIN: usize = 4;
+/// The session level leaves this part of the process's file descriptors to the API, checks, logs and other levels.
+const RESERVE_PART: u64 = 16;
+/// The smallest reserve that it leaves.
+const RESERVE_MIN: u64 = 16;
+/// Bytes of an answer must be acknowledged within this.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes of answers that the kernel may keep for a client that does not read (it counts twice this). Without a bound it keeps
+/// megabytes, and each is work of the thread that also steers the data plane.
+const SEND_BUFFER: usize = 64 << 10;
 /// A request's head takes this long at the most.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// And is this large at the most.
@@ -42,7 +55,7 @@ pub async fn serve_unix<O: Operator>(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let (listener, _unlink_when_done) = listener.into_parts();
-    serve(listener, routes::router(api), stop).await;
+    serve(listener, connections_max(4), api, stop).await;
     Ok(())
 }
 
@@ -57,9 +70,37 @@ pub async fn serve_tcp<O: Operator>(
 ) -> io::Result<()> {
     let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
     let listener = Tcp { listener: listener.into_inner(), loopback };
-    serve(listener, routes::router(api), stop).await;
+    serve(listener, connections_max(2), api, stop).await;
     Ok(())
 }
+
+/// Connections that a listener may have: this part of the reserve of descriptors, within bounds.
+fn connections_max(part: u64) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let reserve = RESERVE_MIN.max(limit.unwrap_or(u64::MAX) / RESERVE_PART);
+    let share = usize::try_from(reserve / part).unwrap_or(usize::MAX);
+    share.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX)
+}
+
+/// Where connections come from, as [`Admission`] counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    User(u32),
+    Address(IpAddr),
+}
+
+impl Source {
+    fn of(peer: &Peer) -> Source {
+        match peer {
+            Peer::Unix { uid, .. } => Source::User(*uid),
+            Peer::Tcp { address, .. } => Source::Address(source(address.ip())),
+        }
+    }
+}
+
+/// The API has no members: no connection proves anything for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum NoMember {}
 
 /// Something that accepts connections and knows who is at their other end.
 trait Accepts {
@@ -88,35 +129,41 @@ impl Accepts for Tcp {
 
     async fn accept(&mut self) -> io::Result<(Self::Stream, Peer)> {
         let (stream, address) = self.listener.accept().await?;
-        // Answers are small: waiting to fill a segment would only delay them.
-        let _ = stream.set_nodelay(true);
+        bound_silence(&stream, SEND_TIMEOUT);
+        // A socket that refuses the option still works.
+        let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
         Ok((stream, Peer::Tcp { address, loopback: self.loopback }))
     }
 }
 
-async fn serve(
+/// Serves connections: the one that has been silent longest makes room for a new one, of the source that has most.
+async fn serve<O: Operator>(
     mut listener: impl Accepts,
-    router: Router,
+    connections_max: usize,
+    api: Api<O>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let router = routes::router(api.clone());
+    let admission = Admission::new(Limits::without_members(connections_max));
     let (stopping, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        let accepted = async {
-            // The semaphore is never closed.
-            let place = Arc::clone(&room).acquire_owned().await.ok();
-            (listener.accept().await, place)
-        };
         tokio::select! {
-            (accepted, place) = accepted => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let connection = answer(stream, peer, router.clone(), stopped.clone());
-                    connections.spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                    // Without members there is always room, or a connection to evict.
+                    let Ok((pass, evicts)) = admission.enter(Source::of(&peer)) else { continue };
+                    if evicts.is_some() {
+                        api.gate().count_evicted();
+                    }
+                    let stream = Watched::new(stream, pass.activity());
+                    let (router, stopped) = (router.clone(), stopped.clone());
+                    connections.spawn(admitted(pass, answer(stream, peer, router, stopped)));
+                    if evicts.is_some() {
+                        // The evicted connection closes its descriptor first.
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the API cannot accept a connection");
@@ -130,6 +177,14 @@ async fn serve(
     drop(listener);
     drop(stopping);
     while connections.join_next().await.is_some() {}
+}
+
+/// Serves a connection until it ends or has to make room.
+async fn admitted(pass: Pass<Source, NoMember>, answered: impl Future<Output = ()>) {
+    tokio::select! {
+        () = answered => {}
+        () = pass.evicted() => tracing::debug!("an API connection made room for another"),
+    }
 }
 
 /// Answers what comes over one connection; once `stopped`, only what is being answered.

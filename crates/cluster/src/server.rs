@@ -2,7 +2,6 @@
 
 mod connections;
 mod evictions;
-mod gate;
 mod join;
 mod noting;
 mod office;
@@ -12,11 +11,12 @@ mod routes;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use equipoise_admission::{Admission, Limits};
 use equipoise_controller::{Intake, NodeReport};
 use equipoise_store::Store;
 use tokio::net::TcpListener;
@@ -29,7 +29,6 @@ use crate::peer::Members;
 use crate::tls::{Renewable, TlsError, server};
 use crate::{Authority, AuthorityError, Journal, Name, NoJournal, PeerCredentials, Tokens};
 use evictions::Evictions;
-use gate::Gate;
 pub use office::{Office, OfficeError};
 use stream::Encoded;
 pub(crate) use stream::edition;
@@ -82,7 +81,7 @@ pub struct ServerLimits {
     pub connections_max: usize,
     /// Those that have not shown a certificate, or not yet.
     pub unproven_max: usize,
-    /// Of those, from one address.
+    /// Of those, from one address, or from one /64 of IPv6.
     pub unproven_by_address_max: usize,
     /// Connections of one member.
     pub by_member_max: usize,
@@ -98,6 +97,17 @@ pub struct ServerLimits {
     pub send_timeout: Duration,
     /// Attempts to join.
     pub attempts: AttemptLimits,
+}
+
+impl ServerLimits {
+    fn admission(&self) -> Limits {
+        Limits {
+            connections_max: self.connections_max,
+            unproven_max: self.unproven_max,
+            unproven_by_source_max: self.unproven_by_address_max,
+            by_member_max: self.by_member_max,
+        }
+    }
 }
 
 impl Default for ServerLimits {
@@ -146,7 +156,7 @@ pub(crate) struct Shared {
     pub(crate) encoded: watch::Receiver<Option<Encoded>>,
     pub(crate) evictions: watch::Receiver<Evictions>,
     pub(crate) stopping: watch::Receiver<bool>,
-    pub(crate) gate: Gate,
+    pub(crate) admission: Admission<IpAddr, Name>,
     attempts: Mutex<Attempts>,
     /// Lines of the journal about who was turned away.
     lines: Mutex<Attempts>,
@@ -167,13 +177,13 @@ impl Shared {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn may_attempt(&self, from: std::net::IpAddr) -> bool {
+    pub(crate) fn may_attempt(&self, from: IpAddr) -> bool {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.take(from, self.started.elapsed())
     }
 
     /// Whether who was turned away gets a line in the journal: as many as they may try to join, so that nobody fills it.
-    pub(crate) fn may_be_noted(&self, from: std::net::IpAddr) -> bool {
+    pub(crate) fn may_be_noted(&self, from: IpAddr) -> bool {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.take(from, self.started.elapsed())
     }
@@ -222,7 +232,7 @@ impl ClusterServer {
         let (encoding, encoded) = stream::encode(intake.instructions());
         let (watching, evictions) = evictions::follow(tokens.clone());
         let shared = Arc::new(Shared {
-            gate: Gate::new(options.limits),
+            admission: Admission::new(options.limits.admission()),
             attempts: Mutex::new(Attempts::new(options.limits.attempts)),
             lines: Mutex::new(Attempts::new(options.limits.attempts)),
             options,

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-netns",
         ],
     ),
-    ("equipoise-api", &["equipoise-core"]),
+    ("equipoise-api", &["equipoise-admission", "equipoise-core"]),
     ("equipoise-session", &["equipoise-core", "equipoise-health"]),
     ("equipoise-health", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
@@ -39,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "equipoise-cluster",
         &[
+            "equipoise-admission",
             "equipoise-core",
             "equipoise-files",
             "equipoise-planner",
@@ -60,6 +61,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["equipoise-core", "equipoise-dds", "equipoise-slice", "equipoise-store"],
     ),
     ("equipoise-core", &[]),
+    // How the ports of the API and of the cluster admit connections.
+    ("equipoise-admission", &[]),
     // How files that a configuration names are opened.
     ("equipoise-files", &[]),
     // Stand-alone: usable without the rest of the workspace.

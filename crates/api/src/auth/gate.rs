@@ -43,15 +43,18 @@ pub(crate) enum TurnedAwayFor {
     Role,
     /// The request, before it is asked who makes it: it comes from another site's page, for instance.
     Request,
+    /// Its connection was silent longest when another needed room.
+    Silent,
 }
 
 impl TurnedAwayFor {
-    const ALL: [(TurnedAwayFor, &str); 5] = [
+    const ALL: [(TurnedAwayFor, &str); 6] = [
         (TurnedAwayFor::NoToken, "no_token"),
         (TurnedAwayFor::WrongToken, "wrong_token"),
         (TurnedAwayFor::TooMany, "too_many"),
         (TurnedAwayFor::Role, "role"),
         (TurnedAwayFor::Request, "request"),
+        (TurnedAwayFor::Silent, "silent"),
     ];
 }
 
@@ -86,6 +89,11 @@ impl Gate {
             (word, self.turned_away[why as usize].load(Relaxed))
         };
         TurnedAwayFor::ALL.into_iter().map(count).collect()
+    }
+
+    /// Counts a connection that made room for another.
+    pub(crate) fn count_evicted(&self) {
+        self.count(TurnedAwayFor::Silent);
     }
 
     fn count(&self, why: TurnedAwayFor) {

@@ -1,23 +1,22 @@
 //! Connections: accepted, shaken hands with, served, ended.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::{Extension, Router};
+use equipoise_admission::{Full, Pass, Watched, bound_silence, source};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::gate::Pass;
 use super::{Shared, routes};
-use crate::{Certified, Role};
+use crate::{Certified, Name, Role};
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug)]
@@ -57,15 +56,18 @@ pub(crate) async fn accept(listener: TcpListener, config: Arc<ServerConfig>, sha
                 continue;
             }
         };
-        match shared.gate.enter(address.ip()) {
-            Ok(pass) => {
+        match shared.admission.enter(source(address.ip())) {
+            Ok((pass, evicts)) => {
+                if let Some(full) = evicts {
+                    shared.count(word(full));
+                }
                 let (acceptor, router, shared) =
                     (acceptor.clone(), router.clone(), Arc::clone(&shared));
                 connections.spawn(async move {
                     serve(stream, address, pass, acceptor, router, &shared).await;
                 });
             }
-            Err(reason) => shared.count(reason),
+            Err(full) => shared.count(word(full)),
         }
     }
     drop(listener);
@@ -75,17 +77,34 @@ pub(crate) async fn accept(listener: TcpListener, config: Arc<ServerConfig>, sha
     }
 }
 
+/// The counter of connections that were refused or evicted for this reason.
+fn word(full: Full) -> &'static str {
+    match full {
+        Full::Connections => "dropped_connections_max",
+        Full::Unproven => "dropped_unproven_max",
+        Full::Source => "dropped_unproven_by_address_max",
+        Full::Member => "dropped_by_member_max",
+    }
+}
+
+/// Serves a connection until it ends or has to make room for another.
 async fn serve(
     stream: TcpStream,
     address: SocketAddr,
-    mut pass: Pass,
+    mut pass: Pass<IpAddr, Name>,
     acceptor: TlsAcceptor,
     router: Router,
     shared: &Arc<Shared>,
 ) {
     let limits = &shared.options.limits;
-    prepare(&stream, limits.send_timeout);
-    let stream = match timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
+    bound_silence(&stream, limits.send_timeout);
+    let stream = Watched::new(stream, pass.activity());
+    let handshake = timeout(limits.handshake_timeout, acceptor.accept(stream));
+    let shaken = tokio::select! {
+        shaken = handshake => shaken,
+        () = pass.evicted() => return,
+    };
+    let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             shared.count("handshake_failed");
@@ -111,8 +130,8 @@ async fn serve(
             tracing::warn!(%address, %identity, "a peer was refused: not of this cluster");
             return;
         }
-        if let Err(reason) = pass.prove(&identity.name) {
-            return shared.count(reason);
+        if let Err(full) = pass.prove(&identity.name) {
+            return shared.count(word(full));
         }
         // It ends with the certificate: who is not renewed is out.
         lifetime = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
@@ -132,6 +151,7 @@ async fn serve(
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = sleep(lifetime) => return shared.count("connection_lifetime_over"),
+        () = pass.evicted() => return,
         () = stopped => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -142,18 +162,5 @@ async fn serve(
             shared.count("head_timed_out");
         }
         tracing::debug!(%address, %error, "a connection of the cluster ended");
-    }
-}
-
-/// A peer that is gone without a word is found out.
-fn prepare(stream: &TcpStream, send_timeout: Duration) {
-    let socket = SockRef::from(stream);
-    let probes = TcpKeepalive::new().with_time(send_timeout / 2).with_interval(send_timeout / 4);
-    let set = socket
-        .set_tcp_nodelay(true)
-        .and_then(|()| socket.set_tcp_keepalive(&probes))
-        .and_then(|()| socket.set_tcp_user_timeout(Some(send_timeout)));
-    if let Err(error) = set {
-        tracing::debug!(%error, "a connection's options stay as they are");
     }
 }

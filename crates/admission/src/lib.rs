@@ -1,0 +1,288 @@
+//! Admission of connections to a control port: bounded in all, by source and by member.
+//!
+//! A connection counts for its source until it proves that it is a member's. When there is no room, the connection goes that
+//! has been silent longest, of the source that has the most: a client that holds connections open cannot keep others out, and
+//! a source cannot push out a smaller one. What goes in: sources and limits. What comes out: a [`Pass`] for each connection,
+//! which ends with [`Pass::evicted`]. Members are never evicted.
+
+mod stream;
+mod tcp;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub use stream::Watched;
+pub use tcp::bound_silence;
+
+/// Connections that a port holds at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In all.
+    pub connections_max: usize,
+    /// Those that are no member's, or not yet.
+    pub unproven_max: usize,
+    /// Of those, from one source.
+    pub unproven_by_source_max: usize,
+    /// Of one member.
+    pub by_member_max: usize,
+}
+
+impl Limits {
+    /// For a port without members: this many connections, all of which one source may have while there is room.
+    pub fn without_members(connections_max: usize) -> Limits {
+        Limits {
+            connections_max,
+            unproven_max: connections_max,
+            unproven_by_source_max: connections_max,
+            by_member_max: 0,
+        }
+    }
+}
+
+/// Why a connection is refused or evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// [`Limits::connections_max`].
+    #[error("no room for another connection")]
+    Connections,
+    /// [`Limits::unproven_max`].
+    #[error("no room for another connection without a certificate")]
+    Unproven,
+    /// [`Limits::unproven_by_source_max`].
+    #[error("no room for another connection of its source")]
+    Source,
+    /// [`Limits::by_member_max`].
+    #[error("no room for another connection of its member")]
+    Member,
+}
+
+/// The connections of one port. `S` identifies a source, `M` a member.
+#[derive(Debug)]
+pub struct Admission<S, M> {
+    limits: Limits,
+    since: Instant,
+    inside: Arc<Mutex<Inside<S, M>>>,
+}
+
+impl<S, M> Clone for Admission<S, M> {
+    fn clone(&self) -> Self {
+        Admission { limits: self.limits, since: self.since, inside: Arc::clone(&self.inside) }
+    }
+}
+
+#[derive(Debug)]
+struct Inside<S, M> {
+    last_number: u64,
+    all: usize,
+    /// Connections that are no member's.
+    unproven: BTreeMap<u64, Arc<Connection>>,
+    by_source: BTreeMap<S, BTreeSet<u64>>,
+    by_member: BTreeMap<M, usize>,
+}
+
+/// A connection that is no member's.
+#[derive(Debug)]
+struct Connection {
+    /// When it last moved a byte, in milliseconds since the port opened.
+    moved: AtomicU64,
+    evicted: Notify,
+}
+
+/// A connection that counts until this is dropped.
+#[derive(Debug)]
+pub struct Pass<S: Ord, M: Ord> {
+    admission: Admission<S, M>,
+    number: u64,
+    connection: Arc<Connection>,
+    holder: Holder<S, M>,
+}
+
+#[derive(Debug)]
+enum Holder<S, M> {
+    Unproven(S),
+    Member(M),
+}
+
+/// Notes that a connection moved bytes.
+#[derive(Clone, Debug)]
+pub struct Activity {
+    since: Instant,
+    connection: Arc<Connection>,
+}
+
+impl Activity {
+    /// Bytes moved now.
+    pub fn note(&self) {
+        self.connection.moved.store(milliseconds(self.since), Relaxed);
+    }
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The source that an address belongs to: an IPv4 address, or the /64 of an IPv6 address, which one host may have whole.
+pub fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+    }
+}
+
+impl<S: Ord + Clone, M: Ord + Clone> Admission<S, M> {
+    /// No connection yet.
+    pub fn new(limits: Limits) -> Admission<S, M> {
+        let inside = Inside {
+            last_number: 0,
+            all: 0,
+            unproven: BTreeMap::new(),
+            by_source: BTreeMap::new(),
+            by_member: BTreeMap::new(),
+        };
+        Admission { limits, since: Instant::now(), inside: Arc::new(Mutex::new(inside)) }
+    }
+
+    /// Admits a connection of this source. Where there is no room, another connection is evicted; the answer says for which
+    /// limit.
+    ///
+    /// # Errors
+    /// [`Full::Connections`] if members have all the room.
+    pub fn enter(&self, from: S) -> Result<(Pass<S, M>, Option<Full>), Full> {
+        let mut inside = self.inside();
+        let of_source = inside.by_source.get(&from).map_or(0, BTreeSet::len);
+        let full = if inside.all >= self.limits.connections_max {
+            Some(Full::Connections)
+        } else if inside.unproven.len() >= self.limits.unproven_max {
+            Some(Full::Unproven)
+        } else if of_source >= self.limits.unproven_by_source_max {
+            Some(Full::Source)
+        } else {
+            None
+        };
+        match full {
+            Some(Full::Source) => drop(inside.evict_of(&from)),
+            Some(full) => inside.evict_of_fullest().ok_or(full)?,
+            None => {}
+        }
+        inside.last_number += 1;
+        let number = inside.last_number;
+        let moved = AtomicU64::new(milliseconds(self.since));
+        let connection = Arc::new(Connection { moved, evicted: Notify::new() });
+        inside.all += 1;
+        inside.unproven.insert(number, Arc::clone(&connection));
+        inside.by_source.entry(from.clone()).or_default().insert(number);
+        let holder = Holder::Unproven(from);
+        Ok((Pass { admission: self.clone(), number, connection, holder }, full))
+    }
+}
+
+impl<S, M> Admission<S, M> {
+    fn inside(&self) -> MutexGuard<'_, Inside<S, M>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Ord + Clone, M: Ord + Clone> Pass<S, M> {
+    /// The connection has proved that it is this member's; from now on it counts for the member.
+    ///
+    /// # Errors
+    /// [`Full::Member`]; or the limit for which it has been evicted meanwhile.
+    pub fn prove(&mut self, member: &M) -> Result<(), Full> {
+        let mut inside = self.admission.inside();
+        let here = inside.by_member.get(member).copied().unwrap_or(0);
+        if here >= self.admission.limits.by_member_max {
+            return Err(Full::Member);
+        }
+        if let Holder::Unproven(source) = &self.holder
+            && !inside.leave(source, self.number)
+        {
+            return Err(Full::Unproven);
+        }
+        inside.all += 1;
+        inside.by_member.insert(member.clone(), here + 1);
+        drop(inside);
+        self.holder = Holder::Member(member.clone());
+        Ok(())
+    }
+}
+
+impl<S: Ord, M: Ord> Pass<S, M> {
+    /// Notes when the connection moves bytes.
+    pub fn activity(&self) -> Activity {
+        Activity { since: self.admission.since, connection: Arc::clone(&self.connection) }
+    }
+
+    /// Resolves when the connection has to make room for another; never for a member's.
+    pub async fn evicted(&self) {
+        self.connection.evicted.notified().await;
+    }
+}
+
+impl<S: Ord, M: Ord> Drop for Pass<S, M> {
+    fn drop(&mut self) {
+        let mut inside = self.admission.inside();
+        match &self.holder {
+            Holder::Unproven(source) => drop(inside.leave(source, self.number)),
+            Holder::Member(member) => {
+                inside.all -= 1;
+                if let Some(count) = inside.by_member.get_mut(member) {
+                    *count -= 1;
+                    if *count == 0 {
+                        inside.by_member.remove(member);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: Ord, M: Ord> Inside<S, M> {
+    /// Takes out a connection that is no member's; `false` if it was evicted before.
+    fn leave(&mut self, source: &S, number: u64) -> bool {
+        if self.unproven.remove(&number).is_none() {
+            return false;
+        }
+        self.all -= 1;
+        if let Some(numbers) = self.by_source.get_mut(source) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_source.remove(source);
+            }
+        }
+        true
+    }
+
+    /// The connections of a source, when they last moved a byte, the longest silent first.
+    fn silent_longest(&self, numbers: &BTreeSet<u64>) -> Option<(u64, u64)> {
+        let moved = |number: &u64| Some((self.unproven.get(number)?.moved.load(Relaxed), *number));
+        numbers.iter().filter_map(moved).min()
+    }
+}
+
+impl<S: Ord + Clone, M: Ord> Inside<S, M> {
+    /// Evicts the connection of this source that has been silent longest.
+    fn evict_of(&mut self, source: &S) -> Option<()> {
+        let (_, number) = self.silent_longest(self.by_source.get(source)?)?;
+        let connection = self.unproven.get(&number).cloned()?;
+        self.leave(source, number);
+        connection.evicted.notify_one();
+        Some(())
+    }
+
+    /// The same of the source that has the most connections; among equals, of the one with the longest silence.
+    fn evict_of_fullest(&mut self) -> Option<()> {
+        let most = self.by_source.values().map(BTreeSet::len).max()?;
+        let fullest = self.by_source.iter().filter(|(_, numbers)| numbers.len() == most);
+        let (source, _) = fullest.min_by_key(|(_, numbers)| self.silent_longest(numbers))?;
+        let source = source.clone();
+        self.evict_of(&source)
+    }
+}
+
+#[cfg(test)]
+mod tests;
