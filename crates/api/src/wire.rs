@@ -165,8 +165,11 @@ pub struct PoolStatus {
 pub struct BackendStatus {
     /// Unique in its pool.
     pub name: String,
-    /// Address and port.
+    /// Address and port as the configuration states them, or `unix:PATH`.
     pub address: String,
+    /// The addresses that a host name has now; absent if `address` is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<Vec<String>>,
     /// Its share.
     pub weight: u16,
     /// What the operator wants of it.

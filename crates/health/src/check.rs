@@ -1,6 +1,5 @@
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
-use crate::HealthCheck;
+use crate::{HealthCheck, Place};
 
 /// The header field of every HTTP check, in lower case: a node that may delegate requests to peers
 /// answers one that has it from its own application, or with 503. Other monitors may send it, too.
@@ -28,8 +27,8 @@ const BUFFER_BYTES: usize = 16 << 10;
 const BODY_BYTES: usize = 32 << 10;
 const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 
-/// Makes one check, in at most `timeout`, of what listens at `address`, or at a unix `socket` in its place. The connection is
-/// closed when it ends.
+/// Makes one check, in at most `timeout`, of the backend with this `address` and `place`. The connection is closed when it
+/// ends.
 ///
 /// An HTTP check passes when the status is in its range and the body, as far as it is read (32 KB),
 /// is not broken off.
@@ -39,7 +38,7 @@ const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 pub async fn probe(
     check: &HealthCheck,
     address: SocketAddr,
-    socket: Option<&Path>,
+    place: &Place,
     timeout: Duration,
 ) -> Result<(), CheckError> {
     let deadline = Instant::now() + timeout;
@@ -48,13 +47,18 @@ pub async fn probe(
             .map_err(|_| CheckError::ConnectTimeout(timeout))?
             .map_err(|error| CheckError::connecting(&error))
     };
-    let answered = match socket {
-        None => {
+    let answered = match place {
+        Place::Address => {
             let stream = timeout_at(deadline, TcpStream::connect(address)).await;
             let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
             within(check, deadline, ask(check, &address.to_string(), stream)).await
         }
-        Some(path) => {
+        Place::Host { name, resolved } => {
+            let stream = timeout_at(deadline, resolved.connect(TcpStream::connect)).await;
+            let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
+            within(check, deadline, ask(check, name, stream)).await
+        }
+        Place::Socket(path) => {
             let stream = timeout_at(deadline, UnixStream::connect(path)).await;
             let stream = connecting(stream.map(|opened| opened.map(Stream::Unix)))?;
             within(check, deadline, ask(check, "localhost", stream)).await
@@ -205,16 +209,16 @@ mod tests {
 
     async fn answered(answer: impl Into<Vec<u8>>, timeout: Duration) -> Result<(), CheckError> {
         let (address, _task) = backend(answer.into(), true).await;
-        probe(&http(), address, None, timeout).await
+        probe(&http(), address, &Place::Address, timeout).await
     }
 
     #[tokio::test]
     async fn a_tcp_check_passes_where_something_listens_and_says_refused_where_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(probe(&HealthCheck::Tcp, address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&HealthCheck::Tcp, address, &Place::Address, PATIENT).await, Ok(()));
         drop(listener);
-        let refused = probe(&HealthCheck::Tcp, address, None, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, address, &Place::Address, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -222,15 +226,15 @@ mod tests {
     async fn where_a_process_attends_it_closes_after_us_and_a_kernel_alone_does_not() {
         let check = |within| HealthCheck::Attended { within };
         let (address, task) = backend(Vec::new(), true).await;
-        assert_eq!(probe(&check(PATIENT), address, None, SHORT).await, Ok(()));
+        assert_eq!(probe(&check(PATIENT), address, &Place::Address, SHORT).await, Ok(()));
         assert_eq!(task.await.unwrap(), "", "it was asked nothing");
         // The kernel opens the connection, and nobody accepts it.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let unattended = probe(&check(SHORT), address, None, PATIENT).await;
+        let unattended = probe(&check(SHORT), address, &Place::Address, PATIENT).await;
         assert_eq!(unattended, Err(CheckError::AnswerTimeout(SHORT)));
         drop(listener);
-        let refused = probe(&check(PATIENT), address, None, PATIENT).await;
+        let refused = probe(&check(PATIENT), address, &Place::Address, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -238,7 +242,7 @@ mod tests {
     async fn an_http_check_asks_for_its_path_at_its_host_on_a_connection_to_be_closed() {
         let ok = "HTTP/1.1 204 No Content\r\n\r\n";
         let (address, task) = backend(ok.into(), false).await;
-        assert_eq!(probe(&http(), address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), address, &Place::Address, PATIENT).await, Ok(()));
         let asked = task.await.unwrap().to_ascii_lowercase();
         assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
@@ -248,7 +252,7 @@ mod tests {
         let (address, task) = backend(ok.into(), false).await;
         let host = Some("app.example".into());
         let check = HealthCheck::Http { path: "/".into(), host, status: (204, 204) };
-        assert_eq!(probe(&check, address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&check, address, &Place::Address, PATIENT).await, Ok(()));
         assert!(task.await.unwrap().to_ascii_lowercase().contains("host: app.example\r\n"));
     }
 
@@ -258,6 +262,7 @@ mod tests {
         let _ = std::fs::remove_file(&path);
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
         let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
+        let place = Place::Socket(path.as_path().into());
         let answer = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut asked = Vec::new();
@@ -267,9 +272,9 @@ mod tests {
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
             String::from_utf8(asked).unwrap().to_ascii_lowercase()
         });
-        assert_eq!(probe(&http(), nobody, Some(&path), PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), nobody, &place, PATIENT).await, Ok(()));
         assert!(answer.await.unwrap().contains("host: localhost\r\n"));
-        let refused = probe(&HealthCheck::Tcp, nobody, Some(&path), PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, nobody, &place, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
         std::fs::remove_file(&path).unwrap();
     }
@@ -320,7 +325,7 @@ mod tests {
             let block = [b'x'; 4096];
             while stream.write_all(&block).await.is_ok() {}
         });
-        assert_eq!(probe(&http(), address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), address, &Place::Address, PATIENT).await, Ok(()));
         writer.await.unwrap();
     }
 
@@ -329,7 +334,7 @@ mod tests {
         let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
             let (address, _task) = backend(answer.into(), false).await;
-            let result = probe(&http(), address, None, SHORT).await;
+            let result = probe(&http(), address, &Place::Address, SHORT).await;
             assert_eq!(result, Err(CheckError::AnswerTimeout(SHORT)), "{answer:?}");
         }
     }
@@ -340,7 +345,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {
             let check = HealthCheck::Http { path: path.into(), host, status: (200, 299) };
-            let result = probe(&check, address, None, PATIENT).await;
+            let result = probe(&check, address, &Place::Address, PATIENT).await;
             assert!(matches!(result, Err(CheckError::Unaskable(_))), "{result:?}");
         }
     }

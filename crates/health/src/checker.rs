@@ -1,7 +1,5 @@
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
@@ -11,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use super::{CheckError, probe};
-use crate::ActiveHealth;
+use crate::{ActiveHealth, Place};
 
 /// What one check of one backend found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +83,7 @@ impl Checker {
     pub fn start(
         backend: u32,
         address: SocketAddr,
-        socket: Option<Arc<Path>>,
+        place: Place,
         health: &ActiveHealth,
         seed: u64,
         reports: mpsc::Sender<CheckReport>,
@@ -93,7 +91,7 @@ impl Checker {
         let schedule = Schedule { interval: health.interval, seed };
         let (check, timeout) = (health.check.clone(), health.timeout);
         let task = tokio::spawn(async move {
-            let check = || probe(&check, address, socket.as_deref(), timeout);
+            let check = || probe(&check, address, &place, timeout);
             schedule.run(backend, check, reports).await;
         });
         Checker { task }
@@ -178,7 +176,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, mut reports) = mpsc::channel(1);
-        let checker = Checker::start(3, address, None, &ActiveHealth::default(), 0, sender);
+        let checker =
+            Checker::start(3, address, Place::Address, &ActiveHealth::default(), 0, sender);
         assert_eq!(reports.recv().await.unwrap().result, Ok(()));
         drop(checker);
         assert_eq!(reports.recv().await, None);

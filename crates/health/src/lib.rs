@@ -9,6 +9,7 @@ mod checker;
 mod config;
 mod error;
 pub mod panic;
+mod place;
 pub mod ramp;
 mod state;
 
@@ -16,4 +17,5 @@ pub use check::{CHECK_FIELD, probe};
 pub use checker::{CheckReport, Checker, Schedule};
 pub use config::{ActiveHealth, HealthCheck, PassiveHealth};
 pub use error::CheckError;
+pub use place::{Place, Resolved, ips, is_stand_in, stand_in};
 pub use state::{BackendHealth, EjectionCause, Verdict};

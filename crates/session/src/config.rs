@@ -4,12 +4,13 @@
 //! defaults here are those that it shows.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
-pub use equipoise_health::{ActiveHealth, HealthCheck, PassiveHealth};
+pub use equipoise_health::{
+    ActiveHealth, HealthCheck, PassiveHealth, Place, Resolved, ips, is_stand_in, stand_in,
+};
 
 use crate::dispatch::{NodeDoor, PeerTls};
 pub use crate::trust::TrustedSources;
@@ -271,10 +272,10 @@ impl Default for PoolOptions {
 pub struct BackendConfig {
     /// Unique in its pool; the address unless given.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// Where it listens, or what identifies it if `place` says otherwise.
     pub address: SocketAddr,
-    /// The unix socket where it listens in the place of `address`, which then only tells it from others. Not for UDP.
-    pub socket: Option<Arc<Path>>,
+    /// Where it is reached.
+    pub place: Place,
     /// Its share.
     pub weight: Weight,
 }

@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use equipoise_core::{Generation, Prepared};
+use equipoise_health::Place;
 
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
 use crate::dispatch::{DispatchView, InFlight};
@@ -66,12 +66,22 @@ pub struct BackendView {
     pub id: u32,
     /// The name operators use.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// Where it listens, or what identifies it if `place` says otherwise.
     pub address: SocketAddr,
-    /// The unix socket where it listens in the place of `address`.
-    pub socket: Option<Arc<Path>>,
+    /// Where it is reached.
+    pub place: Place,
     /// What is known of it now.
     pub live: Arc<BackendLive>,
+}
+
+impl BackendView {
+    /// Where its datagrams go.
+    pub(crate) fn datagram_address(&self) -> SocketAddr {
+        match &self.place {
+            Place::Host { resolved, .. } => resolved.preferred().unwrap_or(self.address),
+            Place::Address | Place::Socket(_) => self.address,
+        }
+    }
 }
 
 /// What the data plane tells its control side.

@@ -8,6 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_health::Place;
+
 use crate::dispatch::{PeerTls, Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
@@ -54,9 +56,12 @@ impl Session {
         connected: impl FnOnce(),
     ) -> io::Result<Session> {
         let (thread, line) = (worker.index, worker.lines.get().sessions);
-        let mut socket = match &backend.socket {
-            None => Socket::connect(backend.address, line).await?,
-            Some(path) => Socket::connect_unix(path, line)?,
+        let mut socket = match &backend.place {
+            Place::Address => Socket::connect(backend.address, line).await?,
+            Place::Socket(path) => Socket::connect_unix(path, line)?,
+            Place::Host { resolved, .. } => {
+                resolved.connect(|address| Socket::connect(address, line)).await?
+            }
         };
         let shown = match tls {
             None => None,

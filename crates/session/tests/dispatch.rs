@@ -10,7 +10,9 @@ use common_dispatch::{
 };
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
 use equipoise_session::Reason;
-use equipoise_session::config::{ActiveHealth, Forwarded, HealthCheck, TrustedSources, Upstream};
+use equipoise_session::config::{
+    ActiveHealth, Forwarded, HealthCheck, Place, TrustedSources, Upstream,
+};
 use equipoise_session::dispatch::DelegationKeys;
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
@@ -372,7 +374,7 @@ fn the_local_application_may_listen_on_a_unix_socket() {
     });
     let unused = HttpBackend::named("unused");
     let mut plan = Plan::new("a", &unused);
-    plan.config.pools[0].backends[0].socket = Some(path.as_path().into());
+    plan.config.pools[0].backends[0].place = Place::Socket(path.as_path().into());
     let node = plan.start();
     assert_eq!(node.ask(get("/")).text(), "one");
     assert_eq!(node.ask(get("/")).text(), "two");

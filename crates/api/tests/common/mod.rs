@@ -139,6 +139,7 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
     let backend = BackendStatus {
         name: backend.into(),
         address: "127.0.0.1:1".into(),
+        resolved: None,
         weight,
         admin,
         health: Health::Unknown,

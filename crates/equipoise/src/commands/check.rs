@@ -3,18 +3,26 @@
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use equipoise_api::wire::config::{Checked, ConfigProblem};
+use equipoise_session::config::Place;
+use tokio::runtime::Builder;
 
 use crate::config::{
     self, Cluster, ClusterRole, Config, ConfigErrors, FileKind, Loaded, Loader, Problem, Severity,
     Surroundings,
 };
+use crate::run::hosts;
+
+/// Longest time that a check waits for host names.
+const NAMES_WITHIN: Duration = Duration::from_secs(3);
 
 /// Validates a configuration file and says everything that is wrong with it.
 ///
 /// Each problem is a line: FILE:LINE:COLUMN: OPTION: what is wrong; what is accepted. Exits 0 when the file
-/// can be used (warnings do not count), 1 when it cannot. Host names of backends are resolved.
+/// can be used (warnings do not count), 1 when it cannot. A host name of a backend that does not resolve
+/// within 3 s is a warning.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// The configuration file; `-`: standard input.
@@ -29,13 +37,39 @@ pub struct CheckArgs {
 /// # Errors
 /// Standard input cannot be read, or standard output written.
 pub fn run(args: &CheckArgs) -> io::Result<ExitCode> {
-    let (file, outcome) = match args.file.as_os_str() == "-" {
+    let (file, mut outcome) = match args.file.as_os_str() == "-" {
         true => (Path::new("(standard input)"), standard_input()?),
         false => (args.file.as_path(), config::load(&args.file)),
     };
+    if let Ok(loaded) = &mut outcome {
+        resolve(loaded)?;
+    }
     let report = if args.json { json_report(file, &outcome) } else { report(file, &outcome) };
     writeln!(io::stdout(), "{report}")?;
     Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Adds a warning for each backend with a host name that does not resolve now.
+fn resolve(loaded: &mut Loaded) -> io::Result<()> {
+    let session = &loaded.config.session;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let unresolved = runtime.block_on(hosts::unresolved(session, NAMES_WITHIN));
+    let backends =
+        session.pools.iter().flat_map(|pool| pool.backends.iter().map(move |b| (pool, b)));
+    for (pool, backend) in backends {
+        let Place::Host { name, .. } = &backend.place else { continue };
+        let Some(reason) = unresolved.get(name) else { continue };
+        let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
+        loaded.warnings.push(Problem {
+            severity: Severity::Warning,
+            position: None,
+            option: format!("pool.{}.backends.{}.address", pool.name, backend.name),
+            text: format!(
+                "\"{host}\" is not resolved: {reason}; the backend gets no requests until it is (try: getent hosts {host})"
+            ),
+        });
+    }
+    Ok(())
 }
 
 fn standard_input() -> io::Result<Result<Loaded, ConfigErrors>> {

@@ -4,14 +4,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_session::config::{
     ActiveHealth, BackendConfig, ClientTimeouts, Forwarded, FrontDoor, HealthCheck, Limits,
-    PassiveHealth, PoolConfig, PoolOptions, SessionConfig,
+    PassiveHealth, Place, PoolConfig, PoolOptions, Resolved, SessionConfig, stand_in,
 };
 
 use super::option::Choices;
@@ -23,7 +22,7 @@ use super::{
     planning, slice, tables,
 };
 
-/// The whole configuration; backends' host names are resolved here.
+/// The whole configuration. Host names of backends are not resolved: [`Place::Host`].
 pub(super) fn config(
     file: &Values,
     around: &Surroundings<'_>,
@@ -31,8 +30,7 @@ pub(super) fn config(
 ) -> Config {
     let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
     let instance = of("instance");
-    let mut pools: Vec<_> =
-        file.tables("pool").iter().filter_map(|p| pool(p, around, findings)).collect();
+    let mut pools: Vec<_> = file.tables("pool").iter().filter_map(|p| pool(p, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
     let mut planning = planning::config(file, &pools, around, findings);
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
@@ -80,16 +78,12 @@ fn operations(
     }
 }
 
-fn pool(
-    pool: &Values,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) -> Option<PoolConfig> {
+fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
     let passive = pool.table("passive").expect("has a default: a test reads every one");
     Some(PoolConfig {
         name: pool.text("name")?.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
-        backends: backends(pool, around, findings),
+        backends: backends(pool, findings),
         options: PoolOptions {
             upstream: chosen(pool, "upstream", &tables::UPSTREAM),
             multiplex_sessions: pool.amount("multiplex-sessions"),
@@ -137,21 +131,18 @@ fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
 const MADE_ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// Schedulers and kept-open sessions know a backend by its address: no other may have it.
-fn backends(
-    pool: &Values,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) -> Vec<BackendConfig> {
+fn backends(pool: &Values, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
     for values in pool.tables("backends") {
-        let Some(backend) = backend(values, around, findings) else { continue };
+        let Some(backend) = backend(values) else { continue };
         labels::check(values, findings);
         let first = *places.entry(backend.address).or_insert(made.len());
         if let Some(first) = made.get(first) {
             let text = format!(
                 "backend `{}` has this address ({}); accepted: each address once",
-                first.name, first.address
+                first.name,
+                values.text("address").unwrap_or_default()
             );
             findings.error(values.at("address"), &values.path_of("address"), text);
             continue;
@@ -187,19 +178,12 @@ fn active_health(health: &Values) -> ActiveHealth {
     }
 }
 
-fn backend(
-    backend: &Values,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) -> Option<BackendConfig> {
-    let socket = match backend.parsed("address")? {
-        BackendAddress::Unix(path) => Some(path.as_path().into()),
-        BackendAddress::Ip(_) | BackendAddress::Host(_) => None,
-    };
+fn backend(backend: &Values) -> Option<BackendConfig> {
+    let (address, place) = place(backend)?;
     Some(BackendConfig {
-        socket,
         name: backend_name(backend)?,
-        address: address(backend, around, findings)?,
+        address,
+        place,
         weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
     })
 }
@@ -217,58 +201,21 @@ pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
     Some(name.into())
 }
 
-/// The `address` of a table, resolved.
-pub(super) fn address(
-    values: &Values,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) -> Option<SocketAddr> {
-    match values.parsed("address")? {
-        BackendAddress::Ip(address) => Some(address),
-        BackendAddress::Host(host) => resolved(values, &host, around, findings),
-        BackendAddress::Unix(path) => Some(stand_in(&path)),
-    }
-}
-
-/// What tells a unix socket from other backends where those have an address: one of the prefix that nobody routes (RFC 6666), with a
-/// hash of the path (FNV-1a), the same in every process.
-fn stand_in(path: &Path) -> SocketAddr {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix);
-    let address = (0x0100_u128 << 112) | u128::from(hash);
-    (std::net::Ipv6Addr::from(address), 0).into()
-}
-
-fn resolved(
-    backend: &Values,
-    host: &str,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) -> Option<SocketAddr> {
-    let (at, option) = (backend.at("address"), backend.path_of("address"));
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let reason = match (around.resolve)(host) {
-        Ok(addresses) => match addresses.as_slice() {
-            [] => "it has no address".to_string(),
-            [address] => return Some(*address),
-            [address, others @ ..] => {
-                let text = format!(
-                    "\"{name}\" has {} addresses; only {} is used: list each as a backend to use all",
-                    others.len() + 1,
-                    address.ip()
-                );
-                findings.warning(at, &option, text);
-                return Some(*address);
-            }
-        },
-        Err(error) => error.to_string(),
-    };
-    let text = format!(
-        "\"{name}\" cannot be resolved: {reason}; accepted: a name that this machine resolves while it \
-         loads the file (try: getent hosts {name}), or an IP address"
-    );
-    findings.error(at, &option, text);
-    None
+/// The `address` of a table: the address that identifies it, and where it is reached.
+pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
+    Some(match values.parsed("address")? {
+        BackendAddress::Ip(address) => (address, Place::Address),
+        BackendAddress::Host(host) => {
+            let host = host.to_ascii_lowercase();
+            let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok())?;
+            let resolved = Resolved::default();
+            (stand_in(host.as_bytes(), port), Place::Host { name: host.into(), resolved })
+        }
+        BackendAddress::Unix(path) => {
+            let address = stand_in(path.as_os_str().as_encoded_bytes(), 0);
+            (address, Place::Socket(path.as_path().into()))
+        }
+    })
 }
 
 fn front_door(door: &Values) -> Option<FrontDoor> {

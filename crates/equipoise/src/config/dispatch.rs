@@ -61,7 +61,7 @@ pub(super) fn config(
         }),
         ..build::http_door(values, unnamed)
     };
-    let members = members(values, instance, around, findings);
+    let members = members(values, instance, findings);
     let mut pool = peers_pool(&peers, values, served, members);
     pool.options.tls = transport.outgoing().cloned();
     Some((door, pool))
@@ -147,14 +147,11 @@ fn peers_pool(
 fn members(
     values: &Values,
     instance: &Arc<str>,
-    around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
     for peer in values.tables("peers") {
-        let (Some(node), Some(address)) =
-            (peer.text("node"), build::address(peer, around, findings))
-        else {
+        let (Some(node), Some((address, place))) = (peer.text("node"), build::place(peer)) else {
             continue;
         };
         if *node == **instance {
@@ -168,7 +165,7 @@ fn members(
         }
         let weight = Weight::new(peer.amount("weight"));
         let weight = weight.expect("the option's maximum is Weight::MAX");
-        made.push(BackendConfig { name: node.into(), address, socket: None, weight });
+        made.push(BackendConfig { name: node.into(), address, place, weight });
     }
     made
 }

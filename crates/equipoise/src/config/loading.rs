@@ -1,7 +1,6 @@
 //! Loads a configuration on a thread of its own, with a deadline.
 //!
-//! Files and the resolver may hang, and no flag of `open(2)` bounds that where a file system is on the
-//! network. A thread that hangs holds no lock, and the process ends without it: it is no task of the
+//! Files may hang, and no flag of `open(2)` bounds that where a file system is on the network. A thread that hangs holds no lock, and the process ends without it: it is no task of the
 //! runtime, which would wait for it. There are at most [`LOADS_MAX`] such threads.
 
 use std::path::{Path, PathBuf};
@@ -163,21 +162,16 @@ fn read_and_parse(
     }
 }
 
-/// Validates a text on this machine, whose files and resolver may hang.
+/// Validates a text on this machine, whose files may hang.
 fn parse_here(text: &str, name: &Path, steps: &Steps) -> Result<Loaded, ConfigErrors> {
-    let Surroundings { host_name, api_socket, resolve: look_up, read: open, mode } =
-        Surroundings::here();
+    let Surroundings { host_name, api_socket, read: open, mode } = Surroundings::here();
     let read = |file: &Path, kind: FileKind| {
         steps.now(format!("reading {}", file.display()));
         let text = open(file, kind);
         steps.now(format!("checking {}", name.display()));
         text
     };
-    let resolve = |host: &str| {
-        steps.now(format!("resolving {host}"));
-        look_up(host)
-    };
-    let around = Surroundings { host_name, api_socket, resolve: &resolve, read: &read, mode };
+    let around = Surroundings { host_name, api_socket, read: &read, mode };
     parse(text, name, &around)
 }
 

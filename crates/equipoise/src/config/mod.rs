@@ -32,7 +32,7 @@ mod text;
 mod values;
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,8 +151,6 @@ pub struct Surroundings<'r> {
     pub host_name: String,
     /// The default of `api.socket`.
     pub api_socket: PathBuf,
-    /// Finds the addresses of `HOST:PORT`.
-    pub resolve: &'r dyn Fn(&str) -> io::Result<Vec<SocketAddr>>,
     /// Reads a file that the configuration names. Must not block for good: [`equipoise_files`].
     pub read: &'r dyn Fn(&Path, FileKind) -> io::Result<String>,
     /// A file's permissions, as `chmod` has them.
@@ -160,7 +158,7 @@ pub struct Surroundings<'r> {
 }
 
 impl Surroundings<'static> {
-    /// This machine, with its resolver (which blocks).
+    /// This machine.
     pub fn here() -> Surroundings<'static> {
         let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host_name = match host_name.trim() {
@@ -170,7 +168,6 @@ impl Surroundings<'static> {
         Surroundings {
             host_name,
             api_socket: default_api_socket(),
-            resolve: &|host| host.to_socket_addrs().map(Iterator::collect),
             read: &files::read,
             mode: &|file| Ok(std::fs::metadata(file)?.permissions().mode()),
         }

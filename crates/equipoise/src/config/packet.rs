@@ -10,7 +10,7 @@ use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
 use equipoise_packet::{Ports, Protocol};
-use equipoise_session::config::{BackendConfig, PoolConfig};
+use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::build::chosen;
 use super::problem::Findings;
@@ -292,8 +292,10 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
              the backend's own interface"
         ));
     }
+    let is_named = matches!(backend.place, Place::Host { .. });
     let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
-    if rewrites_address && address.is_ipv4() != vip.vip.address.is_ipv4() {
+    // Which addresses a name has shows later; one of the VIP's family is used.
+    if rewrites_address && !is_named && address.is_ipv4() != vip.vip.address.is_ipv4() {
         return Some(format!(
             "backend `{name}` is {} and the VIP {}, which {by} cannot join; accepted: backends of the VIP's family, or \
              forward = \"tunnel\"",

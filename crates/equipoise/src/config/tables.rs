@@ -237,7 +237,7 @@ static BACKEND: Table = Table {
         Opt::required(
             "address",
             Kind::Text(&BACKEND_ADDRESS),
-            "Where it listens. A host name is resolved when the file is loaded, to its first address. A unix socket is for front doors that speak tcp or http.",
+            "Where it listens. A host name stands for all its addresses: connections go to the first that accepts them. A unix socket is for front doors that speak tcp or http.",
         ),
         Opt::default(
             "weight",

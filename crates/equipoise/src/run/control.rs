@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use equipoise_session::config::SessionConfig;
 use equipoise_session::registry::{PoolState, RegistryHandle};
 
 use crate::config::{Config, Loader};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
+use crate::run::hosts::HostNames;
 use crate::run::lock;
 use crate::run::logs::Logs;
 use crate::run::packet::{PacketPlane, PacketWish};
@@ -49,6 +51,8 @@ pub(crate) struct Levels {
     pub(crate) dns: DnsPlane,
     pub(crate) planner: Arc<Planner>,
     pub(crate) slices: Arc<SlicePlane>,
+    /// Of backends.
+    pub(crate) hosts: HostNames,
     /// Data-plane threads.
     pub(crate) threads: usize,
 }
@@ -116,11 +120,12 @@ impl Control {
         }
     }
 
-    /// Has what is made for elastic pools join them, and drains who is to leave, and takes over new peers, until the end.
+    /// Follows backends that are made for elastic pools or leave them, peers, and addresses of host names, until the end.
     pub(crate) async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
         let mut peers = self.levels.planner.peers();
         let mut tls = self.levels.planner.tls();
+        let mut addresses = self.levels.hosts.changes();
         // What an earlier process left may be there already, and peers may be known.
         made.mark_changed();
         loop {
@@ -128,6 +133,7 @@ impl Control {
                 changed = made.changed() => changed,
                 changed = peers.changed() => changed,
                 changed = tls.changed() => changed,
+                changed = addresses.changed() => changed,
             };
             if changed.is_err() {
                 return;
@@ -167,8 +173,13 @@ impl Control {
         self.levels.dns.follow(dns, || self.seen()).await
     }
 
+    /// The session level's configuration with what is made, learnt and resolved.
+    pub(super) fn session(&self, config: &SessionConfig) -> SessionConfig {
+        self.levels.hosts.resolved(self.levels.planner.with_made(config))
+    }
+
     async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
-        let session = self.levels.planner.with_made(&config.session);
+        let session = self.session(&config.session);
         let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };
         let pools = self.levels.registry.pools().borrow().clone();
         self.levels.packet.follow(wish, &pools).await?;

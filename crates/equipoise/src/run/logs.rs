@@ -91,7 +91,10 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    Targets::new().with_default(level).with_target("audit", LevelFilter::INFO)
+    // The resolver warns at every attempt. Each name has a line of our own when that changes.
+    let resolver = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
+    let targets = Targets::new().with_default(level).with_target("hickory", resolver);
+    targets.with_target("audit", LevelFilter::INFO)
 }
 
 fn append_to(path: PathBuf) -> io::Result<File> {

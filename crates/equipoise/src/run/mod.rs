@@ -5,6 +5,7 @@ mod cluster;
 mod control;
 mod dns;
 mod entrance;
+pub(crate) mod hosts;
 mod limits;
 pub(crate) mod logs;
 mod notify;
@@ -46,6 +47,7 @@ use crate::config::{self, Config, Loaded, Operations};
 use crate::run::control::{Control, Levels};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
+use crate::run::hosts::HostNames;
 use crate::run::logs::{Logs, line_format};
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
@@ -65,6 +67,9 @@ pub(crate) struct Running {
     control: Arc<Control>,
     api: Api,
 }
+
+/// Time that the start waits for host names of backends. Those that do not resolve in time join their pools later.
+const NAMES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Failing backends that the registry has not heard of yet; what does not fit is repeated by the next
 /// failure.
@@ -86,12 +91,14 @@ impl Running {
         // The API first: its socket's lock keeps a second process from sharing the first one's ports.
         let listening = ApiListening::open(&config.operations).await?;
         let entrance = Entrance::open(&config.operations)?;
+        let hosts = HostNames::new();
+        hosts.learn(&config.session, NAMES_WITHIN).await;
+        let session = hosts.resolved(config.session.clone());
         let plane = Plane::start(&config, &logs)?;
-        let applied = plane.registry.apply(config.session.clone()).await;
+        let applied = plane.registry.apply(session.clone()).await;
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
-        let wish =
-            PacketWish { config: config.packet.clone(), pools: config.session.pools.clone() };
+        let wish = PacketWish { config: config.packet.clone(), pools: session.pools };
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
@@ -101,7 +108,8 @@ impl Running {
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
         let registry = plane.registry;
-        let levels = Levels { registry, packet, dns, planner, slices, threads: plane.threads };
+        let levels =
+            Levels { registry, packet, dns, planner, slices, hosts, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         control.join_known().await;
         // Not before: names over elastic pools would answer that there is nothing, and resolvers keep that.

@@ -47,7 +47,7 @@ impl Control {
 
 /// A backend goes by its name and by its address.
 fn is_named(backend: &equipoise_session::registry::BackendStatus, asked: &str) -> bool {
-    &*backend.name == asked || backend.address.to_string() == asked
+    &*backend.name == asked || backend.place.text(backend.address) == asked
 }
 
 impl Operator for Control {

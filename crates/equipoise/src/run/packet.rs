@@ -1,6 +1,6 @@
 //! The packet level of a running process: an engine while there are VIPs, and what it is told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use equipoise_packet::abi::Forward;
 use equipoise_packet::config::{PacketConfig, VipConfig};
 use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, Wanted, sweep};
 use equipoise_packet::{BackendId, BackendSpec, Ports, Snapshot, VipSpec};
-use equipoise_session::config::{BackendConfig, PoolConfig};
+use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
@@ -181,7 +181,11 @@ fn macs(vips: &[VipConfig]) -> BTreeMap<Arc<str>, BTreeSet<[u8; 6]>> {
 fn spec(vip: &VipConfig, pool: Option<&PoolConfig>, state: Option<&PoolState>) -> VipSpec {
     let by_address: HashMap<SocketAddr, &BackendState> =
         state.into_iter().flat_map(|pool| &pool.backends).map(|b| (b.address, b)).collect();
+    let mut ids = HashSet::new();
+    // Two names may have the same address.
     let backends = pool.into_iter().flat_map(|pool| &pool.backends);
+    let backends = backends.filter(|b| destination(vip, b).is_some() && ids.insert(id(vip, b)));
+    let backends = backends.map(|b| backend(vip, b, by_address.get(&b.address).copied())).collect();
     VipSpec {
         address: vip.vip.address,
         ports: vip.vip.ports,
@@ -189,7 +193,7 @@ fn spec(vip: &VipConfig, pool: Option<&PoolConfig>, state: Option<&PoolState>) -
         forward: vip.forward,
         key: vip.key,
         scheduler: vip.scheduler,
-        backends: backends.map(|b| backend(vip, b, by_address.get(&b.address).copied())).collect(),
+        backends,
     }
 }
 
@@ -204,7 +208,17 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
 /// What the packet level calls a backend of a VIP's pool: only nat changes ports, and only of VIPs with one port.
 pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
     let translated = vip.forward == Forward::Nat && matches!(vip.vip.ports, Ports::One(_));
-    BackendId { address: backend.address.ip(), port: translated.then(|| backend.address.port()) }
+    let address = destination(vip, backend).unwrap_or(backend.address);
+    BackendId { address: address.ip(), port: translated.then(|| address.port()) }
+}
+
+/// Where a VIP's packets for a backend go. Of a host name's addresses, the first that the VIP's method can forward to; `None`
+/// while there is none.
+fn destination(vip: &VipConfig, backend: &BackendConfig) -> Option<SocketAddr> {
+    let Place::Host { resolved, .. } = &backend.place else { return Some(backend.address) };
+    let any_family = !matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
+    let fits = |it: &&SocketAddr| any_family || it.is_ipv4() == vip.vip.address.is_ipv4();
+    resolved.addresses().iter().find(fits).copied()
 }
 
 #[cfg(test)]

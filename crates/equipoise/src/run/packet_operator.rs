@@ -11,6 +11,7 @@ use equipoise_packet::config::{MacAddress, VipConfig};
 use equipoise_packet::control::{FlowId, PinError, RegisteredPin};
 use equipoise_packet::engine::{Engine, Stopped};
 use equipoise_packet::{BackendId, Ports, VipId};
+use equipoise_session::config::BackendConfig;
 use tokio::task::spawn_blocking;
 
 use super::control::Control;
@@ -136,11 +137,13 @@ fn configured<'w>(text: &str, wish: &'w PacketWish) -> Result<&'w VipConfig, Ope
 fn backend_of(text: &str, vip: &VipConfig, wish: &PacketWish) -> Result<BackendId, OperateError> {
     let pool = wish.pools.iter().find(|pool| pool.name == vip.pool);
     let backends = pool.map(|pool| &pool.backends[..]).unwrap_or_default();
-    let called = |text: &str, name: &str, address: SocketAddr, id: BackendId| {
-        name == text || address.to_string() == text || id.to_string() == text
+    let called = |backend: &&BackendConfig, text: &str| {
+        *backend.name == *text
+            || backend.place.text(backend.address) == text
+            || id(vip, backend).to_string() == text
     };
     let text = text.strip_prefix(&format!("{}/", vip.pool)).unwrap_or(text);
-    let found = backends.iter().find(|b| called(text, &b.name, b.address, id(vip, b)));
+    let found = backends.iter().find(|backend| called(backend, text));
     found.map(|backend| id(vip, backend)).ok_or_else(|| {
         let known: Vec<_> = backends.iter().map(|backend| format!("`{}`", backend.name)).collect();
         OperateError::NotFound(format!(

@@ -9,7 +9,7 @@ use equipoise_api::wire;
 use equipoise_core::load::RequestClass;
 use equipoise_core::{AdminState, Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
-use equipoise_session::config::{Protocol, Upstream};
+use equipoise_session::config::{Place, Protocol, Upstream};
 use equipoise_session::dispatch::Encryption;
 use equipoise_session::registry::{
     BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
@@ -134,9 +134,12 @@ pub(crate) fn backend(
 ) -> wire::BackendStatus {
     wire::BackendStatus {
         name: backend.name.to_string(),
-        address: match &backend.socket {
-            Some(path) => format!("unix:{}", path.display()),
-            None => backend.address.to_string(),
+        address: backend.place.text(backend.address),
+        resolved: match &backend.place {
+            Place::Host { resolved, .. } => {
+                Some(resolved.addresses().iter().map(ToString::to_string).collect())
+            }
+            Place::Address | Place::Socket(_) => None,
         },
         weight: backend.weight.get(),
         admin: admin(backend.admin),
@@ -161,6 +164,16 @@ pub(crate) fn backend(
 
 fn health_detail(backend: &BackendStatus) -> Option<String> {
     let mut parts = Vec::new();
+    if let Place::Host { resolved, .. } = &backend.place {
+        match (resolved.problem(), resolved.addresses()) {
+            (Some(problem), []) => parts.push(format!("its name is not resolved: {problem}")),
+            (Some(problem), _) => {
+                parts.push(format!("its name is not resolved anew: {problem}"));
+            }
+            (None, []) => parts.push("its name is not resolved yet".to_owned()),
+            (None, _) => {}
+        }
+    }
     if let Some(left) = backend.ejection_left {
         parts.push(format!("ejected for {} s more, its requests failed", left.as_secs() + 1));
     }

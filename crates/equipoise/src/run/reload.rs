@@ -1,7 +1,7 @@
 //! Reading the file anew: whole, or not at all.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::ReloadReading;
 use equipoise_api::wire::{LastReload, Reloaded};
@@ -12,6 +12,9 @@ use crate::config::{Config, Loaded};
 use crate::run::control::Control;
 use crate::run::lock;
 use crate::run::packet::PacketWish;
+
+/// Time that a reload waits for host names that are new. Those that do not resolve in time join their pools later.
+const NAMES_WITHIN: Duration = Duration::from_millis(500);
 
 /// How reading the file went.
 #[derive(Debug)]
@@ -43,12 +46,15 @@ pub(crate) struct Prepared {
 }
 
 impl Control {
-    /// Reads and checks the file; takes no lock, since files may hang.
+    /// Reads and checks the file, and resolves new names; takes no lock, since files and resolvers may hang.
     pub(super) async fn prepare(&self) -> Prepared {
         let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
         let outcome = self.loader.load(&self.file).await.map_err(|errors| {
             errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect()
         });
+        if let Ok(loaded) = &outcome {
+            self.levels.hosts.learn(&loaded.config.session, NAMES_WITHIN).await;
+        }
         Prepared { number, outcome }
     }
 
@@ -78,6 +84,7 @@ impl Control {
             backends: config.session.pools.iter().map(|pool| pool.backends.len()).sum(),
             need_restart: need_restart(&self.fixed, &config),
         };
+        self.levels.hosts.forget_others(&config.session);
         *running = config;
         Ok(reloaded)
     }
@@ -98,7 +105,7 @@ impl Control {
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
         let wish = |config: &Config| PacketWish {
             config: config.packet.clone(),
-            pools: self.levels.planner.with_made(&config.session).pools,
+            pools: self.session(&config.session).pools,
         };
         let pools = self.levels.registry.pools().borrow().clone();
         self.levels.packet.follow(wish(after), &pools).await?;
@@ -108,7 +115,7 @@ impl Control {
             }
             return Err(error);
         }
-        let session = self.levels.planner.with_made(&after.session);
+        let session = self.session(&after.session);
         let applied = self.levels.registry.apply(session).await;
         if let Ok(changes) = &applied
             && changes.is_empty()

@@ -1,22 +1,12 @@
 //! Files to be wrong in, and what is said of them.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use equipoise::config::{ConfigErrors, FileKind, Loaded, Surroundings, parse};
 
-/// With a few names and files.
+/// With a few files.
 pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
-    let resolve = |host: &str| -> io::Result<Vec<SocketAddr>> {
-        let address = |text: &str| text.parse().expect("an address");
-        match host {
-            "one.internal:80" => Ok(vec![address("10.1.0.1:80")]),
-            "two.internal:80" => Ok(vec![address("10.2.0.1:80"), address("10.2.0.2:80")]),
-            "empty.internal:80" => Ok(vec![]),
-            _ => Err(io::Error::other("Name or service not known")),
-        }
-    };
     let read = |file: &Path, _: FileKind| match file.to_str() {
         Some("/seed") => Ok("0123456789abcdef\n".to_string()),
         Some("/short") => Ok("0123456789\n".to_string()),
@@ -26,7 +16,6 @@ pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
     let around = Surroundings {
         host_name: "h".into(),
         api_socket: "/run/s".into(),
-        resolve: &resolve,
         read: &read,
         mode: &|file| Ok(if file == Path::new("/open") { 0o100644 } else { 0o100640 }),
     };

@@ -9,7 +9,7 @@ use tokio::time::{Instant as TokioInstant, sleep_until};
 use super::build::{Published, build};
 use super::changes::Changes;
 use super::error::{ApplyError, RegistryError};
-use super::inventory::Inventory;
+use super::inventory::{BackendEntry, Inventory};
 use super::notice::{Notice, What};
 use super::{Command, PoolState, Publish, RegistryHandle, RegistryOptions, StatsView};
 use crate::BackendEvent;
@@ -217,13 +217,15 @@ impl<P: Publish> Registry<P> {
         let mut running = std::mem::take(&mut self.checkers);
         for pool in &self.inventory.pools {
             let Some(health) = &pool.settings.health else { continue };
-            for backend in &pool.backends {
+            // A host name without an address has nothing that could be checked.
+            let reachable = |backend: &&BackendEntry| backend.config.place.is_reachable();
+            for backend in pool.backends.iter().filter(reachable) {
                 let checker = match running.remove(&backend.id) {
                     Some((same, checker)) if same == *health => checker,
                     _ => Checker::start(
                         backend.id,
                         backend.config.address,
-                        backend.config.socket.clone(),
+                        backend.config.place.clone(),
                         health,
                         self.options.jitter_seed ^ u64::from(backend.id),
                         self.reporting.clone(),

@@ -1,6 +1,5 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +9,7 @@ use equipoise_core::scheduler::prepare;
 use equipoise_core::{Candidate, SchedulerKind};
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
-use crate::config::{PassiveHealth, PoolOptions};
+use crate::config::{PassiveHealth, Place, PoolOptions, ips};
 use crate::dispatch::DispatchView;
 use crate::{BackendView, FrontDoorView, PoolView, Snapshot};
 
@@ -36,7 +35,7 @@ struct Slot {
     id: u32,
     name: Arc<str>,
     address: SocketAddr,
-    socket: Option<Arc<Path>>,
+    place: Place,
     weight: u32,
 }
 
@@ -87,7 +86,7 @@ fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
-        socket: b.config.socket.clone(),
+        place: b.config.place.clone(),
         weight: u32::from(b.weight().get()) * pool.ramp_permille(b, now),
     });
     Ingredients {
@@ -109,7 +108,7 @@ fn pool_view(
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
-        socket: b.config.socket.clone(),
+        place: b.config.place.clone(),
         live: Arc::clone(&b.live),
     });
     PoolView {
@@ -167,8 +166,10 @@ fn dispatch_view(
         Some(shares) => shares.table(slots.iter().map(|slot| &*slot.name)),
         None => node.stated(slots.iter().map(|slot| slot.weight)),
     };
-    let place = |backend: &BackendEntry| backend.config.address.ip().to_canonical();
-    Some(DispatchView { peers, table, places: pool.backends.iter().map(place).collect() })
+    let places = |backend: &'_ BackendEntry| -> Vec<_> {
+        ips(&backend.config.place, &backend.config.address).collect()
+    };
+    Some(DispatchView { peers, table, places: pool.backends.iter().flat_map(places).collect() })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use equipoise_core::{SchedulerKind, Weight};
 
 use super::inventory::{BackendEntry, Inventory};
 use crate::config::{
-    ActiveHealth, BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol,
-    SessionConfig,
+    ActiveHealth, BackendConfig, FrontDoor, PassiveHealth, Place, PoolConfig, PoolOptions,
+    Protocol, SessionConfig,
 };
 use crate::{BackendEvent, Reason};
 use equipoise_health::{CheckError, CheckReport};
@@ -24,7 +24,7 @@ pub(super) fn backend(number: u8) -> BackendConfig {
     BackendConfig {
         name: format!("b{number}").into(),
         address: ([10, 0, 0, number], 80).into(),
-        socket: None,
+        place: Place::Address,
         weight: Weight::DEFAULT,
     }
 }

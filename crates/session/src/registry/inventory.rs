@@ -9,7 +9,7 @@ use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
-use crate::config::{BackendConfig, FrontDoor, PoolConfig, Protocol, SessionConfig};
+use crate::config::{BackendConfig, FrontDoor, Place, PoolConfig, Protocol, SessionConfig};
 use crate::dispatch::{InFlight, Shares};
 use crate::live::BackendLive;
 use crate::stats::{FrontDoorStats, Sharded};
@@ -93,13 +93,27 @@ impl BackendEntry {
         self.weight_planned.filter(|_| wanted.get() > 0).unwrap_or(wanted)
     }
 
+    /// Its health: unhealthy if it cannot be reached, whatever was seen of it before.
+    pub(crate) fn health(&self) -> Health {
+        self.if_reachable(self.health.health())
+    }
+
+    /// The same without ejections.
+    pub(crate) fn verdict(&self) -> Health {
+        self.if_reachable(self.health.verdict())
+    }
+
+    fn if_reachable(&self, health: Health) -> Health {
+        if self.config.place.is_reachable() { health } else { Health::Unhealthy }
+    }
+
     pub(crate) fn eligibility(&self) -> Eligibility {
         self.eligibility_if(self.health.health())
     }
 
     /// Eligibility if its health were this.
     pub(crate) fn eligibility_if(&self, health: Health) -> Eligibility {
-        eligibility(self.admin, health, self.weight())
+        eligibility(self.admin, self.if_reachable(health), self.weight())
     }
 
     pub(crate) fn is_eligible(&self) -> bool {
@@ -107,7 +121,7 @@ impl BackendEntry {
     }
 
     fn is_called(&self, name: &str) -> bool {
-        *self.config.name == *name || self.config.address.to_string() == name
+        *self.config.name == *name || self.config.place.text(self.config.address) == name
     }
 }
 
@@ -287,10 +301,16 @@ impl Reload {
         before: &PoolConfig,
         after: &PoolConfig,
     ) -> BackendEntry {
-        if backend.config != *wanted {
+        let described = |it: &BackendConfig| BackendConfig { place: Place::Address, ..it.clone() };
+        if described(&backend.config) != described(wanted) {
             self.changes.backends.changed.push(format!("{}/{}", after.name, wanted.name));
-            backend.config = wanted.clone();
         }
+        if backend.config.place != wanted.place {
+            // Sessions that are kept open by its number are to addresses that it may no longer have.
+            backend.id = take(&mut self.ids.backend);
+        }
+        // Also where both are equal: equal addresses of a host name may come with another `problem`.
+        backend.config = wanted.clone();
         if !after.weights_by_load {
             backend.weight_planned = None;
         }

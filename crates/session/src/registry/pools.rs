@@ -4,6 +4,7 @@ use std::sync::Arc;
 use equipoise_core::{AdminState, Health, Weight};
 
 use super::inventory::{BackendEntry, Inventory, PoolEntry};
+use crate::config::Place;
 
 /// A pool as it is wanted and seen, for levels that send to backends in their own way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +20,10 @@ pub struct PoolState {
 pub struct BackendState {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// Where it listens, or what identifies it if `place` says otherwise.
     pub address: SocketAddr,
+    /// Where it is reached.
+    pub place: Place,
     /// The weight that holds: planned by load, the operator's, or else the configured one.
     pub weight: Weight,
     /// What is wanted of it.
@@ -34,9 +37,10 @@ impl Inventory {
         let backend = |backend: &BackendEntry| BackendState {
             name: backend.config.name.clone(),
             address: backend.config.address,
+            place: backend.config.place.clone(),
             weight: backend.weight(),
             admin: backend.admin,
-            health: backend.health.verdict(),
+            health: backend.verdict(),
         };
         let pool = |pool: &PoolEntry| PoolState {
             name: pool.settings.name.clone(),

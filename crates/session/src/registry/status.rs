@@ -1,5 +1,4 @@
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind,
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
-use crate::config::{Protocol, Upstream};
+use crate::config::{Place, Protocol, Upstream};
 use crate::dispatch::{Encryption, NodeDoor};
 use crate::live::BackendLive;
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
@@ -112,10 +111,10 @@ pub struct PoolStatus {
 pub struct BackendStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// Where it listens, or what identifies it if `place` says otherwise.
     pub address: SocketAddr,
-    /// The unix socket where it listens in the place of `address`.
-    pub socket: Option<Arc<Path>>,
+    /// Where it is reached.
+    pub place: Place,
     /// The weight that the configuration states.
     pub weight_configured: Weight,
     /// The operator's weight, or else the configured one.
@@ -308,13 +307,13 @@ fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendSta
     BackendStatus {
         name: backend.config.name.clone(),
         address: backend.config.address,
-        socket: backend.config.socket.clone(),
+        place: backend.config.place.clone(),
         weight_configured: backend.config.weight,
         weight_wanted: backend.weight_wanted(),
         weight: backend.weight(),
         ramp_permille: pool.ramp_permille(backend, now),
         admin: backend.admin,
-        health: backend.health.health(),
+        health: backend.health(),
         eligibility: backend.eligibility(),
         last_check: backend.last_check.as_ref().map(|check| LastCheck {
             ago: now.saturating_duration_since(check.when),

@@ -71,7 +71,7 @@ impl Upstream {
         line: RawFd,
     ) -> Result<Upstream, (Lease, Reason)> {
         let connect = || -> io::Result<OwnedFd> {
-            let address = lease.backend().address;
+            let address = lease.backend().datagram_address();
             let socket = open_below(line, Domain::for_address(address), Type::DGRAM)?;
             socket.connect(&address.into())?;
             let socket = OwnedFd::from(socket);

@@ -173,7 +173,7 @@ impl Proxy {
             id,
             name: address.to_string().into(),
             address,
-            socket: None,
+            place: Default::default(),
             live,
         });
     }

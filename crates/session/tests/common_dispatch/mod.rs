@@ -44,7 +44,7 @@ pub(crate) fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
     let backend = |(name, address): &(&str, SocketAddr)| BackendConfig {
         name: (*name).into(),
         address: *address,
-        socket: None,
+        place: Default::default(),
         weight: Weight::DEFAULT,
     };
     PoolConfig {

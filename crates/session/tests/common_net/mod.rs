@@ -67,7 +67,7 @@ impl Rig {
             id: id as u32,
             name: format!("b{id}").into(),
             address: *address,
-            socket: None,
+            place: Default::default(),
             live: BackendLive::new(THREADS),
         });
         let mut rig = Rig {

@@ -6,6 +6,7 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
     BackendStatus {
         name: name.into(),
         address: "10.0.0.1:80".into(),
+        resolved: None,
         weight: 1,
         admin: Admin::Up,
         health: Health::Healthy,

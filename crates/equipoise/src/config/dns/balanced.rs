@@ -73,7 +73,7 @@ impl Reading<'_, '_> {
             let found = pool
                 .backends
                 .iter()
-                .find(|b| *b.name == **wanted || b.address.to_string() == **wanted);
+                .find(|b| *b.name == **wanted || b.place.text(b.address) == **wanted);
             match found {
                 Some(backend) if members.iter().any(|known| known.name == backend.name) => {}
                 Some(backend) => members.push(backend),
@@ -150,7 +150,7 @@ fn node(own: &Values, pool: &PoolConfig, backend: &BackendConfig, zone: &mut Zon
     let said = own.tables("nodes").iter().find(|values| {
         values
             .text("backend")
-            .is_some_and(|b| *backend.name == *b || backend.address.to_string() == b)
+            .is_some_and(|b| *backend.name == *b || backend.place.text(backend.address) == b)
     });
     let all = said.map_or_else(|| vec![backend.address.ip()], |said| addresses(said, "addresses"));
     let (pool, name, port) =

@@ -116,7 +116,7 @@ impl Reading<'_, '_> {
             let Some(backend) = values.text("backend") else { continue };
             let pools = self.pools.iter().flat_map(|pool| &pool.backends);
             let mut named =
-                pools.filter(|b| *b.name == *backend || b.address.to_string() == backend);
+                pools.filter(|b| *b.name == *backend || b.place.text(b.address) == backend);
             let used = named.any(|b| zone.nodes.iter().any(|node| node.name == b.name));
             if !used && !self.findings.has_error_below(&self.values.path) {
                 let text = format!("no name of this zone is spread over a backend `{backend}`");

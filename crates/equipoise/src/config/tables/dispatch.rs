@@ -88,7 +88,7 @@ static PEER: Table = Table {
         Opt::required(
             "address",
             Kind::Text(&REMOTE_ADDRESS),
-            "Where its [[dispatch]] listens. A host name is resolved when the file is loaded, to its first address.",
+            "Where its [[dispatch]] listens. A host name stands for all its addresses: connections go to the first that accepts them.",
         ),
         Opt::default(
             "weight",

@@ -1,8 +1,10 @@
 //! Names over elastic pools: the zones of the file with the backends that such pools have now. Pure.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use equipoise_dns::config::{DnsConfig, NameConfig, NodeConfig, ZoneConfig};
+use equipoise_session::config::{ips, is_stand_in};
 use equipoise_session::registry::{BackendState, PoolState};
 
 /// Zones as the file has them, each beside what is served of it.
@@ -23,10 +25,16 @@ impl Grown {
     }
 
     fn zone(&self, zone: &Arc<ZoneConfig>, pools: &[PoolState]) -> Arc<ZoneConfig> {
-        if zone.names.iter().all(|name| name.elastic.is_none()) {
+        let is_named = |node: &NodeConfig| node.v6.iter().any(|ip| is_stand_in((*ip).into()));
+        let is_stated = zone.names.iter().all(|name| name.elastic.is_none());
+        if is_stated && !zone.nodes.iter().any(is_named) {
             return Arc::clone(zone);
         }
         let (mut nodes, mut names) = (zone.nodes.clone(), zone.names.clone());
+        for node in nodes.iter_mut().filter(|node| is_named(node)) {
+            let addresses = resolved(node, pools);
+            *node = NodeConfig::new(node.pool.clone(), node.name.clone(), node.port, addresses);
+        }
         names.iter_mut().for_each(|name| grow(name, &mut nodes, pools));
         let mut before = self.0.iter().filter(|(stated, _)| Arc::ptr_eq(stated, zone));
         match before.find(|(_, grown)| grown.nodes == nodes && grown.names == names) {
@@ -50,10 +58,19 @@ fn grow(name: &mut NameConfig, nodes: &mut Vec<NodeConfig>, pools: &[PoolState])
 fn place(pool: &Arc<str>, backend: &BackendState, nodes: &mut Vec<NodeConfig>) -> usize {
     let known = |node: &NodeConfig| node.pool == *pool && node.name == backend.name;
     nodes.iter().position(known).unwrap_or_else(|| {
-        let (name, address) = (Arc::clone(&backend.name), backend.address);
-        nodes.push(NodeConfig::new(Arc::clone(pool), name, address.port(), [address.ip()]));
+        let (name, port) = (Arc::clone(&backend.name), backend.address.port());
+        let addresses = ips(&backend.place, &backend.address);
+        nodes.push(NodeConfig::new(Arc::clone(pool), name, port, addresses));
         nodes.len() - 1
     })
+}
+
+/// The addresses that a backend's host name has now.
+fn resolved(node: &NodeConfig, pools: &[PoolState]) -> Vec<IpAddr> {
+    let pool = pools.iter().filter(|pool| pool.name == node.pool);
+    let backends = pool.flat_map(|pool| &pool.backends).filter(|it| it.name == node.name);
+    let addresses = backends.flat_map(|it| ips(&it.place, &it.address));
+    addresses.filter(|address| !is_stand_in(*address)).collect()
 }
 
 #[cfg(test)]
@@ -63,6 +80,7 @@ mod tests {
     use equipoise_core::{AdminState, Health, Weight};
     use equipoise_dns::config::ElasticNodes;
     use equipoise_dns::{Mode, Name};
+    use equipoise_session::config::{Place, Resolved, stand_in};
 
     use super::*;
 
@@ -107,6 +125,7 @@ mod tests {
         let backend = |(at, name): (usize, &&str)| BackendState {
             name: (*name).into(),
             address: ([192, 0, 2, at as u8 + 1], 8080).into(),
+            place: Place::Address,
             weight: Weight::DEFAULT,
             admin: AdminState::Up,
             health: Health::Unknown,
@@ -141,5 +160,27 @@ mod tests {
         let first = take(&["n1", "web-e1"]);
         assert!(Arc::ptr_eq(&first, &take(&["n1", "web-e1"])));
         assert!(!Arc::ptr_eq(&first, &take(&["n1"])));
+    }
+
+    #[test]
+    fn a_node_with_a_host_name_has_the_addresses_that_it_resolves_to() {
+        let identity = stand_in(b"n1.internal:80", 80);
+        let node = NodeConfig::new("web".into(), "n1".into(), 80, [identity.ip()]);
+        let mut stated = stated();
+        let zone = Arc::make_mut(&mut stated.zones[1]);
+        zone.nodes = vec![node];
+        let resolved = |addresses: &[&str]| {
+            let addresses = addresses.iter().map(|it| it.parse().unwrap());
+            let name = "n1.internal:80".into();
+            let mut pools = pool(&["n1"]);
+            let backend = &mut pools[0].backends[0];
+            backend.address = identity;
+            backend.place = Place::Host { name, resolved: Resolved::new(addresses) };
+            Grown::default().take(&stated, &pools).zones[1].nodes[0].clone()
+        };
+        let both = resolved(&["192.0.2.9:80", "[2001:db8::9]:80"]);
+        assert_eq!((both.v4.len(), both.v6.len(), both.port), (1, 1, 80));
+        let none = resolved(&[]);
+        assert!(none.v4.is_empty() && none.v6.is_empty(), "{none:?}");
     }
 }

@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use equipoise_session::config::Resolved;
+
 use super::*;
 use crate::config::{Surroundings, parse};
 
@@ -7,7 +9,6 @@ fn wish(text: &str) -> PacketWish {
     let around = Surroundings {
         host_name: "h".into(),
         api_socket: "/s".into(),
-        resolve: &|_| Err(std::io::Error::other("no name is resolved here")),
         read: &|_, _| Err(std::io::Error::other("no file is read here")),
         mode: &|_| Ok(0o600),
     };
@@ -39,6 +40,7 @@ fn a_vip_has_the_backends_of_its_pool_as_they_are_seen() {
     let seen = BackendState {
         name: "b".into(),
         address: "10.0.0.1:8080".parse().unwrap(),
+        place: Default::default(),
         weight: Weight::new(7).unwrap(),
         admin: AdminState::Drain,
         health: Health::Unhealthy,
@@ -70,4 +72,21 @@ fn generations_rise() {
     let first = state.wanted(&wish, &[]).snapshot.generation;
     assert!(first > Generation(1 << 40));
     assert!(state.wanted(&wish, &[]).snapshot.generation > first);
+}
+
+#[test]
+fn a_backend_with_a_host_name_is_where_it_resolves_to_in_the_family_of_the_vip() {
+    let named = FILE.replace("\"10.0.0.1:8080\"", "\"web.internal:8080\"");
+    let mut wish = wish(&named);
+    let backends = |wish: &PacketWish| {
+        let wanted = State::default().wanted(wish, &[]);
+        let addresses =
+            |vip: &VipSpec| vip.backends.iter().map(|b| b.address.to_string()).collect();
+        wanted.snapshot.vips.iter().map(addresses).collect::<Vec<Vec<_>>>()
+    };
+    assert_eq!(backends(&wish), [["10.0.0.2"], ["10.0.0.2"]], "nothing goes to a name alone");
+    let addresses = ["[2001:db8::1]:8080", "10.0.0.9:8080"].map(|it| it.parse().unwrap());
+    let Place::Host { resolved, .. } = &mut wish.pools[0].backends[0].place else { panic!() };
+    *resolved = Resolved::new(addresses);
+    assert_eq!(backends(&wish), [["10.0.0.9", "10.0.0.2"], ["2001:db8::1", "10.0.0.2"]]);
 }

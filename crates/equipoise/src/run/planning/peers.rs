@@ -5,7 +5,7 @@ use std::sync::Arc;
 use equipoise_controller::{Instructions, NodeKind, Secret};
 use equipoise_core::Weight;
 use equipoise_core::load::PerClass;
-use equipoise_session::config::{BackendConfig, SessionConfig};
+use equipoise_session::config::{BackendConfig, Place, SessionConfig};
 use equipoise_session::dispatch::{DelegationKeys, PeerTls, Shares};
 
 use crate::config::peer_check_interval;
@@ -26,7 +26,7 @@ impl Learnt {
         let peer = |(name, address): (&String, _)| BackendConfig {
             name: name.as_str().into(),
             address,
-            socket: None,
+            place: Place::Address,
             weight: Weight::DEFAULT,
         };
         Learnt {

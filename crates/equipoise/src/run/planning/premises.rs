@@ -10,6 +10,7 @@ use equipoise_controller::{MadePool, Premises, Source};
 use equipoise_core::{AdminState, Health, Weight};
 use equipoise_driver::{Limits, PoolView};
 use equipoise_planner::{BackendSpec, NameSpec, PoolSpec};
+use equipoise_session::config::ips;
 use equipoise_session::registry::{BackendStatus, PoolStatus, RegistryHandle};
 use tokio::sync::watch;
 
@@ -56,8 +57,11 @@ impl Source for Here {
             status.pools.iter().filter(|pool| wish.plans(&pool.name)).collect();
         let ages = lock(&self.ages).of(&planned, Instant::now());
         let places = |pool: &PoolStatus| -> BTreeMap<String, IpAddr> {
-            let place = |it: &BackendStatus| (it.name.to_string(), it.address.ip());
-            pool.backends.iter().map(place).collect()
+            let place = |it: &BackendStatus| {
+                let address = ips(&it.place, &it.address).next()?;
+                Some((it.name.to_string(), address))
+            };
+            pool.backends.iter().filter_map(place).collect()
         };
         let addresses = planned.iter().map(|pool| (pool.name.to_string(), places(pool))).collect();
         let pool = |it: &&PoolStatus| {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use equipoise_controller::{Edition, Entry, Made, MadeState, Making, Roster, Wanted};
 use equipoise_core::{AdminState, Weight};
 use equipoise_driver::{Added, BackendState, Desired, PoolView, Wish};
-use equipoise_session::config::BackendConfig;
+use equipoise_session::config::{BackendConfig, Place};
 use equipoise_session::registry::RegistryHandle;
 
 /// By pool.
@@ -29,7 +29,12 @@ pub(super) fn places(
 /// A made backend as its pool is to have it; `None` before it serves, and when it is to leave.
 pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
     let address = entry.address.filter(|_| entry.wanted != Wanted::Leave)?;
-    Some(BackendConfig { name: name.into(), address, socket: None, weight: Weight::DEFAULT })
+    Some(BackendConfig {
+        name: name.into(),
+        address,
+        place: Place::Address,
+        weight: Weight::DEFAULT,
+    })
 }
 
 /// What a member is to have, as its driver's scaler is told.

@@ -16,7 +16,7 @@ use equipoise_driver::{
     ScalerOptions,
 };
 use equipoise_planner::elastic::{PoolSample, Scaling};
-use equipoise_session::config::{BackendConfig, SessionConfig};
+use equipoise_session::config::{BackendConfig, Place, SessionConfig};
 use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -501,5 +501,5 @@ fn joined(made: &ElasticBackend) -> Option<BackendConfig> {
     let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
     let address = made.address.filter(|_| serves)?;
     let (name, weight) = (made.name.as_str().into(), Weight::DEFAULT);
-    Some(BackendConfig { name, address, socket: None, weight })
+    Some(BackendConfig { name, address, place: Place::Address, weight })
 }

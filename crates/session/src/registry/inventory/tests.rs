@@ -7,7 +7,7 @@ use equipoise_core::Weight;
 use super::super::build::{Published, build};
 use super::super::fixtures::*;
 use super::*;
-use crate::config::{HealthCheck, PassiveHealth, Protocol};
+use crate::config::{HealthCheck, PassiveHealth, Place, Protocol, Resolved};
 
 #[test]
 fn a_backend_is_the_same_by_its_pool_and_address_and_keeps_everything() {
@@ -191,4 +191,39 @@ fn a_reload_takes_time_in_proportion_to_pools() {
     let (few, many) = (best_of(500), best_of(8000));
     // 16 times as many: 256 times as long if every pool were compared with every other.
     assert!(many < few * 64, "500 pools: {few:?}, 8000 pools: {many:?}");
+}
+
+/// `b1` with these addresses, given by name.
+fn named(addresses: &[&str], problem: Option<&str>) -> PoolConfig {
+    let mut pool = checked(pool("web", 2));
+    let addresses = addresses.iter().map(|address| address.parse().unwrap());
+    let resolved = Resolved::new(addresses).with_problem(problem.map(Into::into));
+    pool.backends[0].place = Place::Host { name: "b1.internal:80".into(), resolved };
+    pool
+}
+
+#[test]
+fn a_host_name_without_an_address_is_unhealthy_until_it_has_one() {
+    let now = Instant::now();
+    let before = inventory(vec![named(&[], None)], now);
+    assert_eq!(eligible(&before), ["b2"]);
+    assert_eq!(entry(&before, "web", "b1").verdict(), Health::Unhealthy);
+    let after = reload(&before, vec![named(&["10.0.0.1:80"], None)], now);
+    assert_eq!(eligible(&after), ["b1", "b2"]);
+}
+
+#[test]
+fn other_addresses_of_a_host_name_are_a_new_number_of_the_same_backend() {
+    let now = Instant::now();
+    let before = inventory(vec![named(&["10.0.0.1:80", "10.0.0.2:80"], None)], now);
+    let again = named(&["10.0.0.2:80", "10.0.0.1:80"], Some("no answer"));
+    let (same, changes) = before.reloaded(&config(vec![again]), THREADS, now).unwrap();
+    assert!(changes.is_empty(), "{changes}");
+    assert_eq!(entry(&same, "web", "b1").id, entry(&before, "web", "b1").id);
+    let other = named(&["10.0.0.3:80"], None);
+    let (moved, changes) = same.reloaded(&config(vec![other]), THREADS, now).unwrap();
+    assert!(changes.is_empty(), "the configuration states the same: {changes}");
+    let (old, new) = (entry(&same, "web", "b1"), entry(&moved, "web", "b1"));
+    assert_ne!(new.id, old.id, "sessions that are kept open by the number go to old addresses");
+    assert!(Arc::ptr_eq(&new.live, &old.live));
 }

@@ -1,0 +1,246 @@
+//! Host names of backends: resolved off every lock, again when their records expire, and for as long as the configuration
+//! has them.
+//!
+//! Each name has a task. A task keeps the last answer when a name cannot be resolved, and tries again.
+
+mod lookup;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use equipoise_session::config::{Place, Resolved, SessionConfig};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use self::lookup::{Found, LookupError, look_up};
+use crate::run::lock;
+
+/// Names that are resolved at the same time.
+const LOOKUPS_MAX: usize = 16;
+/// Longest time that resolving a name may take, whatever `resolv.conf` says.
+const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
+/// A record's time to live is taken for at least this, so that no server makes us ask without a pause, and at most this, so
+/// that changes of `/etc/hosts` and of a server's mind arrive.
+const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
+/// Pause after the first failure to resolve a name; doubled with each further one.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// The host names that backends have, and their addresses.
+#[derive(Clone)]
+pub(crate) struct HostNames(Arc<Shared>);
+
+struct Shared {
+    names: Mutex<BTreeMap<Arc<str>, Known>>,
+    /// Rises when an answer differs from the one before.
+    changes: watch::Sender<u64>,
+    lookups: Semaphore,
+}
+
+/// A name that backends have.
+struct Known {
+    resolved: Resolved,
+    /// An attempt has ended, with or without an answer.
+    was_tried: bool,
+    /// Has it resolved at once.
+    again: Arc<Notify>,
+    task: AbortHandle,
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl HostNames {
+    pub(crate) fn new() -> HostNames {
+        HostNames(Arc::new(Shared {
+            names: Mutex::default(),
+            changes: watch::Sender::new(0),
+            lookups: Semaphore::new(LOOKUPS_MAX),
+        }))
+    }
+
+    /// Resolves all names now, those of `config` included, and waits for the first attempt at each of those: at most
+    /// `patience`.
+    pub(crate) async fn learn(&self, config: &SessionConfig, patience: Duration) {
+        let wanted = names(config);
+        self.add(&wanted);
+        for known in lock(&self.0.names).values().filter(|known| known.was_tried) {
+            known.again.notify_one();
+        }
+        let mut changes = self.0.changes.subscribe();
+        let all_tried = async {
+            while !self.are_tried(&wanted) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // What is not known in time joins its pool later.
+        let _ = timeout(patience, all_tried).await;
+    }
+
+    /// Forgets every name that `config` does not have.
+    pub(crate) fn forget_others(&self, config: &SessionConfig) {
+        let wanted = names(config);
+        // A reload that ended in between may have removed some.
+        self.add(&wanted);
+        lock(&self.0.names).retain(|name, _| wanted.contains(name));
+    }
+
+    /// `config` with the addresses that its host names have now.
+    pub(crate) fn resolved(&self, mut config: SessionConfig) -> SessionConfig {
+        let known = lock(&self.0.names);
+        for backend in config.pools.iter_mut().flat_map(|pool| &mut pool.backends) {
+            if let Place::Host { name, resolved } = &mut backend.place
+                && let Some(known) = known.get(name)
+            {
+                *resolved = known.resolved.clone();
+            }
+        }
+        drop(known);
+        config
+    }
+
+    /// Changes whenever an answer does.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    fn add(&self, wanted: &BTreeSet<Arc<str>>) {
+        let mut known = lock(&self.0.names);
+        for name in wanted {
+            if known.contains_key(name) {
+                continue;
+            }
+            let again = Arc::new(Notify::new());
+            let task = keep_resolved(Arc::clone(&self.0), Arc::clone(name), Arc::clone(&again));
+            let task = tokio::spawn(task).abort_handle();
+            let resolved = Resolved::default();
+            known.insert(Arc::clone(name), Known { resolved, was_tried: false, again, task });
+        }
+    }
+
+    fn are_tried(&self, wanted: &BTreeSet<Arc<str>>) -> bool {
+        let known = lock(&self.0.names);
+        wanted.iter().all(|name| known.get(name).is_none_or(|known| known.was_tried))
+    }
+}
+
+/// The host names of all backends.
+fn names(config: &SessionConfig) -> BTreeSet<Arc<str>> {
+    let backends = config.pools.iter().flat_map(|pool| &pool.backends);
+    let name = |place: &Place| match place {
+        Place::Host { name, .. } => Some(Arc::clone(name)),
+        Place::Address | Place::Socket(_) => None,
+    };
+    backends.filter_map(|backend| name(&backend.place)).collect()
+}
+
+/// Resolves a name when its records expire, and when `again` says so.
+async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) {
+    let mut retry = RETRY_MIN;
+    loop {
+        let found = {
+            let Ok(_permit) = shared.lookups.acquire().await else { return };
+            look_up(&name, LOOKUP_WITHIN).await
+        };
+        let pause = match &found {
+            Ok(found) => {
+                retry = RETRY_MIN;
+                found.ttl.clamp(*TTL.start(), *TTL.end())
+            }
+            Err(_) => {
+                let pause = retry;
+                retry = (retry * 2).min(RETRY_MAX);
+                pause
+            }
+        };
+        shared.note(&name, found);
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = again.notified() => {}
+        }
+    }
+}
+
+impl Shared {
+    /// Takes over an answer, and logs it if it is another than before.
+    fn note(&self, name: &Arc<str>, found: Result<Found, LookupError>) {
+        let mut names = lock(&self.names);
+        let Some(known) = names.get_mut(name) else { return };
+        let before = &known.resolved;
+        let next = match found {
+            Ok(found) => {
+                let next = Resolved::new(found.addresses);
+                // Equal addresses keep the note of which of them connected.
+                if next == *before { before.with_problem(None) } else { next }
+            }
+            Err(error) => before.with_problem(Some(error.to_string().into())),
+        };
+        let is_new = next != *before || next.problem() != before.problem();
+        if is_new {
+            log(name, before, &next);
+        }
+        known.resolved = next;
+        let is_first = !std::mem::replace(&mut known.was_tried, true);
+        drop(names);
+        if is_new || is_first {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+}
+
+fn log(name: &str, before: &Resolved, now: &Resolved) {
+    let addresses = listed(now.addresses());
+    match now.problem() {
+        None if now != before => tracing::info!("backend {name}: resolved to {addresses}"),
+        None => tracing::info!("backend {name}: resolved again"),
+        Some(problem) if now.addresses().is_empty() => {
+            tracing::warn!("backend {name}: not resolved, it gets no requests: {problem}");
+        }
+        Some(problem) => {
+            tracing::warn!("backend {name}: not resolved, it stays at {addresses}: {problem}");
+        }
+    }
+}
+
+fn listed(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The names of `config` that do not resolve, each with the reason. Tries each once, all of them for at most `patience`.
+pub(crate) async fn unresolved(
+    config: &SessionConfig,
+    patience: Duration,
+) -> BTreeMap<Arc<str>, String> {
+    let permits = Arc::new(Semaphore::new(LOOKUPS_MAX));
+    let mut lookups = JoinSet::new();
+    let mut left: BTreeMap<_, _> = BTreeMap::new();
+    for name in names(config) {
+        left.insert(Arc::clone(&name), format!("no answer within {} s", patience.as_secs()));
+        let permits = Arc::clone(&permits);
+        lookups.spawn(async move {
+            let _permit = permits.acquire().await;
+            let found = look_up(&name, patience).await;
+            (name, found)
+        });
+    }
+    let all = async {
+        while let Some(ended) = lookups.join_next().await {
+            match ended {
+                Ok((name, Ok(_))) => drop(left.remove(&name)),
+                Ok((name, Err(error))) => drop(left.insert(name, error.to_string())),
+                Err(_) => {}
+            }
+        }
+    };
+    let _ = timeout(patience, all).await;
+    left
+}

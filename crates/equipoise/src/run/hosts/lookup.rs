@@ -1,0 +1,86 @@
+//! One attempt to resolve a host name: `/etc/hosts`, then the servers of `/etc/resolv.conf`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::{Hosts, Resolver, TokioResolver};
+use tokio::time::timeout;
+
+/// The addresses of a name.
+pub(super) struct Found {
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Time after which to ask again.
+    pub(super) ttl: Duration,
+}
+
+/// A name could not be resolved.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookupError {
+    /// No server answered.
+    #[error("no answer from the servers of /etc/resolv.conf within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// A server denied the name, or knows no address of it.
+    #[error("the name does not exist, or has no address")]
+    NoAddress,
+    /// The name cannot be asked for.
+    #[error("not a host name")]
+    Name,
+    /// Any other failure.
+    #[error("{0}")]
+    Resolver(Box<NetError>),
+}
+
+/// Resolves `HOST:PORT`, both families. The resolver's files are read each time, so that their changes count; answers are not
+/// cached.
+pub(super) async fn look_up(name: &str, within: Duration) -> Result<Found, LookupError> {
+    let (host, port) = name.rsplit_once(':').ok_or(LookupError::Name)?;
+    let port: u16 = port.parse().map_err(|_| LookupError::Name)?;
+    let host = Name::from_str_relaxed(host).map_err(|_| LookupError::Name)?;
+    // A name of that file is asked of no server, in neither family (as `getaddrinfo` does).
+    let listed = listed(&host);
+    if !listed.is_empty() {
+        return Ok(found(listed.into_iter(), port, Duration::MAX));
+    }
+    let resolver = resolver().map_err(|error| LookupError::Resolver(Box::new(error)))?;
+    let answer = match timeout(within, resolver.lookup_ip(host)).await {
+        Err(_) => return Err(LookupError::Timeout(within)),
+        Ok(Err(NetError::Timeout)) => return Err(LookupError::Timeout(within)),
+        Ok(Err(NetError::Dns(DnsError::NoRecordsFound(_)))) => return Err(LookupError::NoAddress),
+        Ok(Err(error)) => return Err(LookupError::Resolver(Box::new(error))),
+        Ok(Ok(answer)) => answer,
+    };
+    let ttl = answer.as_lookup().answers().iter().map(|record| record.ttl).min();
+    let found = found(answer.iter(), port, Duration::from_secs(ttl.unwrap_or_default().into()));
+    if found.addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok(found) }
+}
+
+fn found(addresses: impl Iterator<Item = IpAddr>, port: u16, ttl: Duration) -> Found {
+    Found { addresses: addresses.map(|address| (address, port).into()).collect(), ttl }
+}
+
+/// The addresses that `/etc/hosts` has for a name.
+fn listed(host: &Name) -> Vec<IpAddr> {
+    let hosts = Hosts::from_system().unwrap_or_default();
+    let of = |kind| hosts.lookup_static_host(&Query::query(host.clone(), kind));
+    let lookups = [RecordType::AAAA, RecordType::A].into_iter().filter_map(of);
+    let addresses = |lookup: hickory_resolver::lookup::Lookup| -> Vec<_> {
+        lookup.answers().iter().filter_map(|record| RData::ip_addr(&record.data)).collect()
+    };
+    lookups.flat_map(addresses).collect()
+}
+
+/// By `/etc/resolv.conf`. Without one, or without a server in it, the server of this machine is asked (resolv.conf(5)).
+fn resolver() -> Result<TokioResolver, NetError> {
+    let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|_| {
+        let server = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
+        let config = ResolverConfig::from_name_servers(vec![server]);
+        Resolver::builder_with_config(config, TokioRuntimeProvider::default())
+    });
+    builder.options_mut().cache_size = 0;
+    builder.build()
+}

@@ -1,0 +1,277 @@
+//! Where a backend is reached: at its address, at a unix socket, or at the addresses of a host name.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+
+/// Where a backend is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Its address.
+    #[default]
+    Address,
+    /// A unix socket. Its address is a [`stand_in`]. Not for UDP.
+    Socket(Arc<Path>),
+    /// The addresses of a host name. Its address is a [`stand_in`].
+    Host {
+        /// `HOST:PORT`, as the configuration states it.
+        name: Arc<str>,
+        /// The addresses that the name has now.
+        resolved: Resolved,
+    },
+}
+
+impl Place {
+    /// Whether connections can be opened: a host name may have no address.
+    pub fn is_reachable(&self) -> bool {
+        !matches!(self, Place::Host { resolved, .. } if resolved.addresses().is_empty())
+    }
+
+    /// The place as the configuration states it; `own` is the backend's address.
+    pub fn text(&self, own: SocketAddr) -> String {
+        match self {
+            Place::Address => own.to_string(),
+            Place::Socket(path) => format!("unix:{}", path.display()),
+            Place::Host { name, .. } => name.to_string(),
+        }
+    }
+
+    /// The addresses of a backend whose configured address is `own`: those of its host name, or else `own`.
+    pub fn addresses<'p>(&'p self, own: &'p SocketAddr) -> &'p [SocketAddr] {
+        match self {
+            Place::Host { resolved, .. } => resolved.addresses(),
+            Place::Address | Place::Socket(_) => std::slice::from_ref(own),
+        }
+    }
+}
+
+/// An address that identifies a backend without an address of its own: of the prefix that no network routes (RFC 6666), with
+/// a hash of `place` (FNV-1a), the same in every process.
+pub fn stand_in(place: &[u8], port: u16) -> SocketAddr {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = place.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    let address = (0x0100_u128 << 112) | u128::from(hash);
+    (Ipv6Addr::from(address), port).into()
+}
+
+/// Whether an address is a [`stand_in`], to which nothing can be sent.
+pub fn is_stand_in(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.segments()[..4] == [0x0100, 0, 0, 0])
+}
+
+/// Most addresses of a host name that are used.
+const ADDRESSES_MAX: usize = 16;
+
+/// Pause before a connection is tried at the next address while the one before has neither opened nor failed (RFC 8305,
+/// section 8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// The addresses of a host name, and which of them accepted a connection last. Equal where the addresses are.
+#[derive(Clone, Debug, Default)]
+pub struct Resolved {
+    addresses: Arc<[SocketAddr]>,
+    preferred: Arc<AtomicUsize>,
+    problem: Option<Arc<str>>,
+}
+
+impl PartialEq for Resolved {
+    fn eq(&self, other: &Self) -> bool {
+        self.addresses == other.addresses
+    }
+}
+
+impl Eq for Resolved {}
+
+impl Resolved {
+    /// The addresses of a name, each once and in a fixed order: resolvers rotate their answers. IPv6 comes first. At most
+    /// 16 are used.
+    pub fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Resolved {
+        let mut addresses: Vec<_> = addresses.into_iter().collect();
+        addresses.sort_unstable_by_key(|address| (address.is_ipv4(), *address));
+        addresses.dedup();
+        addresses.truncate(ADDRESSES_MAX);
+        Resolved { addresses: addresses.into(), ..Resolved::default() }
+    }
+
+    /// The same addresses, of a name that the last attempt did not resolve for this reason.
+    #[must_use]
+    pub fn with_problem(&self, problem: Option<Arc<str>>) -> Resolved {
+        Resolved { problem, ..self.clone() }
+    }
+
+    /// All addresses.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Why the last attempt did not resolve the name.
+    pub fn problem(&self) -> Option<&Arc<str>> {
+        self.problem.as_ref()
+    }
+
+    /// The address that accepted a connection last, or the first; for UDP, which opens none.
+    pub fn preferred(&self) -> Option<SocketAddr> {
+        self.in_order().next().map(|(_, address)| address)
+    }
+
+    /// The preferred address, then the others.
+    fn in_order(&self) -> impl Iterator<Item = (usize, SocketAddr)> {
+        let preferred = self.preferred.load(Relaxed);
+        let others = (0..self.addresses.len()).filter(move |at| *at != preferred);
+        std::iter::once(preferred)
+            .chain(others)
+            .filter_map(|at| Some((at, *self.addresses.get(at)?)))
+    }
+
+    /// Opens a connection to the first address that accepts one. Each address is tried when the one before has failed, or has
+    /// not answered for 250 ms; the caller bounds the time. Connections begin at the address that accepted one last.
+    ///
+    /// # Errors
+    /// The last address's error; `NotFound` if there is no address.
+    pub async fn connect<C, F>(&self, mut open: impl FnMut(SocketAddr) -> F) -> io::Result<C>
+    where
+        F: Future<Output = io::Result<C>>,
+    {
+        if let [only] = *self.addresses {
+            return open(only).await;
+        }
+        let mut waiting: VecDeque<_> = self.in_order().collect();
+        let mut race = Race { attempts: Vec::new(), delay: Box::pin(sleep(Duration::ZERO)) };
+        let mut failure = io::Error::from(io::ErrorKind::NotFound);
+        loop {
+            if let Some((at, address)) = waiting.pop_front() {
+                race.attempts.push((at, Box::pin(open(address))));
+                race.delay = Box::pin(sleep(ATTEMPT_DELAY));
+            } else if race.attempts.is_empty() {
+                return Err(failure);
+            }
+            match poll_fn(|cx| race.poll(cx, waiting.is_empty())).await {
+                Step::Connected(at, connection) => {
+                    self.preferred.store(at, Relaxed);
+                    return Ok(connection);
+                }
+                Step::Failed(error) => failure = error,
+                Step::Delayed => {}
+            }
+        }
+    }
+}
+
+/// Attempts to connect that are under way.
+struct Race<F> {
+    attempts: Vec<(usize, Pin<Box<F>>)>,
+    delay: Pin<Box<Sleep>>,
+}
+
+enum Step<C> {
+    Connected(usize, C),
+    Failed(io::Error),
+    /// No attempt has ended in time.
+    Delayed,
+}
+
+impl<C, F: Future<Output = io::Result<C>>> Race<F> {
+    /// The next event; `is_last`: no further address could be tried.
+    fn poll(&mut self, cx: &mut Context<'_>, is_last: bool) -> Poll<Step<C>> {
+        for place in 0..self.attempts.len() {
+            let (at, attempt) = &mut self.attempts[place];
+            let at = *at;
+            if let Poll::Ready(ended) = attempt.as_mut().poll(cx) {
+                drop(self.attempts.swap_remove(place));
+                return Poll::Ready(match ended {
+                    Ok(connection) => Step::Connected(at, connection),
+                    Err(error) => Step::Failed(error),
+                });
+            }
+        }
+        if is_last {
+            return Poll::Pending;
+        }
+        self.delay.as_mut().poll(cx).map(|()| Step::Delayed)
+    }
+}
+
+/// The addresses of `place` without their ports.
+pub fn ips<'p>(place: &'p Place, own: &'p SocketAddr) -> impl Iterator<Item = IpAddr> + 'p {
+    place.addresses(own).iter().map(|address| address.ip().to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn address(last: u8) -> SocketAddr {
+        ([192, 0, 2, last], 80).into()
+    }
+
+    /// A backend's addresses: 1 refuses, 2 never answers, others accept.
+    async fn open(address: SocketAddr) -> io::Result<SocketAddr> {
+        match address.ip() {
+            IpAddr::V4(ip) if ip.octets()[3] == 1 => Err(io::ErrorKind::ConnectionRefused.into()),
+            IpAddr::V4(ip) if ip.octets()[3] == 2 => pending().await,
+            _ => Ok(address),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_address_that_connects_is_used_and_tried_first_the_next_time() {
+        let resolved = Resolved::new((1..=3).map(address));
+        let begun = Instant::now();
+        assert_eq!(resolved.connect(open).await.unwrap(), address(3));
+        assert_eq!(
+            begun.elapsed(),
+            ATTEMPT_DELAY,
+            "the silent one costs a delay, the refusing one none"
+        );
+        assert_eq!(resolved.clone().connect(open).await.unwrap(), address(3));
+        assert_eq!(begun.elapsed(), ATTEMPT_DELAY);
+        assert_eq!(resolved.preferred(), Some(address(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_address_still_wins_when_all_others_refuse() {
+        let resolved = Resolved::new([address(1), address(9)]);
+        resolved.preferred.store(1, Relaxed);
+        let slow = |to: SocketAddr| async move {
+            if to == address(9) {
+                sleep(ATTEMPT_DELAY * 8).await;
+            }
+            open(to).await
+        };
+        assert_eq!(resolved.connect(slow).await.unwrap(), address(9));
+    }
+
+    #[tokio::test]
+    async fn where_no_address_connects_the_last_error_is_the_answer() {
+        let refused = Resolved::new([address(1), "[2001:db8::1]:80".parse().unwrap()]);
+        let open = |_| async { Err::<(), _>(io::Error::from(io::ErrorKind::ConnectionRefused)) };
+        assert_eq!(
+            refused.connect(open).await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        let none = Resolved::default().connect(open).await;
+        assert_eq!(none.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn candidates_are_few_each_once_and_in_an_order_that_answers_do_not_change() {
+        let v6: SocketAddr = "[2001:db8::1]:80".parse().unwrap();
+        let resolved = Resolved::new([address(2), v6, address(1), address(2)]);
+        assert_eq!(resolved.addresses(), [v6, address(1), address(2)]);
+        assert_eq!(resolved, Resolved::new([address(1), address(2), v6]));
+        assert_eq!(Resolved::new((0..99).map(address)).addresses().len(), ADDRESSES_MAX);
+    }
+}
