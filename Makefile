@@ -60,7 +60,8 @@ NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3
 #                    installed; `make test` stops it if it was us who installed it
 TEST_PACKAGES := etcd-server:/usr/bin/etcd
 #   bind9-dnsutils, unbound    dig asks the DNS level, and a real resolver stands between; unbound too is a service
-DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound
+#   bind9-utils      named-compilezone reads the same zone files
+DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-utils:/usr/bin/named-compilezone
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
@@ -140,7 +141,7 @@ test-setup: setup
 	@[[ -e /usr/bin/etcd ]] || { \
 	  $(call install_missing,$(TEST_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
-	@[[ -e /usr/bin/dig && -e /usr/sbin/unbound ]] || { \
+	@[[ -e /usr/bin/dig && -e /usr/bin/named-compilezone && -e /usr/sbin/unbound ]] || { \
 	  $(call install_missing,$(DNS_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
 

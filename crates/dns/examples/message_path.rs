@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -61,7 +62,9 @@ fn config() -> Result<DnsConfig, Box<dyn Error>> {
             balanced("single.cluster.example.", Mode::Single)?,
             balanced("ordered.cluster.example.", Mode::Ordered)?,
         ],
-        records: zone::file::read("static IN A 192.0.2.9\n", &origin)?,
+        records: zone::file::read(Path::new("/a.zone"), &origin, &|_| {
+            Ok("static IN A 192.0.2.9\n".to_owned())
+        })?,
         origin,
     };
     Ok(DnsConfig { zones: vec![Arc::new(zone)], ..DnsConfig::default() })

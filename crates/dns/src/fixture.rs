@@ -1,13 +1,14 @@
 //! A zone for tests, and queries in bytes.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use equipoise_core::Generation;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::config::{NameConfig, NameServer, NodeConfig, ZoneConfig};
+use crate::config::{NameConfig, NameServer, NodeConfig, StaticRecord, ZoneConfig};
 use crate::respond::{Now, Published, Responder};
 use crate::stats::{Shard, Transport};
 use crate::zone::file;
@@ -73,6 +74,11 @@ fn balanced(text: &str, mode: Mode) -> NameConfig {
     }
 }
 
+/// The records of a zone file that includes no other.
+pub(crate) fn records(text: &str, origin: &Name) -> Vec<StaticRecord> {
+    file::read(Path::new("/a.zone"), origin, &|_| Ok(text.to_owned())).unwrap()
+}
+
 pub(crate) fn zone() -> ZoneConfig {
     let origin = name("cluster.example.");
     ZoneConfig {
@@ -108,7 +114,7 @@ pub(crate) fn zone() -> ZoneConfig {
             balanced("_web._tcp.cluster.example.", Mode::Srv),
             balanced("app.cluster.example.", Mode::Https),
         ],
-        records: file::read(ZONE_FILE, &origin).unwrap(),
+        records: records(ZONE_FILE, &origin),
         origin,
     }
 }

@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 
 use super::*;
 use crate::config::ZoneConfig;
-use crate::fixture::{config, name, zone};
+use crate::fixture::{config, name, records, zone};
 use crate::{Mode, SnapshotInput, build};
 
 /// The first error of a zone that was changed.
@@ -17,7 +17,7 @@ fn wrong(change: impl Fn(&mut ZoneConfig)) -> Option<ZoneError> {
 }
 
 fn with_records(text: &str) -> Option<ZoneError> {
-    wrong(|zone| zone.records = file::read(text, &zone.origin).unwrap())
+    wrong(|zone| zone.records = records(text, &zone.origin))
 }
 
 #[test]
@@ -56,26 +56,6 @@ fn what_a_zone_cannot_be_is_said() {
     assert_eq!(with_records("x.* IN NS ns.other.example.\n"), None);
     let soa = "a IN SOA ns1 mail 1 2 3 4 5\n";
     assert!(matches!(with_records(soa), Some(E::SoaElsewhere(_))));
-}
-
-#[test]
-fn a_zone_file_has_origins_and_ttls_but_no_includes() {
-    let origin = name("cluster.example.");
-    let records = file::read(
-        "$TTL 7\na IN A 192.0.2.1\n$ORIGIN b.cluster.example.\na 9 A 192.0.2.2\n",
-        &origin,
-    );
-    let records = records.unwrap();
-    let told: Vec<_> =
-        records.iter().map(|r| (r.owner.to_string(), r.ttl, r.body.clone())).collect();
-    assert_eq!(told[0], ("a.cluster.example".into(), 7, vec![192, 0, 2, 1]));
-    assert_eq!(told[1], ("a.b.cluster.example".into(), 9, vec![192, 0, 2, 2]));
-    let error = file::read("$INCLUDE x\n", &origin).unwrap_err().to_string();
-    assert!(error.contains("$INCLUDE is not followed"), "{error}");
-    let error = file::read("a IN A 192.0.2.1\na IN A 192.0.2\n", &origin).unwrap_err().to_string();
-    assert!(error.starts_with("not a zone file: line 2: "), "{error}");
-    assert!(file::read("a CH TXT x\n", &origin).is_err());
-    assert_eq!(file::read("", &origin).unwrap(), []);
 }
 
 #[test]

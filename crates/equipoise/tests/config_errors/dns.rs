@@ -5,6 +5,10 @@ use crate::common::config::said_among;
 const FILES: &[(&str, &str)] = &[
     ("/good.zone", "text IN TXT \"x\"\nns1 IN A 192.0.2.1\n"),
     ("/include.zone", "$INCLUDE other.zone\n"),
+    ("/above.zone", "$TTL 1h\n$INCLUDE ../other.zone\n"),
+    ("/parts.zone", "$TTL 1h30m\n$INCLUDE good.zone\n$GENERATE 1-2 h$ A 192.0.2.$"),
+    ("/ttl.zone", "www 2147483648 IN A 1.2.3.4\n"),
+    ("/soa.zone", "@ SOA ns1 mail 1 1h 10m 2w 5m\n\n@ SOA ns1 mail 2 1h 10m 2w 5m\n"),
     ("/broken.zone", "text IN TXT \"x\"\nwww IN A 1.2.3\n"),
     ("/outside.zone", "www.other.example. IN A 192.0.2.1\n"),
     ("/alias.zone", "a IN CNAME b\na IN TXT \"x\"\n"),
@@ -32,6 +36,7 @@ fn a_zone_is_served_without_complaint() {
     for more in [
         NS,
         "ns = ['ns1']\nzone-file = '/good.zone'",
+        "ns = ['ns1']\nzone-file = '/parts.zone'",
         "ns = ['ns.other.example.']",
         "ns = ['ns.other.example.']\npool = 'p'",
         "ns = ['ns.other.example.']\nnames = [{ name = 'www', pool = 'p', backends = 'n1' }]",
@@ -187,7 +192,19 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/include.zone'",
-            format!("f:7:13: {zone}.zone-file: \"/include.zone\": $INCLUDE is not followed (\"other.zone\"); accepted: its records in this file"),
+            format!("f:7:13: {zone}.zone-file: \"/include.zone\" line 1: $INCLUDE \"/other.zone\" cannot be read: No such file or directory; accepted: a zone file"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/above.zone'",
+            format!("f:7:13: {zone}.zone-file: \"/above.zone\" line 2: $INCLUDE \"../other.zone\" is not below the zone file's folder; accepted: files below \"/\", without `..`"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/ttl.zone'",
+            format!("f:7:13: {zone}.zone-file: \"/ttl.zone\" line 1: `2147483648` is not a time; accepted: 0 to 2147483647 seconds (RFC 2181, 8), also with units (w, d, h, m, s), such as `1h30m`"),
+        ),
+        (
+            "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/soa.zone'",
+            format!("f:7:13: {zone}.zone-file: \"/soa.zone\" line 3: a second SOA record, the first is in \"/soa.zone\" line 1; accepted: one"),
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/none.zone'",
@@ -259,7 +276,7 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
     assert!(others.is_empty(), "{}", others.join("\n"));
     let broken =
         said(&in_zone("pool = 'p'\nns = ['ns.other.example.']\nzone-file = '/broken.zone'"));
-    assert!(broken.contains("not a zone file: line 2: "), "its line is told: {broken}");
+    assert!(broken.contains("\"/broken.zone\" line 2: data of the A record: "), "{broken}");
 }
 
 /// The pool of [`in_zone`] with labels.

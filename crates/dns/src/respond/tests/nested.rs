@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::config::{NameServer, ZoneConfig};
 use crate::fixture::zone;
-use crate::zone::{check_below, file};
+use crate::zone::check_below;
 use crate::{Mode, ZoneError};
 
 const ABOVE: &str = "
@@ -29,7 +29,7 @@ fn zone_of(origin: &str, records: &str) -> ZoneConfig {
         servers: vec![server],
         nodes: Vec::new(),
         names: Vec::new(),
-        records: file::read(records, &origin).unwrap(),
+        records: crate::fixture::records(records, &origin),
         mailbox: name("hostmaster.other.example."),
         origin,
         ..own
@@ -38,7 +38,7 @@ fn zone_of(origin: &str, records: &str) -> ZoneConfig {
 
 /// A zone, one below it that it delegates, one below that, and one that nobody delegates.
 fn zones() -> Vec<Arc<ZoneConfig>> {
-    let above = file::read(ABOVE, &name("cluster.example.")).unwrap();
+    let above = crate::fixture::records(ABOVE, &name("cluster.example."));
     let zones = [
         ZoneConfig { records: above, ..zone() },
         zone_of("sub.cluster.example.", "www 300 IN A 192.0.2.100\n"),

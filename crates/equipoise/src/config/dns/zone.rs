@@ -99,14 +99,11 @@ impl Reading<'_, '_> {
     fn records(&mut self, origin: &Name) -> Vec<StaticRecord> {
         let values = self.values;
         let Some(path) = values.text("zone-file") else { return Vec::new() };
-        let wrong = match (self.around.read)(Path::new(path), FileKind::Zone) {
-            Ok(text) => match zone_file::read(&text, origin) {
-                Ok(records) => return records,
-                Err(error) => format!("\"{path}\": {error}"),
-            },
-            Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a zone file"),
-        };
-        self.error(values, "zone-file", wrong);
+        let read = |file: &Path| (self.around.read)(file, FileKind::Zone);
+        match zone_file::read(Path::new(path), origin, &read) {
+            Ok(records) => return records,
+            Err(error) => self.error(values, "zone-file", error.to_string()),
+        }
         Vec::new()
     }
 

@@ -84,7 +84,7 @@ pub(super) static DNS: Table = Table {
             "zone-file",
             Kind::Text(&FILE),
             "there are no other records",
-            "Further records, in the format of RFC 1035: `$ORIGIN` and `$TTL`, but no `$INCLUDE`.",
+            "Further records, in the format of RFC 1035, with `$ORIGIN`, `$TTL`, `$INCLUDE` (files below this one's folder), `$GENERATE`, and times such as `1h30m`.",
         ),
         Opt::default(
             "ns",
