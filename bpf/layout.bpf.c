@@ -20,6 +20,8 @@ struct {
 	struct eqp_counter counter;
 	struct eqp_event event;
 	struct eqp_cpu cpu;
+	struct eqp_pending_share pending_share;
+	struct eqp_opening opening;
 	struct eqp_fragment_key fragment_key;
 	struct eqp_fragment fragment;
 	struct eqp_decapsulation decapsulation;

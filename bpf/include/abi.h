@@ -7,7 +7,7 @@
  *   tables   one value: pog's published memory (crates/pog/src/publish/layout.rs) with a directory in each copy.
  *            Userspace writes the copy that the epoch does not select, then flips the epoch.
  *   state    one value: what the program writes and userspace reads or takes away: touched flows, pending flows,
- *            connections of each backend.
+ *            opening flows, connections of each backend.
  *   cpus     one value a CPU: its counters, its recent events, its log of flows seen. Only its own program writes it.
  *   fragments  LRU hash: the backend of a datagram's first fragment, for those that follow.
  *
@@ -19,7 +19,7 @@
 
 #include <linux/types.h>
 
-#define EQP_ABI_VERSION 3
+#define EQP_ABI_VERSION 4
 
 /* --- tables: pog's header and copies ------------------------------------------------------------------------- */
 
@@ -201,18 +201,39 @@ struct eqp_state_header {
 	__u32 pending_count;   /* flows in pending; program adds, userspace subtracts (both atomically) */
 	__u32 pending_mark;    /* above it new flows are not recorded */
 	__u64 interval;        /* odd; under another one, flows have other touched tags */
-	__u64 padding_to_end[6];
+	__u64 previous_interval; /* the one before; userspace's */
+	__u64 padding_to_end[5];
 };
 
 /*
  * Then, each beginning at a multiple of 64:
  *   touched   limits.touched_buckets times four odd 32-bit tags of flows seen in this interval; 0: free
  *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
+ *   openings  limits.openings eqp_opening. See learn.h.
+ *   pending_services  a __u16 for each word of pending: the number of its service, written right after the word
+ *   pending_shares    an eqp_pending_share for each service number
  *   loads     an eqp_load for each backend index
  *   cursors   a __u32 for each service number
  */
 #define EQP_TOUCHED_WAYS 4
 #define EQP_PENDING_WAYS 8
+
+struct eqp_pending_share {
+	__u32 count;    /* its flows in pending; program adds, userspace subtracts (both atomically) */
+	__u32 share;    /* below it, its flows are recorded whatever others have; userspace's, as the next */
+	__u32 reserved; /* room to leave to others, which have less than their shares */
+	__u32 padding;
+};
+
+/* The SYN of a flow. Two CPUs may write one entry at once: then `check` differs, most probably. */
+struct eqp_opening {
+	__u64 digest;
+	__u16 slot;
+	__u16 service; /* number */
+	__u8 how;      /* enum eqp_how */
+	__u8 stamp;    /* the highest bits of the interval's number */
+	__u16 check;   /* the highest bits of the digest */
+};
 
 struct eqp_load {
 	__u32 active;   /* as LVS counts: opening and established */
@@ -346,6 +367,10 @@ struct eqp_limits {
 	__u32 touched_buckets; /* power of two */
 	__u32 pending_offset;
 	__u32 pending_buckets; /* power of two, at least 4096 */
+	__u32 pending_services_offset;
+	__u32 pending_shares_offset;
+	__u32 openings_offset;
+	__u32 openings; /* power of two */
 	__u32 loads_offset;
 	__u32 cursors_offset;
 	/* cpus */
@@ -406,12 +431,14 @@ EQP_ASSERT_SIZE(struct eqp_reverse, 48);
 EQP_ASSERT_SIZE(struct eqp_service, 64);
 EQP_ASSERT_SIZE(struct eqp_backend, 64);
 EQP_ASSERT_SIZE(struct eqp_state_header, 64);
+EQP_ASSERT_SIZE(struct eqp_pending_share, 16);
+EQP_ASSERT_SIZE(struct eqp_opening, 16);
 EQP_ASSERT_SIZE(struct eqp_load, 8);
 EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 16);
-EQP_ASSERT_SIZE(struct eqp_limits, 144);
+EQP_ASSERT_SIZE(struct eqp_limits, 160);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

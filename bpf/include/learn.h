@@ -12,6 +12,9 @@
  * known: on a quiet CPU the lookup may come in another interval than the packet. CpuMemory::drain is the other side.
  *
  * Tags are stored plainly: what another CPU's store loses is told twice.
+ *
+ * SYNs are not events, since most of a flood of them would be news. Each overwrites an entry of `openings` instead.
+ * Userspace finds there that a flow began with a SYN, and where that SYN went.
  */
 #ifndef EQP_LEARN_H
 #define EQP_LEARN_H
@@ -230,7 +233,19 @@ eqp_cold void check_recent(const struct eqp_job *job)
 		tell_recent(job, interval, news);
 }
 
-/* Notes that a packet's flow was seen, or ends. */
+/* Notes where a SYN went. Of two flows with the same entry the later one stays. */
+eqp_cold void note_opening(const struct eqp_job *job)
+{
+	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;
+	__u64 interval = eqp_read_once(header->interval), at = job->digest & (limits.openings - 1);
+	__u64 *opening = (__u64 *)(job->state + limits.openings_offset) + 2 * at;
+
+	eqp_write_once(opening[0], job->digest);
+	eqp_write_once(opening[1], (__u64)job->slot | (__u64)job->service->number << 16 | (__u64)job->how << 32 |
+					   interval >> 56 << 40 | job->digest >> 48 << 48);
+}
+
+/* Notes that a packet's flow was seen, opens, or ends. */
 eqp_inline void learn(const struct eqp_job *job)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
@@ -239,8 +254,12 @@ eqp_inline void learn(const struct eqp_job *job)
 	struct eqp_event *event = (struct eqp_event *)recent_event(job, at);
 	__u8 kind = EQP_TOUCH;
 
-	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT) || packet_opens(packet))
+	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT))
 		return;
+	if (packet_opens(packet)) {
+		note_opening(job);
+		return;
+	}
 	if (eqp_unlikely(packet->tcp_flags & (EQP_TCP_FIN | EQP_TCP_RST))) {
 		kind = packet->tcp_flags & EQP_TCP_RST ? EQP_RST : EQP_FIN;
 		cpu->recent_ends |= 1ull << at;

@@ -40,12 +40,43 @@ eqp_inline __u32 pending_find(const struct eqp_job *job)
 	return EQP_NO_SLOT;
 }
 
-/* So many flows are opening that no more are recorded. */
+/* Of the packet's service; NULL: it has no number. */
+eqp_inline struct eqp_pending_share *pending_share(const struct eqp_job *job)
+{
+	__u64 number = job->service->number;
+
+	eqp_opaque(number);
+	if (number >= limits.services_max)
+		return NULL;
+	return (struct eqp_pending_share *)(job->state + limits.pending_shares_offset) + number;
+}
+
+/* So many flows are opening that no more of this service are recorded. */
 eqp_inline bool pending_full(const struct eqp_job *job)
 {
 	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;
+	const struct eqp_pending_share *share = pending_share(job);
 
-	return eqp_read_once(header->pending_count) >= eqp_read_once(header->pending_mark);
+	if (!share)
+		return true;
+	if (eqp_read_once(share->count) < eqp_read_once(share->share))
+		return false;
+	return eqp_read_once(header->pending_count) + eqp_read_once(share->reserved) >=
+	       eqp_read_once(header->pending_mark);
+}
+
+/* Counts a flow that was recorded at `way` of its line. */
+eqp_inline void pending_count(const struct eqp_job *job, __u64 way)
+{
+	struct eqp_state_header *header = (struct eqp_state_header *)job->state;
+	__u64 line = job->digest & (limits.pending_buckets - 1);
+	__u16 *services = (__u16 *)(job->state + limits.pending_services_offset) + line * EQP_PENDING_WAYS;
+	struct eqp_pending_share *share = pending_share(job);
+
+	eqp_write_once(services[way & (EQP_PENDING_WAYS - 1)], job->service->number);
+	__sync_fetch_and_add(&header->pending_count, 1);
+	if (share)
+		__sync_fetch_and_add(&share->count, 1);
 }
 
 /*
@@ -54,7 +85,6 @@ eqp_inline bool pending_full(const struct eqp_job *job)
  */
 eqp_cold __u32 pending_put(const struct eqp_job *job, __u32 slot)
 {
-	struct eqp_state_header *header = (struct eqp_state_header *)job->state;
 	__u64 word = (job->digest & ~(__u64)EQP_SLOT_MASK) | (slot & EQP_SLOT_MASK);
 	__u64 *line = pending_line(job), found;
 	__u32 recorded = pending_find(job);
@@ -69,7 +99,7 @@ eqp_cold __u32 pending_put(const struct eqp_job *job, __u32 slot)
 			continue;
 		found = __sync_val_compare_and_swap(&line[i], 0, word);
 		if (!found) {
-			__sync_fetch_and_add(&header->pending_count, 1);
+			pending_count(job, i);
 			return slot | EQP_RECORDED_NOW;
 		}
 		/* Another CPU was faster: perhaps with the same flow. */

@@ -278,7 +278,30 @@ mirror! {
         pending_count: u32 = 0,
         pending_mark: u32 = 4,
         interval: u64 = 8,
-        padding_to_end: [u64; 6] = 16,
+        previous_interval: u64 = 16,
+        padding_to_end: [u64; 5] = 24,
+    }
+}
+
+mirror! {
+    /// `struct eqp_pending_share`
+    PendingShare, 16 {
+        count: u32 = 0,
+        share: u32 = 4,
+        reserved: u32 = 8,
+        padding: u32 = 12,
+    }
+}
+
+mirror! {
+    /// `struct eqp_opening`
+    Opening, 16 {
+        digest: u64 = 0,
+        slot: u16 = 8,
+        service: u16 = 10,
+        how: u8 = 12,
+        stamp: u8 = 13,
+        check: u16 = 14,
     }
 }
 

@@ -10,6 +10,7 @@ mod error;
 mod flows;
 mod learn;
 mod loads;
+mod openings;
 mod output;
 mod pending;
 mod pins;
@@ -20,6 +21,7 @@ mod service;
 mod settings;
 mod status;
 mod unpinned;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

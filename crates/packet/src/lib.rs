@@ -34,7 +34,7 @@ pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
 };
 pub use reason::Reason;
-pub use registry::{Flow, FlowState, Registry, RegistryError};
+pub use registry::{Evidence, Flow, FlowState, Registry, RegistryError};
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, Station, VipId,
     VipSpec,

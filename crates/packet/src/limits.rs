@@ -3,8 +3,8 @@
 use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
-    Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, PENDING_WAYS, REASONS, RECENT, Range,
-    Reverse, Service, StateHeader, TOUCHED_WAYS, Vip,
+    Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS, PendingShare,
+    REASONS, RECENT, Range, Reverse, Service, StateHeader, TOUCHED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -74,16 +74,20 @@ limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
     macs_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
-    pending_buckets, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
+    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 144);
+const _: () = assert!(size_of::<Limits>() == 160);
 
 const LINE_BYTES: usize = 64;
 
 /// Tags for each flow in the touched table: at half load few buckets of four overflow.
 const TAGS_PER_FLOW: u32 = 2;
+/// Entries for SYNs: with 1 for 4 flows, a flood of as many SYNs a second as there are flows overwrites most of them
+/// within a quarter of a second, which is longer than most handshakes.
+const FLOWS_PER_OPENING: u32 = 4;
+const OPENINGS_MIN: u32 = 1 << 14;
 /// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
 const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
@@ -113,6 +117,7 @@ impl Limits {
             touched_buckets: (capacity.flows * TAGS_PER_FLOW / TOUCHED_WAYS as u32)
                 .next_power_of_two(),
             pending_buckets: (capacity.pending / PENDING_WAYS as u32).next_power_of_two().max(4096),
+            openings: (capacity.flows / FLOWS_PER_OPENING).next_power_of_two().max(OPENINGS_MIN),
             cpus_max: capacity.cpus,
             log_entries: capacity.log_events.next_power_of_two(),
             ..Limits::default()
@@ -155,6 +160,9 @@ impl Limits {
         at.place::<StateHeader>(1);
         self.touched_offset = at.place::<[u32; TOUCHED_WAYS]>(self.touched_buckets);
         self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
+        self.pending_services_offset = at.place::<[u16; PENDING_WAYS]>(self.pending_buckets);
+        self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
+        self.openings_offset = at.place::<Opening>(self.openings);
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
         self.cursors_offset = at.place::<u32>(self.services_max);
         self.state_bytes = at.0 as u32;

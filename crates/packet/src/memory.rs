@@ -1,5 +1,6 @@
 //! The three mapped areas that the program and userspace share, with typed access.
 
+mod openings;
 mod recent;
 
 use std::io;
@@ -8,13 +9,13 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
-use crate::abi::{Cpu, HOWS, PENDING_WAYS, REASONS, TOUCHED_WAYS};
+use crate::abi::{Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, StateHeader, TOUCHED_WAYS};
 use crate::limits::Limits;
 
 /// Memory cannot be mapped.
@@ -98,6 +99,17 @@ impl Area {
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
+    /// `count` quarters of words at `offset`.
+    ///
+    /// # Panics
+    /// If they do not lie inside the area, or not at a multiple of 2.
+    pub fn quarters(&self, offset: usize, count: usize) -> &[AtomicU16] {
+        let start = self.checked(offset, count * size_of::<AtomicU16>());
+        assert!(start.addr().is_multiple_of(align_of::<AtomicU16>()), "the words are aligned");
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(start.cast(), count) }
+    }
+
     /// `count` half words at `offset`.
     ///
     /// # Panics
@@ -150,6 +162,11 @@ impl StateMemory {
         &self.area.words(8, 1)[0]
     }
 
+    /// The interval's number before this one.
+    pub fn previous_interval(&self) -> &AtomicU64 {
+        &self.area.words(offset_of!(StateHeader, previous_interval), 1)[0]
+    }
+
     /// Tags, [`TOUCHED_WAYS`] in a bucket.
     pub fn touched(&self) -> &[AtomicU32] {
         let tags = self.limits.touched_buckets as usize * TOUCHED_WAYS;
@@ -175,6 +192,21 @@ impl StateMemory {
     pub fn pending(&self) -> &[AtomicU64] {
         let words = self.limits.pending_buckets as usize * PENDING_WAYS;
         self.area.words(self.limits.pending_offset as usize, words)
+    }
+
+    /// The number of the service of each flow in pending.
+    pub(crate) fn pending_services(&self) -> &[AtomicU16] {
+        let words = self.limits.pending_buckets as usize * PENDING_WAYS;
+        self.area.quarters(self.limits.pending_services_offset as usize, words)
+    }
+
+    /// Of a service number: its flows in pending, its share, and the room that it leaves to others.
+    pub fn pending_share(&self, service: usize) -> [&AtomicU32; 3] {
+        const WORDS: usize = size_of::<PendingShare>() / size_of::<u32>();
+        let words = self.limits.services_max as usize * WORDS;
+        let shares = self.area.halves(self.limits.pending_shares_offset as usize, words);
+        let share = &shares[service * WORDS..];
+        [&share[0], &share[1], &share[2]]
     }
 
     /// Active and inactive connections of a backend index.

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 pub use file::RegistryError;
-pub use flow::{Flow, FlowState};
+pub use flow::{Evidence, Flow, FlowState};
 
 use crate::digest::Digest;
 use crate::memory::Area;
@@ -27,6 +27,8 @@ use crate::memory::Area;
 const HEADER_BYTES: usize = 4096;
 /// Words of an entry: digest (0: free), then the flow's word.
 const ENTRY_WORDS: usize = 2;
+/// Entries among which a flow is sought that gives way to another.
+const NEIGHBOURS: usize = 64;
 
 /// Every flow known.
 #[derive(Debug)]
@@ -211,6 +213,12 @@ impl Registry {
         }
         words[hole * ENTRY_WORDS].store(0, Release);
         self.len -= 1;
+    }
+
+    /// The flows near the place of `digest`: a sample of all flows, since digests are hashes.
+    pub(crate) fn neighbours(&self, digest: Digest) -> impl Iterator<Item = Flow> {
+        let home = self.home(digest.0);
+        (home..home + NEIGHBOURS.min(self.entries())).filter_map(|at| self.at(at & self.mask))
     }
 
     /// Shows the flows of `count` entries from entry `from` on, and does with each as it is told. Gives the entry to

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use equipoise_core::SchedulerKind::{self, LeastConnection, Maglev, RoundRobin, WeightedRandom};
 use equipoise_core::{AdminState, Health, Weight};
+use equipoise_packet::abi::How;
 use equipoise_packet::{BackendSpec, Capacity, OnDown, Protocol, Registry, Standing, VipSpec};
 
 use world::{ACK, Backend, FIN, Packet, SYN, World, address_of, backend, settings, tcp, vip};
@@ -61,6 +62,14 @@ struct Flow {
     /// How often the home had been gone when the flow came there.
     gone_before: u32,
     opened_ms: u32,
+}
+
+/// A flow whose handshake is not complete.
+struct Opening {
+    flow: Flow,
+    completed_ms: u32,
+    /// How the backend of its first packet was chosen.
+    how: Option<How>,
 }
 
 /// What a backend of a VIP has been through.
@@ -115,7 +124,7 @@ struct Model {
     /// Changes where ECMP sends flows.
     split: u64,
     flows: Vec<Flow>,
-    opening: Vec<(Flow, u32)>,
+    opening: Vec<Opening>,
     past: Vec<[Past; BACKENDS as usize]>,
     next_client: u32,
     ms: u32,
@@ -136,7 +145,7 @@ impl Model {
             cpus: 2,
             log_events: 1 << 18,
         };
-        let name = format!("equipoise-invariant-{balancers}-{flows}-{}", std::process::id());
+        let name = format!("equipoise-invariant-{balancers}-{flows}-{seed}-{}", std::process::id());
         let file = std::path::Path::new("/dev/shm").join(name);
         let registry = Registry::open(&file, capacity.flows, settings().fleet_seed).unwrap();
         let world = World::with_registry(balancers, capacity, settings(), registry);
@@ -168,9 +177,16 @@ impl Model {
     }
 
     fn send(&mut self, flow: &Flow, flags: u8) -> Option<Backend> {
+        self.world.send_to(self.balancer(flow.client), Model::packet(flow, flags))
+    }
+
+    fn packet(flow: &Flow, flags: u8) -> Packet {
         let protocol = VIPS[usize::from(flow.vip) - 1].1;
-        let packet = Packet { protocol, ..tcp(flow.vip, flow.client, flags) };
-        self.world.send_to(self.balancer(flow.client), packet)
+        Packet { protocol, ..tcp(flow.vip, flow.client, flags) }
+    }
+
+    fn how(&self, flow: &Flow, flags: u8) -> Option<How> {
+        self.world.how(self.balancer(flow.client), Model::packet(flow, flags))
     }
 
     /// Begins a flow; its handshake is completed some steps later.
@@ -179,18 +195,25 @@ impl Model {
         self.next_client += 1;
         let (client, opened_ms) = (self.next_client, self.ms);
         let mut flow = Flow { client, vip, home: 0, gone_before: 0, opened_ms };
+        let how = self.how(&flow, SYN);
         let Some(home) = self.send(&flow, SYN) else { return };
-        (flow.home, flow.gone_before) = (home, self.past(vip, home).gone);
+        let past = self.past(vip, home);
+        if past.is_gone {
+            // The backend is to go with the next tick, and its flows with it.
+            return;
+        }
+        (flow.home, flow.gone_before) = (home, past.gone);
         let completed_ms = self.ms + 10 * (1 + self.random.below(8) as u32);
-        self.opening.push((flow, completed_ms));
+        self.opening.push(Opening { flow, completed_ms, how });
     }
 
     fn complete(&mut self) {
         let mut opening = std::mem::take(&mut self.opening);
-        opening.retain(|&(mut flow, completed_ms)| {
+        opening.retain(|&Opening { mut flow, completed_ms, how }| {
             if completed_ms > self.ms {
                 return true;
             }
+            let how_now = self.how(&flow, ACK);
             let home = self.send(&flow, ACK);
             let was_gone = self.past(flow.vip, flow.home).gone != flow.gone_before;
             if home == Some(flow.home) {
@@ -200,7 +223,7 @@ impl Model {
             } else if !was_gone {
                 self.found.handshakes += 1;
                 let what = format!(
-                    "handshake {} of VIP {}: {} to {home:?} at {} ms",
+                    "handshake {} of VIP {}: {} ({how:?}) to {home:?} ({how_now:?}) at {} ms",
                     flow.client, flow.vip, flow.home, self.ms
                 );
                 self.found.first_handshake.get_or_insert(what);
@@ -236,10 +259,11 @@ impl Model {
     }
 
     fn violation(&mut self, at: usize, answer: Backend) {
+        let how = self.how(&self.flows[at], ACK);
         let flow = &mut self.flows[at];
         let age = Duration::from_millis(u64::from(self.ms - flow.opened_ms));
         let what = format!(
-            "flow {} of VIP {}, {age:?} old, went from {} to {answer} at {} ms",
+            "flow {} of VIP {}, {age:?} old, went from {} to {answer} ({how:?}) at {} ms",
             flow.client, flow.vip, flow.home, self.ms
         );
         if self.balancers > 1 && age < YOUNG {
@@ -385,9 +409,18 @@ fn no_packet_of_an_established_flow_goes_elsewhere() {
         let found = run(1, 5_000, 25, seed);
         assert!(found.packets > 100_000 && found.changes > 10);
         assert_eq!(found.violations, 0, "{:?}", found.first);
-        // 7 of some 195,000 handshakes over seeds 1 to 30. The likely cause: a pin that is published
-        // between a SYN and its ACK matches the flow falsely, with probability slots/65536 an image.
-        assert!(found.handshakes <= 1, "{:?}", found.first_handshake);
+        assert_eq!(found.handshakes, 0, "{:?}", found.first_handshake);
+    }
+}
+
+/// Seeds under which images took opening flows for pinned ones (4, 7), and under which there are more flows off their
+/// rings than pins (5).
+#[test]
+fn nor_does_one_between_a_syn_and_the_packet_that_follows_it() {
+    for seed in [4, 5, 7] {
+        let found = run(1, 5_000, 25, seed);
+        assert_eq!(found.violations, 0, "{:?}", found.first);
+        assert_eq!(found.handshakes, 0, "{:?}", found.first_handshake);
     }
 }
 
@@ -396,6 +429,18 @@ fn nor_when_flows_change_balancers() {
     for seed in [3, 4] {
         let found = run(2, 5_000, 25, seed);
         assert_eq!(found.violations, 0, "{:?}", found.first);
+    }
+}
+
+/// Seeds from `INVARIANT_SEED` to `INVARIANT_SEED_LAST`.
+#[test]
+#[ignore = "minutes: make packet-soak"]
+fn soak_many_seeds() {
+    let first = setting("INVARIANT_SEED", 1);
+    for seed in first..=setting("INVARIANT_SEED_LAST", first + 9) {
+        let found = run(1, 5_000, 25, seed);
+        assert_eq!((found.violations, &found.first), (0, &None));
+        assert_eq!((found.handshakes, &found.first_handshake), (0, &None));
     }
 }
 

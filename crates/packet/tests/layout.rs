@@ -2,7 +2,7 @@
 
 use equipoise_packet::abi::{
     Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward,
-    How, Mac, Pick, Range, Reverse, Service, StateHeader, Vip, vip_kind,
+    How, Mac, Opening, PendingShare, Pick, Range, Reverse, Service, StateHeader, Vip, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -42,6 +42,8 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_service", Service::LAYOUT),
         ("eqp_backend", Backend::LAYOUT),
         ("eqp_state_header", StateHeader::LAYOUT),
+        ("eqp_pending_share", PendingShare::LAYOUT),
+        ("eqp_opening", Opening::LAYOUT),
         ("eqp_counter", Counter::LAYOUT),
         ("eqp_event", Event::LAYOUT),
         ("eqp_cpu", Cpu::LAYOUT),

@@ -16,7 +16,7 @@ pub struct PacketStatus {
     pub flows: u64,
     /// Flows that there is room for (`[flows] max`).
     pub flows_max: u64,
-    /// Flows that were not learnt for want of room (`registry_full`).
+    /// Flows for which the registry had no room, or which gave way to a flow with more evidence (`registry_full`).
     pub flows_not_learnt_total: u64,
     /// Flows that lost their backend and went to another.
     pub flows_moved_total: u64,

@@ -51,7 +51,10 @@ impl Control {
         let pins = PinSet::empty(capacity.pins as usize, settings.random_seed)
             .map_err(ControlError::Pins)?;
         let (output, published) = Output::open(&memories, &capacity, limits, &pins)?;
-        let pending = memories.iter().map(|it| Pending::new(it.state.clone(), now)).collect();
+        let pending = memories
+            .iter()
+            .map(|it| Pending::new(it.state.clone(), limits.services_max as usize, now));
+        let pending = pending.collect();
         let clocks = Clocks {
             next_tick: now,
             interval_began: now,
@@ -97,6 +100,7 @@ impl Control {
             Some(published) => control.take_over(published, ledger, now)?,
             None => control.begin_anew(ledger),
         }
+        control.share_room();
         control.remember_pins(ledger);
         control.begun.flows = control.flows.registry.len();
         control.begun.left_out = control.flows.registry.left_out();

@@ -71,10 +71,16 @@ impl Control {
             }
         }
         self.free_numbers();
+        self.share_room();
         self.reinstate();
         self.is_dirty = true;
         self.clocks.next_tick = now;
         Ok(())
+    }
+
+    /// After VIPs have come or gone: each has its share of the registry.
+    pub(super) fn share_room(&mut self) {
+        self.flows.share_out(self.services.iter().map(Option::is_some));
     }
 
     pub(super) fn number_of(&self, vip: &VipId) -> Option<u16> {

@@ -9,16 +9,15 @@ use super::service::{Change, Service};
 use super::{Control, Tick};
 use crate::abi::{Event, EventKind, How, Pick};
 use crate::digest::Digest;
-use crate::registry::{Flow, FlowState, Full, Verdict};
+use crate::registry::{Evidence, Flow, FlowState, Full, Verdict};
 use crate::snapshot::Protocol;
 
 /// Events ahead of which the registry is fetched.
 const AHEAD: usize = 12;
 /// Intervals for which a flow is kept that was found in pending and never logged.
 const RECORDED_INTERVALS: u32 = 2;
-/// Intervals for which, in a registry that is nearly full, a flow is kept that was logged in one interval only: packets
-/// from forged addresses make such flows, one each.
-const UNCONFIRMED_INTERVALS: u32 = 2;
+/// How long, in a full registry, a flow keeps its place that opened, was seen in no other interval and is idle.
+const OPENED_IDLE: Duration = Duration::from_secs(60);
 /// Intervals for which a flow is kept that has ended, of a backend that takes no new ones: a client that uses the port
 /// again gets another backend.
 const LEAVING_INTERVALS: u32 = 1;
@@ -57,17 +56,35 @@ impl Control {
                 let state = state_after(&before, kind, before.idle(seen));
                 let slot = if self.keeps_slot(&before, event) { before.slot } else { event.slot };
                 let service = event.service;
-                let confirmed = before.confirmed || before.idle(seen) > 0;
-                Flow { slot, service, state, seen, confirmed, ..before }
+                let evidence = self.evidence_after(&before);
+                Flow { slot, service, state, seen, evidence, ..before }
             }
             None if kind == EventKind::Rst as u8 => return,
             None => {
                 let is_fin = kind == EventKind::Fin as u8;
                 let state = if is_fin { FlowState::Closing } else { FlowState::Open };
-                Flow::new(digest, event.service, event.slot, state, seen)
+                let met = Flow::new(digest, event.service, event.slot, state, seen);
+                Flow { evidence: self.evidence_of_new(digest), ..met }
             }
         };
         self.put(after, before.as_ref(), tick);
+    }
+
+    fn evidence_of_new(&self, digest: Digest) -> Evidence {
+        match self.memories.iter().any(|memory| memory.state.has_opened(digest.0)) {
+            true => Evidence::Opened,
+            false => Evidence::None,
+        }
+    }
+
+    /// Of a flow that is logged once more.
+    fn evidence_after(&self, before: &Flow) -> Evidence {
+        match before.evidence {
+            _ if before.idle(self.interval) > 0 => Evidence::Confirmed,
+            // It may be known from pending alone, or have opened anew.
+            Evidence::None => self.evidence_of_new(before.digest),
+            known => known,
+        }
     }
 
     /// Whether a flow is where it was learnt, though this packet of it went elsewhere; else it has opened anew.
@@ -83,23 +100,38 @@ impl Control {
 
     /// Brings the registry from `before` to `after`, and has the pins look at the flow if it went elsewhere.
     fn put(&mut self, after: Flow, before: Option<&Flow>, tick: &mut Tick) {
-        match self.flows.set(after, before) {
-            Err(Full) => {
-                tick.registry_full += 1;
-                self.totals.registry_full += 1;
-                return;
-            }
-            Ok(()) if before.is_none() => {
-                tick.learnt += 1;
-                self.pins.learnt(after.digest);
-            }
-            Ok(()) => {}
+        let admitted = match before {
+            // It is there, so that there is room for it.
+            Some(_) => self.flows.set(after, before).map(|()| None),
+            None => self.admit(after),
+        };
+        if !matches!(admitted, Ok(None)) {
+            tick.registry_full += 1;
+            self.totals.registry_full += 1;
+        }
+        if admitted.is_err() {
+            return;
+        }
+        if before.is_none() {
+            tick.learnt += 1;
+            self.pins.learnt(after.digest);
         }
         let is_where_it_was =
             before.is_some_and(|it| (it.slot, it.service) == (after.slot, after.service));
         if !is_where_it_was {
             self.suspect(&after);
         }
+    }
+
+    /// Adds a flow that the registry does not have; returns the flow that gave way to it.
+    pub(super) fn admit(&mut self, flow: Flow) -> Result<Option<Flow>, Full> {
+        let interval = self.settings.interval.as_micros().max(1);
+        let patience = OPENED_IDLE.as_micros().div_ceil(interval) as u32;
+        let displaced = self.flows.admit(flow, patience)?;
+        if let Some(displaced) = displaced.filter(|it| it.pinned) {
+            self.pins.forgotten.push(displaced.digest);
+        }
+        Ok(displaced)
     }
 
     fn suspect(&mut self, flow: &Flow) {
@@ -125,8 +157,9 @@ impl Control {
         let hash = SipHash13::with_seed(self.settings.fleet_seed);
         for memory in &self.memories {
             let interval = memory.state.interval();
-            let multiplier = hash.hash(&interval.load(Relaxed)) | 1;
-            interval.store(multiplier, Relaxed);
+            let before = interval.load(Relaxed);
+            memory.state.previous_interval().store(before, Relaxed);
+            interval.store(hash.hash(&before) | 1, Relaxed);
             memory.state.clear_touched();
         }
     }
@@ -142,8 +175,6 @@ impl Control {
         }
         self.clocks.expired_at = now;
         let limits = self.limits_of_idleness();
-        let room = self.flows.registry.flows_max() as usize;
-        let is_pressed = self.flows.registry.len() >= room / 8 * 7;
         let (seen, services, forgotten) = (self.interval, &self.services, &mut self.pins.forgotten);
         let mut expired = 0;
         self.sweep_at = self.flows.sweep(self.sweep_at, share + 1, |flow| {
@@ -158,8 +189,6 @@ impl Control {
             };
             let is_over = !flow.is_active() && service.is_some_and(|it| !it.takes_new(flow.slot));
             let most = if is_over { most.min(LEAVING_INTERVALS) } else { most };
-            let most =
-                if is_pressed && !flow.confirmed { most.min(UNCONFIRMED_INTERVALS) } else { most };
             if flow.registered || flow.idle(seen) <= most {
                 return Verdict::Keep;
             }
@@ -187,6 +216,7 @@ impl Control {
         let is_safe = self.is_mended && now >= self.clocks.published_at + self.settings.grace;
         for which in 0..self.pending.len() {
             self.pending[which].read(now, &mut recorded);
+            self.pending[which].share_out(self.services.iter().map(Option::is_some));
             let is_pressed = self.pending[which].is_pressed();
             for flow in &recorded {
                 let is_over = match self.flows.get(flow.digest) {
@@ -226,20 +256,19 @@ impl Control {
         agrees
     }
 
-    /// Of a flow that was never logged: mostly a SYN that nothing followed. Which service's is not known.
+    /// Of a flow that was never logged: mostly a SYN that nothing followed.
     fn absorb_unknown(
         &mut self,
         recorded: &super::pending::Recorded,
         is_pressed: bool,
         tick: &mut Tick,
     ) -> bool {
-        let (digest, slot) = (recorded.digest, recorded.slot);
-        let mut services =
-            (0..).zip(&self.services).filter_map(|(at, it)| Some((at, it.as_ref()?)));
-        let by_old_ring = services.find(|(_, it)| it.went_by_old_ring(digest, slot));
-        if let Some((service, _)) = by_old_ring {
+        let super::pending::Recorded { digest, service: number, slot, age, .. } = *recorded;
+        let service = self.services.get(usize::from(number)).and_then(Option::as_ref);
+        let is_known = age > Duration::ZERO;
+        if is_known && service.is_some_and(|it| it.went_by_old_ring(digest, slot)) {
             // A packet within the transition that was no SYN, of a flow that is not logged in this interval.
-            let flow = Flow::new(digest, service, slot, FlowState::Recorded, self.interval);
+            let flow = Flow::new(digest, number, slot, FlowState::Recorded, self.interval);
             self.put(flow, None, tick);
             return false;
         }
@@ -251,7 +280,7 @@ impl Control {
             false => opening.max(2 * self.settings.interval + 2 * self.settings.tick),
         };
         let patience = patience.max(self.settings.transition + Duration::from_secs(1));
-        !self.services.iter().flatten().any(is_needed) || recorded.age >= patience
+        is_known && !service.is_some_and(is_needed) || age >= patience
     }
 
     /// Makes the next packet of flows be logged, which went to a backend that is gone.

@@ -18,6 +18,8 @@ pub(super) struct Pending {
     found: Vec<u32>,
     /// Words that were taken when it was last read.
     held: u32,
+    /// The same by service number.
+    held_of: Vec<u32>,
     started: Instant,
 }
 
@@ -31,6 +33,8 @@ pub(super) struct Recorded {
     pub(super) at: usize,
     word: u64,
     pub(super) digest: Digest,
+    /// The number of its service. The program writes it right after the word: it counts when `age` is not 0.
+    pub(super) service: u16,
     pub(super) slot: u16,
     /// Since it was first found.
     pub(super) age: Duration,
@@ -38,17 +42,52 @@ pub(super) struct Recorded {
 
 impl Pending {
     /// Flows above a share of the room are not recorded: lines of eight overflow soon after.
-    pub(super) fn new(state: StateMemory, now: Instant) -> Pending {
+    pub(super) fn new(state: StateMemory, services: usize, now: Instant) -> Pending {
         let words = state.pending();
         let (room, found) = (words.len() as u32, vec![0; words.len()]);
         state.pending_mark().store(room / 4 * 3, Relaxed);
-        let mut pending = Pending { state, found, held: 0, started: now };
+        let held_of = vec![0; services];
+        let mut pending = Pending { state, found, held: 0, held_of, started: now };
         // The program may be attached and recording: what it counts is added to, never overwritten.
         let counted = pending.counted();
         pending.held =
             pending.state.pending().iter().filter(|word| word.load(Acquire) != 0).count() as u32;
         pending.correct(counted);
         pending
+    }
+
+    /// Gives each service that is in use a share of the room, as the registry does: see [`Flows::share_out`].
+    ///
+    /// [`Flows::share_out`]: super::flows::Flows::share_out
+    pub(super) fn share_out(&self, in_use: impl Iterator<Item = bool> + Clone) {
+        let services = in_use.clone().filter(|it| *it).count() as u32;
+        let mark = self.state.pending_mark().load(Relaxed);
+        let share = if services > 1 { mark / (2 * services) } else { 0 };
+        let share_of = |is_used: bool| if is_used { share } else { 0 };
+        let unused = |number: usize, is_used: bool| {
+            share_of(is_used).saturating_sub(self.state.pending_share(number)[0].load(Relaxed))
+        };
+        let all: u32 = in_use.clone().enumerate().map(|(number, it)| unused(number, it)).sum();
+        for (number, is_used) in in_use.enumerate() {
+            let [_, share, reserved] = self.state.pending_share(number);
+            share.store(share_of(is_used), Relaxed);
+            reserved.store(all.saturating_sub(unused(number, is_used)), Relaxed);
+        }
+    }
+
+    fn counted_of(&self) -> Vec<u32> {
+        let count = |number| self.state.pending_share(number)[0].load(Acquire);
+        (0..self.held_of.len()).map(count).collect()
+    }
+
+    /// As [`Self::correct`], of each service.
+    fn correct_each(&self, counted: &[u32]) {
+        for (number, (held, counted)) in self.held_of.iter().zip(counted).enumerate() {
+            let count = self.state.pending_share(number)[0];
+            if held != counted && count.load(Acquire) == *counted {
+                count.fetch_add(held.wrapping_sub(*counted), Relaxed);
+            }
+        }
     }
 
     fn counted(&self) -> u32 {
@@ -84,7 +123,9 @@ impl Pending {
         let stamp = (now.saturating_duration_since(self.started).as_millis() / AGE_UNIT.as_millis())
             as u32
             + 1;
-        let words = self.state.pending();
+        let counted_of = self.counted_of();
+        self.held_of.fill(0);
+        let (words, services) = (self.state.pending(), self.state.pending_services());
         let lines = words.len() / PENDING_WAYS;
         for (at, (word, found)) in words.iter().zip(&mut self.found).enumerate() {
             let word = word.load(Acquire);
@@ -95,14 +136,19 @@ impl Pending {
             if *found == 0 {
                 *found = stamp;
             }
+            let service = services[at].load(Relaxed);
+            if let Some(held) = self.held_of.get_mut(usize::from(service)) {
+                *held += 1;
+            }
             let line = (at / PENDING_WAYS) as u64;
             debug_assert!(lines > SLOT_MASK as usize, "the line gives the digest's low bits");
             let digest = Digest(word & !SLOT_MASK | line & SLOT_MASK);
             let (slot, age) = ((word & SLOT_MASK) as u16, AGE_UNIT * stamp.wrapping_sub(*found));
-            into.push(Recorded { at, word, digest, slot, age });
+            into.push(Recorded { at, word, digest, service, slot, age });
         }
         self.held = into.len() as u32;
         self.correct(counted);
+        self.correct_each(&counted_of);
     }
 
     /// Takes a flow away.
@@ -112,6 +158,10 @@ impl Pending {
             let one_less = |count: u32| Some(count.saturating_sub(1));
             // It always gives one.
             let _ = self.state.pending_count().fetch_update(Relaxed, Relaxed, one_less);
+            if usize::from(recorded.service) < self.held_of.len() {
+                let count = self.state.pending_share(usize::from(recorded.service))[0];
+                let _ = count.fetch_update(Relaxed, Relaxed, one_less);
+            }
             self.held = self.held.saturating_sub(1);
         }
         self.found[recorded.at] = 0;

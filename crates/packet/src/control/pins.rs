@@ -4,8 +4,10 @@
 use equipoise_pog::{BuildError, Delta, PogBuilder, Update, UpdateError};
 
 use super::flows::Flows;
+use super::openings::Openings;
 use super::service::Service;
 use super::unpinned::Unpinned;
+use super::wanted::Wanted;
 use crate::digest::{Digest, DigestHash};
 use crate::registry::{Flow, Verdict};
 use crate::tables::{PinController, PogCell, pin_form};
@@ -58,36 +60,6 @@ impl Changed {
     }
 }
 
-/// What a pin needs to become.
-struct Wanted {
-    updates: Vec<Update<Digest, PogCell>>,
-    /// Flows that should be pinned and for which there is no room.
-    full: Vec<Flow>,
-    pins: usize,
-    pins_max: usize,
-}
-
-impl Wanted {
-    /// The flow as it is after its pin is added or altered.
-    fn pin(&mut self, flow: Flow) -> Flow {
-        if flow.pinned {
-            self.updates.push(Update::Alter(flow.digest, flow.slot));
-        } else if self.pins >= self.pins_max {
-            self.full.push(flow);
-            return flow;
-        } else {
-            self.pins += 1;
-            self.updates.push(Update::Insert(flow.digest, flow.slot));
-        }
-        Flow { pinned: true, ..flow }
-    }
-
-    fn unpin(&mut self, digest: Digest) {
-        self.pins = self.pins.saturating_sub(1);
-        self.updates.push(Update::Delete(digest));
-    }
-}
-
 impl PinSet {
     /// Without any pinned flow.
     pub(super) fn empty(pins_max: usize, random_seed: Option<u64>) -> Result<PinSet, BuildError> {
@@ -131,8 +103,7 @@ impl PinSet {
     }
 
     fn wanted(&self) -> Wanted {
-        let (pins, pins_max) = (self.controller.len(), self.pins_max);
-        Wanted { updates: Vec::new(), full: Vec::new(), pins, pins_max }
+        Wanted::new(self.controller.len(), self.pins_max)
     }
 
     /// The slot that the image gives a flow that is not pinned, if its service has so many.
@@ -217,8 +188,15 @@ impl PinSet {
     }
 
     /// Makes the updates, one by one or, if they are many, by building anew.
-    fn make(&mut self, wanted: Wanted, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
-        let (updates, full) = (wanted.updates, wanted.full);
+    fn make(
+        &mut self,
+        mut wanted: Wanted,
+        flows: &mut Flows,
+        services: &[Option<Service>],
+    ) -> Changed {
+        let displaced = wanted.displace(flows);
+        let Wanted { updates, mut full, .. } = wanted;
+        full.extend(displaced);
         let mut changed = Changed { image: !updates.is_empty(), ..Changed::default() };
         let are_few = updates.len() <= FEW.max(self.controller.len() / 4);
         let rebuilt = (!are_few).then(|| {
@@ -230,18 +208,7 @@ impl PinSet {
             // Building fails without random numbers only; then what there is can still be changed.
             Some(Err(_)) | None => self.alter(updates),
         }
-        for flow in full {
-            // In a transition nothing is lost yet: the ring in force may still agree.
-            let service = service_of(services, &flow);
-            let may_wait = service.is_some_and(|it| {
-                it.rings.next.is_some() && it.ring_slot(flow.digest) == Some(flow.slot)
-            });
-            if !may_wait {
-                changed.full += 1;
-                changed.moved += 1;
-                follow_ring(flows, &flow, service);
-            }
-        }
+        changed.add(give_up(full, flows, services));
         changed
     }
 
@@ -257,9 +224,14 @@ impl PinSet {
         }
     }
 
-    /// Pins the flows that the image would falsely take for pinned, until there are none. Until [`Self::rest`], flows
-    /// that are learnt are looked at too.
-    pub(super) fn mend(&mut self, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
+    /// Pins the flows that the image would falsely take for pinned, opening ones included, until there are none. Until
+    /// [`Self::rest`], flows that are learnt are looked at too.
+    pub(super) fn mend(
+        &mut self,
+        flows: &mut Flows,
+        openings: &Openings,
+        services: &[Option<Service>],
+    ) -> Changed {
         let mut changed = Changed::default();
         let unpinned = self.unpinned.take().unwrap_or_else(|| Unpinned::of(flows));
         loop {
@@ -268,7 +240,14 @@ impl PinSet {
                 let after = wanted.pin(flow);
                 let _ = flows.set(after, Some(&flow));
             }
+            let mut opening_full = 0;
+            for flow in openings.astray(self.controller.pog(), flows, services) {
+                opening_full += usize::from(!wanted.pin_opening(flow, flows));
+            }
+            let displaced = wanted.displace(flows);
+            changed.add(give_up(displaced, flows, services));
             if wanted.updates.is_empty() {
+                changed.full += opening_full;
                 for flow in wanted.full {
                     changed.full += 1;
                     changed.moved += 1;
@@ -319,6 +298,24 @@ fn built(
 
 pub(super) fn service_of<'a>(services: &'a [Option<Service>], flow: &Flow) -> Option<&'a Service> {
     services.get(usize::from(flow.service))?.as_ref()
+}
+
+/// There are no pins for these flows: they go where the rings send them.
+fn give_up(full: Vec<Flow>, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
+    let mut changed = Changed::default();
+    for flow in full {
+        // In a transition nothing is lost yet: the ring in force may still agree.
+        let service = service_of(services, &flow);
+        let may_wait = service.is_some_and(|it| {
+            it.rings.next.is_some() && it.ring_slot(flow.digest) == Some(flow.slot)
+        });
+        if !may_wait {
+            changed.full += 1;
+            changed.moved += 1;
+            follow_ring(flows, &flow, service);
+        }
+    }
+    changed
 }
 
 /// There is no pin for the flow: it goes where the ring sends it, and is known to be there.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::openings::Openings;
 use super::pins::Changed;
 use super::service::{Change, Service};
 use super::{Control, Tick};
@@ -46,9 +47,7 @@ impl Control {
         }
         let mut orphans = Vec::new();
         let mut changed = self.settle(&mut orphans);
-        if changed.image || self.slots_grew || !self.is_mended {
-            changed.add(self.pins.mend(&mut self.flows, &self.services));
-        }
+        changed.add(self.mend(changed.image || self.slots_grew || !self.is_mended));
         let is_staged = self.stage(&mut changed, tick);
         self.pins.rest();
         self.is_mended = is_staged;
@@ -74,6 +73,17 @@ impl Control {
         self.pins.settle_all(&mut self.flows, services, is_changed, orphans)
     }
 
+    /// Pins what the image would send elsewhere by false match. `is_new`: known flows must be looked at as well as opening
+    /// ones, because the image or the slots are others than when they last were.
+    fn mend(&mut self, is_new: bool) -> Changed {
+        let openings = Openings::of(&self.memories, self.interval);
+        let pog = self.pins.controller.pog();
+        if !is_new && openings.astray(pog, &self.flows, &self.services).is_empty() {
+            return Changed::default();
+        }
+        self.pins.mend(&mut self.flows, &openings, &self.services)
+    }
+
     /// Writes the copy that no program reads, and then looks at the flows that were learnt meanwhile, until there are
     /// none that need a pin. Whether that was possible.
     fn stage(&mut self, changed: &mut Changed, tick: &mut Tick) -> bool {
@@ -83,11 +93,12 @@ impl Control {
             }
             self.drain(tick);
             let mut late = self.pins.settle(&mut self.flows, &self.services);
-            if !late.image {
+            late.add(self.mend(late.image));
+            let is_staged = !late.image;
+            changed.add(late);
+            if is_staged {
                 return true;
             }
-            late.add(self.pins.mend(&mut self.flows, &self.services));
-            changed.add(late);
         }
         self.output.stage(&mut self.pins).is_ok()
     }

@@ -10,7 +10,7 @@ use super::{Control, PinError};
 use crate::abi::FlowKey;
 use crate::digest::{Digest, KeyBytes};
 use crate::ledger::{Ledger, LedgerPin};
-use crate::registry::{Flow, FlowState, Full, Verdict};
+use crate::registry::{Evidence, Flow, FlowState, Full, Verdict};
 use crate::snapshot::{BackendId, VipId};
 
 /// What a flow is known by.
@@ -191,9 +191,12 @@ impl Control {
         let (state, seen) = (FlowState::Open, self.interval);
         let pinned = before.is_some_and(|it| it.pinned);
         let after = Flow::new(digest, service, slot, state, seen);
-        let after = Flow { pinned, registered: true, confirmed: true, ..after };
+        let after = Flow { pinned, registered: true, evidence: Evidence::Confirmed, ..after };
         if before != Some(Flow { seen: before.map_or(0, |it| it.seen), ..after }) {
-            self.flows.set(after, before.as_ref())?;
+            match before {
+                Some(before) => self.flows.set(after, Some(&before))?,
+                None => drop(self.admit(after)?),
+            }
             self.pins.suspects.push(digest);
         }
         Ok(())

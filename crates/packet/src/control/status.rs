@@ -20,7 +20,7 @@ pub struct Tick {
     pub learnt: usize,
     /// Flows forgotten because they were not seen.
     pub expired: usize,
-    /// Flows that could not be learnt: the registry is full.
+    /// Flows for which the full registry had no room, or which gave way to a flow with more evidence.
     pub registry_full: usize,
     /// Flows that lost their backend, which is down, removed by force or beyond the room for pins.
     pub moved: usize,
@@ -51,7 +51,7 @@ pub struct Status {
     pub flows_max: usize,
     /// Bytes of the registry.
     pub registry_bytes: usize,
-    /// Flows that were not learnt because the registry was full, since the start.
+    /// Flows for which the full registry had no room, or which gave way to a flow with more evidence, since the start.
     pub registry_full: u64,
     /// Flows that are pinned.
     pub pins: usize,

@@ -1,5 +1,6 @@
 //! The registry in a file.
 
+use std::cmp::Reverse;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -98,13 +99,12 @@ impl Registry {
         put(INTERVAL_OFFSET, existing.as_ref().map_or(0, |old| old.interval().load(Relaxed)));
         put(0, MAGIC);
         let mut registry = Registry::over(Arc::new(area), flows);
-        // Those first that somebody asked for, then those that nothing but the registry keeps where they are.
-        let rank = |flow: &Flow| (!flow.registered, !flow.pinned);
-        for wanted in [(false, true), (false, false), (true, false), (true, true)] {
-            let of_rank = existing.iter().flat_map(Registry::iter).filter(|it| rank(it) == wanted);
-            for flow in of_rank {
-                registry.left_out += usize::from(registry.set(flow).is_err());
-            }
+        // First what operators registered. Of the others, first those with evidence, and of these those that the rings
+        // would move.
+        let mut flows: Vec<Flow> = existing.iter().flat_map(Registry::iter).collect();
+        flows.sort_unstable_by_key(|it| Reverse((it.registered, it.evidence, it.pinned)));
+        for flow in flows {
+            registry.left_out += usize::from(registry.set(flow).is_err());
         }
         std::fs::rename(&fresh, path)?;
         Ok(registry)

@@ -18,11 +18,23 @@ pub struct Flow {
     pub pinned: bool,
     /// Whether an operator or application pinned it.
     pub registered: bool,
-    /// Whether it was logged in more than one interval. One that was not may be the work of somebody who sends packets
-    /// from forged addresses.
-    pub confirmed: bool,
+    /// Evidence that it is no forged packet.
+    pub evidence: Evidence,
     /// The last interval in which it was logged; wraps at 2^28.
     pub seen: u32,
+}
+
+/// Evidence that a flow is more than one packet from a forged address. The registry, if it is full, and the set of pins
+/// prefer flows with more of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Evidence {
+    /// Packets in one interval only.
+    #[default]
+    None,
+    /// A SYN, then another packet in time.
+    Opened,
+    /// Packets in two intervals, or a registered pin.
+    Confirmed,
 }
 
 /// How far a flow is; decides when it is forgotten.
@@ -48,6 +60,7 @@ const STATE_SHIFT: u32 = SLOT_BITS;
 const PINNED: u64 = 1 << 14;
 const REGISTERED: u64 = 1 << 15;
 const CONFIRMED: u64 = 1 << 16;
+const OPENED: u64 = 1 << 17;
 const SERVICE_SHIFT: u32 = 20;
 const SEEN_SHIFT: u32 = 36;
 const SEEN_MASK: u32 = (1 << (u64::BITS - SEEN_SHIFT)) - 1;
@@ -61,8 +74,8 @@ impl Flow {
         state: FlowState,
         seen: u32,
     ) -> Flow {
-        let (pinned, registered, confirmed) = (false, false, false);
-        Flow { digest, service, slot, state, pinned, registered, confirmed, seen }
+        let (pinned, registered, evidence) = (false, false, Evidence::None);
+        Flow { digest, service, slot, state, pinned, registered, evidence, seen }
     }
 
     #[inline(always)]
@@ -74,7 +87,11 @@ impl Flow {
             state: FlowState::ALL[(word >> STATE_SHIFT & 3) as usize],
             pinned: word & PINNED != 0,
             registered: word & REGISTERED != 0,
-            confirmed: word & CONFIRMED != 0,
+            evidence: match word & (CONFIRMED | OPENED) {
+                0 => Evidence::None,
+                OPENED => Evidence::Opened,
+                _ => Evidence::Confirmed,
+            },
             seen: (word >> SEEN_SHIFT) as u32,
         }
     }
@@ -86,7 +103,11 @@ impl Flow {
             | (self.state as u64) << STATE_SHIFT
             | flag(self.pinned, PINNED)
             | flag(self.registered, REGISTERED)
-            | flag(self.confirmed, CONFIRMED)
+            | match self.evidence {
+                Evidence::None => 0,
+                Evidence::Opened => OPENED,
+                Evidence::Confirmed => CONFIRMED,
+            }
             | u64::from(self.service) << SERVICE_SHIFT
             | u64::from(self.seen & SEEN_MASK) << SEEN_SHIFT
     }

@@ -8,6 +8,8 @@ use equipoise_pog::Seed;
 
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 
+const EVIDENCE: [Evidence; 3] = [Evidence::None, Evidence::Opened, Evidence::Confirmed];
+
 fn flow(digest: u64, slot: u16) -> Flow {
     Flow::new(Digest(digest), 9, slot, FlowState::Open, 77)
 }
@@ -22,10 +24,12 @@ fn random(number: u64) -> u64 {
 fn a_flow_fits_its_word() {
     for state in [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded] {
         for (service, slot, seen) in [(0, 0, 0), (u16::MAX, 4095, (1 << 28) - 1), (300, 7, 5)] {
-            for flags in 0..8 {
-                let [pinned, registered, confirmed] = [1, 2, 4].map(|flag| flags & flag != 0);
+            for (evidence, flags) in
+                EVIDENCE.into_iter().flat_map(|it| (0..4).map(move |f| (it, f)))
+            {
+                let [pinned, registered] = [1, 2].map(|flag| flags & flag != 0);
                 let flow = Flow::new(Digest(5), service, slot, state, seen);
-                let flow = Flow { pinned, registered, confirmed, ..flow };
+                let flow = Flow { pinned, registered, evidence, ..flow };
                 assert_eq!(Flow::of(flow.digest, flow.word()), flow);
             }
         }

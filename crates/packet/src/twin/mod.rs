@@ -245,7 +245,9 @@ impl Packet<'_> {
         let number = at.service.number;
         if parsed.icmp.is_some() {
             state.count(Some(number), Reason::IcmpSteered);
-        } else if !parsed.is_opening() {
+        } else if parsed.is_opening() {
+            state.note_opening(number, digest, slot, how);
+        } else {
             state.learn(number, digest, slot, how, event_kind(parsed));
         }
         let first = (parsed.place == Place::First).then_some(Fragment {

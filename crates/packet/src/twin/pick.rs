@@ -67,7 +67,7 @@ impl Choice<'_> {
         if self.service.pick == Pick::Ring as u8 || !fresh || self.occasion.error {
             return None;
         }
-        if self.has(SERVICE_PENDING_FULL) || !self.state.pending_has_room() {
+        if self.has(SERVICE_PENDING_FULL) || !self.state.pending_has_room(self.service.number) {
             self.note_pending_full();
             return None;
         }
@@ -101,7 +101,7 @@ impl Choice<'_> {
             return now;
         }
         let wanted = if self.occasion.opening { next } else { now };
-        if !self.state.pending_has_room() {
+        if !self.state.pending_has_room(self.service.number) {
             self.note_pending_full();
             return now;
         }
@@ -110,7 +110,7 @@ impl Choice<'_> {
     }
 
     fn record(&self, slot: u16) -> Option<Put> {
-        match self.state.pending_put(self.digest, slot) {
+        match self.state.pending_put(self.service.number, self.digest, slot) {
             Put::Full => {
                 self.note_pending_full();
                 None

@@ -59,8 +59,8 @@ impl<'a> State<'a> {
             .map(slot_of)
     }
 
-    /// Records a flow, unless it is recorded.
-    pub(super) fn pending_put(&self, digest: Digest, slot: u16) -> Put {
+    /// Records a flow of a service number, unless it is recorded.
+    pub(super) fn pending_put(&self, service: u16, digest: Digest, slot: u16) -> Put {
         if let Some(slot) = self.pending_find(digest) {
             return Put::Old(slot);
         }
@@ -68,7 +68,7 @@ impl<'a> State<'a> {
         if recorded == 0 {
             return Put::Full;
         }
-        for word in self.pending_line(digest) {
+        for (way, word) in self.pending_line(digest).iter().enumerate() {
             if !self.writes {
                 if word.load(Relaxed) == 0 {
                     return Put::New;
@@ -77,7 +77,7 @@ impl<'a> State<'a> {
             }
             match word.compare_exchange(0, recorded, AcqRel, Acquire) {
                 Ok(_) => {
-                    self.memory.state.pending_count().fetch_add(1, Relaxed);
+                    self.count_pending(service, digest, way);
                     return Put::New;
                 }
                 Err(found) if is_of(found, digest) => return Put::Old(slot_of(found)),
@@ -87,10 +87,24 @@ impl<'a> State<'a> {
         Put::Full
     }
 
-    /// Whether more flows may be recorded.
-    pub(super) fn pending_has_room(&self) -> bool {
+    /// Counts a flow that was recorded at `way` of its line.
+    fn count_pending(&self, service: u16, digest: Digest, way: usize) {
         let state = &self.memory.state;
-        state.pending_count().load(Relaxed) < state.pending_mark().load(Relaxed)
+        let services = state.pending_services();
+        let line = digest.0 as usize & (services.len() / PENDING_WAYS - 1);
+        services[line * PENDING_WAYS + way].store(service, Relaxed);
+        state.pending_count().fetch_add(1, Relaxed);
+        state.pending_share(usize::from(service))[0].fetch_add(1, Relaxed);
+    }
+
+    /// Whether more flows of a service number may be recorded.
+    pub(super) fn pending_has_room(&self, service: u16) -> bool {
+        let state = &self.memory.state;
+        let [count, share, reserved] =
+            state.pending_share(usize::from(service)).map(|word| word.load(Relaxed));
+        count < share
+            || state.pending_count().load(Relaxed).wrapping_add(reserved)
+                < state.pending_mark().load(Relaxed)
     }
 
     /// The next turn of a sequence.
@@ -120,6 +134,13 @@ impl<'a> State<'a> {
             Event { digest: digest.0, slot, service, kind: kind as u8, how: how as u8, padding: 0 };
         if self.cpu.append(event) {
             self.tell_batch();
+        }
+    }
+
+    /// Notes where a SYN went.
+    pub(super) fn note_opening(&self, service: u16, digest: Digest, slot: u16, how: How) {
+        if self.writes {
+            self.memory.state.note_opening(digest.0, slot, service, how as u8);
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod adoption;
 mod changes;
+mod floods;
 mod learning;
 mod refusals;
 mod registered;

@@ -5,8 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use equipoise_core::{AdminState, Generation, Health, SchedulerKind, Weight};
-use equipoise_packet::abi::{FlowKey, Forward};
+use equipoise_packet::abi::{FlowKey, Forward, How};
 use equipoise_packet::control::{Status, Tick, VipStatus};
+use equipoise_packet::packet::Parsed;
+use equipoise_packet::twin::{Surroundings, Twin};
 use equipoise_packet::{
     BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports, Protocol,
     Registry, Settings, Snapshot, Station, VipSpec,
@@ -247,6 +249,14 @@ impl World {
 
     pub(crate) fn send(&mut self, packet: Packet) -> Option<Backend> {
         self.send_to(0, packet)
+    }
+
+    #[allow(dead_code, reason = "of the test of the invariant alone")]
+    /// How a balancer would choose the backend of a packet now. Nothing is sent or recorded.
+    pub(crate) fn how(&self, balancer: usize, packet: Packet) -> Option<How> {
+        let twin = Twin::new(self.memories[balancer].clone(), self.limits);
+        let around = Surroundings { ingress_ifindex: INGRESS, ..Surroundings::default() };
+        twin.decide(&Parsed::parse(&packet.frame())?, &around).how
     }
 
     /// A SYN and the packet that completes the handshake.
