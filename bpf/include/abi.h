@@ -335,6 +335,7 @@ struct eqp_fragment {
 	__u16 number;
 	__u16 slot;
 	__u16 padding;
+	__u64 at_ns; /* when it was seen */
 };
 
 /* --- limits: constants of one load --------------------------------------------------------------------------- */
@@ -437,7 +438,7 @@ EQP_ASSERT_SIZE(struct eqp_load, 8);
 EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
-EQP_ASSERT_SIZE(struct eqp_fragment, 16);
+EQP_ASSERT_SIZE(struct eqp_fragment, 24);
 EQP_ASSERT_SIZE(struct eqp_limits, 160);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);

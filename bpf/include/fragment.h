@@ -23,6 +23,20 @@ eqp_inline void fragment_key(struct eqp_fragment_key *key, const struct eqp_pack
 	key->padding = 0;
 }
 
+/* Linux puts a datagram together within 30 s, or drops it (ipfrag_time). Identifications come again. */
+#define EQP_FRAGMENT_NS (30ull * 1000 * 1000 * 1000)
+
+/* What was remembered of the first fragment of a packet's datagram; NULL: nothing, or it is too old. */
+eqp_inline const struct eqp_fragment *first_fragment(const struct eqp_packet *packet)
+{
+	const struct eqp_fragment *first;
+	struct eqp_fragment_key key;
+
+	fragment_key(&key, packet);
+	first = fragment_find(&key);
+	return first && clock_ns() - first->at_ns <= EQP_FRAGMENT_NS ? first : NULL;
+}
+
 eqp_cold void remember_fragment(const struct eqp_job *job)
 {
 	struct eqp_fragment fragment = {
@@ -30,6 +44,7 @@ eqp_cold void remember_fragment(const struct eqp_job *job)
 		.service = job->service_index,
 		.number = job->service->number,
 		.slot = job->slot,
+		.at_ns = clock_ns(),
 	};
 	struct eqp_fragment_key key;
 
@@ -41,12 +56,9 @@ eqp_cold void remember_fragment(const struct eqp_job *job)
 eqp_cold int follow_fragment(struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
-	const struct eqp_fragment *first;
-	struct eqp_fragment_key key;
+	const struct eqp_fragment *first = first_fragment(packet);
 	struct eqp_service *service;
 
-	fragment_key(&key, packet);
-	first = fragment_find(&key);
 	if (!first) {
 		if (packet->outer_protocol != IPPROTO_TCP && packet->outer_protocol != IPPROTO_UDP)
 			return XDP_PASS;

@@ -77,12 +77,9 @@ eqp_cold __u32 reverse_of_first(const struct eqp_job *job)
 	const struct eqp_packet *packet = &job->packet;
 	const struct eqp_reverse *reverse;
 	const struct eqp_service *service;
-	const struct eqp_fragment *first;
-	struct eqp_fragment_key key;
+	const struct eqp_fragment *first = first_fragment(packet);
 	const __u64 *address;
 
-	fragment_key(&key, packet);
-	first = fragment_find(&key);
 	if (!first || first->slot != EQP_NO_SLOT)
 		return EQP_NO_REVERSE;
 	reverse = reverse_at(job, first->digest);

@@ -52,7 +52,11 @@ struct Fragment {
     service: u16,
     number: u16,
     slot: u16,
+    at_ns: u64,
 }
+
+/// For how long a first fragment is remembered.
+const FRAGMENT_NS: u64 = 30_000_000_000;
 
 /// Decides as the program does.
 #[derive(Debug)]
@@ -148,9 +152,15 @@ impl Twin {
         }
     }
 
+    /// What was remembered of the first fragment of a packet's datagram.
+    fn first_fragment(&self, packet: &Packet<'_>) -> Option<&Fragment> {
+        let first = self.fragments.get(&FragmentKey::of(packet.parsed))?;
+        (packet.around.now_ns.wrapping_sub(first.at_ns) <= FRAGMENT_NS).then_some(first)
+    }
+
     /// Goes where its first went.
     fn later_fragment(&self, packet: &Packet<'_>) -> Decision {
-        let Some(first) = self.fragments.get(&FragmentKey::of(packet.parsed)) else {
+        let Some(first) = self.first_fragment(packet) else {
             let ours = matches!(packet.parsed.fragment_protocol, protocol::TCP | protocol::UDP);
             let unknown = Decision::drop(Reason::FragmentUnknown, None);
             return if ours { unknown } else { Decision::of(Verdict::Pass) };
@@ -171,15 +181,15 @@ impl Twin {
     /// Becomes what its first became.
     fn later_reply(&self, packet: &Packet<'_>) -> Decision {
         let parsed = packet.parsed;
-        let first = self.fragments.get(&FragmentKey::of(parsed));
-        let found = first.filter(|first| first.slot == NO_SLOT).and_then(|first| {
-            let reverse = packet.tables.reverse_at(first.digest.0 as u32);
-            let number = packet.tables.service(first.service)?.service.number;
-            let from = (parsed.tuple.family, &parsed.tuple.source);
-            let same = (number, reverse.service) == (first.number, first.service)
-                && (reverse.family, &reverse.address) == from;
-            same.then_some(reverse)
-        });
+        let found =
+            self.first_fragment(packet).filter(|first| first.slot == NO_SLOT).and_then(|first| {
+                let reverse = packet.tables.reverse_at(first.digest.0 as u32);
+                let number = packet.tables.service(first.service)?.service.number;
+                let from = (parsed.tuple.family, &parsed.tuple.source);
+                let same = (number, reverse.service) == (first.number, first.service)
+                    && (reverse.family, &reverse.address) == from;
+                same.then_some(reverse)
+            });
         match found.filter(|_| packet.tables.translates() && parsed.fault.is_none()) {
             Some(reverse) => packet.translate(&reverse),
             None => Decision::of(Verdict::Pass),
@@ -255,6 +265,7 @@ impl Packet<'_> {
             service: index,
             number,
             slot,
+            at_ns: self.around.now_ns,
         });
         (self.forward(at, digest, slot, how), first)
     }
@@ -304,6 +315,7 @@ impl Packet<'_> {
             service: reverse.service,
             number: at.service.number,
             slot: NO_SLOT,
+            at_ns: self.around.now_ns,
         });
         (decision, first)
     }
