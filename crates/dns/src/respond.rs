@@ -175,7 +175,9 @@ impl Responder {
         if let Some(opt) = &mut opt {
             opt.rcode = code;
         }
-        Ok(exchange.finish(code, authoritative, end, written, opt.as_ref()))
+        let signature = query.signature.filter(|_| code == rcode::NOTAUTH);
+        let length = exchange.finish(code, authoritative, end, written, opt.as_ref());
+        Ok(signature.map_or(length, |signature| exchange.unknown_key(signature, length)))
     }
 
     /// The answer, and the kind of response for limiting.
@@ -185,7 +187,7 @@ impl Responder {
         if query.edns.is_some_and(|edns| edns.version > 0) {
             return error(rcode::BADVERS);
         }
-        if query.signed {
+        if query.signature.is_some() {
             // Without keys, every signature is by an unknown one (RFC 8945, 5.2.1).
             return error(rcode::NOTAUTH);
         }
@@ -239,7 +241,7 @@ impl Responder {
         group: &Group,
         edns: Option<&Edns>,
     ) -> (Chosen, u32, u8) {
-        if spread.fail_open {
+        if group.fail_open {
             exchange.stats.fail_open.add(1);
         }
         let loads = &exchange.published.loads;
@@ -305,13 +307,11 @@ fn of_type<'s>(snapshot: &'s Snapshot, entry: &'s Entry, rtype: u16) -> Answer<'
     match &entry.otherwise {
         Otherwise::Nothing(tail) | Otherwise::Referral(tail) => Answer::Tail(tail),
         Otherwise::Alias { plain, by_type, balanced } => {
-            if let Some((target, owner)) = balanced {
-                let entry = &snapshot.fixed.names.entries[*target];
-                if let Some(spread) = spread(entry)
-                    && let Some(group) = spread.group(rtype)
-                {
-                    return Answer::Spread { spread, group, lead: Some((plain, *owner)) };
-                }
+            if let Some(lead) = balanced
+                && let Some(spread) = spread(&snapshot.fixed.names.entries[lead.entry])
+                && let Some(group) = spread.group(rtype)
+            {
+                return Answer::Spread { spread, group, lead: Some((&lead.tail, lead.owner)) };
             }
             let typed = by_type.iter().find(|(known, _)| *known == rtype);
             Answer::Tail(typed.map_or(plain, |(_, tail)| tail))

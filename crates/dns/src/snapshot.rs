@@ -117,9 +117,26 @@ pub(crate) enum Otherwise {
     Nothing(Tail),
     /// A referral.
     Referral(Tail),
-    /// It is an alias. The answer where nothing more can be said in advance, that by type where it can, and the
-    /// balanced entry at its end, with where in the message its name is.
-    Alias { plain: Tail, by_type: Vec<(u16, Tail)>, balanced: Option<(usize, u16)> },
+    /// It is an alias.
+    Alias {
+        /// The answer for types that the end of the chain has not.
+        plain: Tail,
+        /// The answers for types that it has.
+        by_type: Vec<(u16, Tail)>,
+        /// For a chain that ends at a balanced name.
+        balanced: Option<Lead>,
+    },
+}
+
+/// Aliases that lead to a balanced name.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    /// The balanced name's entry.
+    pub(crate) entry: usize,
+    /// Place of its name in the message.
+    pub(crate) owner: u16,
+    /// The aliases alone.
+    pub(crate) tail: Tail,
 }
 
 /// Entries by name.
@@ -231,7 +248,7 @@ pub struct NameStatus {
     pub mode: crate::Mode,
     /// In seconds, now.
     pub ttl: u32,
-    /// All nodes are unhealthy, and are given all the same.
+    /// Of an address family no node serves, and others are given.
     pub fail_open: bool,
     /// In configured order.
     pub nodes: Vec<NodeStatus>,

@@ -25,8 +25,6 @@ pub(crate) struct Spread {
     pub(crate) mode: Mode,
     pub(crate) ttl: u32,
     pub(crate) ttl_heavy: u32,
-    /// None of its nodes is healthy, so it has others.
-    pub(crate) fail_open: bool,
     /// The name's place in the accounts of load.
     pub(crate) account: usize,
     pub(crate) groups: Vec<Group>,
@@ -46,6 +44,8 @@ pub(crate) struct Group {
     /// How an answer of this type is put together.
     pub(crate) mode: Mode,
     pub(crate) members: Vec<Member>,
+    /// None of the nodes with such records serves, so others are given.
+    pub(crate) fail_open: bool,
     orders: Vec<Order>,
 }
 
@@ -135,7 +135,7 @@ impl Group {
             }
             Order::of(places.iter().map(|place| (*place, members[usize::from(*place)].share)))
         });
-        Group { rtype, mode, orders: orders.collect(), members }
+        Group { rtype, mode, orders: orders.collect(), members, fail_open: false }
     }
 
     /// Draws an answer by shares.

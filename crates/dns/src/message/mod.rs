@@ -8,3 +8,4 @@ pub(crate) mod edns;
 pub(crate) mod name;
 pub(crate) mod query;
 pub(crate) mod tail;
+pub(crate) mod tsig;

@@ -1,8 +1,9 @@
 //! Reads a query: header, question, and the OPT record if it has one.
 
-use super::code::{CLASS_IN, HEADER, OPT, QR, TSIG};
+use super::code::{ANY, CLASS_IN, HEADER, OPT, QR, TSIG};
 use super::edns::Edns;
 use super::name::AskedName;
+use super::tsig::Signature;
 
 /// More records than any query has: with them it is malformed. An IXFR has one, OPT and TSIG are two.
 const RECORDS_MAX: usize = 8;
@@ -15,7 +16,7 @@ pub(crate) struct Query {
     pub(crate) rtype: u16,
     pub(crate) class: u16,
     pub(crate) edns: Option<Edns>,
-    pub(crate) signed: bool,
+    pub(crate) signature: Option<Signature>,
 }
 
 /// What a message is.
@@ -69,24 +70,28 @@ pub(crate) fn read(message: &[u8], name: &mut AskedName) -> Read {
     };
     let question_end = name_end + 4;
     match additional(message, question_end, records) {
-        Some((edns, signed)) => Read::Query(Query { question_end, rtype, class, edns, signed }),
+        Some((edns, signature)) => {
+            Read::Query(Query { question_end, rtype, class, edns, signature })
+        }
         None => Read::Malformed(Some(question_end)),
     }
 }
 
-/// Walks over all records to the message's very end; returns what OPT says, and whether there is a TSIG.
+/// Walks over all records to the message's very end; returns what OPT says, and the TSIG record.
 #[inline]
 fn additional(
     message: &[u8],
     mut at: usize,
     [answers, authorities, additionals]: [usize; 3],
-) -> Option<(Option<Edns>, bool)> {
+) -> Option<(Option<Edns>, Option<Signature>)> {
+    let question_end = at;
     if answers > 0 || authorities + additionals > RECORDS_MAX {
         return None;
     }
-    let (mut edns, mut signed) = (None, false);
+    let (mut edns, mut signature) = (None, None);
     for place in 0..authorities + additionals {
         let root = message.get(at) == Some(&0);
+        let owner_at = at;
         at = skip_name(message, at)?;
         let (rtype, class) = (u16_at(message, at)?, u16_at(message, at + 2)?);
         let ttl = u32::from(u16_at(message, at + 4)?) << 16 | u32::from(u16_at(message, at + 6)?);
@@ -98,13 +103,17 @@ fn additional(
             // One, at the root, among the additional records (RFC 6891, 6.1.1).
             OPT if place < authorities || !root || edns.is_some() => return None,
             OPT => edns = Some(Edns::read(class, ttl, body)?),
-            // RFC 8945, 5.1: the last record.
-            TSIG if place + 1 < authorities + additionals => return None,
-            TSIG => signed = true,
+            // RFC 8945, 5.1: the last of the additional records.
+            TSIG if place + 1 < authorities + additionals || additionals == 0 => return None,
+            TSIG if class != ANY || ttl != 0 => return None,
+            TSIG => {
+                let body_at = at - length;
+                signature = Some(Signature::read(message, question_end, owner_at, body_at)?);
+            }
             _ => {}
         }
     }
-    (at == message.len()).then_some((edns, signed))
+    (at == message.len()).then_some((edns, signature))
 }
 
 /// Over a name that may end in a pointer, which nobody follows.

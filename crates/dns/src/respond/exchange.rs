@@ -14,6 +14,7 @@ use crate::message::code::{AA, HEADER, QR, RD, TC, rcode};
 use crate::message::edns::{Edns, OPT_BYTES, Opt, Subnet};
 use crate::message::query::Query;
 use crate::message::tail::Written;
+use crate::message::tsig::Signature;
 use crate::stats::{Shard, Transport};
 
 /// A datagram to who does not say more (RFC 1035, 4.2.1).
@@ -188,6 +189,21 @@ impl<'e> Exchange<'e> {
         }
         self.header(code, flags, true, counts);
         length
+    }
+
+    /// Adds the TSIG record of an unknown key to a response of `length` bytes; returns the new length.
+    #[cold]
+    pub(super) fn unknown_key(&mut self, signature: Signature, length: usize) -> usize {
+        let most = match self.transport {
+            Transport::Tcp => TCP_MESSAGE_MAX,
+            Transport::Udp => PLAIN_PAYLOAD,
+        };
+        let room = self.out.len().min(most);
+        let Some(out) = self.out.get_mut(length..room) else { return length };
+        let Some(bytes) = signature.write_unknown_key(self.query, out) else { return length };
+        let count = u16::from_be_bytes([self.out[10], self.out[11]]) + 1;
+        self.out[10..12].copy_from_slice(&count.to_be_bytes());
+        length + bytes
     }
 
     /// Turns the query's header, already in `out`, into the response's.

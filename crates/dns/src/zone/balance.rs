@@ -33,16 +33,24 @@ pub(super) struct Spreading<'s> {
 }
 
 impl Spreading<'_> {
-    /// Which nodes are given: those that serve; without any, those that drain, for they live; without any, those that are
-    /// unhealthy, for a check may be wrong and nobody is better. And whether it is not the first.
-    fn given(&self) -> (Vec<usize>, bool) {
+    /// The nodes that records of a type are of, and whether none of those serves: then the answer has those that drain, for
+    /// they live, or else the unhealthy ones, for a check may be wrong. Each address family is judged by itself, so that
+    /// clients of one family are not left without an answer.
+    fn given(&self, rtype: u16) -> (Vec<usize>, bool) {
         use Standing::{Draining, DrainingUnhealthy, Serving, Unhealthy};
+        let has_type = |place: &usize| match (rtype, self.node(*place)) {
+            (A, Some(node)) => !node.v4.is_empty(),
+            (AAAA, Some(node)) => !node.v6.is_empty(),
+            (_, node) => node.is_some(),
+        };
         for given in [Serving, Draining, Unhealthy, DrainingUnhealthy] {
             let stands = |place: &usize| {
                 let state = (self.state)(self.config.nodes[*place]);
                 state.standing == given && (state.share > 0.0 || given != Serving)
             };
-            let places: Vec<_> = (0..self.config.nodes.len()).filter(stands).collect();
+            let places =
+                (0..self.config.nodes.len()).filter(|place| has_type(place) && stands(place));
+            let places: Vec<_> = places.collect();
             if !places.is_empty() {
                 return (self.bounded(places), given != Serving);
             }
@@ -68,21 +76,20 @@ impl Spreading<'_> {
     }
 
     pub(super) fn made(&self, account: usize, rng: &mut dyn Rng) -> Spread {
-        let (given, fail_open) = self.given();
         let groups = types_of(self.config.mode).iter();
-        let groups = groups.filter_map(|rtype| self.group(*rtype, &given, rng)).collect();
+        let groups = groups.filter_map(|rtype| self.group(*rtype, rng)).collect();
         let ttl = self.ttl();
         Spread {
             mode: self.config.mode,
             ttl,
             ttl_heavy: ttl.min(self.config.ttl_heavy),
-            fail_open,
             account,
             groups,
         }
     }
 
-    fn group(&self, rtype: u16, given: &[usize], rng: &mut dyn Rng) -> Option<Group> {
+    fn group(&self, rtype: u16, rng: &mut dyn Rng) -> Option<Group> {
+        let (given, fail_open) = self.given(rtype);
         let mut members: Vec<Member> = given
             .iter()
             .filter_map(|place| {
@@ -109,7 +116,11 @@ impl Spreading<'_> {
             (A | AAAA, Mode::Https) => Mode::Pair,
             (_, mode) => mode,
         };
-        (!members.is_empty()).then(|| Group::new(rtype, mode, members, rng))
+        (!members.is_empty()).then(|| {
+            let mut group = Group::new(rtype, mode, members, rng);
+            group.fail_open = fail_open;
+            group
+        })
     }
 
     fn bodies(&self, rtype: u16, node: &NodeConfig, share: f64) -> Vec<Vec<u8>> {
@@ -165,16 +176,18 @@ impl Spreading<'_> {
     }
 
     pub(super) fn status(&self) -> NameStatus {
-        let (given, fail_open) = self.given();
+        let types = types_of(self.config.mode).iter();
+        let by_type: Vec<_> = types.map(|rtype| self.given(*rtype)).collect();
+        let fail_open = by_type.iter().any(|(_, fail_open)| *fail_open);
         let share_of = |place: usize| (self.state)(self.config.nodes[place]).share;
-        let sum: f64 = given.iter().map(|place| share_of(*place)).sum();
         let nodes = (0..self.config.nodes.len()).filter_map(|place| {
             let node = self.node(place)?;
-            let share = match given.contains(&place) {
-                true if sum > 0.0 => share_of(place) / sum,
-                true => 1.0 / given.len() as f64,
-                false => 0.0,
-            };
+            // The first of the types that the node's records have.
+            let given = by_type.iter().find(|(given, _)| given.contains(&place));
+            let share = given.map_or(0.0, |(given, _)| {
+                let sum: f64 = given.iter().map(|place| share_of(*place)).sum();
+                if sum > 0.0 { share_of(place) / sum } else { 1.0 / given.len() as f64 }
+            });
             let v4 = node.v4.iter().copied().map(IpAddr::from);
             Some(NodeStatus {
                 pool: Arc::clone(&node.pool),

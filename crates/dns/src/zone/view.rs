@@ -6,7 +6,7 @@ use super::collect::{Collected, Names, Set, is_within};
 use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, MX, NS, SOA, SRV, rcode};
 use crate::message::name::hash_of;
 use crate::message::tail::{QUESTION, Section, Tail, TailWriter, name_len, suffixes};
-use crate::snapshot::{Entry, Otherwise, Role};
+use crate::snapshot::{Entry, Lead, Otherwise, Role};
 
 /// The names of a zone, to make answers of.
 pub(super) struct View<'v> {
@@ -105,10 +105,11 @@ impl<'v> View<'v> {
             Some(set) => self.alias(name, is_wildcard, set, places),
             None => Otherwise::Nothing(self.nothing(name, is_wildcard)),
         };
-        let alias = collected.sets.contains_key(&CNAME);
-        if !alias && (!collected.sets.is_empty() || collected.balanced.is_some()) {
-            entry.any = Some(minimal_any());
-        }
+        entry.any = match collected.sets.get(&CNAME) {
+            Some(set) => Some(self.positive(name, is_wildcard, CNAME, set)),
+            None if collected.sets.is_empty() && collected.balanced.is_none() => None,
+            None => Some(minimal_any()),
+        };
         entry
     }
 
@@ -227,15 +228,15 @@ impl<'v> View<'v> {
             (*rtype, tail.end(true, rcode::NOERROR))
         });
         let by_type = by_type.collect();
+        let balanced = found.balanced.and_then(|_| {
+            let lead = start();
+            let (entry, owner) = (*places.get(&target[..])?, lead.place_of(&target)?);
+            Some(Lead { entry, owner, tail: lead.end(true, rcode::NOERROR) })
+        });
+        // RFC 2308, 2.2: of a type that the target has not, the answer is the chain and the SOA record.
         let mut tail = start();
-        if found.balanced.is_some() {
-            let owner = tail.place_of(&target);
-            let balanced = places.get(&target[..]).copied().zip(owner);
-            let plain = tail.end(true, rcode::NOERROR);
-            return Otherwise::Alias { plain, by_type, balanced };
-        }
         tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
-        Otherwise::Alias { plain: tail.end(true, rcode::NOERROR), by_type, balanced: None }
+        Otherwise::Alias { plain: tail.end(true, rcode::NOERROR), by_type, balanced }
     }
 }
 

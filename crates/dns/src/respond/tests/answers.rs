@@ -262,6 +262,57 @@ fn an_alias_of_a_balanced_name_leads_to_its_nodes() {
 }
 
 #[test]
+fn an_alias_of_a_balanced_name_without_the_type_has_the_soa() {
+    let mut config = config();
+    let mut zone = crate::fixture::zone();
+    zone.nodes.iter_mut().for_each(|node| node.v6.clear());
+    config.zones = vec![std::sync::Arc::new(zone)];
+    let mut server = Server::of(&config, &[]);
+    let alias = ["spread.cluster.example 300 CNAME www.cluster.example."];
+    for rtype in [AAAA, TXT, 65_280] {
+        let told = ask(&mut server, "spread.cluster.example", rtype);
+        assert_eq!(
+            (told.code.as_str(), &told.sections[0][..]),
+            ("NOERROR", &alias.map(String::from)[..])
+        );
+        assert_eq!(told.sections[1], [SOA_LINE], "{rtype}");
+    }
+    for rtype in [CNAME, ANY] {
+        let told = ask(&mut server, "spread.cluster.example", rtype);
+        assert_eq!(told.sections[0], alias);
+        assert!(told.sections[1].is_empty(), "{told:?}");
+    }
+}
+
+#[test]
+fn an_address_family_fails_open_by_itself() {
+    // Of the four nodes the first two have IPv6.
+    let states = crate::fixture::states([
+        (Standing::Unhealthy, 1.0),
+        (Standing::Draining, 1.0),
+        (Standing::Serving, 1.0),
+        (Standing::Serving, 1.0),
+    ]);
+    let mut server = Server::of(&config(), &states);
+    let mut v4 = last_words_of(&mut server, A);
+    v4.sort();
+    assert_eq!(v4, ["192.0.2.13", "192.0.2.14"]);
+    assert_eq!(server.stats.fail_open.get(), 0);
+    assert_eq!(last_words_of(&mut server, AAAA), ["2001:db8::12"]);
+    assert_eq!(server.stats.fail_open.get(), 1);
+    let told = &server.published.snapshot.names_told;
+    let told = told.iter().find(|told| told.name == "all.cluster.example.").unwrap();
+    assert!(told.fail_open, "{told:?}");
+    let shares: Vec<_> = told.nodes.iter().map(|node| node.share).collect();
+    assert_eq!(shares, [0.0, 1.0, 0.5, 0.5], "of its family");
+}
+
+fn last_words_of(server: &mut Server, rtype: u16) -> Vec<String> {
+    let told = ask(server, "all.cluster.example", rtype);
+    last_words(&told.sections[0]).into_iter().map(String::from).collect()
+}
+
+#[test]
 fn each_mode_gives_what_it_says() {
     let mut server = Server::new();
     let nodes = ["192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14"];

@@ -78,9 +78,7 @@ fn what_is_not_done_is_said() {
     let chaos = set(good.clone(), good.len() - 1, 3);
     let hesiod = set(good.clone(), good.len() - 1, 4);
     let any_class = set(good.clone(), good.len() - 1, 255);
-    let mut signed = good.clone();
-    signed[11] = 1;
-    signed.extend([0, 0, 250, 0, 255, 0, 0, 0, 0, 0, 0]);
+    let signed = with_tsig(good.clone(), &wire("key.example."));
     let rows: &[(&str, Vec<u8>, u8)] = &[
         ("IQUERY", set(good.clone(), 2, 0x08), 4),
         ("STATUS", set(good.clone(), 2, 0x10), 4),
@@ -144,5 +142,76 @@ fn the_question_comes_back_letter_by_letter() {
             let answer = server.udp(&asked);
             assert_eq!(answer[12..asked.len()], asked[12..], "{text}");
         }
+    }
+}
+
+/// A query with a TSIG record by a key of this name.
+fn with_tsig(mut query: Vec<u8>, key: &[u8]) -> Vec<u8> {
+    let mut body = wire("hmac-sha256.");
+    // Time, fudge, a MAC of 32 bytes, the original identifier, no error, no other data.
+    body.extend([0, 0, 0x65, 0x53, 0xf1, 0, 1, 44, 0, 32]);
+    body.extend([7; 32]);
+    body.extend([0x12, 0x34, 0, 0, 0, 0]);
+    query[11] += 1;
+    query.extend(key);
+    query.extend([0, 250, 0, 255, 0, 0, 0, 0]);
+    query.extend((body.len() as u16).to_be_bytes());
+    query.extend(body);
+    query
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_an_unsigned_tsig_record() {
+    use domain::base::iana::TsigRcode;
+    use domain::base::name::ToName;
+    let mut server = Server::new();
+    let good = query("www.cluster.example", A);
+    for (query, key, additional) in [
+        (with_tsig(good.clone(), &wire("key.example.")), "key.example.", 1),
+        // The key's name may point into the question.
+        (with_tsig(good.clone(), &[0xc0, 16]), "cluster.example.", 1),
+        (with_tsig(with_opt(good.clone(), 1232, 0, &[]), &wire("k.")), "k.", 2),
+    ] {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let answer = server.over(transport, &query).unwrap();
+            assert!(answer.len() <= query.len(), "{key}");
+            let message = Message::from_octets(&answer[..]).unwrap();
+            assert_eq!(message.opt_rcode().to_int(), NOTAUTH, "{key}");
+            let records = message.additional().unwrap();
+            let records: Vec<_> = records.map(|record| record.unwrap()).collect();
+            assert_eq!(records.len(), additional, "{key}");
+            let last = records.last().unwrap();
+            assert_eq!(last.owner().to_vec(), name(key));
+            let tsig = last.to_record::<domain::rdata::Tsig<_, _>>().unwrap().unwrap();
+            let tsig = tsig.data();
+            assert_eq!((tsig.error(), tsig.mac().len()), (TsigRcode::BADKEY, 0));
+            assert_eq!((tsig.original_id(), tsig.fudge(), tsig.other().len()), (0x1234, 300, 0));
+            assert_eq!(tsig.algorithm().to_vec(), name("hmac-sha256."));
+        }
+    }
+}
+
+const NOTAUTH: u16 = 9;
+
+#[test]
+fn a_malformed_tsig_record_is_a_format_error() {
+    let mut server = Server::new();
+    let good = query("www.cluster.example", A);
+    let signed = with_tsig(good.clone(), &wire("k."));
+    let class_at = good.len() + 5;
+    let mut short = with_tsig(good.clone(), &wire("k."));
+    let end = short.len() - 1;
+    short.truncate(end);
+    short[good.len() + 12] -= 1;
+    let rows: &[(&str, Vec<u8>)] = &[
+        ("class IN", set(set(signed.clone(), class_at, 0), class_at + 1, 1)),
+        ("a TTL", set(signed.clone(), class_at + 5, 1)),
+        ("a record behind it", with_opt(signed.clone(), 1232, 0, &[])),
+        ("two of them", with_tsig(signed, &wire("k."))),
+        ("a byte too few", short),
+        ("a name that points to itself", with_tsig(good.clone(), &[0xc0, good.len() as u8])),
+    ];
+    for (what, bytes) in rows {
+        assert_eq!(server.udp(bytes)[3] & 0x0f, 1, "{what}");
     }
 }
