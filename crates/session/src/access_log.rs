@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_core::{LineFormat, LogLine};
 
 use crate::door::Door;
 use crate::lease::Lease;
 use crate::reason::Reason;
+use crate::stats::{Counter, FrontDoorStats, Sharded};
 use crate::worker::Worker;
 
 /// Lines waiting to be written at the most; beyond it lines are given up and counted.
@@ -21,10 +22,32 @@ const QUEUE_LINES: usize = 8192;
 const BUFFERS: usize = 256;
 const BUFFER_BYTES_MAX: usize = 16 << 10;
 
-/// A line, and where its buffer returns to.
+/// Bytes after which a batch of lines is written.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Between two warnings that lines cannot be written.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+/// A line, the thread that its buffer returns to, and the counter of its loss.
 struct Queued {
     line: Vec<u8>,
     back: Option<SyncSender<Vec<u8>>>,
+    losses: Losses,
+}
+
+/// Where the writing thread counts a line that it cannot write.
+enum Losses {
+    Door(Arc<Sharded<FrontDoorStats>>),
+    Guest(Arc<Counter>),
+}
+
+impl Losses {
+    fn add(&self) {
+        match self {
+            Losses::Door(stats) => stats.shard(0).access_log_unwritten.add(1),
+            Losses::Guest(unwritten) => unwritten.add(1),
+        }
+    }
 }
 
 /// Where the data plane puts its lines.
@@ -32,6 +55,8 @@ struct Queued {
 pub(crate) struct AccessLog {
     lines: Arc<SyncSender<Queued>>,
     format: LineFormat,
+    /// Lines of guests that could not be written.
+    unwritten: Arc<Counter>,
 }
 
 /// One data-plane thread's way to the access log. The writing thread sends buffers back, so that lines cost no allocation.
@@ -50,8 +75,8 @@ impl AccessLog {
         let (lines, queue) = mpsc::sync_channel(QUEUE_LINES);
         let thread = thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || write_lines(queue, io::BufWriter::new(to)))?;
-        Ok((AccessLog { lines: Arc::new(lines), format }, thread))
+            .spawn(move || write_lines(&queue, to))?;
+        Ok((AccessLog { lines: Arc::new(lines), format, unwritten: Arc::default() }, thread))
     }
 
     /// For one data-plane thread.
@@ -62,7 +87,8 @@ impl AccessLog {
 
     /// For lines of others.
     pub(crate) fn guest(&self) -> LogLines {
-        LogLines { lines: Arc::downgrade(&self.lines), format: self.format }
+        let unwritten = Arc::clone(&self.unwritten);
+        LogLines { lines: Arc::downgrade(&self.lines), format: self.format, unwritten }
     }
 
     /// Queues a line about a `kind` of event, in `buffer`; false if there was no room.
@@ -71,21 +97,22 @@ impl AccessLog {
         kind: &str,
         mut buffer: Vec<u8>,
         back: Option<SyncSender<Vec<u8>>>,
+        losses: Losses,
         fill: impl FnOnce(&mut LogLine<'_>),
     ) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut line = LogLine::begin(self.format, kind, now, &mut buffer);
         fill(&mut line);
         line.end();
-        self.lines.try_send(Queued { line: buffer, back }).is_ok()
+        self.lines.try_send(Queued { line: buffer, back, losses }).is_ok()
     }
 }
 
 impl ThreadLog {
     /// Queues a line about a `kind` of event; false if there was no room.
-    fn write(&self, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) -> bool {
+    fn write(&self, kind: &str, losses: Losses, fill: impl FnOnce(&mut LogLine<'_>)) -> bool {
         let buffer = self.buffers.try_recv().unwrap_or_default();
-        self.log.write(kind, buffer, Some(self.back.clone()), fill)
+        self.log.write(kind, buffer, Some(self.back.clone()), losses, fill)
     }
 }
 
@@ -94,40 +121,101 @@ impl ThreadLog {
 pub struct LogLines {
     lines: Weak<SyncSender<Queued>>,
     format: LineFormat,
+    unwritten: Arc<Counter>,
 }
 
 impl LogLines {
     /// Queues a line about a `kind` of event, with the fields that `fill` adds; false if there was no room.
     pub fn write(&self, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) -> bool {
         let Some(lines) = self.lines.upgrade() else { return false };
-        AccessLog { lines, format: self.format }.write(kind, Vec::new(), None, fill)
+        let (format, unwritten) = (self.format, Arc::clone(&self.unwritten));
+        let losses = Losses::Guest(Arc::clone(&unwritten));
+        AccessLog { lines, format, unwritten }.write(kind, Vec::new(), None, losses, fill)
+    }
+
+    /// Lines that were queued here and could not be written.
+    pub fn unwritten(&self) -> u64 {
+        self.unwritten.get()
     }
 }
 
-fn write_lines(queue: Receiver<Queued>, mut to: io::BufWriter<Box<dyn Write + Send>>) {
+/// The writing thread's end of the queue.
+struct Writer {
+    to: Box<dyn Write + Send>,
+    /// The lines that the next write takes.
+    batch: Vec<u8>,
+    /// Where each line in `batch` ends, and the counter of its loss.
+    ends: Vec<(usize, Losses)>,
+    /// Only a part of the last line was written.
+    is_cut: bool,
+    /// Lines lost so far.
+    lost: u64,
+    said: Option<Instant>,
+}
+
+fn write_lines(queue: &Receiver<Queued>, to: Box<dyn Write + Send>) {
+    let (batch, ends) = (Vec::new(), Vec::new());
+    let mut writer = Writer { to, batch, ends, is_cut: false, lost: 0, said: None };
     while let Ok(first) = queue.recv() {
-        let written = std::iter::once(first)
-            .chain(queue.try_iter())
-            .try_for_each(|queued| {
-                let written = to.write_all(&queued.line);
-                give_back(queued);
-                written
-            })
-            .and_then(|()| to.flush());
-        if let Err(error) = written {
-            tracing::warn!(%error, "cannot write the access log; lines are lost");
+        writer.add(first);
+        while writer.batch.len() < BATCH_BYTES
+            && let Ok(next) = queue.try_recv()
+        {
+            writer.add(next);
+        }
+        writer.write();
+    }
+}
+
+impl Writer {
+    fn add(&mut self, Queued { mut line, back, losses }: Queued) {
+        if self.is_cut && self.batch.is_empty() {
+            self.batch.push(b'\n');
+        }
+        self.batch.extend_from_slice(&line);
+        self.ends.push((self.batch.len(), losses));
+        if let Some(back) = back
+            && line.capacity() <= BUFFER_BYTES_MAX
+        {
+            line.clear();
+            // A thread that has enough buffers, or has ended, takes no more.
+            let _ = back.try_send(line);
+        }
+    }
+
+    /// Writes the batch, and counts the lines that were not written whole.
+    fn write(&mut self) {
+        let (written, result) = write_most(&mut *self.to, &self.batch);
+        if let Some(last) = self.batch[..written].last() {
+            self.is_cut = *last != b'\n';
+        }
+        self.batch.clear();
+        for (_, losses) in self.ends.drain(..).filter(|(end, _)| *end > written) {
+            losses.add();
+            self.lost += 1;
+        }
+        if let Err(error) = result
+            && self.said.is_none_or(|at| at.elapsed() >= SAY_AGAIN)
+        {
+            self.said = Some(Instant::now());
+            let lost = self.lost;
+            tracing::warn!(%error, lost, "cannot write the access log; lines are lost");
         }
     }
 }
 
-fn give_back(Queued { mut line, back }: Queued) {
-    if let Some(back) = back
-        && line.capacity() <= BUFFER_BYTES_MAX
-    {
-        line.clear();
-        // A thread that has enough buffers, or has ended, takes no more.
-        let _ = back.try_send(line);
+/// Writes as many of the bytes as `to` takes; returns how many, and why not all.
+fn write_most(to: &mut (dyn Write + Send), bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match to.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
     }
+    (written, to.flush())
 }
 
 /// Whether the next connection or client is one of the share that is logged.
@@ -138,7 +226,8 @@ pub(crate) fn is_sampled(worker: &Worker, door: &Door) -> bool {
 
 /// Queues a line about a `kind` of event, or counts that there was no room for it.
 pub(crate) fn write(worker: &Worker, door: &Door, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) {
-    if !worker.access_log.write(kind, fill) {
+    let losses = Losses::Door(Arc::clone(&door.view().stats));
+    if !worker.access_log.write(kind, losses, fill) {
         door.stats(|stats| stats.access_log_dropped.add(1));
     }
 }

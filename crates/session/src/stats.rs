@@ -146,6 +146,8 @@ pub struct FrontDoorStats {
     pub accept_pauses: Counter,
     /// Access-log lines given up because the log could not keep up.
     pub access_log_dropped: Counter,
+    /// Access-log lines that could not be written. Of the first shard, and added to by the log's thread alone.
+    pub access_log_unwritten: Counter,
     /// By [`Reason`].
     pub drops: ByReason,
     /// By class, where requests are dispatched.
@@ -180,7 +182,7 @@ pub struct BackendStats {
     pub requests: Counter,
     /// Responses by the first digit of their status (HTTP).
     pub responses: [Counter; 5],
-    /// Failures by [`Reason`].
+    /// Failures by [`Reason`], of those that blame the backend.
     pub failures: ByReason,
     /// From a request sent to its response complete (HTTP).
     pub response_time: Histogram,

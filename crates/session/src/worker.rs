@@ -295,12 +295,12 @@ impl Worker {
         next.is_none()
     }
 
-    /// Counts a failure of the leased backend, reporting a row of them.
+    /// Counts a failure of the leased backend, reporting a row of them. Does nothing for a `reason` that does not blame it.
     pub(crate) fn backend_failed(&self, lease: &Lease, reason: Reason) {
-        lease.stats().failures[reason as usize].add(1);
         if !reason.blames_backend() {
             return;
         }
+        lease.stats().failures[reason as usize].add(1);
         let (pool, backend) = (lease.pool(), lease.backend());
         let in_row = backend.live.failed(Instant::now(), self.shared.epoch);
         let threshold = pool.passive.failures;

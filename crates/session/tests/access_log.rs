@@ -140,6 +140,55 @@ fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
     assert!(lines.iter().all(|line| line["backend"] == alive.address().to_string()), "{lines:#?}");
 }
 
+/// Takes so many bytes, then fails as a full disk does, until there is room again.
+#[derive(Clone)]
+struct Disk {
+    lines: Lines,
+    room: Arc<Mutex<usize>>,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut room = self.room.lock().expect("no writer panics");
+        let count = bytes.len().min(*room);
+        *room -= count;
+        match count {
+            0 => Err(io::ErrorKind::StorageFull.into()),
+            _ => self.lines.write(&bytes[..count]),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn lines_that_a_full_disk_does_not_take_are_counted_at_their_front_door() {
+    let backend = HttpBackend::named("a");
+    let disk = Disk { lines: Lines::default(), room: Arc::new(Mutex::new(usize::MAX)) };
+    let room = |bytes| *disk.room.lock().expect("no writer panics") = bytes;
+    let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).access_log(disk.clone());
+    let mut plan = plan.front(|front| front.access_log = 1.0);
+    plan.access_log_format = LineFormat::Json;
+    let proxy = plan.start();
+    let mut client = proxy.connect();
+    let mut ask = |target| assert_eq!(client.ask(get(target)).map(|r| r.status()), Ok(200));
+    ask("/before");
+    disk.lines.wait(1);
+    room(5);
+    (0..20).for_each(|_| ask("/lost"));
+    let lost = || proxy.stats.sum(|s| s.access_log_unwritten.get());
+    assert!(eventually(|| lost() == 20), "{}: {}", lost(), disk.lines.text());
+    assert_eq!(disk.lines.wait(2)[1].len(), 5, "the first of them is cut");
+
+    // The next line begins on its own, behind what is there of the one that was cut.
+    room(usize::MAX);
+    ask("/after");
+    let last: Value = serde_json::from_str(&disk.lines.wait(3)[2]).expect("it is JSON");
+    assert_eq!((&last["path"], lost()), (&"/after".into(), 20));
+}
+
 #[test]
 fn a_refused_request_has_a_line_with_what_could_be_read_of_it() {
     let backend = HttpBackend::named("a");

@@ -7,6 +7,7 @@ use std::thread;
 use common::{Plan, Proxy, both_upstreams, get, post, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
+use equipoise_session::stats::{BackendStats, Counter};
 use equipoise_testkit::{
     Answer, Client, Ending, Gate, HttpBackend, Intake, Pattern, Step, TcpBackend, TcpBehaviour,
     WireError, eventually, free_port,
@@ -320,6 +321,8 @@ fn a_client_gone_while_its_answer_is_awaited_is_noticed(mode: Upstream) {
     assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
     proxy.assert_drops(&[(Reason::ClientGone, 1)]);
     proxy.assert_nothing_in_flight();
+    let failures = |s: &BackendStats| s.failures.iter().map(Counter::get).sum();
+    assert_eq!(proxy.backends[0].live.stats.sum(failures), 0, "the client's end blames no backend");
 }
 
 fn a_client_gone_within_its_head_reaches_no_backend(mode: Upstream) {

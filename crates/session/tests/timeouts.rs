@@ -51,6 +51,7 @@ both_upstreams! {
     a_backend_that_does_not_accept_becomes_504,
     a_backend_that_does_not_accept_is_passed_over_for_another,
     a_response_that_does_not_begin_becomes_504,
+    interim_responses_do_not_prolong_the_wait_for_the_response,
     a_response_that_stands_still_is_cut,
     a_whole_request_is_bounded_whatever_moves,
     a_slow_answer_within_its_bounds_is_not_cut,
@@ -106,6 +107,7 @@ fn an_idle_connection_is_closed_without_an_answer(mode: Upstream) {
     });
     assert_eq!(used, (Vec::new(), Ending::Closed));
     assert!(eventually(|| proxy.stats.sum(|s| s.connections_open.get()) == 0));
+    assert_eq!(proxy.drops(Reason::IdleTimeout), 0, "nothing was lost");
 }
 
 fn a_request_body_that_stands_still_is_answered_408(mode: Upstream) {
@@ -170,6 +172,27 @@ fn a_response_that_does_not_begin_becomes_504(mode: Upstream) {
         proxy.assert_drops(&[(Reason::ResponseTimeout, 1)]);
         proxy.assert_nothing_in_flight();
     }
+}
+
+fn interim_responses_do_not_prolong_the_wait_for_the_response(mode: Upstream) {
+    let interim = Step::Send(b"HTTP/1.1 102 Processing\r\n\r\n".to_vec());
+    let pause = Step::Pause(SHORT / 4);
+    let slow = (0..200).fold(Answer::ok("at last"), |answer, _| {
+        answer.first(pause.clone()).first(interim.clone())
+    });
+    let backend = HttpBackend::always(slow);
+    let proxy = plan(mode, backend.address()).pool(|p| p.response_timeout = SHORT).start();
+    let mut client = proxy.connect();
+    let status = bounded(|| {
+        let mut status = client.ask(get("/")).expect("a response").status();
+        while status == 102 {
+            status = client.response().expect("a response").status();
+        }
+        status
+    });
+    assert_eq!(status, 504);
+    proxy.assert_drops(&[(Reason::ResponseTimeout, 1)]);
+    assert_eq!(proxy.stats.sum(|s| s.responses[0].get()), 0, "interim responses are not counted");
 }
 
 fn a_response_that_stands_still_is_cut(mode: Upstream) {

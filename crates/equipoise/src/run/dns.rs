@@ -38,6 +38,8 @@ pub(crate) struct DnsPlane {
     /// Secret numbers of this process.
     secrets: (u64, u64),
     query_log: QueryLog,
+    /// Where `query_log` writes.
+    lines: Option<LogLines>,
     state: Mutex<State>,
 }
 
@@ -73,9 +75,10 @@ impl DnsPlane {
     /// Nothing runs yet; `threads`: cores to use; `lines`: the log that answers are written to.
     pub(crate) fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
+        let log = lines.clone();
         let query_log =
-            QueryLog::new(move |fill| lines.as_ref().is_some_and(|log| log.write("query", fill)));
-        DnsPlane { threads, secrets, query_log, state: Mutex::default() }
+            QueryLog::new(move |fill| log.as_ref().is_some_and(|log| log.write("query", fill)));
+        DnsPlane { threads, secrets, query_log, lines, state: Mutex::default() }
     }
 
     /// Goes over to another configuration, whole or not at all: starts the engine with the first zone, stops it with
@@ -180,7 +183,10 @@ impl DnsPlane {
     pub(crate) async fn status(&self) -> Option<wire::DnsStatus> {
         let state = self.state.lock().await;
         let engine = state.engine.as_ref()?;
-        Some(status(engine, &state.config))
+        let mut status = status(engine, &state.config);
+        let unwritten = self.lines.as_ref().map_or(0, LogLines::unwritten);
+        *status.notes.entry("query_log_dropped".to_owned()).or_default() += unwritten;
+        Some(status)
     }
 
     /// Made off the async threads: a zone may have many records and nodes.

@@ -263,7 +263,7 @@ pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> Fro
         bytes_out: sum(|s| &s.bytes_out),
         retries: sum(|s| &s.retries),
         accept_pauses: sum(|s| &s.accept_pauses),
-        access_log_dropped: sum(|s| &s.access_log_dropped),
+        access_log_dropped: sum(|s| &s.access_log_dropped) + sum(|s| &s.access_log_unwritten),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
         dispatch: known.and_then(|it| it.dispatch.as_ref()).map(dispatch),
     }
@@ -283,6 +283,7 @@ pub(crate) fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
 fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendReading {
     let stats = &series.live.stats;
     let sum = |of: fn(&BackendStats) -> &Counter| stats.sum(|shard| of(shard).get());
+    // Reasons that do not blame a backend are not counted at one.
     let failures = Reason::ALL.iter().filter(|reason| reason.blames_backend());
     BackendReading {
         name: backend.name.to_string(),

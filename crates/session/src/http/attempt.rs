@@ -18,7 +18,6 @@ use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
 use crate::lease::Lease;
 use crate::reason::Reason;
-use crate::stats::count_status;
 use crate::tls::is_refusal;
 use crate::upstream::Session;
 
@@ -208,7 +207,11 @@ impl ClientConnection {
                         if input.is_empty() {
                             upstream.input = None;
                         }
-                        self.wait_from(Instant::now(), upstream, outgoing);
+                        // Only 100 gives more time, to a client that waited for it with its body.
+                        let is_continue = head.status == 100 && !outgoing.upload.is_done();
+                        let since =
+                            if is_continue { Instant::now() } else { upstream.waiting_since };
+                        self.wait_from(since, upstream, outgoing);
                         continue;
                     }
                     None if input.is_full() => input.grow(HEAD_BYTES_MAX + 1),
@@ -233,7 +236,7 @@ impl ClientConnection {
         }
     }
 
-    /// Sends the 1xx head in `answer` to the client, if it can read one.
+    /// Sends the 1xx head in `answer` to the client, if it can read one. It is not counted: it answers no request.
     async fn pass_interim(
         &mut self,
         outgoing: &Outgoing,
@@ -243,7 +246,6 @@ impl ClientConnection {
             self.arm(Instant::now(), self.door.view().config.timeouts.idle);
             let mut sent = 0;
             poll_fn(|cx| self.poll_send(cx, answer, &mut sent)).await?;
-            self.door.stats(|stats| count_status(&stats.responses, 100));
         }
         answer.clear();
         Ok(())
@@ -333,7 +335,8 @@ impl ClientConnection {
             outgoing.streamed = true;
             session.written += count;
             self.door.stats(|stats| stats.bytes_in.add(count));
-            self.arm(Instant::now(), self.door.view().config.timeouts.idle);
+            upstream.waiting_since = Instant::now();
+            self.arm(upstream.waiting_since, self.door.view().config.timeouts.idle);
         }
         match moved {
             Poll::Ready(Ok(())) => {

@@ -200,7 +200,7 @@ impl ClientConnection {
     }
 
     /// Reads more of a head; between requests the connection ends when it is idle for too long, or when
-    /// the door closes.
+    /// the door closes. Neither is a drop: nothing is lost.
     fn poll_more(&mut self, cx: &mut Context<'_>, begun: bool) -> Poll<Result<usize, Reason>> {
         if let Poll::Ready(read) =
             poll_fill(cx, &self.client, &mut self.input, &self.worker.buffers)
@@ -216,9 +216,6 @@ impl ClientConnection {
         }
         if self.deadline.is_past() {
             let reason = if begun { Reason::HeaderTimeout } else { Reason::IdleTimeout };
-            if !begun {
-                self.door.dropped(reason);
-            }
             return Poll::Ready(Err(reason));
         }
         Poll::Pending

@@ -206,10 +206,7 @@ impl Clients {
         while let Err((lease, Reason::OutOfResources)) = opened {
             opened = match self.evict(Some(at)) {
                 true => Upstream::open(lease, ready, token, self.line()),
-                false => {
-                    lease.stats().failures[Reason::OutOfResources as usize].add(1);
-                    return Err(Reason::OutOfResources);
-                }
+                false => return Err(Reason::OutOfResources),
             };
         }
         let client = &mut self.all[at];
