@@ -288,6 +288,8 @@ words! {
         Down = "down",
         /// Its checks failed, or the traffic ejected it.
         Unhealthy = "unhealthy",
+        /// It is a backup, and other backends take the work.
+        Standby = "standby",
     }
 }
 

@@ -218,6 +218,31 @@ fn a_backend_that_answers_head_with_a_body_loses_multiplexing_until_it_is_undrai
 }
 
 #[test]
+fn a_backup_serves_only_while_the_other_backend_does_not() {
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let backup = format!("{{ name = \"b\", address = \"{}\", backup = true }}", b.address());
+    let pool = backends(&[("a", &a)]).replace(']', &format!(", {backup}]"));
+    let instance = Instance::start("backup", &pool);
+    let state_of_b = || {
+        let (_, json) = instance.command(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+        json["pools"][0]["backends"][1]["state"].as_str().map(str::to_owned)
+    };
+    for (wish, serves, state) in [
+        ("enable", "a", "standby"),
+        ("drain", "b", "up"),
+        ("undrain", "a", "standby"),
+        ("disable", "b", "up"),
+    ] {
+        assert!(instance.command(&[wish, "web/a"]).0, "{wish}");
+        for _ in 0..10 {
+            assert_eq!(instance.who(), serves, "{wish}");
+        }
+        assert_eq!(state_of_b().as_deref(), Some(state), "{wish}");
+    }
+}
+
+#[test]
 fn a_reload_turns_a_front_door_from_http_to_tcp_and_back_under_open_connections() {
     const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let a = HttpBackend::echo();

@@ -278,6 +278,8 @@ pub struct BackendConfig {
     pub place: Place,
     /// Its share.
     pub weight: Weight,
+    /// It gets new work only while no other kind of backend of the pool can take any; backups share that work.
+    pub backup: bool,
 }
 
 /// One pool as the configuration states it.

@@ -259,6 +259,7 @@ fn reasons(counts: &BTreeMap<String, u64>) -> String {
 fn tone(state: BackendState) -> Tone {
     match state {
         BackendState::Up => Tone::Good,
+        BackendState::Standby => Tone::Plain,
         BackendState::Draining | BackendState::Drained => Tone::Warning,
         BackendState::Down | BackendState::Unhealthy => Tone::Bad,
     }

@@ -185,6 +185,7 @@ fn backend(backend: &Values) -> Option<BackendConfig> {
         address,
         place,
         weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
+        backup: backend.flag("backup"),
     })
 }
 

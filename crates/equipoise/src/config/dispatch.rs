@@ -165,7 +165,7 @@ fn members(
         }
         let weight = Weight::new(peer.amount("weight"));
         let weight = weight.expect("the option's maximum is Weight::MAX");
-        made.push(BackendConfig { name: node.into(), address, place, weight });
+        made.push(BackendConfig { name: node.into(), address, place, weight, backup: false });
     }
     made
 }

@@ -96,6 +96,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         };
         let users = users.0.get(name).unwrap_or(&nothing);
         unix_sockets(pool, users, findings);
+        backups(pool, users, findings);
         if users.doors.is_empty() && users.packet {
             without_sessions(pool, findings);
         } else if !users.doors.is_empty() || !users.dns {
@@ -250,6 +251,21 @@ fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_
                 format!("a unix socket, and {user} uses this pool; accepted: IP:PORT or HOST:PORT");
             findings.error(backend.at("address"), &backend.path_of("address"), text);
         }
+    }
+}
+
+/// Warns of the levels that do not know backups.
+fn backups(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let user = match (users.packet, users.dns) {
+        (true, _) => "[[packet]]",
+        (false, true) => "[[dns]]",
+        (false, false) => return,
+    };
+    for backend in pool.tables("backends").iter().filter(|backend| backend.flag("backup")) {
+        let text = format!(
+            "has no effect on the {user} tables that use this pool: they send to a backup as to any other backend"
+        );
+        findings.warning(backend.at("backup"), &backend.path_of("backup"), text);
     }
 }
 

@@ -245,6 +245,12 @@ static BACKEND: Table = Table {
             "1",
             "Its share beside the others', for schedulers that know weights. 0: it gets no new work.",
         ),
+        Opt::default(
+            "backup",
+            Kind::Flag,
+            "false",
+            "It gets new work only while every backend without this option is out. Several backups share the work.",
+        ),
         Opt::optional(
             "name",
             Kind::Text(&NAME),

@@ -121,7 +121,10 @@ pub(crate) fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire:
             Upstream::Exclusive => "exclusive".into(),
             Upstream::Multiplexed => "multiplexed".into(),
         },
-        backends_eligible: backends.clone().filter(|b| b.eligibility.is_eligible()).count(),
+        backends_eligible: backends
+            .clone()
+            .filter(|b| b.eligibility.is_eligible() && !b.is_standby)
+            .count(),
         backends: backends.map(|b| backend(pool, b, rates, now)).collect(),
     }
 }
@@ -230,6 +233,7 @@ fn health(health: Health) -> wire::Health {
 
 fn state(backend: &BackendStatus) -> wire::BackendState {
     match backend.eligibility {
+        Eligibility::Eligible if backend.is_standby => wire::BackendState::Standby,
         Eligibility::Eligible => wire::BackendState::Up,
         Eligibility::Draining if backend.in_flight == 0 => wire::BackendState::Drained,
         Eligibility::Draining => wire::BackendState::Draining,

@@ -82,7 +82,7 @@ fn same_arcs<T>(some: &[Arc<T>], others: &[Arc<T>]) -> bool {
 }
 
 fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
-    let slots = pool.eligible().map(|b| Slot {
+    let slots = pool.picked().map(|b| Slot {
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
@@ -104,7 +104,7 @@ fn pool_view(
     before: Option<&Arc<PoolView>>,
     scheduler_seed: u64,
 ) -> PoolView {
-    let backends = pool.eligible().map(|b| BackendView {
+    let backends = pool.picked().map(|b| BackendView {
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,

@@ -178,6 +178,8 @@ impl PoolEntry {
     /// Ejects a backend that keeps failing, if the panic threshold allows.
     fn failing(&mut self, id: u32, reason: Reason, now: Instant) -> Option<Notice> {
         let (eligible, total) = (self.eligible().count(), self.backends.len());
+        // The threshold keeps a pool from having too few, where no backup can take over.
+        let has_backup = self.has_backup_beside(id);
         let settings = Arc::clone(&self.settings);
         let rules = &settings.passive;
         let backend = self.backends.iter_mut().find(|b| b.id == id)?;
@@ -186,7 +188,7 @@ impl PoolEntry {
         if rules.failures == 0 || failures < rules.failures || !backend.is_eligible() {
             return None;
         }
-        if panic::may_eject(eligible, total, rules.panic_threshold) {
+        if has_backup || panic::may_eject(eligible, total, rules.panic_threshold) {
             // A peer that hands requests back fails with the same reason, whatever its checks see.
             let lists_statuses = !rules.statuses.is_empty();
             let cause = match reason {
@@ -218,7 +220,7 @@ impl PoolEntry {
         for backend in &mut self.backends {
             backend.settle(self.settings.slow_start, now);
         }
-        if let Some(what) = self.follow_serving(now) {
+        for what in [self.follow_serving(now), self.follow_backups()].into_iter().flatten() {
             notices.push(Notice { pool: self.settings.name.clone(), backend: None, what });
         }
     }
@@ -239,8 +241,23 @@ impl PoolEntry {
         }
     }
 
+    /// Whether its work has gone to its backups, or has come back.
+    fn follow_backups(&mut self) -> Option<What> {
+        let is_on_backups = self.picked().any(|b| b.config.backup)
+            && self.backends.iter().any(|b| !b.config.backup);
+        let was = std::mem::replace(&mut self.on_backups, is_on_backups);
+        match (was, is_on_backups) {
+            (false, true) => Some(What::OnBackups),
+            (true, false) if self.serving => Some(What::OffBackups),
+            _ => None,
+        }
+    }
+
     /// Readmits ejected backends, the soonest due first, while too few others are left.
     fn keep_the_share(&mut self, now: Instant, notices: &mut Vec<Notice>) {
+        if self.eligible().any(|b| b.config.backup) {
+            return;
+        }
         let share = self.settings.passive.panic_threshold;
         let missing = panic::shortfall(self.eligible().count(), self.backends.len(), share);
         let mut ejected: Vec<usize> = (0..self.backends.len())

@@ -26,6 +26,7 @@ pub(super) fn backend(number: u8) -> BackendConfig {
         address: ([10, 0, 0, number], 80).into(),
         place: Place::Address,
         weight: Weight::DEFAULT,
+        backup: false,
     }
 }
 
@@ -80,7 +81,7 @@ pub(super) fn entry<'a>(inventory: &'a Inventory, pool: &str, backend: &str) -> 
 
 /// The backends of the first pool that may be picked.
 pub(super) fn eligible(inventory: &Inventory) -> Vec<&str> {
-    inventory.pools[0].eligible().map(|b| &*b.config.name).collect()
+    inventory.pools[0].picked().map(|b| &*b.config.name).collect()
 }
 
 /// A backend of the first pool resets so many connections that the data plane reports it; returns the log lines.

@@ -44,6 +44,8 @@ pub(crate) struct PoolEntry {
     pub(crate) backends: Vec<BackendEntry>,
     /// Whether any backend was eligible when last looked.
     pub(crate) serving: bool,
+    /// Whether only backups were eligible when last looked.
+    pub(crate) on_backups: bool,
     /// Until when it may have none, being new: backends are made for it, and none has served yet.
     pub(crate) starting_until: Option<Instant>,
 }
@@ -128,6 +130,17 @@ impl BackendEntry {
 impl PoolEntry {
     pub(crate) fn eligible(&self) -> impl Iterator<Item = &BackendEntry> {
         self.backends.iter().filter(|b| b.is_eligible())
+    }
+
+    /// The backends that get new work: those that are eligible, and backups only while no other kind is.
+    pub(crate) fn picked(&self) -> impl Iterator<Item = &BackendEntry> {
+        let is_on_backups = !self.eligible().any(|b| !b.config.backup);
+        self.eligible().filter(move |b| b.config.backup == is_on_backups)
+    }
+
+    /// Whether a backup other than the backend `id` could take the pool's work.
+    pub(crate) fn has_backup_beside(&self, id: u32) -> bool {
+        self.eligible().any(|b| b.config.backup && b.id != id)
     }
 
     /// The share of its weight that a backend of this pool gets now.
@@ -253,7 +266,8 @@ impl Reload {
             let within = config.starts_within.filter(|_| config.backends.is_empty());
             let starting_until = within.map(|within| self.now + within);
             let id = take(&mut self.ids.pool);
-            return PoolEntry { id, settings, backends, serving: true, starting_until };
+            let (serving, on_backups) = (true, false);
+            return PoolEntry { id, settings, backends, serving, on_backups, starting_until };
         };
         if before.settings != settings {
             self.changes.pools.changed.push(name);

@@ -58,6 +58,10 @@ pub(crate) enum What {
     Empty,
     /// It has one again.
     Serving,
+    /// Its backups take its work.
+    OnBackups,
+    /// Another kind of backend takes it again.
+    OffBackups,
 }
 
 impl Notice {
@@ -68,7 +72,8 @@ impl Notice {
             What::Ejected { .. }
             | What::EjectionRefused { .. }
             | What::Readmitted { .. }
-            | What::Empty => true,
+            | What::Empty
+            | What::OnBackups => true,
             _ => false,
         }
     }
@@ -139,6 +144,8 @@ impl fmt::Display for What {
             }
             What::Started => f.write_str("its first backend takes work"),
             What::Empty => f.write_str("no backend can take work; requests are refused"),
+            What::OnBackups => f.write_str("only backups can take work, and they do"),
+            What::OffBackups => f.write_str("its backups rest: another backend takes work again"),
             What::Serving => f.write_str("a backend can take work again"),
         }
     }

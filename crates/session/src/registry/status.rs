@@ -129,6 +129,8 @@ pub struct BackendStatus {
     pub health: Health,
     /// What follows.
     pub eligibility: Eligibility,
+    /// It is a backup, and eligible, but others take the work.
+    pub is_standby: bool,
     /// The last active check.
     pub last_check: Option<LastCheck>,
     /// How long its ejection still lasts, if it is ejected.
@@ -297,11 +299,19 @@ fn pool(pool: &PoolEntry, now: Instant) -> PoolStatus {
         name: pool.settings.name.clone(),
         scheduler: pool.settings.scheduler,
         upstream: pool.settings.options.upstream,
-        backends: pool.backends.iter().map(|b| backend(pool, b, now)).collect(),
+        backends: {
+            let is_on_backups = pool.picked().any(|b| b.config.backup);
+            pool.backends.iter().map(|b| backend(pool, b, is_on_backups, now)).collect()
+        },
     }
 }
 
-fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendStatus {
+fn backend(
+    pool: &PoolEntry,
+    backend: &BackendEntry,
+    is_on_backups: bool,
+    now: Instant,
+) -> BackendStatus {
     let stats = &backend.live.stats;
     let sum = |of: fn(&BackendStats) -> &Counter| stats.sum(|shard| of(shard).get());
     BackendStatus {
@@ -315,6 +325,7 @@ fn backend(pool: &PoolEntry, backend: &BackendEntry, now: Instant) -> BackendSta
         admin: backend.admin,
         health: backend.health(),
         eligibility: backend.eligibility(),
+        is_standby: backend.is_eligible() && backend.config.backup && !is_on_backups,
         last_check: backend.last_check.as_ref().map(|check| LastCheck {
             ago: now.saturating_duration_since(check.when),
             took: check.took,

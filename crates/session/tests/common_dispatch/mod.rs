@@ -42,6 +42,7 @@ pub(crate) struct Plan {
 
 pub(crate) fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
     let backend = |(name, address): &(&str, SocketAddr)| BackendConfig {
+        backup: false,
         name: (*name).into(),
         address: *address,
         place: Default::default(),

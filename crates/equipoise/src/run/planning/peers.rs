@@ -28,6 +28,7 @@ impl Learnt {
             address,
             place: Place::Address,
             weight: Weight::DEFAULT,
+            backup: false,
         };
         Learnt {
             peers: others.filter_map(|(name, it)| Some(peer((name, it.endpoint?)))).collect(),

@@ -34,6 +34,7 @@ pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
         address,
         place: Place::Address,
         weight: Weight::DEFAULT,
+        backup: false,
     })
 }
 

@@ -501,5 +501,5 @@ fn joined(made: &ElasticBackend) -> Option<BackendConfig> {
     let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
     let address = made.address.filter(|_| serves)?;
     let (name, weight) = (made.name.as_str().into(), Weight::DEFAULT);
-    Some(BackendConfig { name, address, place: Place::Address, weight })
+    Some(BackendConfig { name, address, place: Place::Address, weight, backup: false })
 }

@@ -153,6 +153,59 @@ fn ejection_stops_at_the_panic_threshold_and_says_so_once_a_minute() {
     assert_eq!(eligible(&all), ["b1", "b2", "b3"]);
 }
 
+fn with_backups(number: u8, backups: &[usize]) -> PoolConfig {
+    let mut pool = checked(pool("web", number));
+    backups.iter().for_each(|at| pool.backends[*at].backup = true);
+    pool
+}
+
+#[test]
+fn backups_get_work_only_while_no_other_backend_can() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![with_backups(4, &[2, 3])], now);
+    assert_eq!(eligible(&inventory), ["b1", "b2"]);
+    check(&mut inventory, "b1", false, now);
+    assert_eq!(eligible(&inventory), ["b2"]);
+    inventory.set_admin("web", "b2", Drain).unwrap();
+    let lines = settle(&mut inventory, now);
+    assert_eq!(lines, ["pool web: only backups can take work, and they do"]);
+    assert_eq!(eligible(&inventory), ["b3", "b4"]);
+    check(&mut inventory, "b3", false, now);
+    assert_eq!(eligible(&inventory), ["b4"]);
+    assert_eq!(
+        check(&mut inventory, "b4", false, now)[1],
+        "pool web: no backend can take work; requests are refused"
+    );
+    check(&mut inventory, "b3", true, now);
+    assert_eq!(eligible(&inventory), ["b3"]);
+    assert_eq!(
+        check(&mut inventory, "b1", true, now)[1],
+        "pool web: its backups rest: another backend takes work again"
+    );
+    assert_eq!(eligible(&inventory), ["b1"]);
+    assert!(settle(&mut inventory, now).is_empty());
+}
+
+#[test]
+fn a_pool_of_backups_alone_serves() {
+    let inventory = inventory(vec![with_backups(2, &[0, 1])], Instant::now());
+    assert_eq!(eligible(&inventory), ["b1", "b2"]);
+}
+
+#[test]
+fn a_backup_that_can_take_over_lifts_the_panic_threshold() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![with_backups(3, &[2])], now);
+    for backend in ["b1", "b2"] {
+        assert!(fail(&mut inventory, backend, now)[0].contains("is ejected"), "{backend}");
+    }
+    assert_eq!(eligible(&inventory), ["b3"]);
+    // The last one left stays, however it fails: those that are due first come back beside it.
+    assert!(fail(&mut inventory, "b3", now)[0].contains("but stays"));
+    check(&mut inventory, "b3", false, now);
+    assert_eq!(eligible(&inventory), ["b1", "b2"]);
+}
+
 #[test]
 fn the_only_backend_is_never_ejected_unless_the_threshold_is_zero() {
     let now = Instant::now();
