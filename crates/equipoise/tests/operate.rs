@@ -243,6 +243,55 @@ fn a_backup_serves_only_while_the_other_backend_does_not() {
 }
 
 #[test]
+fn a_front_door_listens_on_every_address_of_its_list() {
+    let a = HttpBackend::named("a");
+    let (instance, second) = (Instance::start("list", &backends(&[("a", &a)])), free_port());
+    let head = head(&instance.folder, &instance.api);
+    let one = config(&head, instance.door.address(), &backends(&[("a", &a)]));
+    let first = format!("\"{}\"", instance.door.address());
+    let list = format!("[{first}, \"{}\"]\nname = \"door\"", second.address());
+    let mut before = Client::connect(instance.door.address());
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(before.ask(REQUEST).map(|response| response.text()), Ok("a".to_owned()));
+    instance.folder.write(
+        "equipoise.toml",
+        &one.replace(&format!("listen = {first}\nprotocol"), &format!("listen = {list}\nprotocol")),
+    );
+    let (worked, said) = instance.command(&["reload"]);
+    assert!(worked && said.contains("front doors: 2"), "{said}");
+    assert_eq!(get(second.address(), "/").text(), "a");
+    assert_eq!(before.ask(REQUEST).map(|response| response.text()), Ok("a".to_owned()));
+    let (_, status) = instance.command(&["status"]);
+    for address in [instance.door.address(), second.address()] {
+        assert!(status.contains(&format!("door:{address}")), "{status}");
+    }
+}
+
+#[test]
+fn a_star_listens_on_ipv4_and_ipv6() {
+    let a = HttpBackend::named("a");
+    let instance = Instance::start("star", &backends(&[("a", &a)]));
+    // Both families of a port are free at once for certain only if the kernel has just given it.
+    let reloaded = eventually(|| {
+        let held = free_port();
+        let port = held.address().port();
+        let more = format!(
+            "{}\n[[session]]\nlisten = \"*:{port}\"\nprotocol = \"http\"\npool = \"web\"",
+            backends(&[("a", &a)])
+        );
+        instance.rewrite(&more);
+        let (worked, said) = instance.command(&["reload"]);
+        assert!(worked || said.contains("in use"), "{said}");
+        let everywhere = || {
+            ["127.0.0.1", "[::1]"]
+                .map(|host| get(format!("{host}:{port}").parse().expect("an address"), "/").text())
+        };
+        worked && everywhere() == ["a", "a"]
+    });
+    assert!(reloaded);
+}
+
+#[test]
 fn a_reload_turns_a_front_door_from_http_to_tcp_and_back_under_open_connections() {
     const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let a = HttpBackend::echo();

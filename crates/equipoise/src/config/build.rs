@@ -15,7 +15,7 @@ use equipoise_session::config::{
 
 use super::option::Choices;
 use super::problem::Findings;
-use super::text::{ApiListen, BackendAddress, StatusRange};
+use super::text::{ApiListen, BackendAddress, Listen, StatusRange};
 use super::values::Values;
 use super::{
     Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, labels, names, packet,
@@ -36,7 +36,7 @@ pub(super) fn config(
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
-    let mut front_doors: Vec<_> = file.tables("session").iter().filter_map(front_door).collect();
+    let mut front_doors: Vec<_> = file.tables("session").iter().flat_map(front_doors_of).collect();
     if let Some((door, peers)) = dispatch::config(file, &name, &pools, around, findings) {
         front_doors.push(door);
         pools.push(peers);
@@ -219,12 +219,33 @@ pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
     })
 }
 
-fn front_door(door: &Values) -> Option<FrontDoor> {
-    let listen = door.parsed("listen")?;
+/// Where a `[[session]]` or `[[dispatch]]` table listens.
+pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
+    if door.spec.option("protocol").is_none() {
+        return door.parsed("listen").into_iter().collect();
+    }
+    let texts = door.texts("listen").unwrap_or_default().iter();
+    let parsed = texts.filter_map(|text| text.parse().ok());
+    parsed.flat_map(|Listen(addresses)| addresses).collect()
+}
+
+/// A front door for each address of the table.
+fn front_doors_of(door: &Values) -> Vec<FrontDoor> {
+    let addresses = listen_addresses(door);
+    let is_one = addresses.len() == 1;
+    addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one)).collect()
+}
+
+fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDoor> {
     let protocol = door.choice("protocol", &tables::PROTOCOL)?;
     let unnamed = FrontDoor::new(listen, protocol, door.text("pool")?);
+    let name = match door.text("name") {
+        Some(name) if is_one => name.into(),
+        Some(name) => format!("{name}:{listen}").into(),
+        None => unnamed.name.clone(),
+    };
     Some(FrontDoor {
-        name: door.text("name").map_or(unnamed.name.clone(), Into::into),
+        name,
         accept_proxy: door.flag("accept-proxy"),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
         ..http_door(door, unnamed)

@@ -10,7 +10,7 @@ use equipoise_session::config::{Protocol, Upstream};
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::values::Values;
-use super::{Surroundings, dispatch, slice, tables};
+use super::{Surroundings, build, dispatch, slice, tables};
 
 /// The tables that pools serve.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -172,7 +172,8 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
     }
     for door in file.tables("session").iter().chain(file.tables("dispatch")) {
         let protocol = protocol_of(door);
-        if let (Some(protocol), Some(address)) = (protocol, door.parsed("listen")) {
+        let Some(protocol) = protocol else { continue };
+        for address in build::listen_addresses(door) {
             take(protocol == Protocol::Udp, address, door);
         }
     }
@@ -200,6 +201,10 @@ fn protocol_of(door: &Values) -> Option<Protocol> {
 }
 
 fn front_door(door: &Values, findings: &mut Findings<'_>) {
+    if door.texts("listen").is_some_and(<[String]>::is_empty) {
+        let text = "an empty list; accepted: one address or more".to_string();
+        findings.error(door.at("listen"), &door.path_of("listen"), text);
+    }
     if let Some(protocol) = door.choice("protocol", &tables::PROTOCOL) {
         if protocol != Protocol::Http {
             without_http(door, "this front door does not speak HTTP", findings);

@@ -20,7 +20,7 @@ use equipoise_core::{SchedulerKind, Weight};
 use equipoise_session::config::{Protocol, ProxyProtocol, Underscores, Upstream};
 
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::text::{AccessLog, BackendAddress, StatusRange};
+use super::text::{AccessLog, BackendAddress, Listen, StatusRange};
 use super::{LogFormat, LogLevel};
 
 use api::API;
@@ -370,7 +370,11 @@ static SESSION: Table = Table {
             "protocol and address: `http:0.0.0.0:80`",
             "What metrics and logs call it. Unique.",
         ),
-        Opt::required("listen", Kind::Text(&LISTEN), "Where it listens. Port 0: any free port."),
+        Opt::required(
+            "listen",
+            Kind::Texts(&LISTEN_AT),
+            "Where it listens; of several addresses each is a front door with the same options, called NAME:ADDRESS. `*`: every address, IPv4 and IPv6; `[::]`: every IPv6 address. Port 0: any free port.",
+        ),
         Opt::required("protocol", Kind::Choice(&PROTOCOL), "What it speaks."),
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool that serves it."),
         door::HEAD_MAX,
@@ -497,6 +501,12 @@ static LISTEN: Form = Form {
     noun: "an address to listen on",
     accepted: "IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"",
     fits: reads_as::<SocketAddr>,
+};
+
+static LISTEN_AT: Form = Form {
+    noun: "an address to listen on",
+    accepted: "IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"",
+    fits: reads_as::<Listen>,
 };
 
 static BACKEND_ADDRESS: Form = Form {

@@ -1,6 +1,6 @@
 //! The strings that stand for quantities and addresses.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -158,6 +158,23 @@ impl FromStr for LinkSpeed {
     }
 }
 
+/// Where a front door listens: one address, or for `*:80` every address of both families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listen(pub Vec<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let Some(port) = text.strip_prefix("*:") else {
+            return text.parse().map(|address| Listen(vec![address])).map_err(|_| ());
+        };
+        let port: u16 = port.parse().map_err(|_| ())?;
+        let every: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        Ok(Listen(every.map(|address| (address, port).into()).into()))
+    }
+}
+
 /// Where the access log goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
@@ -245,6 +262,17 @@ mod tests {
             "we b:80",
         ] {
             assert_eq!(text.parse::<BackendAddress>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_star_is_every_address_of_both_families() {
+        let listen = |text: &str| text.parse().map(|Listen(addresses)| addresses);
+        let both = ["0.0.0.0:80", "[::]:80"].map(|address| address.parse().unwrap());
+        assert_eq!(listen("*:80"), Ok(both.to_vec()));
+        assert_eq!(listen("[::]:80"), Ok(both[1..].to_vec()));
+        for text in ["", "*", "*:", ":80", "*:99999", "web:80", "**:80", "80"] {
+            assert_eq!(listen(text), Err(()), "{text}");
         }
     }
 

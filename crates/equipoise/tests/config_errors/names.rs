@@ -47,7 +47,7 @@ fn what_is_missing_is_named_where_its_table_begins() {
     assert_eq!(
         said("[[session]]\n"),
         format!(
-            "f:1:1: session[#1].listen: missing; accepted: IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"\n\
+            "f:1:1: session[#1].listen: missing; accepted: IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"; or a list of such\n\
              f:1:1: session[#1].protocol: missing; accepted: \"tcp\", \"udp\" or \"http\"\n\
              f:1:1: session[#1].pool: missing; {name}"
         )

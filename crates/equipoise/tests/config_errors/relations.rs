@@ -97,3 +97,32 @@ fn options_without_effect_are_warnings() {
     ];
     assert_said(&cases, str::to_string);
 }
+
+#[test]
+fn a_list_of_addresses_has_one_at_least_and_each_once() {
+    let session = |listen: &str| {
+        said(&format!(
+            "session = [{{ listen = {listen}, protocol = 'tcp', pool = 'p' }}]\n\
+             pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]"
+        ))
+    };
+    for listen in ["['0.0.0.0:80', '[::]:80']", "'*:80'", "['127.0.0.1:80', '*:81']"] {
+        assert_eq!(session(listen), "", "{listen}");
+    }
+    let in_use = "\"[::]:80\" is in use, on line 1; accepted: a free address or port";
+    assert!(session("['*:80', '[::]:80']").contains(in_use));
+    assert!(session("[]").contains(".listen: an empty list; accepted: one address or more"));
+    assert!(session("'*:99999'").contains("is not an address to listen on"));
+}
+
+#[test]
+fn levels_that_do_not_know_backups_are_named() {
+    let pool = "pool = [{ name = 'p', backends = ['10.0.0.1:80', { address = '10.0.0.2:80', backup = true }] }]\n";
+    let session = "session = [{ listen = '0.0.0.0:80', protocol = 'tcp', pool = 'p' }]\n";
+    assert_eq!(said(&format!("{pool}{session}")), "");
+    let packet =
+        "[[packet]]\nvip = '192.0.2.1:80/tcp'\ninterface = 'eth0'\nforward = 'gue'\npool = 'p'\n";
+    let found = said(&format!("{pool}{session}{packet}"));
+    let warning = "backup: has no effect on the [[packet]] tables that use this pool";
+    assert!(found.contains(warning), "{found}");
+}

@@ -168,7 +168,7 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
     );
     assert_eq!(
         said("session = [{ listen = ':80', protocol = 'tcp', pool = 'p' }]"),
-        "f:1:23: session[:80].listen: ':80' is not an address to listen on; accepted: IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"\n\
+        "f:1:23: session[:80].listen: ':80' is not an address to listen on; accepted: IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"; or a list of such\n\
          f:1:55: session[:80].pool: no pool is named \"p\"; add a [[pool]] table"
     );
 }
