@@ -165,7 +165,7 @@ fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
     };
     let (a, b) = (failing_if_asked(), failing_if_asked());
     let pool = backends(&[("a", &a), ("b", &b)])
-        + "\nscheduler = \"round-robin\"\nhealth = { http = \"/\", interval = \"100ms\" }";
+        + "\nscheduler = \"round-robin\"\nhealth = { http = \"/\", interval = \"100ms\", timeout = \"1m\" }";
     let instance = Instance::start("errors", &pool);
     let status_of = |path| get(instance.door.address(), path).status();
     for _ in 0..40 {
