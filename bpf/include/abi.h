@@ -79,10 +79,16 @@ struct eqp_directory {
 	__u32 echo_per_second;     /* ICMP answers a CPU gives per second: echoes */
 	__u32 too_big_per_second;  /* and frag-needed, packet-too-big */
 	__u32 services;            /* in use */
-	__u64 padding_to_end[7];
+	__u16 translated_tcp;      /* lives of translated flows without packets, in ticks: established ones of TCP, */
+	__u16 translated_closing;  /* others of TCP, */
+	__u16 translated_udp;      /* and those of UDP */
+	__u16 padding_translated;
+	__u64 padding_to_end[6];
 };
 
 #define EQP_DIRECTORY_REVERSE 1u /* some VIP is translated: look replies up */
+/* What clients opened before these tables were made is not known: translate every reply of a backend's port. */
+#define EQP_DIRECTORY_REPLIES_ALL 2u
 
 /* What an address, port and protocol lead to. Open addressing, linear, at most EQP_PROBES_MAX from the hash on. */
 struct eqp_vip {
@@ -212,11 +218,13 @@ struct eqp_state_header {
  *   openings  limits.openings eqp_opening. See learn.h.
  *   pending_services  a __u16 for each word of pending: the number of its service, written right after the word
  *   pending_shares    an eqp_pending_share for each service number
+ *   translated  limits.translated_lines lines of eight words, each a flow of nat; 0: free. See translated.h.
  *   loads     an eqp_load for each backend index
  *   cursors   a __u32 for each service number
  */
 #define EQP_TOUCHED_WAYS 4
 #define EQP_PENDING_WAYS 8
+#define EQP_TRANSLATED_WAYS 8
 
 struct eqp_pending_share {
 	__u32 count;    /* its flows in pending; program adds, userspace subtracts (both atomically) */
@@ -315,6 +323,7 @@ enum eqp_reason {
 	EQP_NOTE_REPLY,                 /* nat: a reply translated back */
 	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing after translation */
 	EQP_NOTE_FOREIGN_MAC,           /* sent to another station: left to the kernel as it came */
+	EQP_NOTE_REPLIES_FULL,          /* nat: no room to record the flow, so that its replies are not translated */
 	EQP_REASONS = 32,
 };
 
@@ -372,6 +381,8 @@ struct eqp_limits {
 	__u32 pending_shares_offset;
 	__u32 openings_offset;
 	__u32 openings; /* power of two */
+	__u32 translated_offset;
+	__u32 translated_lines; /* power of two, at most 2^30 */
 	__u32 loads_offset;
 	__u32 cursors_offset;
 	/* cpus */
@@ -439,7 +450,7 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 24);
-EQP_ASSERT_SIZE(struct eqp_limits, 160);
+EQP_ASSERT_SIZE(struct eqp_limits, 168);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

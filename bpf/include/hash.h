@@ -58,16 +58,21 @@ eqp_inline __u64 sip_end(struct eqp_sip *sip, __u64 word, __u64 length)
 	return sip->v0 ^ sip->v1 ^ sip->v2 ^ sip->v3;
 }
 
-eqp_cold __u64 digest_v6(const struct eqp_job *job)
+/* Of the five-tuple of the packet's protocol and these addresses and ports. */
+eqp_cold __u64 tuple_digest(const struct eqp_job *job, const __u64 *source, const __u64 *destination, __u32 ports)
 {
 	const struct eqp_packet *packet = &job->packet;
 	struct eqp_sip sip = sip_begin(job);
 
-	sip_word(&sip, packet->source64[0]);
-	sip_word(&sip, packet->source64[1]);
-	sip_word(&sip, packet->destination64[0]);
-	sip_word(&sip, packet->destination64[1]);
-	return sip_end(&sip, packet->ports | (__u64)packet->protocol << 32, 37);
+	if (packet->family == 4) {
+		sip_word(&sip, source[0] | destination[0] << 32);
+		return sip_end(&sip, ports | (__u64)packet->protocol << 32, 13);
+	}
+	sip_word(&sip, source[0]);
+	sip_word(&sip, source[1]);
+	sip_word(&sip, destination[0]);
+	sip_word(&sip, destination[1]);
+	return sip_end(&sip, ports | (__u64)packet->protocol << 32, 37);
 }
 
 eqp_cold __u64 digest_of_source(const struct eqp_context *ctx, const struct eqp_job *job)
@@ -94,7 +99,7 @@ eqp_inline __u64 flow_digest(const struct eqp_context *ctx, const struct eqp_job
 	if (eqp_unlikely(job->service->key != EQP_FIVE_TUPLE))
 		return digest_of_source(ctx, job);
 	if (packet->family != 4)
-		return digest_v6(job);
+		return tuple_digest(job, packet->source64, packet->destination64, packet->ports);
 	sip = sip_begin(job);
 	sip_word(&sip, packet->source[0] | (__u64)packet->destination[0] << 32);
 	return sip_end(&sip, packet->ports | (__u64)packet->protocol << 32, 13);

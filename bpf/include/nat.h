@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * nat: the destination becomes the backend; replies come back through the balancer, and their source becomes the VIP.
- * Without state: what a reply's source becomes follows from it (eqp_reverse).
+ * What a reply's source becomes follows from it (eqp_reverse); whether a client opened the flow by the VIP stands in
+ * translated.h.
  */
 #ifndef EQP_NAT_H
 #define EQP_NAT_H
@@ -12,7 +13,21 @@
 #include "icmp.h"
 #include "rewrite.h"
 #include "route.h"
+#include "translated.h"
 #include "vip.h"
+
+/* So that the flow's replies are known. */
+eqp_inline void note_translated(const struct eqp_job *job)
+{
+	const struct eqp_packet *packet = &job->packet;
+	__u64 digest = job->digest;
+
+	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT))
+		return;
+	if (job->service->key != EQP_FIVE_TUPLE)
+		digest = tuple_digest(job, packet->source64, packet->destination64, packet->ports);
+	translated_put(job, digest);
+}
 
 eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
 {
@@ -29,6 +44,7 @@ eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
 		return EQP_DROP(EQP_DROP_TTL_EXPIRED);
 	for (i = 0; i < 4; i++)
 		rewrite.address[i] = backend->address[i];
+	note_translated(job);
 	ethernet = packet_at(ctx, 0, ETH_HLEN);
 	if (!ethernet || !rewrite_packet(ctx, &job->packet, &rewrite))
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);
@@ -115,7 +131,6 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32
 	struct bpf_fib_lookup fib = {};
 	int route, i;
 
-	job->service = service_at(job, reverse->service);
 	if (!job->service)
 		return EQP_DROP(EQP_DROP_TABLES);
 	if (!ask_route(ctx, &job->packet, reverse->vip, &fib))
@@ -136,17 +151,44 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32
 	return leave_by_route(ctx, job, &fib, route);
 }
 
+/* Whether a client opened the reply's flow by the VIP, and to this backend. Wants the service. */
+eqp_cold bool is_asked_for(const struct eqp_job *job, const struct eqp_reverse *reverse)
+{
+	const struct eqp_packet *packet = &job->packet;
+	__be16 vip_port = reverse->vip_port ? reverse->vip_port : packet->source_port;
+	__u32 ports = packet->destination_port | (__u32)vip_port << 16;
+	__u64 digest;
+
+	if (directory(job)->flags & EQP_DIRECTORY_REPLIES_ALL)
+		return true;
+	digest = tuple_digest(job, packet->destination64, (const __u64 *)reverse->vip, ports);
+	return translated_find(job, digest, reverse->backend - job->service->backends_first);
+}
+
+/* Finds the service of a reply that has this entry. */
+eqp_inline const struct eqp_reverse *reply_entry(struct eqp_job *job, __u32 index)
+{
+	const struct eqp_reverse *reverse = reverse_at(job, index);
+
+	job->service = service_at(job, reverse->service);
+	return reverse;
+}
+
 /* A packet that is not for a VIP: perhaps a reply. `parsed`: of it. */
 eqp_cold int handle_reply(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
 	struct eqp_packet *packet = &job->packet;
+	const struct eqp_reverse *reverse;
 	__u32 index;
 
 	if (!(directory(job)->flags & EQP_DIRECTORY_REVERSE))
 		return XDP_PASS;
 	if (parsed == EQP_RARE && packet->flags & EQP_PACKET_LATER_FRAGMENT) {
 		index = reverse_of_first(job);
-		return index == EQP_NO_REVERSE ? XDP_PASS : translate_reply(ctx, job, index);
+		if (index == EQP_NO_REVERSE)
+			return XDP_PASS;
+		reply_entry(job, index);
+		return translate_reply(ctx, job, index);
 	}
 	if (parsed == EQP_RARE && is_icmp(packet) && !(packet->flags & EQP_PACKET_FIRST_FRAGMENT) &&
 	    icmp_kind(ctx, packet) == EQP_ICMP_ERROR)
@@ -156,7 +198,15 @@ eqp_cold int handle_reply(struct eqp_context *ctx, struct eqp_job *job, int pars
 	index = reverse_find(job, packet->source_port);
 	if (index == EQP_NO_REVERSE)
 		index = reverse_find(job, 0);
-	return index == EQP_NO_REVERSE ? XDP_PASS : translate_reply(ctx, job, index);
+	if (index == EQP_NO_REVERSE)
+		return XDP_PASS;
+	reverse = reply_entry(job, index);
+	if (job->service && !is_asked_for(job, reverse)) {
+		/* Not this service's. */
+		job->service = NULL;
+		return XDP_PASS;
+	}
+	return translate_reply(ctx, job, index);
 }
 
 #endif

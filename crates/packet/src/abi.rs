@@ -21,6 +21,10 @@ pub const MACS: usize = 1024;
 pub const TOUCHED_WAYS: usize = 4;
 /// Flows in a line of the pending table.
 pub const PENDING_WAYS: usize = 8;
+/// Flows in a line of the table of translated flows.
+pub const TRANSLATED_WAYS: usize = 8;
+/// Bits of the kernel's clock, in nanoseconds, below a tick of the table of translated flows.
+pub const TRANSLATED_TICK_SHIFT: u32 = 31;
 /// Events whose flows a CPU looks up at once.
 pub const RECENT: usize = 32;
 /// Rows of [`How`] counters.
@@ -30,6 +34,8 @@ pub const REASONS: usize = 32;
 
 /// `eqp_directory.flags`: some VIP is translated.
 pub const DIRECTORY_REVERSE: u32 = 1;
+/// `eqp_directory.flags`: every reply of a backend's port is translated.
+pub const DIRECTORY_REPLIES_ALL: u32 = 2;
 /// `eqp_service.flags`: `ring_next` differs; flows that would move are recorded in pending.
 pub const SERVICE_TRANSITION: u8 = 1;
 /// `eqp_service.flags`: pending may hold flows of this service.
@@ -176,7 +182,11 @@ mirror! {
         echo_per_second: u32 = 60,
         too_big_per_second: u32 = 64,
         services: u32 = 68,
-        padding_to_end: [u64; 7] = 72,
+        translated_tcp: u16 = 72,
+        translated_closing: u16 = 74,
+        translated_udp: u16 = 76,
+        padding_translated: u16 = 78,
+        padding_to_end: [u64; 6] = 80,
     }
 }
 

@@ -93,6 +93,8 @@ pub struct Control {
     is_mended: bool,
     /// Some backend found no slot.
     is_unseated: bool,
+    /// Until then every reply of a backend's port is translated: what clients had opened is not in the tables.
+    replies_all_until: Option<Instant>,
     /// To be logged again.
     unlogged: Vec<Digest>,
     events: Vec<Event>,
@@ -205,6 +207,7 @@ impl Control {
         self.drain(&mut tick);
         self.roll_interval(now);
         self.expire(now, &mut tick);
+        self.end_replies_all(now);
         self.absorb(now, &mut tick);
         self.free_drained(now, &mut tick);
         if self.is_unseated {

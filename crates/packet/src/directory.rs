@@ -15,7 +15,7 @@ pub(crate) use read::{Published, PublishedService, address_of, read};
 use self::bytes::{bytes_mut, put};
 use self::lookup::Lookup;
 use crate::abi::{Backend, Directory, Forward, Range, Service, vip_kind};
-use crate::abi::{DIRECTORY_REVERSE, Mac, Reverse, Vip};
+use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
 use crate::limits::Limits;
 use crate::snapshot::{BackendSpec, Ports, Snapshot, Station, VipId, VipSpec};
 
@@ -67,7 +67,10 @@ pub(crate) fn write(
     head.vip_seed = vips.seed;
     (head.vip_mask, head.reverse_mask) = (vips.mask(), replies.mask());
     head.services = records.len() as u32;
-    head.flags = if replies.is_empty() { 0 } else { DIRECTORY_REVERSE };
+    head.flags = match replies.is_empty() {
+        true => 0,
+        false => head.flags & DIRECTORY_REPLIES_ALL | DIRECTORY_REVERSE,
+    };
     let bytes = bytes_mut(words);
     let at = |offset: u32| (offset - limits.directory_offset) as usize;
     put(bytes, 0, 0, &head);

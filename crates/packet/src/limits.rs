@@ -4,7 +4,7 @@ use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
     Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS, PendingShare,
-    REASONS, RECENT, Range, Reverse, Service, StateHeader, TOUCHED_WAYS, Vip,
+    REASONS, RECENT, Range, Reverse, Service, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -74,11 +74,11 @@ limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
     macs_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
-    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
+    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 160);
+const _: () = assert!(size_of::<Limits>() == 168);
 
 const LINE_BYTES: usize = 64;
 
@@ -88,6 +88,8 @@ const TAGS_PER_FLOW: u32 = 2;
 /// within a quarter of a second, which is longer than most handshakes.
 const FLOWS_PER_OPENING: u32 = 4;
 const OPENINGS_MIN: u32 = 1 << 14;
+/// Words for each flow in the table of translated flows: at half load few lines overflow.
+const TRANSLATED_PER_FLOW: u32 = 2;
 /// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
 const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
@@ -118,6 +120,8 @@ impl Limits {
                 .next_power_of_two(),
             pending_buckets: (capacity.pending / PENDING_WAYS as u32).next_power_of_two().max(4096),
             openings: (capacity.flows / FLOWS_PER_OPENING).next_power_of_two().max(OPENINGS_MIN),
+            translated_lines: (capacity.flows * TRANSLATED_PER_FLOW / TRANSLATED_WAYS as u32)
+                .next_power_of_two(),
             cpus_max: capacity.cpus,
             log_entries: capacity.log_events.next_power_of_two(),
             ..Limits::default()
@@ -163,6 +167,7 @@ impl Limits {
         self.pending_services_offset = at.place::<[u16; PENDING_WAYS]>(self.pending_buckets);
         self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
         self.openings_offset = at.place::<Opening>(self.openings);
+        self.translated_offset = at.place::<[u64; TRANSLATED_WAYS]>(self.translated_lines);
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
         self.cursors_offset = at.place::<u32>(self.services_max);
         self.state_bytes = at.0 as u32;

@@ -15,7 +15,9 @@ use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
-use crate::abi::{Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, StateHeader, TOUCHED_WAYS};
+use crate::abi::{
+    Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS,
+};
 use crate::limits::Limits;
 
 /// Memory cannot be mapped.
@@ -207,6 +209,12 @@ impl StateMemory {
         let shares = self.area.halves(self.limits.pending_shares_offset as usize, words);
         let share = &shares[service * WORDS..];
         [&share[0], &share[1], &share[2]]
+    }
+
+    /// Lines of eight words, each a flow of nat, one after another.
+    pub fn translated(&self) -> &[AtomicU64] {
+        let words = self.limits.translated_lines as usize * TRANSLATED_WAYS;
+        self.area.words(self.limits.translated_offset as usize, words)
     }
 
     /// Active and inactive connections of a backend index.

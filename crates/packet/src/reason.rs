@@ -69,6 +69,8 @@ reasons! {
     ToKernel = 23, "to_kernel";
     /// Sent to another station's MAC address: left to the kernel as it came.
     ForeignMac = 24, "foreign_mac";
+    /// nat: there is no room to record the flow, so that its replies are not translated.
+    RepliesFull = 25, "replies_full";
 }
 
 impl Reason {

@@ -16,4 +16,5 @@ mod demo;
 mod forwarding;
 mod load;
 mod method;
+mod unasked;
 mod unserved;

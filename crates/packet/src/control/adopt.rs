@@ -17,7 +17,8 @@ use super::seating::Begun;
 use super::service::{Change, Rings, Service};
 use super::{Clocks, Control, ControlError, Seeds, Settings, Totals};
 use crate::abi::{
-    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, Forward, Pick, SERVICE_PENDING, SERVICE_TRANSITION,
+    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, Forward, Pick, SERVICE_PENDING,
+    SERVICE_TRANSITION,
 };
 use crate::directory::{Published, PublishedService, address_of};
 use crate::ledger::{Ledger, key_of};
@@ -92,10 +93,14 @@ impl Control {
             slots_grew: false,
             is_mended: false,
             is_unseated: false,
+            replies_all_until: None,
             unlogged: Vec::new(),
             events: Vec::new(),
             recorded: Vec::new(),
         };
+        let translates_all = published
+            .as_ref()
+            .is_some_and(|published| published.head.flags & DIRECTORY_REPLIES_ALL != 0);
         match published {
             Some(published) => control.take_over(published, ledger, now)?,
             None => control.begin_anew(ledger),
@@ -104,6 +109,10 @@ impl Control {
         control.remember_pins(ledger);
         control.begun.flows = control.flows.registry.len();
         control.begun.left_out = control.flows.registry.left_out();
+        let is_unknown = control.begun.is_anew && control.begun.flows > 0;
+        if is_unknown || translates_all {
+            control.replies_all_until = Some(now + control.settings.timeouts.longest());
+        }
         Ok(control)
     }
 

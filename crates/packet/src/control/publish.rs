@@ -8,8 +8,8 @@ use super::pins::Changed;
 use super::service::{Change, Service};
 use super::{Control, Tick};
 use crate::abi::{
-    BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, Directory, Pick, SERVICE_PENDING,
-    SERVICE_TRANSITION,
+    BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REPLIES_ALL, Directory,
+    Pick, SERVICE_PENDING, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
 };
 use crate::digest::Digest;
 use crate::directory::{ServiceRecord, address_bytes};
@@ -128,8 +128,18 @@ impl Control {
         self.output.write(head, &records, &self.stations).ok()
     }
 
+    /// Goes over to translating only replies that clients of VIPs asked for, when every flow from before has sent since
+    /// or is forgotten.
+    pub(super) fn end_replies_all(&mut self, now: Instant) {
+        if self.replies_all_until.is_some_and(|until| now >= until) {
+            self.replies_all_until = None;
+            self.is_dirty = true;
+        }
+    }
+
     fn head(&self) -> Directory {
         let settings = &self.settings;
+        let timeouts = &settings.timeouts;
         let (source4, mask4) = settings.tunnel_source4;
         Directory {
             digest_k0: self.seeds.digest.k0,
@@ -141,6 +151,10 @@ impl Control {
             gue_port: settings.gue_port.to_be_bytes(),
             echo_per_second: settings.echo_per_second,
             too_big_per_second: settings.too_big_per_second,
+            flags: if self.replies_all_until.is_some() { DIRECTORY_REPLIES_ALL } else { 0 },
+            translated_tcp: ticks(timeouts.open),
+            translated_closing: ticks(timeouts.closing),
+            translated_udp: ticks(timeouts.udp),
             ..Directory::default()
         }
     }
@@ -203,4 +217,10 @@ impl Control {
         }
         backend
     }
+}
+
+/// In ticks of the table of translated flows, rounded up. A day, the longest timeout, is 40,234.
+fn ticks(time: Duration) -> u16 {
+    let ticks = time.as_nanos().div_ceil(1 << TRANSLATED_TICK_SHIFT);
+    u16::try_from(ticks).unwrap_or(u16::MAX)
 }

@@ -52,6 +52,13 @@ pub struct Timeouts {
     pub udp: Duration,
 }
 
+impl Timeouts {
+    /// After this long, a flow has sent or is forgotten.
+    pub(super) fn longest(&self) -> Duration {
+        self.open.max(self.closing).max(self.reset).max(self.udp)
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Timeouts {
         Timeouts {

@@ -8,6 +8,7 @@ mod forward;
 mod pick;
 mod state;
 mod tables;
+mod translated;
 
 use std::collections::HashMap;
 
@@ -17,8 +18,9 @@ use pick::{Choice, Occasion};
 use state::{Limited, State};
 pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
+use translated::Translated;
 
-use crate::abi::{EventKind, How, NO_SLOT, Reverse};
+use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse};
 use crate::digest::Digest;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -267,7 +269,36 @@ impl Packet<'_> {
             slot,
             at_ns: self.around.now_ns,
         });
-        (self.forward(at, digest, slot, how), first)
+        let decision = self.forward(at, digest, slot, how);
+        if at.service.forward == Forward::Nat as u8 && !error && is_forwarded(&decision) {
+            let known = self.tables.tuple_digest(&at.service, tuple);
+            if !self.translated(tuple.protocol).put(known, slot) {
+                state.count(Some(number), Reason::RepliesFull);
+            }
+        }
+        (decision, first)
+    }
+
+    fn translated(&self, of: u8) -> Translated<'_> {
+        Translated::new(self.state, self.tables, self.parsed, of, self.around.now_ns)
+    }
+
+    /// Whether a client opened the flow of the reply `from` by the VIP, and to this backend.
+    fn is_asked_for(&self, at: &ServiceAt, from: &Tuple, reverse: &Reverse) -> bool {
+        if self.tables.translates_all() {
+            return true;
+        }
+        let vip_port = u16::from_be_bytes(reverse.vip_port);
+        let asked = Tuple {
+            source: from.destination,
+            source_port: from.destination_port,
+            destination: reverse.vip,
+            destination_port: if vip_port == 0 { from.source_port } else { vip_port },
+            ..*from
+        };
+        let digest = self.tables.tuple_digest(&at.service, &asked);
+        let slot = u32::from(reverse.backend).wrapping_sub(at.service.backends_first) as u16;
+        self.translated(from.protocol).find(digest, slot)
     }
 
     fn forward(&self, at: ServiceAt, digest: Digest, slot: u16, how: How) -> Decision {
@@ -308,6 +339,11 @@ impl Packet<'_> {
         let Some((index, reverse)) = ours.then(|| self.tables.reverse(&from)).flatten() else {
             return (Decision::of(Verdict::Pass), None);
         };
+        if let Some(at) = self.tables.service(reverse.service)
+            && !self.is_asked_for(&at, &from, &reverse)
+        {
+            return (Decision::of(Verdict::Pass), None);
+        }
         let decision = self.translate(&reverse);
         let is_first = parsed.place == Place::First && self.is_translated(&decision);
         let first = decision.service.filter(|_| is_first).map(|at| Fragment {
@@ -367,6 +403,10 @@ impl Packet<'_> {
             _ => {}
         }
     }
+}
+
+fn is_forwarded(decision: &Decision) -> bool {
+    matches!(decision.verdict, Verdict::Transmit | Verdict::Redirect(_))
 }
 
 fn event_kind(parsed: &Parsed) -> EventKind {

@@ -44,6 +44,16 @@ impl<'a> State<'a> {
         State { memory, cpu: &memory.cpus[cpu], writes }
     }
 
+    /// All that is shared with the program.
+    pub(super) fn memory(&self) -> &'a Memory {
+        self.memory
+    }
+
+    /// Whether anything is written.
+    pub(super) fn writes(&self) -> bool {
+        self.writes
+    }
+
     fn pending_line(&self, digest: Digest) -> &[AtomicU64] {
         let pending = self.memory.state.pending();
         let line = digest.0 as usize & (pending.len() / PENDING_WAYS - 1);

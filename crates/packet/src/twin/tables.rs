@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use equipoise_pog::Seed;
 
 use crate::abi::{
-    BACKEND_LIVE, Backend, DIRECTORY_REVERSE, Directory, FlowKey, MACS, Mac, PROBES_MAX, Plain,
-    RANGES_MAX, Range, Reverse, Service, vip_kind,
+    BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory, FlowKey, MACS, Mac,
+    PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes};
@@ -99,6 +99,11 @@ impl<'a> Tables<'a> {
         self.directory.flags & DIRECTORY_REVERSE != 0
     }
 
+    /// Whether replies are translated, whoever asked for them.
+    pub(super) fn translates_all(&self) -> bool {
+        self.directory.flags & DIRECTORY_REPLIES_ALL != 0
+    }
+
     /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its address. With its index.
     pub(super) fn reverse(&self, tuple: &Tuple) -> Option<(u32, Reverse)> {
         let look = |port: u16| {
@@ -170,6 +175,12 @@ impl<'a> Tables<'a> {
     pub(super) fn digest(&self, service: &Service, tuple: &Tuple, source_mac: [u8; 6]) -> Digest {
         let seed = Seed { k0: self.directory.digest_k0, k1: self.directory.digest_k1 };
         flow_key(service.key, tuple, source_mac).digest(seed, service.salt)
+    }
+
+    /// What identifies a flow of the service by addresses and ports, whatever its key is.
+    pub(super) fn tuple_digest(&self, service: &Service, tuple: &Tuple) -> Digest {
+        let by_tuple = Service { key: FlowKey::FiveTuple as u8, ..*service };
+        self.digest(&by_tuple, tuple, [0; 6])
     }
 
     /// The slot that the POG says, if the fingerprint matches and it is one of the service's.

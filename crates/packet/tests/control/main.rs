@@ -8,5 +8,6 @@ mod floods;
 mod learning;
 mod refusals;
 mod registered;
+mod replies;
 mod turns;
 mod world;

@@ -65,7 +65,7 @@ pub(super) static FLOWS: Table = Table {
             "max",
             Kind::Count(1024, 1 << 26),
             "1048576",
-            "Flows that are remembered, 16 bytes each. When it is full, a new flow replaces one with less evidence, or goes by the tables alone; both are counted as `registry_full`.",
+            "Flows that are remembered, 32 bytes each, half of them for nat. When it is full, a new flow replaces one with less evidence, or goes by the tables alone; both are counted as `registry_full`.",
         ),
         Opt::default(
             "pins-max",

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
+/*
+ * nat: the flows that clients opened by a VIP, so that only their replies are translated. A client that reaches the
+ * backend's address directly gets the backend's replies as they are.
+ *
+ * An exact set in mapped memory: lines of EQP_TRANSLATED_WAYS words. The line comes from the lower bits of the digest of
+ * the five-tuple (whatever the service's key is), and a word has
+ *   34 bits of the digest, which are none of the line's
+ *   12 bits: the slot of the backend
+ *   16 bits: the time of the last packet, in ticks of 2^31 ns; it comes round after 39 hours, and the longest timeout is a day
+ *    2 bits: the stage; 0: the word is free.
+ *
+ * A new flow takes the place of what is over, else of the flow that is least established, else of the one that was idle
+ * for longest. It takes none of an established flow that was used within EQP_TRANSLATED_KEPT ticks: the replies of that
+ * would reach the client untranslated, and the client would reset the connection.
+ *
+ * crates/packet/src/twin decides alike, bit for bit.
+ */
+#ifndef EQP_TRANSLATED_H
+#define EQP_TRANSLATED_H
+
+#include "count.h"
+#include "hash.h"
+
+#define EQP_TRANSLATED_DIGEST_SHIFT 30
+#define EQP_TRANSLATED_SLOT_SHIFT 18
+#define EQP_TRANSLATED_TIME_SHIFT 2
+#define EQP_TRANSLATED_TIME_MASK 0xffff
+#define EQP_TRANSLATED_STAGE_MASK 3
+#define EQP_TRANSLATED_TICK_SHIFT 31
+/* About half a minute. */
+#define EQP_TRANSLATED_KEPT 16
+
+enum eqp_translated_stage {
+	EQP_TRANSLATED_ASKED = 1,    /* the client sent a packet, or one side ends the flow */
+	EQP_TRANSLATED_ANSWERED = 2, /* the backend answered */
+	EQP_TRANSLATED_ESTABLISHED = 3, /* and the client sent on */
+};
+
+eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
+{
+	__u64 line = digest & (limits.translated_lines - 1);
+
+	return (__u64 *)(job->state + limits.translated_offset) + line * EQP_TRANSLATED_WAYS;
+}
+
+eqp_inline __u64 translated_tick(void)
+{
+	return clock_ns() >> EQP_TRANSLATED_TICK_SHIFT & EQP_TRANSLATED_TIME_MASK;
+}
+
+eqp_inline __u64 translated_word(__u64 digest, __u64 slot, __u64 tick, __u64 stage)
+{
+	return digest >> EQP_TRANSLATED_DIGEST_SHIFT << EQP_TRANSLATED_DIGEST_SHIFT |
+	       (slot & (EQP_SLOTS_MAX - 1)) << EQP_TRANSLATED_SLOT_SHIFT | tick << EQP_TRANSLATED_TIME_SHIFT | stage;
+}
+
+eqp_inline bool is_translated(__u64 word, __u64 digest)
+{
+	return word && !((word ^ digest) >> EQP_TRANSLATED_DIGEST_SHIFT);
+}
+
+eqp_inline __u64 translated_slot(__u64 word)
+{
+	return word >> EQP_TRANSLATED_SLOT_SHIFT & (EQP_SLOTS_MAX - 1);
+}
+
+/* Ticks since the flow's last packet. */
+eqp_inline __u64 translated_age(__u64 word, __u64 tick)
+{
+	return (tick - (word >> EQP_TRANSLATED_TIME_SHIFT)) & EQP_TRANSLATED_TIME_MASK;
+}
+
+/* A flow of the line may be of another protocol than the packet: the longer of two lives is then at worst too long. */
+eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 tick)
+{
+	const struct eqp_directory *local = directory(job);
+	__u64 life = (word & EQP_TRANSLATED_STAGE_MASK) == EQP_TRANSLATED_ESTABLISHED ? local->translated_tcp :
+											  local->translated_closing;
+
+	if (job->packet.protocol == IPPROTO_UDP)
+		life = local->translated_udp;
+	return translated_age(word, tick) > life;
+}
+
+eqp_inline bool packet_ends(const struct eqp_packet *packet)
+{
+	return packet->tcp_flags & (EQP_TCP_FIN | EQP_TCP_RST);
+}
+
+/* How readily a word gives way to another flow's: the least does; EQP_TRANSLATED_STAYS: not at all. */
+#define EQP_TRANSLATED_STAYS (1u << 20)
+
+eqp_inline __u32 translated_rank(const struct eqp_job *job, __u64 word, __u64 tick)
+{
+	__u64 stage = word & EQP_TRANSLATED_STAGE_MASK, age = translated_age(word, tick);
+
+	if (!word)
+		return 0;
+	if (translated_is_over(job, word, tick))
+		return 1;
+	if (stage == EQP_TRANSLATED_ESTABLISHED && age < EQP_TRANSLATED_KEPT)
+		return EQP_TRANSLATED_STAYS;
+	return 2 + (stage << 16) + (EQP_TRANSLATED_TIME_MASK - age);
+}
+
+/* The flow's word in its line, or, if it is not there and `any` is set, the one that gives way. */
+struct eqp_translated_search {
+	const struct eqp_job *job;
+	__u64 digest;
+	__u64 tick;
+	__u64 word;
+	__u32 least; /* rank of the word; EQP_TRANSLATED_STAYS: none is found */
+	__u32 place;
+	bool any;
+};
+
+/* One place of the search; 1 ends it. */
+static long translated_step(__u32 place, void *argument)
+{
+	struct eqp_translated_search *search = argument;
+	const struct eqp_job *job = search->job;
+	__u64 word = eqp_read_once(translated_line(job, search->digest)[place & (EQP_TRANSLATED_WAYS - 1)]);
+	bool is_same = is_translated(word, search->digest);
+	__u32 rank;
+
+	if (!is_same && !search->any)
+		return 0;
+	rank = is_same ? 0 : translated_rank(job, word, search->tick);
+	if (is_same || rank < search->least) {
+		search->least = rank;
+		search->word = word;
+		search->place = place;
+	}
+	return is_same;
+}
+
+/* As a loop of the kernel: unrolled, the verifier would go through all ways from place to place. */
+eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *job, __u64 digest, bool any)
+{
+	struct eqp_translated_search search = {
+		.job = job,
+		.digest = digest,
+		.tick = translated_tick(),
+		.least = EQP_TRANSLATED_STAYS,
+		.any = any,
+	};
+
+	repeat(EQP_TRANSLATED_WAYS, translated_step, &search);
+	return search;
+}
+
+/* Not if another CPU was faster: the flow's next packet comes again. */
+eqp_inline void translated_store(const struct eqp_translated_search *found, __u64 slot, __u64 stage)
+{
+	__u64 *line = translated_line(found->job, found->digest);
+	__u64 word = translated_word(found->digest, slot, found->tick, stage);
+
+	if (word != found->word)
+		__sync_val_compare_and_swap(&line[found->place & (EQP_TRANSLATED_WAYS - 1)], found->word, word);
+}
+
+/* A client's packet of the flow goes to the backend in the job's slot. */
+eqp_cold void translated_put(const struct eqp_job *job, __u64 digest)
+{
+	struct eqp_translated_search found = translated_search(job, digest, true);
+	__u64 stage = EQP_TRANSLATED_ASKED;
+
+	if (found.least == EQP_TRANSLATED_STAYS) {
+		count_reason(job, EQP_NOTE_REPLIES_FULL);
+		return;
+	}
+	if (is_translated(found.word, digest) && translated_slot(found.word) == job->slot &&
+	    !packet_ends(&job->packet)) {
+		stage = found.word & EQP_TRANSLATED_STAGE_MASK;
+		if (stage == EQP_TRANSLATED_ANSWERED)
+			stage = EQP_TRANSLATED_ESTABLISHED;
+	}
+	translated_store(&found, job->slot, stage);
+}
+
+/* Whether the reply of the backend in a slot is one of a flow that a client opened by the VIP. */
+eqp_cold bool translated_find(const struct eqp_job *job, __u64 digest, __u32 slot)
+{
+	struct eqp_translated_search found = translated_search(job, digest, false);
+	__u64 stage = found.word & EQP_TRANSLATED_STAGE_MASK;
+
+	if (found.least == EQP_TRANSLATED_STAYS || translated_slot(found.word) != slot ||
+	    translated_is_over(job, found.word, found.tick))
+		return false;
+	/* An error that a router sends is no packet of the flow. */
+	if (job->packet.flags & EQP_PACKET_ICMP_ERROR)
+		return true;
+	if (packet_ends(&job->packet))
+		stage = EQP_TRANSLATED_ASKED;
+	else if (stage == EQP_TRANSLATED_ASKED)
+		stage = EQP_TRANSLATED_ANSWERED;
+	translated_store(&found, slot, stage);
+	return true;
+}
+
+#endif

@@ -1,0 +1,161 @@
+//! The flows of nat that clients opened by a VIP: `bpf/include/translated.h`.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use super::state::State;
+use super::tables::Tables;
+use crate::abi::{SLOTS_MAX, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS};
+use crate::digest::Digest;
+use crate::packet::{Parsed, protocol};
+
+const DIGEST_SHIFT: u32 = 30;
+const SLOT_SHIFT: u32 = 18;
+const TIME_SHIFT: u32 = 2;
+const TIME_MASK: u64 = 0xffff;
+const STAGE_MASK: u64 = 3;
+const KEPT_TICKS: u64 = 16;
+
+const ASKED: u64 = 1;
+const ANSWERED: u64 = 2;
+const ESTABLISHED: u64 = 3;
+
+/// How long flows without packets live, in ticks, for packets of one protocol.
+#[derive(Clone, Copy)]
+struct Lives {
+    established: u64,
+    other: u64,
+}
+
+/// The table, for one packet.
+pub(super) struct Translated<'a> {
+    words: &'a [AtomicU64],
+    lives: Lives,
+    tick: u64,
+    /// The packet ends its flow.
+    ends: bool,
+    /// The packet is an error about the flow.
+    is_error: bool,
+    /// Otherwise nothing is written.
+    writes: bool,
+}
+
+impl<'a> Translated<'a> {
+    /// `of` is the protocol of the flow, which the packet may be an error about.
+    pub(super) fn new(
+        state: &State<'a>,
+        tables: &Tables<'_>,
+        parsed: &Parsed,
+        of: u8,
+        now_ns: u64,
+    ) -> Translated<'a> {
+        let head = &tables.directory;
+        let [tcp, closing, udp] =
+            [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
+        let lives = match of {
+            protocol::UDP => Lives { established: udp, other: udp },
+            _ => Lives { established: tcp, other: closing },
+        };
+        Translated {
+            words: state.memory().state.translated(),
+            lives,
+            tick: (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK,
+            ends: parsed.icmp.is_none() && (parsed.is_fin() || parsed.is_rst()),
+            is_error: parsed.icmp.is_some(),
+            writes: state.writes(),
+        }
+    }
+
+    fn line(&self, digest: Digest) -> &'a [AtomicU64] {
+        let line = digest.0 as usize & (self.words.len() / TRANSLATED_WAYS - 1);
+        &self.words[line * TRANSLATED_WAYS..][..TRANSLATED_WAYS]
+    }
+
+    fn word(&self, digest: Digest, slot: u16, stage: u64) -> u64 {
+        let slot = u64::from(slot) & (SLOTS_MAX as u64 - 1);
+        ((digest.0 >> DIGEST_SHIFT) << DIGEST_SHIFT)
+            | (slot << SLOT_SHIFT)
+            | (self.tick << TIME_SHIFT)
+            | stage
+    }
+
+    fn age(&self, word: u64) -> u64 {
+        self.tick.wrapping_sub(word >> TIME_SHIFT) & TIME_MASK
+    }
+
+    fn is_over(&self, word: u64) -> bool {
+        let is_established = word & STAGE_MASK == ESTABLISHED;
+        self.age(word) > if is_established { self.lives.established } else { self.lives.other }
+    }
+
+    /// How readily a word gives way to another flow's; `None`: not at all.
+    fn rank(&self, word: u64) -> Option<u64> {
+        let (stage, age) = (word & STAGE_MASK, self.age(word));
+        if word == 0 {
+            return Some(0);
+        }
+        if self.is_over(word) {
+            return Some(1);
+        }
+        let stays = stage == ESTABLISHED && age < KEPT_TICKS;
+        (!stays).then_some(2 + (stage << 16) + TIME_MASK - age)
+    }
+
+    fn change(&self, at: &AtomicU64, before: u64, after: u64) {
+        if self.writes && before != after {
+            // If another CPU was faster, the flow's next packet comes again.
+            let _ = at.compare_exchange(before, after, AcqRel, Acquire);
+        }
+    }
+
+    /// Records a client's packet to the backend in a slot; false: there is no room.
+    pub(super) fn put(&self, digest: Digest, slot: u16) -> bool {
+        let line = self.line(digest);
+        let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
+        if let Some((at, before)) = known {
+            let goes_on = slot_of(before) == slot && !self.ends;
+            let stage = match before & STAGE_MASK {
+                _ if !goes_on => ASKED,
+                ANSWERED => ESTABLISHED,
+                stage => stage,
+            };
+            self.change(at, before, self.word(digest, slot, stage));
+            return true;
+        }
+        let ranked = line.iter().filter_map(|at| {
+            let word = at.load(Acquire);
+            Some((self.rank(word)?, at, word))
+        });
+        // Of equals the first, as in the program.
+        let Some((_, at, before)) = ranked.min_by_key(|(rank, ..)| *rank) else { return false };
+        self.change(at, before, self.word(digest, slot, ASKED));
+        true
+    }
+
+    /// Whether the reply of the backend in a slot is of a flow that a client opened by the VIP.
+    pub(super) fn find(&self, digest: Digest, slot: u16) -> bool {
+        let mut line = self.line(digest).iter().map(|at| (at, at.load(Acquire)));
+        let Some((at, before)) = line.find(|(_, word)| is_of(*word, digest)) else { return false };
+        if slot_of(before) != slot || self.is_over(before) {
+            return false;
+        }
+        if self.is_error {
+            return true;
+        }
+        let stage = match before & STAGE_MASK {
+            _ if self.ends => ASKED,
+            ASKED => ANSWERED,
+            stage => stage,
+        };
+        self.change(at, before, self.word(digest, slot, stage));
+        true
+    }
+}
+
+fn is_of(word: u64, digest: Digest) -> bool {
+    word != 0 && (word ^ digest.0) >> DIGEST_SHIFT == 0
+}
+
+fn slot_of(word: u64) -> u16 {
+    ((word >> SLOT_SHIFT) & (SLOTS_MAX as u64 - 1)) as u16
+}
