@@ -129,6 +129,48 @@ fn status_shows_what_runs_as_a_table_and_as_json() {
 }
 
 #[test]
+fn status_watch_goes_on_when_the_process_has_restarted() {
+    let a = HttpBackend::named("a");
+    let mut instance = Instance::start("watch", &backends(&[("a", &a)]));
+    let watch = Process::start(&["status", "--watch", "--api", text(&instance.socket)]);
+    let pages = |pid: u32| watch.printed().matches(&format!(" · pid {pid} · ")).count();
+    assert!(eventually(|| pages(instance.process.pid()) > 0), "{}", watch.printed());
+    instance.process.signal(libc::SIGKILL);
+    instance.process.ended();
+    watch.wait_for_text("no answer since ");
+    instance.process = Process::start(&["run", text(&instance.file)]);
+    instance.process.wait_for_text(" ready ");
+    assert!(eventually(|| pages(instance.process.pid()) > 1), "{}", watch.printed());
+    assert_eq!(watch.printed().matches("no answer since ").count(), 1, "{}", watch.printed());
+}
+
+#[test]
+fn status_watch_of_a_process_that_never_answered_is_an_error() {
+    let folder = Folder::new("watch-none");
+    let output = equipoise(&["status", "--watch", "--api", text(&folder.path("none.sock"))]);
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("no equipoise answers at "), "{}", stderr(&output));
+}
+
+#[test]
+fn status_fits_the_terminal_that_it_is_shown_in() {
+    let a = HttpBackend::named("a");
+    let instance = Instance::start("narrow", &backends(&[("a", &a)]));
+    let (worked, everything) = instance.command(&["status"]);
+    let widest = |page: &str| page.lines().map(|line| line.chars().count()).max();
+    assert!(worked && widest(&everything) > Some(80), "{everything}");
+    let command = [common::EQUIPOISE, "status", "--api", text(&instance.socket)];
+    let narrow = common::in_terminal(80, &command);
+    assert!(narrow.contains("web/a") && !narrow.contains("REUSED"), "{narrow}");
+    // Words stay whole, and a path is one.
+    let spaced = narrow.lines().filter(|line| line.trim().contains(' '));
+    assert!(spaced.clone().count() > 3, "{narrow}");
+    assert!(spaced.clone().all(|line| line.chars().count() <= 80), "{narrow}");
+    let wide = common::in_terminal(400, &command);
+    assert!(wide.contains("REUSED"), "{wide}");
+}
+
+#[test]
 fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing() {
     let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let instance = Instance::start("reload", &backends(&[("a", &a)]));

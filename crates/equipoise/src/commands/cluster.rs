@@ -16,6 +16,7 @@ use equipoise_cluster::{
 };
 
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 use crate::config::{self, Cluster, ClusterRole, Config};
 
 /// Arguments.
@@ -326,7 +327,7 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
         table.row(vec![token.id.to_string().into(), whom.into(), state(token)]);
     }
     let mut out = String::new();
-    table.render(false, &mut out);
+    table.render(View::PLAIN, &mut out);
     print!("{out}");
     Ok(())
 }
@@ -348,7 +349,7 @@ async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
         table.row(node_row(node));
     }
     let mut out = String::new();
-    table.render(false, &mut out);
+    table.render(View::PLAIN, &mut out);
     print!("{out}");
     Ok(())
 }

@@ -13,5 +13,6 @@ pub mod schema;
 pub(crate) mod slice;
 pub(crate) mod status;
 mod table;
+mod view;
 mod watch;
 pub(crate) mod weight;

@@ -7,6 +7,7 @@ use equipoise_api::wire::packet::{Pin, PinKey};
 
 use crate::cli::ApiArgs;
 use crate::commands::table::{Align, Table};
+use crate::commands::view::View;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -113,6 +114,6 @@ fn table(pins: &[Pin]) -> String {
         table.row(vec![(&pin.vip).into(), (&pin.flow).into(), (&pin.backend).into(), force.into()]);
     }
     let mut out = String::new();
-    table.render(false, &mut out);
+    table.render(View::PLAIN, &mut out);
     out
 }

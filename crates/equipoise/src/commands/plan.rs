@@ -1,7 +1,6 @@
 //! `equipoise plan`, `plan pin | pause | resume`.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -9,6 +8,7 @@ use equipoise_api::wire::plan::{PlanMode, PlanStatus, PlannedPool, PlannedScalin
 
 use crate::cli::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -60,7 +60,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.json {
             println!("{}", serde_json::to_string_pretty(&plan)?);
         } else {
-            print!("{}", page(&plan, io::stdout().is_terminal()));
+            let view = View::of_stdout();
+            print!("{}", view.fold(page(&plan, view)));
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -126,7 +127,7 @@ fn said(pool: &str, wish: &PoolWish, now: Option<&PlannedScaling>) -> String {
     }
 }
 
-fn page(plan: &PlanStatus, colour: bool) -> String {
+fn page(plan: &PlanStatus, view: View) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", heading(plan));
     if let Some(failing) = plan.store_failing_seconds {
@@ -138,11 +139,11 @@ fn page(plan: &PlanStatus, colour: bool) -> String {
             let _ = write!(out, "{}", elastic(scaling));
         }
         out.push('\n');
-        weights(pool, colour, &mut out);
+        weights(pool, view, &mut out);
     }
     if !plan.nodes.is_empty() {
         out.push('\n');
-        nodes(plan, colour, &mut out);
+        nodes(plan, view, &mut out);
     }
     out
 }
@@ -183,7 +184,7 @@ fn sentence(scaling: &PlannedScaling) -> String {
     format!("{what}: {}", scaling.reason)
 }
 
-fn weights(pool: &PlannedPool, colour: bool, out: &mut String) {
+fn weights(pool: &PlannedPool, view: View, out: &mut String) {
     if pool.weights.is_empty() {
         return;
     }
@@ -193,10 +194,10 @@ fn weights(pool: &PlannedPool, colour: bool, out: &mut String) {
         let learnt = format!("{:.2}", it.learnt);
         table.row(vec![(&it.backend).into(), it.weight.into(), learnt.into()]);
     }
-    table.render(colour, out);
+    table.render(view, out);
 }
 
-fn nodes(plan: &PlanStatus, colour: bool, out: &mut String) {
+fn nodes(plan: &PlanStatus, view: View, out: &mut String) {
     let mut table = Table::new(&[
         ("NODE", Align::Left),
         ("L1 %", Align::Right),
@@ -217,7 +218,7 @@ fn nodes(plan: &PlanStatus, colour: bool, out: &mut String) {
             (&node.standing).into(),
         ]);
     }
-    table.render(colour, out);
+    table.render(view, out);
 }
 
 #[cfg(test)]
@@ -265,7 +266,7 @@ mod tests {
             nodes: vec![node],
         };
         assert_eq!(
-            page(&plan, false),
+            page(&plan, View::PLAIN),
             "plan 3.14 by edge-1, 0.4 s ago (every 1 s)\n\
              \n\
              pool web: 2 backends of 1 to 8, pinned at 3\n  \
@@ -277,6 +278,6 @@ mod tests {
              edge-1    42     -      100      100  present\n"
         );
         let old = PlanStatus { age_seconds: Some(60.0), ..plan };
-        assert!(page(&old, false).contains("60.0 s ago (every 1 s), OLD"));
+        assert!(page(&old, View::PLAIN).contains("60.0 s ago (every 1 s), OLD"));
     }
 }

@@ -19,6 +19,7 @@ use crate::cli::ApiArgs;
 use crate::commands::cluster::alone::own_load;
 use crate::commands::cluster::{self, ConfigArgs};
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
 
 /// Arguments.
@@ -46,27 +47,27 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The whole answer as tables.
-fn render(status: &Status, colour: bool, out: &mut String) {
+fn render(status: &Status, view: View, out: &mut String) {
     heading(status, out);
     out.push('\n');
     // Of a machine without any, the rest is what there is to see.
     let serves = !status.front_doors.is_empty() || !status.pools.is_empty();
     let load = status.cluster.as_ref().and_then(|cluster| cluster.load.as_ref());
     if serves {
-        front_doors(&status.front_doors).render(colour, out);
+        front_doors(&status.front_doors).render(view, out);
         out.push('\n');
-        backends(&status.pools).render(colour, out);
+        backends(&status.pools).render(view, out);
     } else if let Some(load) = load {
-        own_load(&status.instance, load).render(colour, out);
+        own_load(&status.instance, load).render(view, out);
     }
-    dispatch::render(&status.front_doors, colour, out);
+    dispatch::render(&status.front_doors, view, out);
     if let Some(packet) = &status.packet {
-        packet::render(packet, colour, out);
+        packet::render(packet, view, out);
     }
     if let Some(dns) = &status.dns {
-        dns::render(dns, colour, out);
+        dns::render(dns, view, out);
     }
-    slice::render(&status.streams, colour, out);
+    slice::render(&status.streams, view, out);
     details(status, out);
 }
 
@@ -137,7 +138,8 @@ fn front_doors(doors: &[FrontDoorStatus]) -> Table {
         ("4XX", Align::Right),
         ("5XX", Align::Right),
         ("DROPS", Align::Right),
-    ]);
+    ])
+    .folding(&["OPEN", "IN/S", "OUT/S", "LISTEN", "4XX", "KIND", "TOTAL"]);
     for door in doors {
         let http = door.protocol == "http";
         let total = if http { door.requests_total } else { door.connections_total };
@@ -176,7 +178,8 @@ fn backends(pools: &[PoolStatus]) -> Table {
         ("TOTAL", Align::Right),
         ("5XX", Align::Right),
         ("FAILURES", Align::Right),
-    ]);
+    ])
+    .folding(&["REUSED", "SESSIONS", "ADDRESS", "TOTAL", "WEIGHT", "HEALTH"]);
     for pool in pools {
         for backend in &pool.backends {
             table.row(vec![

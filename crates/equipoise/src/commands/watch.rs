@@ -1,11 +1,15 @@
 //! What a running equipoise answers, once or anew every second.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use equipoise_api::client::ClientError;
 use serde::Serialize;
+use tokio::time::Instant;
+
+use super::view::View;
 
 /// How it is shown.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -13,42 +17,48 @@ pub(crate) struct WatchArgs {
     /// Print what the API answers, as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show it anew every second, until Ctrl-C
+    /// Show it anew every second, until Ctrl-C; goes on when the process restarts
     #[arg(long)]
     watch: bool,
 }
 
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
+/// A process that answers at all answers within this time.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Clears the terminal and goes to its top left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows what `ask` answers; `render` writes it for people, in colour or not.
+/// Shows what `ask` answers; `render` writes it for people. Once it has answered, `--watch` waits for a
+/// process that is gone to come back.
 pub(crate) async fn show<T: Serialize>(
     args: WatchArgs,
     mut ask: impl AsyncFnMut() -> Result<T, ClientError>,
-    render: impl Fn(&T, bool, &mut String),
+    render: impl Fn(&T, View, &mut String),
 ) -> anyhow::Result<ExitCode> {
-    let terminal = io::stdout().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+    let mut last: Option<Answered> = None;
     loop {
-        let answer = ask().await?;
-        let mut out = String::new();
-        if args.watch && terminal && !args.json {
-            out.push_str(CLEAR);
-        }
-        if args.json {
-            let text = if args.watch {
-                serde_json::to_string(&answer)
-            } else {
-                serde_json::to_string_pretty(&answer)
-            };
-            out.push_str(&text?);
-            out.push('\n');
-        } else {
-            render(&answer, colour, &mut out);
-        }
-        if let Err(error) = io::stdout().lock().write_all(out.as_bytes()) {
+        // Before the first answer, an error is what the operator has to know.
+        let patience = if last.is_some() { PATIENCE } else { Duration::MAX };
+        let answer = tokio::time::timeout(patience, ask()).await;
+        let view = View::of_stdout();
+        let shown = match (answer, &mut last) {
+            (Ok(Ok(answer)), last) => {
+                let page = page(args, &answer, view, &render)?;
+                let shown = print(args, &page);
+                *last = Some(Answered::now(page));
+                shown
+            }
+            (Ok(Err(error)), Some(last)) if args.watch && may_come_back(&error) => {
+                last.note(args, view, &error)
+            }
+            (Ok(Err(error)), _) => return Err(error.into()),
+            (Err(_), Some(last)) => last.note(args, view, &"it does not answer; is it stopped?"),
+            // `patience` has no end before the first answer.
+            (Err(_), None) => Ok(()),
+        };
+        if let Err(error) = shown {
             // `status | head` has read enough.
             return if error.kind() == io::ErrorKind::BrokenPipe {
                 Ok(ExitCode::SUCCESS)
@@ -61,4 +71,71 @@ pub(crate) async fn show<T: Serialize>(
         }
         tokio::time::sleep(WATCH_PERIOD).await;
     }
+}
+
+fn page<T: Serialize>(
+    args: WatchArgs,
+    answer: &T,
+    view: View,
+    render: impl Fn(&T, View, &mut String),
+) -> anyhow::Result<String> {
+    let mut out = String::new();
+    if args.json {
+        out = match args.watch {
+            true => serde_json::to_string(answer)?,
+            false => serde_json::to_string_pretty(answer)?,
+        };
+        out.push('\n');
+    } else {
+        render(answer, view, &mut out);
+    }
+    Ok(if args.json { out } else { view.fold(out) })
+}
+
+/// Writes a page, over the one before on a terminal.
+fn print(args: WatchArgs, page: &str) -> io::Result<()> {
+    let clears = args.watch && !args.json && io::stdout().is_terminal();
+    let mut out = io::stdout().lock();
+    out.write_all(if clears { CLEAR.as_bytes() } else { b"" })?;
+    out.write_all(page.as_bytes())?;
+    out.flush()
+}
+
+/// The newest answer.
+struct Answered {
+    page: String,
+    at: SystemTime,
+    since: Instant,
+    /// The lack of a newer one is said already, where lines stay.
+    noted: bool,
+}
+
+impl Answered {
+    fn now(page: String) -> Answered {
+        Answered { page, at: SystemTime::now(), since: Instant::now(), noted: false }
+    }
+
+    /// Says since when there is no answer: above the newest page on a terminal, else once on standard error.
+    fn note(&mut self, args: WatchArgs, view: View, why: &dyn Display) -> io::Result<()> {
+        let age = self.since.elapsed().as_secs();
+        let line = format!("no answer since {} ({age} s): {why}\n", self.time());
+        if !args.json && io::stdout().is_terminal() {
+            return print(args, &(view.fold(line) + "\n" + &self.page));
+        }
+        if !std::mem::replace(&mut self.noted, true) {
+            io::stderr().lock().write_all(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn time(&self) -> String {
+        let since_1970 = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seconds = since_1970.as_secs() % 86_400;
+        format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    }
+}
+
+/// A restart or an overload passes; a withdrawn token or a stream that has gone does not.
+fn may_come_back(error: &ClientError) -> bool {
+    !matches!(error, ClientError::Refused(problem) if [401, 403, 404].contains(&problem.status))
 }

@@ -6,8 +6,10 @@ pub mod config;
 pub mod dns;
 pub mod scripts;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -30,6 +32,30 @@ pub fn equipoise(args: &[&str]) -> Output {
 /// What a command printed.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a command shows in a terminal of so many columns, without colours.
+pub fn in_terminal(columns: u16, command: &[&str]) -> String {
+    let (mut ours, mut theirs) = (-1, -1);
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: openpty writes two descriptors and reads one size; the other pointers may be null.
+    let opened = unsafe {
+        let none = std::ptr::null_mut();
+        libc::openpty(&raw mut ours, &raw mut theirs, none, std::ptr::null(), &raw const size)
+    };
+    assert_eq!(opened, 0, "there are terminals: {}", std::io::Error::last_os_error());
+    // SAFETY: openpty has just made both, and no other code knows them.
+    let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let mut process = Command::new(command[0]);
+    process.args(&command[1..]).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(theirs);
+    let mut child = process.spawn().expect("the command runs");
+    // Closes the terminal on this side, so that reading it ends when the command does.
+    drop(process);
+    let mut shown = Vec::new();
+    // The end of a terminal is an error, EIO.
+    let _ = { ours }.read_to_end(&mut shown);
+    assert!(child.wait().expect("it is our child").success(), "{command:?}");
+    String::from_utf8(shown).expect("it is UTF-8").replace("\r\n", "\n")
 }
 
 /// What a command complained about.

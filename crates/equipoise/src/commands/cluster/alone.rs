@@ -15,6 +15,7 @@ use super::members::{cores, seconds};
 use crate::cli::with_causes;
 use crate::commands::status::controller::line;
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 
 /// What is said in the place of the members.
 #[derive(Debug, Serialize)]
@@ -115,10 +116,10 @@ fn own(status: &Status, out: &mut String) {
         let _ = writeln!(out, "  {line}");
     }
     out.push('\n');
-    controllers(cluster).render(false, out);
+    controllers(cluster).render(View::PLAIN, out);
     if let Some(load) = &cluster.load {
         out.push('\n');
-        own_load(&status.instance, load).render(false, out);
+        own_load(&status.instance, load).render(View::PLAIN, out);
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
             ]
         );
         let mut out = String::new();
-        controllers(&standing()).render(false, &mut out);
+        controllers(&standing()).render(View::PLAIN, &mut out);
         assert_eq!(
             out,
             "CONTROLLER      TRIED     HEARD  REPORTS  FAILED  LAST ERROR\n\

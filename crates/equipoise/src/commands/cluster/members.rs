@@ -12,6 +12,7 @@ use equipoise_planner::Standing;
 
 use super::{ConfigArgs, Here, alone, rough};
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
@@ -48,13 +49,14 @@ pub(crate) async fn show(
     if json {
         println!("{}", serde_json::to_string_pretty(&members)?);
     } else {
-        print!("{}", render(&members));
+        let view = View::of_stdout();
+        print!("{}", view.fold(render(&members, view)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(members: &Members) -> String {
-    let (view, mut out) = (&members.view, String::new());
+fn render(members: &Members, view: View) -> String {
+    let (shown, mut out) = (&members.view, String::new());
     head(members, &mut out);
     let mut table = Table::new(&[
         ("MEMBER", Align::Left),
@@ -74,17 +76,29 @@ fn render(members: &Members) -> String {
         ("INSTRUCTIONS", Align::Right),
         ("VERSION", Align::Left),
     ]);
-    for member in &view.members {
+    for member in &shown.members {
         table.row(row(member));
     }
-    table.render(false, &mut out);
-    made(view, &mut out);
+    let table = table.folding(&[
+        "VERSION",
+        "INSTRUCTIONS",
+        "CORES",
+        "MACHINE",
+        "NET",
+        "MEMORY",
+        "KIND",
+        "L1",
+        "SHARE",
+        "KEEP",
+    ]);
+    table.render(view, &mut out);
+    made(shown, view, &mut out);
     out
 }
 
 /// Backends that are made for elastic pools.
-fn made(view: &ClusterView, out: &mut String) {
-    if view.rosters.values().all(|roster| roster.backends.is_empty()) {
+fn made(cluster: &ClusterView, view: View, out: &mut String) {
+    if cluster.rosters.values().all(|roster| roster.backends.is_empty()) {
         return;
     }
     let mut table = Table::new(&[
@@ -95,7 +109,7 @@ fn made(view: &ClusterView, out: &mut String) {
         ("ADDRESS", Align::Left),
         ("PROBLEM", Align::Left),
     ]);
-    for (pool, roster) in &view.rosters {
+    for (pool, roster) in &cluster.rosters {
         for (name, entry) in &roster.backends {
             let wanted = match entry.wanted {
                 Wanted::Serve => "serve",
@@ -114,7 +128,7 @@ fn made(view: &ClusterView, out: &mut String) {
         }
     }
     out.push('\n');
-    table.render(false, out);
+    table.render(view, out);
 }
 
 /// The part of clients that names' answers give it; of several names, the first of each share.

@@ -8,6 +8,7 @@ use equipoise_api::wire::slice::SlicePlan;
 use super::StreamArgs;
 use super::numbers::show;
 use crate::commands::table::{Align, Table};
+use crate::commands::view::View;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -56,12 +57,12 @@ fn page(plan: &SlicePlan) -> String {
                 why.into(),
             ]);
         }
-        table.render(false, &mut out);
+        table.render(View::PLAIN, &mut out);
         let _ = writeln!(out, "no more than that: {}", plan.explanation);
     }
     if !plan.workers.is_empty() {
         out.push('\n');
-        workers(plan).render(false, &mut out);
+        workers(plan).render(View::PLAIN, &mut out);
     }
     for hot in &plan.hot {
         let share = 100.0 * hot.share;

@@ -11,6 +11,7 @@ use super::numbers::show;
 use crate::cli::ApiArgs;
 use crate::commands::cluster::rough;
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
 
 /// Arguments.
@@ -44,12 +45,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Ok(streams)
     };
-    let render = |streams: &Streams, colour: bool, out: &mut String| {
+    let render = |streams: &Streams, view: View, out: &mut String| {
         for (place, stream) in streams.streams.iter().enumerate() {
             if place > 0 {
                 out.push('\n');
             }
-            page(stream, args.slices, colour, out);
+            page(stream, args.slices, view, out);
         }
         if streams.streams.is_empty() {
             out.push_str("there is no such stream\n");
@@ -59,7 +60,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// A stream. Writing to a string cannot fail, here and below.
-fn page(stream: &StreamStatus, all: bool, colour: bool, out: &mut String) {
+fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
     let leader = match (&stream.leader, stream.leading) {
         (Some(leader), _) => format!("led by {leader}"),
         (None, true) => "led from here".to_string(),
@@ -81,7 +82,7 @@ fn page(stream: &StreamStatus, all: bool, colour: bool, out: &mut String) {
     if stream.workers.is_empty() {
         out.push_str("there are no workers: start some with `equipoise slice worker`\n");
     } else {
-        workers(stream).render(colour, out);
+        workers(stream).render(view, out);
     }
     for worker in &stream.workers {
         if let Some(reason) = &worker.reason {
@@ -102,7 +103,7 @@ fn page(stream: &StreamStatus, all: bool, colour: bool, out: &mut String) {
     ];
     for table in tables.into_iter().flatten() {
         out.push('\n');
-        table.render(colour, out);
+        table.render(view, out);
     }
     for hot in &stream.hot {
         let share = 100.0 * hot.share;
@@ -158,7 +159,8 @@ fn workers(stream: &StreamStatus) -> Table {
         ("QUEUED", Align::Right),
         ("OLDEST", Align::Right),
         ("DONE", Align::Right),
-    ]);
+    ])
+    .folding(&["DONE", "FOR", "OLDEST"]);
     for worker in &stream.workers {
         let tone = match worker.state {
             WorkerState::Active => Tone::Good,
@@ -217,7 +219,8 @@ fn slices(told: &[&SliceState], all: bool) -> Table {
         ("PINNED TO", Align::Left),
         ("FOR", Align::Right),
         ("STAYS BECAUSE", Align::Left),
-    ]);
+    ])
+    .folding(&["EPOCH", "OLDEST", "FOR", "LOAD"]);
     let alike = |a: &SliceState, b: &SliceState| {
         let of =
             |it: &SliceState| (it.owner.clone(), it.epoch, it.pinned.clone(), it.blocked.clone());
@@ -353,7 +356,7 @@ mod tests {
 
     fn shown(stream: &StreamStatus, all: bool) -> String {
         let mut out = String::new();
-        page(stream, all, false, &mut out);
+        page(stream, all, View::PLAIN, &mut out);
         out
     }
 

@@ -4,9 +4,10 @@ use equipoise_api::wire::FrontDoorStatus;
 use equipoise_api::wire::dispatch::DispatchStatus;
 
 use crate::commands::table::{Align, Table};
+use crate::commands::view::View;
 
 /// What is kept and what was delegated, by class; nothing without a front door in node mode.
-pub(super) fn render(doors: &[FrontDoorStatus], colour: bool, out: &mut String) {
+pub(super) fn render(doors: &[FrontDoorStatus], view: View, out: &mut String) {
     let nodes: Vec<_> =
         doors.iter().filter_map(|door| Some((door, door.dispatch.as_ref()?))).collect();
     if nodes.is_empty() {
@@ -21,7 +22,8 @@ pub(super) fn render(doors: &[FrontDoorStatus], colour: bool, out: &mut String) 
         ("DELEGATED", Align::Right),
         ("REFUSED", Align::Right),
         ("TAKEN", Align::Right),
-    ]);
+    ])
+    .folding(&["BY", "REFUSED", "ARRIVED"]);
     for (door, node) in &nodes {
         for class in &node.classes {
             table.row(vec![
@@ -37,7 +39,7 @@ pub(super) fn render(doors: &[FrontDoorStatus], colour: bool, out: &mut String) 
         }
     }
     out.push('\n');
-    table.render(colour, out);
+    table.render(view, out);
 }
 
 /// What is worth a sentence.

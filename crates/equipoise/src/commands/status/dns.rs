@@ -4,14 +4,15 @@ use equipoise_api::wire::dns::{DnsBackendStatus, DnsStatus};
 
 use super::reasons;
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 
 /// Resolvers that are shown.
 const RESOLVERS: usize = 5;
 
 /// Names, their backends and shares, and what all share.
-pub(super) fn render(dns: &DnsStatus, colour: bool, out: &mut String) {
+pub(super) fn render(dns: &DnsStatus, view: View, out: &mut String) {
     out.push('\n');
-    names(dns).render(colour, out);
+    names(dns).render(view, out);
     let count = |transport: &str| dns.queries.get(transport).copied().unwrap_or_default();
     out.push_str(&format!(
         "\ndns: {} on {} · queries: {} udp, {} tcp · connections: {} · snapshot {}\n",
@@ -46,7 +47,8 @@ fn names(dns: &DnsStatus) -> Table {
         ("STATE", Align::Left),
         ("SHARE", Align::Right),
         ("ANSWERS", Align::Right),
-    ]);
+    ])
+    .folding(&["MODE", "ADDRESSES", "TTL", "ANSWERS"]);
     for name in &dns.names {
         for backend in &name.backends {
             let answers =

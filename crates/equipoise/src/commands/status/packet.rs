@@ -4,13 +4,14 @@ use equipoise_api::wire::packet::{PacketStatus, VipBackendStatus};
 
 use super::{bytes, errors_cell, reasons};
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 
 /// VIPs, their backends, and what they share.
-pub(super) fn render(packet: &PacketStatus, colour: bool, out: &mut String) {
+pub(super) fn render(packet: &PacketStatus, view: View, out: &mut String) {
     out.push('\n');
-    vips(packet).render(colour, out);
+    vips(packet).render(view, out);
     out.push('\n');
-    backends(packet).render(colour, out);
+    backends(packet).render(view, out);
     let interfaces: Vec<_> = packet
         .interfaces
         .iter()
@@ -43,7 +44,8 @@ fn vips(packet: &PacketStatus) -> Table {
         ("PACKETS", Align::Right),
         ("BYTES", Align::Right),
         ("DROPS", Align::Right),
-    ]);
+    ])
+    .folding(&["SCHEDULER", "BYTES", "FORWARD", "PHASE"]);
     for vip in &packet.vips {
         let phase = if vip.phase == "steady" { Tone::Plain } else { Tone::Warning };
         table.row(vec![
@@ -72,7 +74,8 @@ fn backends(packet: &PacketStatus) -> Table {
         ("CLOSING", Align::Right),
         ("PACKETS", Align::Right),
         ("BYTES", Align::Right),
-    ]);
+    ])
+    .folding(&["BYTES", "CLOSING", "ADDRESS", "PACKETS"]);
     for vip in &packet.vips {
         for backend in &vip.backends {
             let hop = match backend.reachable {

@@ -3,8 +3,9 @@
 use equipoise_api::wire::slice::StreamSummary;
 
 use crate::commands::table::{Align, Cell, Table, Tone};
+use crate::commands::view::View;
 
-pub(super) fn render(streams: &[StreamSummary], colour: bool, out: &mut String) {
+pub(super) fn render(streams: &[StreamSummary], view: View, out: &mut String) {
     if streams.is_empty() {
         return;
     }
@@ -17,12 +18,13 @@ pub(super) fn render(streams: &[StreamSummary], colour: bool, out: &mut String) 
         ("ITEMS/S", Align::Right),
         ("QUEUED", Align::Right),
         ("OVER MEAN", Align::Right),
-    ]);
+    ])
+    .folding(&["BLOCKED", "SLICES"]);
     for stream in streams {
         table.row(row(stream));
     }
     out.push('\n');
-    table.render(colour, out);
+    table.render(view, out);
 }
 
 fn row(stream: &StreamSummary) -> Vec<Cell> {
@@ -89,7 +91,7 @@ mod tests {
         let idle = StreamSummary { workers: 0, slices_unowned: 50, ..stream("video") };
         let streams = [stream("images"), elsewhere, idle];
         let mut out = String::new();
-        render(&streams, false, &mut out);
+        render(&streams, View::PLAIN, &mut out);
         assert_eq!(
             out,
             "\n\
@@ -102,7 +104,7 @@ mod tests {
         assert_eq!(told.len(), 2);
         assert!(told[0].contains("equipoise slice status") && told[1].contains("NO WORKER"));
         let mut none = String::new();
-        render(&[], false, &mut none);
+        render(&[], View::PLAIN, &mut none);
         assert!(none.is_empty());
     }
 }

@@ -74,7 +74,7 @@ fn status() -> Status {
 
 fn rendered(status: &Status) -> String {
     let mut out = String::new();
-    render(status, false, &mut out);
+    render(status, View::PLAIN, &mut out);
     out
 }
 
@@ -149,4 +149,55 @@ fn a_backend_that_lost_multiplexing_has_a_line_with_the_remedy() {
     status.pools[0].backends[0].multiplexing_lost = true;
     assert!(lost(&status));
     assert!(rendered(&status).contains("equipoise undrain db/a\n"), "{}", rendered(&status));
+}
+
+/// As a terminal of so many columns shows it.
+fn in_columns(status: &Status, columns: usize) -> String {
+    let view = View { colour: false, columns: Some(columns) };
+    let mut out = String::new();
+    render(status, view, &mut out);
+    view.fold(out)
+}
+
+/// A busy instance with long names.
+fn large() -> Status {
+    let mut status = status();
+    let door = &mut status.front_doors[0];
+    door.name = "customers-of-the-shop".into();
+    door.listen = "[2001:db8::1:2:3:4]:5432".into();
+    door.drops = BTreeMap::from([("too_many_clients".to_owned(), 12_345_678)]);
+    (door.connections_open, door.connections_total) = (123_456, 9_876_543_210);
+    status.pools[0].name = "database".into();
+    for backend in &mut status.pools[0].backends {
+        backend.name = format!("primary-{}", backend.name);
+        backend.address = "[2001:db8::5:6:7:8]:5432".into();
+        backend.requests_total = 9_876_543_210;
+        backend.failures = BTreeMap::from(
+            ["connect_refused", "connect_timeout", "upstream_malformed", "response_timeout"]
+                .map(|reason| (reason.to_owned(), 1_234_567)),
+        );
+    }
+    status
+}
+
+#[test]
+fn status_fits_80_columns_with_what_matters_most() {
+    let text = in_columns(&large(), 80);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}\n{text}");
+    }
+    let heading = |word: &str| text.lines().find(|line| line.starts_with(word)).unwrap_or_default();
+    let doors = heading("FRONT DOOR");
+    assert!(["POOL", "IN FLIGHT", "REQ/S", "DROPS"].iter().all(|it| doors.contains(it)), "{text}");
+    let backends = heading("POOL/BACKEND");
+    assert!(["STATE", "REQ/S", "FAILURES"].iter().all(|it| backends.contains(it)), "{text}");
+    assert!(
+        text.contains("1234567 connect_refused") && text.contains("upstream_malformed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_wide_terminal_shows_every_column() {
+    assert_eq!(in_columns(&large(), 300), rendered(&large()));
 }

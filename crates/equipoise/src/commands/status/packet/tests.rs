@@ -63,7 +63,7 @@ fn packet() -> PacketStatus {
 #[test]
 fn vips_backends_and_interfaces_have_their_lines() {
     let mut out = String::new();
-    render(&packet(), false, &mut out);
+    render(&packet(), View::PLAIN, &mut out);
     let words = |line: &str| -> Vec<String> {
         line.split("  ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
