@@ -26,8 +26,9 @@
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
 #   make fuzz           the HTTP parsers and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
-#   make soak           requests and a stream while processes are paused and junk comes from outside, and the whole-process tests
-#                       again and again, for SOAK_MINUTES (default 30): no request may fail, no item may be lost
+#   make soak           requests, packet flows (root) and a stream while processes are paused and junk comes from outside, and the
+#                       whole-process tests again and again, for SOAK_MINUTES (default 30): no request may fail, no flow may
+#                       move, no item may be lost
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -325,13 +326,16 @@ fuzz: setup
 SOAK_MINUTES ?= 30
 .PHONY: soak
 soak: setup
+	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --release --locked --package equipoise --no-run
 	SOAK_MINUTES=$(SOAK_MINUTES) $(CARGO) test --release --locked --package equipoise --test slice -- \
-	  --ignored --exact soak::pauses_and_floods_fail_no_request_and_lose_no_item --nocapture & soak=$$!; \
-	trap 'kill $$soak 2>/dev/null || true' EXIT; \
+	  --ignored --exact soak::pauses_and_floods_fail_no_request_and_lose_no_item --nocapture & slice=$$!; \
+	SOAK_MINUTES=$(SOAK_MINUTES) $(CARGO) test --release --locked --package equipoise --test packet -- \
+	  --ignored --exact soak::pauses_changes_and_floods_move_no_flow --nocapture & packet=$$!; \
+	trap 'kill $$slice $$packet 2>/dev/null || true' EXIT; \
 	end=$$(( SECONDS + $(SOAK_MINUTES) * 60 )); round=0; \
 	while (( SECONDS < end )); do \
 	  round=$$(( round + 1 )); echo "round $$round"; \
 	  $(CARGO) test --release --locked --quiet --package equipoise --test demo --test operate; \
 	done; \
-	wait $$soak
+	wait $$slice; wait $$packet

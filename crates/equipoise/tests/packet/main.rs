@@ -16,5 +16,6 @@ mod demo;
 mod forwarding;
 mod load;
 mod method;
+mod soak;
 mod unasked;
 mod unserved;
