@@ -40,6 +40,32 @@ fn the_packaged_configuration_can_be_used_as_it_is() {
     assert!(output.status.success(), "{}", stdout(&output));
 }
 
+/// Shared libraries of every Debian, however small: those of libc6 and of the packages that libc6 depends on.
+const EVERYWHERE: [&str; 5] =
+    ["linux-vdso.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1", "/lib64/ld-linux-x86-64.so.2"];
+/// Other libraries that the binary may need, and the packages that they are in.
+const PACKAGES: [(&str, &str); 2] = [("libelf.so.1", "libelf1"), ("libz.so.1", "zlib1g")];
+
+#[test]
+#[cfg(all(target_arch = "x86_64", not(feature = "dds-security")))]
+fn the_libraries_that_the_binary_needs_are_named_where_it_is_installed() {
+    let page = include_str!("../../../docs/operations.md");
+    let install = page.lines().find(|line| line.starts_with("apt-get install ")).expect("a line");
+    let output = Command::new("ldd").arg(EQUIPOISE).output().expect("ldd is part of libc-bin");
+    let listed = stdout(&output);
+    let needed = listed.lines().filter_map(|line| line.split_whitespace().next());
+    let needed: Vec<_> = needed.filter(|library| !EVERYWHERE.contains(library)).collect();
+    assert!(!needed.is_empty(), "{listed}");
+    for library in needed {
+        let package = PACKAGES.iter().find(|(file, _)| *file == library).map(|(_, name)| *name);
+        let package = package.unwrap_or_else(|| panic!("{library} is in no package that is named"));
+        assert!(
+            install.split_whitespace().any(|word| word == package),
+            "{install} lacks {package}"
+        );
+    }
+}
+
 #[test]
 fn run_has_the_default_file_that_cluster_has() {
     let folder = Folder::new("default-file");
