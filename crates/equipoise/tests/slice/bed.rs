@@ -89,6 +89,23 @@ impl Bed {
         bed
     }
 
+    /// A controller, and workers `one` and `two` that each have slices, all at the defaults. `others` are tables
+    /// beside that of the stream.
+    pub(crate) fn at_the_defaults(test: &str, domain: u32, others: &str) -> Bed {
+        let mut bed = Bed::unstarted(test, domain);
+        bed.write_tables(&format!(
+            "{others}[[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = {domain}\ninterfaces = \"lo\"\n"
+        ));
+        bed.start();
+        bed.worker("one", 1);
+        bed.worker("two", 1);
+        bed.until("each has slices", |status| {
+            let of = |name| slices_of(status, name);
+            of("one") > 0 && of("two") > 0 && of("one") + of("two") == u64::from(SLICES)
+        });
+        bed
+    }
+
     pub(crate) fn unstarted(test: &str, domain: u32) -> Bed {
         let folder = Folder::new(test);
         let (socket, file) = (folder.path("api.sock"), folder.path("equipoise.toml"));

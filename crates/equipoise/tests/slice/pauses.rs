@@ -136,22 +136,6 @@ pub(crate) fn pause(pids: &[u32], pause: Duration) {
     pids.iter().for_each(|pid| kill(*pid, libc::SIGCONT));
 }
 
-/// A controller and workers `one` and `two`, each with slices. `more` follows what every `[[slice]]` table has.
-fn at_the_defaults(test: &str, domain: u32, more: &str) -> Bed {
-    let mut bed = Bed::unstarted(test, domain);
-    bed.write_tables(&format!(
-        "[[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = {domain}\ninterfaces = \"lo\"\n{more}"
-    ));
-    bed.start();
-    bed.worker("one", 1);
-    bed.worker("two", 1);
-    bed.until("each has slices", |status| {
-        let of = |name| slices_of(status, name);
-        of("one") > 0 && of("two") > 0 && of("one") + of("two") == u64::from(SLICES)
-    });
-    bed
-}
-
 pub(crate) fn done_all(bed: &Bed, published: i64) {
     let end = Instant::now() + PATIENCE;
     while (bed.done().len() as i64) < published && Instant::now() < end {
@@ -165,7 +149,7 @@ fn pauses_of_two_seconds_lose_no_item_and_double_none_at_the_defaults() {
     if !python() {
         return;
     }
-    let bed = at_the_defaults("slice-pauses", 22, "");
+    let bed = Bed::at_the_defaults("slice-pauses", 22, "");
     let publisher = start_publisher(&bed);
     let _neighbours = Neighbours::start(2);
     let (one, two) = (bed.workers["one"].pid(), bed.workers["two"].pid());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_testkit::{HttpBackend, free_port};
 
-use crate::bed::{Bed, SLICES, python, slices_of};
+use crate::bed::{Bed, python};
 use crate::common::Load;
 use crate::junk::JUNK;
 use crate::pauses::{PAUSE, done_all, published, start_publisher};
@@ -57,20 +57,11 @@ impl Flood {
 
 fn bed(door: SocketAddr, backends: &[&HttpBackend]) -> Bed {
     let addresses: Vec<_> = backends.iter().map(|it| it.address().to_string()).collect();
-    let mut bed = Bed::unstarted("slice-soak", DOMAIN.into());
-    bed.write_tables(&format!(
+    let web = format!(
         "[[pool]]\nname = \"web\"\nbackends = {addresses:?}\n\
-         [[session]]\nname = \"web\"\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\n\
-         [[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = {DOMAIN}\ninterfaces = \"lo\"\n"
-    ));
-    bed.start();
-    bed.worker("one", 1);
-    bed.worker("two", 1);
-    bed.until("each has slices", |status| {
-        let of = |name| slices_of(status, name);
-        of("one") > 0 && of("two") > 0 && of("one") + of("two") == u64::from(SLICES)
-    });
-    bed
+         [[session]]\nname = \"web\"\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\n"
+    );
+    Bed::at_the_defaults("slice-soak", DOMAIN.into(), &web)
 }
 
 #[test]
