@@ -16,8 +16,8 @@ use crate::{OperateError, Operator, Problem, openapi, routes};
 /// Where a signal's reload appears in the audit log.
 const RELOAD_PATH: &str = "/v1/reload";
 
-/// Paths whose changes wait for a store or for DDS. Each of them takes turns of its own, so that a store
-/// that hangs keeps no other change waiting, such as the drain of a backend.
+/// Paths of changes that wait for a store or for DDS. Each path has a lock of its own, so that a store
+/// that hangs delays no other change, such as the drain of a backend.
 const SUBJECTS: [&str; 4] = ["/v1/cluster", "/v1/plan", "/v1/nodes", "/v1/slices"];
 
 /// The API over an [`Operator`], to be served on any number of listeners.
@@ -88,9 +88,8 @@ impl<O: Operator> Api<O> {
         outcome
     }
 
-    /// What a request asks of its caller. What is no route asks for a role, too: the unknown are told to say who they
-    /// are before they are told anything else, and whoever may only look cannot fill the audit log with changes that
-    /// do not exist.
+    /// The role that a request needs. A path that is no route needs one, too: a caller without a token is asked
+    /// for it first, and a caller that may only look cannot fill the audit log with changes that do not exist.
     pub(crate) fn access(&self, method: &Method, path: Option<&str>) -> Access {
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let methods = path.and_then(|path| self.inner.access.get(path)).into_iter().flatten();

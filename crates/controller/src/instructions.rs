@@ -86,7 +86,7 @@ pub struct Enrolled {
     pub first_capacity: Option<f64>,
     /// Whether it has a dispatch level.
     pub dispatches: bool,
-    /// It has a dispatch level whose application is dead.
+    /// The application of its dispatch level is dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub application_down: bool,
     /// Where peers reach it.

@@ -53,7 +53,7 @@ pub struct NodeReport {
     /// Peers that it looked for in the period, and whether they answered.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reachable: BTreeMap<String, bool>,
-    /// Peers that it looked for in the period, and whose kernel refused the connection.
+    /// Peers to which a connection was tried in the period, and refused by the peer's kernel.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub refused: BTreeSet<String>,
     /// Whether it leaves: its process ends, and with it what that process has made.
@@ -62,14 +62,14 @@ pub struct NodeReport {
     /// The instructions that it goes by; absent before it had any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Edition>,
-    /// Elastic pools whose backends it can make, and what it has made.
+    /// Elastic pools for which the node can create backends, and the backends that it has created.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub making: BTreeMap<String, Making>,
     /// For each pool here that has a roster: those that drain, get nothing new from this node, and have nothing of its
     /// left.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drained: BTreeMap<String, BTreeSet<String>>,
-    /// Names whose answers it is to spread by load, with the members that each may resolve to.
+    /// Names with answers that the node spreads by load, and the members that each may resolve to.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, BTreeSet<String>>,
     /// What its clients bring, by where they are: the prefixes that bring most.

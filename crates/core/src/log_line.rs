@@ -39,7 +39,7 @@ impl<'a> LogLine<'a> {
         line
     }
 
-    /// A field whose value no client chooses: an address, a fixed word.
+    /// A field with a value that no client chooses: an address, a fixed word.
     pub fn word(&mut self, key: &str, value: impl fmt::Display) {
         self.key(key);
         let quote = self.format == LineFormat::Json;
@@ -53,7 +53,7 @@ impl<'a> LogLine<'a> {
         }
     }
 
-    /// A field whose value may hold any bytes.
+    /// A field with a value that may hold any bytes.
     pub fn text(&mut self, key: &str, value: &[u8]) {
         self.key(key);
         self.out.push(b'"');

@@ -7,10 +7,10 @@ use super::Roll;
 use crate::hearing::Witnesses;
 use crate::roster::Gone;
 
-/// A member that was silent for so many periods, and at least this long, may be gone.
+/// A member may be gone after this many periods of silence, and at least this time.
 const SILENT_PERIODS: u32 = 10;
 const SILENT_MIN: Duration = Duration::from_secs(10);
-/// The same of a member whose kernel refuses connections: its process does not listen any more.
+/// The same if the member's kernel refuses connections: its process does not listen any more.
 const REFUSED_PERIODS: u32 = 5;
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 
@@ -106,8 +106,8 @@ impl Roll {
         now.saturating_sub(here.max(elsewhere).unwrap_or_default())
     }
 
-    /// The members whose reports arrive here, but for `own`: first those heard within the time after which silence counts,
-    /// then those of which no report is missing.
+    /// The members that report here, without `own`: first those that reported before their silence counts,
+    /// then those that miss no report.
     pub(crate) fn heard(&self, now: Duration, own: &str) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut heard, mut fresh) = (BTreeSet::new(), BTreeSet::new());
         for (name, member) in &self.members {
