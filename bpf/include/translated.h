@@ -65,13 +65,15 @@ eqp_inline __u64 translated_slot(__u64 word)
 	return word >> EQP_TRANSLATED_SLOT_SHIFT & (EQP_SLOTS_MAX - 1);
 }
 
-/* Ticks since the flow's last packet. */
+/* Ticks since the flow's last packet. Another CPU may have stored the next tick after this one read the clock. */
 eqp_inline __u64 translated_age(__u64 word, __u64 tick)
 {
-	return (tick - (word >> EQP_TRANSLATED_TIME_SHIFT)) & EQP_TRANSLATED_TIME_MASK;
+	__u64 age = (tick - (word >> EQP_TRANSLATED_TIME_SHIFT)) & EQP_TRANSLATED_TIME_MASK;
+
+	return age == EQP_TRANSLATED_TIME_MASK ? 0 : age;
 }
 
-/* A flow of the line may be of another protocol than the packet: the longer of two lives is then at worst too long. */
+/* Whether the flow of the packet, whose word this is, has been silent for too long. */
 eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 tick)
 {
 	const struct eqp_directory *local = directory(job);
@@ -79,6 +81,18 @@ eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 
 											  local->translated_closing;
 
 	if (job->packet.protocol == IPPROTO_UDP)
+		life = local->translated_udp;
+	return translated_age(word, tick) > life;
+}
+
+/* Whether another flow of the line has been silent for too long. A word does not have its protocol: the longer life counts. */
+eqp_inline bool translated_may_go(const struct eqp_job *job, __u64 word, __u64 tick)
+{
+	const struct eqp_directory *local = directory(job);
+	__u64 life = (word & EQP_TRANSLATED_STAGE_MASK) == EQP_TRANSLATED_ESTABLISHED ? local->translated_tcp :
+											  local->translated_closing;
+
+	if (life < local->translated_udp)
 		life = local->translated_udp;
 	return translated_age(word, tick) > life;
 }
@@ -97,7 +111,7 @@ eqp_inline __u32 translated_rank(const struct eqp_job *job, __u64 word, __u64 ti
 
 	if (!word)
 		return 0;
-	if (translated_is_over(job, word, tick))
+	if (translated_may_go(job, word, tick))
 		return 1;
 	if (stage == EQP_TRANSLATED_ESTABLISHED && age < EQP_TRANSLATED_KEPT)
 		return EQP_TRANSLATED_STAYS;
@@ -150,7 +164,7 @@ eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *
 	return search;
 }
 
-/* Not if another CPU was faster: the flow's next packet comes again. */
+/* Stores the word unless another CPU has changed it: the flow's next packet tries again. */
 eqp_inline void translated_store(const struct eqp_translated_search *found, __u64 slot, __u64 stage)
 {
 	__u64 *line = translated_line(found->job, found->digest);

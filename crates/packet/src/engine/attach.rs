@@ -84,12 +84,14 @@ impl Attachments {
 
     /// Makes the programs run on `wanted` and nowhere else. `device` gives an interface, `program` a program.
     ///
-    /// A link that another process pinned gets the program that this one loaded.
+    /// A link that another process pinned gets the program that this one loaded. Where `may_switch` is set, a program that
+    /// runs in a mode that loses packets is attached anew in another mode.
     pub(super) fn follow<'p>(
         &mut self,
         wanted: &BTreeMap<Arc<str>, Role>,
         device: impl Fn(&str) -> Option<Device>,
         program: impl Fn(Role) -> BorrowedFd<'p>,
+        may_switch: bool,
     ) -> Vec<Notice> {
         let mut notices = self.release(wanted);
         let mut needed = BTreeSet::new();
@@ -111,7 +113,8 @@ impl Attachments {
                     InterfaceState::Absent
                 }
                 Some(device) => {
-                    let mut place = Place { device, pin: &pin, offloads: &mut self.offloads };
+                    let offloads = &mut self.offloads;
+                    let mut place = Place { device, pin: &pin, offloads, may_switch };
                     attachment.attach(&mut place, program(*role), role_changed, &mut notices)
                 }
             };
@@ -120,9 +123,13 @@ impl Attachments {
                 notices.extend(device.iter().flat_map(|device| device.warnings(name, state)));
                 notices.push(Notice::Interface { name: Arc::clone(name), state: state.clone() });
             }
-            if let (Some(device), InterfaceState::Attached(mode)) = (&device, state) {
+            // Also while attaching fails: turning them on again would change the link, and begin another attempt.
+            if let Some(device) = &device {
                 needed.extend(device.stripping());
-                needed.extend(device.merging(*mode));
+                needed.extend(device.merging(match state {
+                    InterfaceState::Attached(mode) => *mode,
+                    _ => XdpMode::Generic,
+                }));
             }
         }
         notices.extend(self.offloads.restore(&needed));
@@ -165,6 +172,8 @@ struct Place<'a> {
     device: &'a Device,
     pin: &'a Path,
     offloads: &'a mut Offloads,
+    /// Whether a program that runs may be attached anew in another mode.
+    may_switch: bool,
 }
 
 impl Attachment {
@@ -175,19 +184,25 @@ impl Attachment {
         role_changed: bool,
         notices: &mut Vec<Notice>,
     ) -> InterfaceState {
-        let Place { device, pin, .. } = *place;
+        let Place { device, pin, may_switch, .. } = *place;
         let of_now = |link: &Link| link.ifindex().is_ok_and(|of| of == device.index);
         if !self.link.as_ref().is_some_and(|(at, link)| *at == device.index && of_now(link)) {
             self.link = None;
         }
-        if self.link.is_some() && !device.is_mode_right(mode_of(device.index).unwrap_or_default()) {
+        if may_switch
+            && self.link.is_some()
+            && !device.is_mode_right(mode_of(device.index).unwrap_or_default())
+        {
             // The kernel runs a program in one mode only: for a moment there is none.
             detach(pin);
             self.link = None;
         }
+        // A program that runs stays: its flows would go with it.
+        let was_running = self.link.is_some();
         // Before the program sees a packet.
         if let Err(why) = place.offloads.turn_off(&device.stripping(), notices)
             && device.has_vlans
+            && !was_running
         {
             return self.refuse(why, pin);
         }
@@ -204,6 +219,7 @@ impl Attachment {
         };
         match place.offloads.turn_off(&device.merging(mode), notices) {
             Ok(()) => InterfaceState::Attached(mode),
+            Err(_) if was_running => InterfaceState::Attached(mode),
             Err(why) => self.refuse(why, pin),
         }
     }

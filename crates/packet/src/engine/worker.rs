@@ -116,7 +116,7 @@ impl Worker {
         worker.resolve(receive);
         worker.take_frames();
         worker.publish_whole();
-        worker.follow_interfaces();
+        worker.follow_interfaces(true);
         Ok(worker)
     }
 
@@ -184,7 +184,7 @@ impl Worker {
         self.control.next_hops(&self.hops.hops());
         self.take_frames();
         self.publish_whole();
-        self.follow_interfaces();
+        self.follow_interfaces(true);
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl Worker {
                     // Frames to a new address wait for no tick.
                     self.publish(now);
                 }
-                self.follow_interfaces();
+                self.follow_interfaces(false);
             }
             Err(error) => self.network_failed(&error, now),
         }
@@ -401,13 +401,15 @@ impl Worker {
         has_changed
     }
 
-    fn follow_interfaces(&mut self) {
+    /// Attaches to the wanted interfaces. `may_switch`: a program that runs may be attached anew in another mode, which
+    /// ends nat's flows; routes that come and go are no reason.
+    fn follow_interfaces(&mut self, may_switch: bool) {
         let (hops, programs) = (&self.hops, &self.wanted.interfaces);
         let ways_out = self.ways_out();
         let device =
             |name: &str| Some(Device::of(hops.interface(name)?, hops, programs, &ways_out));
         let program = |role: super::Role| self.program.entry_fd(role.entry());
-        let notices = self.attachments.follow(programs, device, program);
+        let notices = self.attachments.follow(programs, device, program, may_switch);
         notices.iter().for_each(Notice::log);
     }
 
@@ -417,7 +419,11 @@ impl Worker {
         let translates = self.wanted.snapshot.vips.iter().any(is_nat);
         let replies = self.wanted.interfaces.keys().filter(|_| translates);
         let replies = replies.filter_map(|name| Some(self.hops.interface(name)?.index));
-        self.hops.hops().values().map(|hop| hop.ifindex).chain(replies).collect()
+        let hops = self.hops.hops();
+        // Packets to an address of this machine do not leave.
+        let leaves = |address: &IpAddr| self.hops.route(*address).is_some_and(|it| !it.local);
+        let to_backends = hops.iter().filter(|(address, _)| leaves(address));
+        to_backends.map(|(_, hop)| hop.ifindex).chain(replies).collect()
     }
 }
 

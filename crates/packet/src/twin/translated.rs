@@ -31,6 +31,8 @@ struct Lives {
 pub(super) struct Translated<'a> {
     words: &'a [AtomicU64],
     lives: Lives,
+    /// Of any protocol: a word does not have that of its flow.
+    longest: Lives,
     tick: u64,
     /// The packet ends its flow.
     ends: bool,
@@ -56,9 +58,11 @@ impl<'a> Translated<'a> {
             protocol::UDP => Lives { established: udp, other: udp },
             _ => Lives { established: tcp, other: closing },
         };
+        let longest = Lives { established: tcp.max(udp), other: closing.max(udp) };
         Translated {
             words: state.memory().state.translated(),
             lives,
+            longest,
             tick: (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK,
             ends: parsed.icmp.is_none() && (parsed.is_fin() || parsed.is_rst()),
             is_error: parsed.icmp.is_some(),
@@ -79,13 +83,15 @@ impl<'a> Translated<'a> {
             | stage
     }
 
+    /// Ticks since the flow's last packet. Another CPU may have stored the next tick after this one read the clock.
     fn age(&self, word: u64) -> u64 {
-        self.tick.wrapping_sub(word >> TIME_SHIFT) & TIME_MASK
+        let age = self.tick.wrapping_sub(word >> TIME_SHIFT) & TIME_MASK;
+        if age == TIME_MASK { 0 } else { age }
     }
 
-    fn is_over(&self, word: u64) -> bool {
+    fn is_over(&self, word: u64, lives: Lives) -> bool {
         let is_established = word & STAGE_MASK == ESTABLISHED;
-        self.age(word) > if is_established { self.lives.established } else { self.lives.other }
+        self.age(word) > if is_established { lives.established } else { lives.other }
     }
 
     /// How readily a word gives way to another flow's; `None`: not at all.
@@ -94,7 +100,7 @@ impl<'a> Translated<'a> {
         if word == 0 {
             return Some(0);
         }
-        if self.is_over(word) {
+        if self.is_over(word, self.longest) {
             return Some(1);
         }
         let stays = stage == ESTABLISHED && age < KEPT_TICKS;
@@ -136,7 +142,7 @@ impl<'a> Translated<'a> {
     pub(super) fn find(&self, digest: Digest, slot: u16) -> bool {
         let mut line = self.line(digest).iter().map(|at| (at, at.load(Acquire)));
         let Some((at, before)) = line.find(|(_, word)| is_of(*word, digest)) else { return false };
-        if slot_of(before) != slot || self.is_over(before) {
+        if slot_of(before) != slot || self.is_over(before, self.lives) {
             return false;
         }
         if self.is_error {
