@@ -34,7 +34,11 @@ impl Signature {
         let owner_end = body_at.checked_sub(10)?;
         let owner = message.get(owner_at..owner_end)?;
         // A response has the question where the query has it, so a pointer into it stays valid.
-        if let [.., high @ 0xc0..=0xff, low] = owner {
+        let mut pointer_at = 0;
+        while let Some(length @ 1..=63) = owner.get(pointer_at) {
+            pointer_at += usize::from(*length) + 1;
+        }
+        if let Some([high @ 0xc0..=0xff, low]) = owner.get(pointer_at..) {
             let target = usize::from(u16::from_be_bytes([high & 0x3f, *low]));
             if !(HEADER..question_end).contains(&target) {
                 return None;

@@ -32,6 +32,8 @@ pub(super) type Names = BTreeMap<Vec<u8>, Collected>;
 
 /// Bytes of records of one name and type: with the rest of a message, what TCP takes.
 const SET_BYTES_MAX: usize = 60_000;
+/// Most records of a set within [`SET_BYTES_MAX`]: each has 12 bytes beside its data.
+const SET_RECORDS_MAX: usize = SET_BYTES_MAX / 12;
 
 /// Whether a zone can be served: everything that is wrong with it.
 pub fn check(zone: &ZoneConfig) -> Vec<ZoneError> {
@@ -83,7 +85,8 @@ impl Collector<'_> {
         }
         // RFC 2181, 5.2: one TTL for a set; the least that was said.
         set.ttl = set.ttl.min(ttl);
-        if !set.bodies.contains(&body) {
+        // A larger set is refused, whether or not it has a record twice, and finding that would take long.
+        if set.bodies.len() > SET_RECORDS_MAX || !set.bodies.contains(&body) {
             set.bodies.push(body);
         }
     }

@@ -58,6 +58,7 @@ pub fn read(
         folder: file.parent().unwrap_or(Path::new("")),
         records: Vec::new(),
         soa: None,
+        soa_is_repeated: false,
         ttl: None,
         ttl_last: TTL_DEFAULT,
         files: 1,
@@ -77,6 +78,8 @@ struct Reader<'r> {
     records: Vec<StaticRecord>,
     /// The SOA record, its file and its line.
     soa: Option<(StaticRecord, PathBuf, usize)>,
+    /// It stood in the zone a second time.
+    soa_is_repeated: bool,
     /// `$TTL`. As in BIND, that of an included file holds in the rest of the file that includes it.
     ttl: Option<u32>,
     /// The last TTL of a record.
@@ -151,6 +154,13 @@ impl Reader<'_> {
         scope.owner = Some(owner.clone());
         let Head { ttl, rtype, data_at } = head(&owner.fmt_with_dot().to_string(), rest)?;
         let body = data::read(rtype, &rest[data_at..], &scope.origin)?;
+        // As in BIND, an SOA without a TTL gives the zone its own minimum, if it comes first.
+        let is_first_soa = rtype == Rtype::SOA && self.records.is_empty();
+        if let Some(minimum) = body.last_chunk().filter(|_| is_first_soa)
+            && ttl.or(self.ttl).is_none()
+        {
+            self.ttl = Some(u32::from_be_bytes(*minimum).min(TTL_MAX));
+        }
         self.ttl_last = ttl.unwrap_or(self.ttl_last);
         let ttl = ttl.or(self.ttl).unwrap_or(self.ttl_last);
         if self.records.len() == RECORDS_MAX {
@@ -161,7 +171,10 @@ impl Reader<'_> {
             match &self.soa {
                 None => self.soa = Some((record.clone(), scope.file.clone(), scope.line)),
                 // A zone transfer ends with the record that it began with.
-                Some((first, ..)) if *first == record => return Ok(()),
+                Some((first, ..)) if *first == record && !self.soa_is_repeated => {
+                    self.soa_is_repeated = true;
+                    return Ok(());
+                }
                 Some((_, file, line)) => {
                     return Err(Wrong::SecondSoa { file: file.clone(), line: *line });
                 }
@@ -226,8 +239,8 @@ impl Reader<'_> {
         let octets = path.octets().and_then(|octets| String::from_utf8(octets).ok());
         let text = octets.unwrap_or_else(|| path.text.to_owned());
         let file = scope.file.parent().unwrap_or(Path::new("")).join(&text);
-        let leaves = file.components().any(|part| part == Component::ParentDir);
-        if leaves || !file.starts_with(self.folder) {
+        let stays = |rest: &Path| rest.components().all(|part| part != Component::ParentDir);
+        if !file.strip_prefix(self.folder).is_ok_and(stays) {
             let wrong = Wrong::Outside { path: text, folder: self.folder.to_owned() };
             return Err(scope.wrong(wrong));
         }
