@@ -17,5 +17,5 @@ pub use check::{CHECK_FIELD, probe};
 pub use checker::{CheckReport, Checker, Schedule};
 pub use config::{ActiveHealth, HealthCheck, PassiveHealth};
 pub use error::CheckError;
-pub use place::{Place, Resolved, ips, is_stand_in, stand_in};
+pub use place::{Place, Resolved, ips, is_stand_in, more_telling, stand_in};
 pub use state::{BackendHealth, EjectionCause, Verdict};

@@ -92,14 +92,16 @@ impl PartialEq for Resolved {
 impl Eq for Resolved {}
 
 impl Resolved {
-    /// The addresses of a name, each once and in a fixed order: resolvers rotate their answers. IPv6 comes first. At most
-    /// 16 are used.
+    /// The addresses of a name, each once and in a fixed order: resolvers rotate their answers. The families take turns, and
+    /// IPv6 begins (RFC 8305, section 4). At most 16 addresses are used.
     pub fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Resolved {
         let mut addresses: Vec<_> = addresses.into_iter().collect();
-        addresses.sort_unstable_by_key(|address| (address.is_ipv4(), *address));
+        addresses.sort_unstable();
         addresses.dedup();
-        addresses.truncate(ADDRESSES_MAX);
-        Resolved { addresses: addresses.into(), ..Resolved::default() }
+        let (v6, v4): (Vec<_>, Vec<_>) = addresses.into_iter().partition(SocketAddr::is_ipv6);
+        let turns = 0..v6.len().max(v4.len());
+        let in_turn = turns.flat_map(|turn| [v6.get(turn), v4.get(turn)]).flatten().copied();
+        Resolved { addresses: in_turn.take(ADDRESSES_MAX).collect(), ..Resolved::default() }
     }
 
     /// The same addresses, of a name that the last attempt did not resolve for this reason.
@@ -118,9 +120,9 @@ impl Resolved {
         self.problem.as_ref()
     }
 
-    /// The address that accepted a connection last, or the first; for UDP, which opens none.
-    pub fn preferred(&self) -> Option<SocketAddr> {
-        self.in_order().next().map(|(_, address)| address)
+    /// The address that accepted a connection last, then the others in their order.
+    pub fn ordered(&self) -> impl Iterator<Item = SocketAddr> {
+        self.in_order().map(|(_, address)| address)
     }
 
     /// The preferred address, then the others.
@@ -136,7 +138,7 @@ impl Resolved {
     /// not answered for 250 ms; the caller bounds the time. Connections begin at the address that accepted one last.
     ///
     /// # Errors
-    /// The last address's error; `NotFound` if there is no address.
+    /// The last error that says something of the backend, see [`more_telling`]; `NotFound` if there is no address.
     pub async fn connect<C, F>(&self, mut open: impl FnMut(SocketAddr) -> F) -> io::Result<C>
     where
         F: Future<Output = io::Result<C>>,
@@ -159,11 +161,22 @@ impl Resolved {
                     self.preferred.store(at, Relaxed);
                     return Ok(connection);
                 }
-                Step::Failed(error) => failure = error,
+                Step::Failed(error) => failure = more_telling(failure, error),
                 Step::Delayed => {}
             }
         }
     }
+}
+
+/// The error to report of two attempts at one backend: the later, unless this machine alone caused it. A machine without
+/// IPv6 cannot use a name's IPv6 addresses, which says nothing of the backend.
+pub fn more_telling(before: io::Error, now: io::Error) -> io::Error {
+    use io::ErrorKind::{AddrNotAvailable, NetworkUnreachable, NotFound};
+    let is_local = |error: &io::Error| {
+        matches!(error.kind(), AddrNotAvailable | NetworkUnreachable | NotFound)
+            || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
+    };
+    if is_local(&now) && !is_local(&before) { before } else { now }
 }
 
 /// Attempts to connect that are under way.
@@ -238,7 +251,7 @@ mod tests {
         );
         assert_eq!(resolved.clone().connect(open).await.unwrap(), address(3));
         assert_eq!(begun.elapsed(), ATTEMPT_DELAY);
-        assert_eq!(resolved.preferred(), Some(address(3)));
+        assert_eq!(resolved.ordered().next(), Some(address(3)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -266,6 +279,21 @@ mod tests {
         assert_eq!(none.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
+    #[tokio::test]
+    async fn an_address_that_this_machine_cannot_use_hides_no_error_of_the_backend() {
+        let resolved = Resolved::new([address(1), "[2001:db8::1]:80".parse().unwrap()]);
+        let open = |to: SocketAddr| async move {
+            let unusable = io::ErrorKind::AddrNotAvailable;
+            let kind = if to.is_ipv6() { unusable } else { io::ErrorKind::ConnectionRefused };
+            Err::<(), _>(io::Error::from(kind))
+        };
+        for preferred in [0, 1] {
+            resolved.preferred.store(preferred, Relaxed);
+            let error = resolved.connect(open).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{preferred} first");
+        }
+    }
+
     #[test]
     fn candidates_are_few_each_once_and_in_an_order_that_answers_do_not_change() {
         let v6: SocketAddr = "[2001:db8::1]:80".parse().unwrap();
@@ -273,5 +301,8 @@ mod tests {
         assert_eq!(resolved.addresses(), [v6, address(1), address(2)]);
         assert_eq!(resolved, Resolved::new([address(1), address(2), v6]));
         assert_eq!(Resolved::new((0..99).map(address)).addresses().len(), ADDRESSES_MAX);
+        let many_v6 = (0..99).map(|last| SocketAddr::from(([0x2001, 0, 0, 0, 0, 0, 0, last], 80)));
+        let both = Resolved::new(many_v6.chain([address(1)]));
+        assert_eq!(both.addresses()[1], address(1), "no family hides the other");
     }
 }

@@ -75,11 +75,11 @@ pub struct BackendView {
 }
 
 impl BackendView {
-    /// Where its datagrams go.
-    pub(crate) fn datagram_address(&self) -> SocketAddr {
+    /// Where its datagrams may go: to the first address that a socket can be connected to.
+    pub(crate) fn datagram_addresses(&self) -> Vec<SocketAddr> {
         match &self.place {
-            Place::Host { resolved, .. } => resolved.preferred().unwrap_or(self.address),
-            Place::Address | Place::Socket(_) => self.address,
+            Place::Host { resolved, .. } => resolved.ordered().collect(),
+            Place::Address | Place::Socket(_) => vec![self.address],
         }
     }
 }

@@ -182,11 +182,12 @@ impl Control {
         let session = self.session(&config.session);
         let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };
         let pools = self.levels.registry.pools().borrow().clone();
-        self.levels.packet.follow(wish, &pools).await?;
+        // A fault of the packet level, such as an interface that has gone, does not hold up the session level.
+        let packet = self.levels.packet.follow(wish, &pools).await;
         self.levels.registry.apply(session).await?;
         self.levels.planner.drain_leaving().await;
         self.sync_levels().await;
-        Ok(())
+        packet
     }
 
     /// How pools and planned shares are now.

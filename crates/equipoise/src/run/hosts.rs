@@ -178,7 +178,8 @@ impl Shared {
         let before = &known.resolved;
         let next = match found {
             Ok(found) => {
-                let next = Resolved::new(found.addresses);
+                let kept = before.addresses().iter().copied().filter(found.keeps);
+                let next = Resolved::new(found.addresses.into_iter().chain(kept));
                 // Equal addresses keep the note of which of them connected.
                 if next == *before { before.with_problem(None) } else { next }
             }

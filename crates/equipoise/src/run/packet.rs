@@ -212,13 +212,14 @@ pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
     BackendId { address: address.ip(), port: translated.then(|| address.port()) }
 }
 
-/// Where a VIP's packets for a backend go. Of a host name's addresses, the first that the VIP's method can forward to; `None`
-/// while there is none.
+/// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's family. Tunnels may use the other
+/// family, if the name has no address of this one. `None` while no address fits.
 fn destination(vip: &VipConfig, backend: &BackendConfig) -> Option<SocketAddr> {
     let Place::Host { resolved, .. } = &backend.place else { return Some(backend.address) };
     let any_family = !matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
-    let fits = |it: &&SocketAddr| any_family || it.is_ipv4() == vip.vip.address.is_ipv4();
-    resolved.addresses().iter().find(fits).copied()
+    let of_family = |it: &SocketAddr| it.is_ipv4() == vip.vip.address.is_ipv4();
+    let all = resolved.addresses();
+    all.iter().find(|it| of_family(it)).or_else(|| all.first().filter(|_| any_family)).copied()
 }
 
 #[cfg(test)]

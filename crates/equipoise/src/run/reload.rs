@@ -71,7 +71,10 @@ impl Control {
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }
-        self.follow_all(&running, &config).await.map_err(|error| vec![with_causes(&error)])?;
+        if let Err(error) = self.follow_all(&running, &config).await {
+            self.levels.hosts.forget_others(&running.session);
+            return Err(vec![with_causes(&error)]);
+        }
         lock(&self.reloads).newest = prepared.number;
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();

@@ -182,6 +182,7 @@ impl ClientConnection {
         let view = self.door.view();
         let via = view.config.via.then(|| self.worker.shared.instance.clone());
         let mut scanner = HeadScanner::default();
+        let mut was_continued = false;
         loop {
             if let Some(input) = &mut upstream.input {
                 let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
@@ -207,8 +208,10 @@ impl ClientConnection {
                         if input.is_empty() {
                             upstream.input = None;
                         }
-                        // Only 100 gives more time, to a client that waited for it with its body.
-                        let is_continue = head.status == 100 && !outgoing.upload.is_done();
+                        // Only the first 100 gives more time, to a client that waited for it with its body.
+                        let is_continue =
+                            head.status == 100 && !outgoing.upload.is_done() && !was_continued;
+                        was_continued |= is_continue;
                         let since =
                             if is_continue { Instant::now() } else { upstream.waiting_since };
                         self.wait_from(since, upstream, outgoing);

@@ -177,7 +177,11 @@ impl PoolEntry {
 
     /// Ejects a backend that keeps failing, if the panic threshold allows.
     fn failing(&mut self, id: u32, reason: Reason, now: Instant) -> Option<Notice> {
-        let (eligible, total) = (self.eligible().count(), self.backends.len());
+        // Backups stand for the others only when none of these serves, so that they are counted apart.
+        let on_backups = self.on_backups;
+        let is_of_kind = |b: &&BackendEntry| b.config.backup == on_backups;
+        let eligible = self.eligible().filter(is_of_kind).count();
+        let total = self.backends.iter().filter(is_of_kind).count();
         // The threshold keeps a pool from having too few, where no backup can take over.
         let has_backup = self.has_backup_beside(id);
         let settings = Arc::clone(&self.settings);

@@ -71,12 +71,19 @@ impl Upstream {
         line: RawFd,
     ) -> Result<Upstream, (Lease, Reason)> {
         let connect = || -> io::Result<OwnedFd> {
-            let address = lease.backend().datagram_address();
-            let socket = open_below(line, Domain::for_address(address), Type::DGRAM)?;
-            socket.connect(&address.into())?;
-            let socket = OwnedFd::from(socket);
-            ready.add(&socket, token)?;
-            Ok(socket)
+            let mut failure = io::Error::from(io::ErrorKind::NotFound);
+            for address in lease.backend().datagram_addresses() {
+                let socket = open_below(line, Domain::for_address(address), Type::DGRAM);
+                match socket.and_then(|socket| socket.connect(&address.into()).map(|()| socket)) {
+                    Ok(socket) => {
+                        let socket = OwnedFd::from(socket);
+                        ready.add(&socket, token)?;
+                        return Ok(socket);
+                    }
+                    Err(error) => failure = equipoise_health::more_telling(failure, error),
+                }
+            }
+            Err(failure)
         };
         match connect() {
             Ok(socket) => {

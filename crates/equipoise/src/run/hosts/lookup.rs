@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::Query;
@@ -14,6 +15,8 @@ use tokio::time::timeout;
 /// The addresses of a name.
 pub(super) struct Found {
     pub(super) addresses: Vec<SocketAddr>,
+    /// Whether an address of the last answer still counts: its family could not be looked up.
+    pub(super) keeps: fn(&SocketAddr) -> bool,
     /// Time after which to ask again.
     pub(super) ttl: Duration,
 }
@@ -47,20 +50,49 @@ pub(super) async fn look_up(name: &str, within: Duration) -> Result<Found, Looku
         return Ok(found(listed.into_iter(), port, Duration::MAX));
     }
     let resolver = resolver().map_err(|error| LookupError::Resolver(Box::new(error)))?;
-    let answer = match timeout(within, resolver.lookup_ip(host)).await {
-        Err(_) => return Err(LookupError::Timeout(within)),
-        Ok(Err(NetError::Timeout)) => return Err(LookupError::Timeout(within)),
-        Ok(Err(NetError::Dns(DnsError::NoRecordsFound(_)))) => return Err(LookupError::NoAddress),
-        Ok(Err(error)) => return Err(LookupError::Resolver(Box::new(error))),
-        Ok(Ok(answer)) => answer,
+    let both = async {
+        tokio::join!(
+            resolver.lookup(host.clone(), RecordType::AAAA),
+            resolver.lookup(host.clone(), RecordType::A)
+        )
     };
-    let ttl = answer.as_lookup().answers().iter().map(|record| record.ttl).min();
-    let found = found(answer.iter(), port, Duration::from_secs(ttl.unwrap_or_default().into()));
+    let Ok((v6, v4)) = timeout(within, both).await else {
+        return Err(LookupError::Timeout(within));
+    };
+    let (v6, v4) = (of_family(v6, within), of_family(v4, within));
+    let keeps: fn(&SocketAddr) -> bool = match (&v6, &v4) {
+        (Ok(_), Ok(_)) => |_| false,
+        (Err(_), _) => SocketAddr::is_ipv6,
+        (_, Err(_)) => SocketAddr::is_ipv4,
+    };
+    let lookups = match (v6, v4) {
+        (Err(error), Err(_)) => return Err(error),
+        (Ok(None), Err(error)) | (Err(error), Ok(None)) => return Err(error),
+        (v6, v4) => [v6, v4].into_iter().flatten().flatten().collect::<Vec<_>>(),
+    };
+    let records = || lookups.iter().flat_map(|lookup| lookup.answers());
+    let ttl = records().map(|record| record.ttl).min().unwrap_or_default();
+    let addresses = records().filter_map(|record| RData::ip_addr(&record.data));
+    let found = Found { keeps, ..found(addresses, port, Duration::from_secs(ttl.into())) };
     if found.addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok(found) }
 }
 
+/// The records of one family; `None`: the name has none.
+fn of_family(
+    answer: Result<Lookup, NetError>,
+    within: Duration,
+) -> Result<Option<Lookup>, LookupError> {
+    match answer {
+        Ok(lookup) => Ok(Some(lookup)),
+        Err(NetError::Dns(DnsError::NoRecordsFound(_))) => Ok(None),
+        Err(NetError::Timeout) => Err(LookupError::Timeout(within)),
+        Err(error) => Err(LookupError::Resolver(Box::new(error))),
+    }
+}
+
 fn found(addresses: impl Iterator<Item = IpAddr>, port: u16, ttl: Duration) -> Found {
-    Found { addresses: addresses.map(|address| (address, port).into()).collect(), ttl }
+    let addresses = addresses.map(|address| (address, port).into()).collect();
+    Found { addresses, keeps: |_| false, ttl }
 }
 
 /// The addresses that `/etc/hosts` has for a name.
@@ -68,7 +100,7 @@ fn listed(host: &Name) -> Vec<IpAddr> {
     let hosts = Hosts::from_system().unwrap_or_default();
     let of = |kind| hosts.lookup_static_host(&Query::query(host.clone(), kind));
     let lookups = [RecordType::AAAA, RecordType::A].into_iter().filter_map(of);
-    let addresses = |lookup: hickory_resolver::lookup::Lookup| -> Vec<_> {
+    let addresses = |lookup: Lookup| -> Vec<_> {
         lookup.answers().iter().filter_map(|record| RData::ip_addr(&record.data)).collect()
     };
     lookups.flat_map(addresses).collect()

@@ -85,8 +85,13 @@ fn a_backend_with_a_host_name_is_where_it_resolves_to_in_the_family_of_the_vip()
         wanted.snapshot.vips.iter().map(addresses).collect::<Vec<Vec<_>>>()
     };
     assert_eq!(backends(&wish), [["10.0.0.2"], ["10.0.0.2"]], "nothing goes to a name alone");
-    let addresses = ["[2001:db8::1]:8080", "10.0.0.9:8080"].map(|it| it.parse().unwrap());
-    let Place::Host { resolved, .. } = &mut wish.pools[0].backends[0].place else { panic!() };
-    *resolved = Resolved::new(addresses);
-    assert_eq!(backends(&wish), [["10.0.0.9", "10.0.0.2"], ["2001:db8::1", "10.0.0.2"]]);
+    let mut resolve = |addresses: &[&str]| {
+        let Place::Host { resolved, .. } = &mut wish.pools[0].backends[0].place else { panic!() };
+        *resolved = Resolved::new(addresses.iter().map(|it| it.parse().unwrap()));
+        backends(&wish)
+    };
+    let both = resolve(&["[2001:db8::1]:8080", "10.0.0.9:8080"]);
+    assert_eq!(both, [["10.0.0.9", "10.0.0.2"], ["10.0.0.9", "10.0.0.2"]]);
+    let v6 = resolve(&["[2001:db8::1]:8080"]);
+    assert_eq!(v6, [vec!["10.0.0.2"], vec!["2001:db8::1", "10.0.0.2"]], "a tunnel may use it");
 }
