@@ -143,8 +143,10 @@ test-setup: setup
 	  $(call install_missing,$(TEST_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
 	@[[ -e /usr/bin/dig && -e /usr/bin/named-compilezone && -e /usr/sbin/unbound ]] || { \
+	  had_unbound=0; [[ ! -e /usr/sbin/unbound ]] || had_unbound=1; \
 	  $(call install_missing,$(DNS_PACKAGES)); \
-	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
+	  if (( ! had_unbound )) && [[ -d /run/systemd/system ]]; then \
+	    "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
 SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt

@@ -245,8 +245,12 @@ impl Inner {
     /// Notes that this node was evicted, if that is why a controller refused it.
     pub(crate) fn note_refusal(&self, error: &ClientError) {
         if error.is_eviction() && !self.is_evicted.send_replace(true) {
+            let folder = &self.options.folder;
             tracing::error!(
-                "this node was evicted from the cluster; to let it back: equipoise cluster token create --node {}",
+                "this node was evicted from the cluster; to let it back: remove {} and {}, give it a token of `equipoise \
+                 cluster token create --node {}`, and restart it",
+                folder.path_of(crate::StateFile::NodeCertificate).display(),
+                folder.path_of(crate::StateFile::NodeKey).display(),
                 self.options.name
             );
         }

@@ -1,5 +1,5 @@
-//! Capacities that members claim, and those that they count for. A node's part of names and of what others
-//! delegate grows with its capacity, so a claim is followed by steps and within bounds. Pure.
+//! Bounds the capacity that a node claims: it changes in steps, up to a multiple of the first claim. A node's share of names
+//! and of delegated requests grows with its capacity. Pure.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,14 @@ pub(crate) fn bound(
     let max = max.unwrap_or(f64::INFINITY);
     let step = STEP.powf(periods.clamp(0.0, 1.0));
     for (name, member) in members {
-        member.capacity = member.capacity.min(max);
-        let Some(was) = before.get(name) else { continue };
-        let first = was.first_capacity.unwrap_or(was.capacity);
-        let wanted = member.capacity.min(first * GROWTH_MAX);
-        member.capacity = wanted.clamp(was.capacity / step, was.capacity * step).min(max);
+        let was = before.get(name);
+        let claim = member.capacity;
+        let first = was.map_or(claim, |was| was.first_capacity.unwrap_or(was.capacity));
+        member.capacity = claim.min(max);
+        if let Some(was) = was {
+            let wanted = member.capacity.min(first * GROWTH_MAX);
+            member.capacity = wanted.clamp(was.capacity / step, was.capacity * step).min(max);
+        }
         member.first_capacity = Some(first).filter(|first| *first != member.capacity);
     }
 }
@@ -84,6 +87,16 @@ mod tests {
         let mut lowered = claims(64.0);
         bound(&mut lowered, &claims(64.0), Some(4.0), 1.0);
         assert_eq!(lowered["n1"].capacity, 4.0);
+        // What is counted from is the claim, so that a maximum that is raised has its effect.
+        let mut first = claims(64.0);
+        bound(&mut first, &BTreeMap::new(), Some(4.0), 1.0);
+        let mut before = first;
+        for _ in 0..30 {
+            let mut now = claims(64.0);
+            bound(&mut now, &before, None, 1.0);
+            before = now;
+        }
+        assert_eq!(before["n1"].capacity, 64.0);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn loaded(network: &mut Network) -> (Vec<String>, Load) {
     let two = network.until(0, "two backends", |status| ready(status).len() == 2);
     let node = &network.hosts[NODE];
     node.enter(|| crate::bed::soon("the node serves", || serves(FRONT_DOOR.into())));
-    let load = node.enter(|| Load::start(FRONT_DOOR.into(), 2));
+    let load = node.enter(|| Load::start(FRONT_DOOR.into(), 1));
     load.wait_for(100);
     (ready(&two), load)
 }

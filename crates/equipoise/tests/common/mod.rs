@@ -44,6 +44,11 @@ pub fn in_terminal(columns: u16, command: &[&str]) -> String {
         libc::openpty(&raw mut ours, &raw mut theirs, none, std::ptr::null(), &raw const size)
     };
     assert_eq!(opened, 0, "there are terminals: {}", std::io::Error::last_os_error());
+    for end in [ours, theirs] {
+        // Another test's process would keep the terminal open.
+        // SAFETY: fcntl sets a flag of a descriptor that openpty has just made.
+        assert_eq!(unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
+    }
     // SAFETY: openpty has just made both, and no other code knows them.
     let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     let mut process = Command::new(command[0]);
