@@ -170,6 +170,7 @@ fn an_unknown_key_is_refused_with_an_unsigned_tsig_record() {
         (with_tsig(good.clone(), &wire("key.example.")), "key.example.", 1),
         // The key's name may point into the question.
         (with_tsig(good.clone(), &[0xc0, 16]), "cluster.example.", 1),
+        (with_tsig(good.clone(), &[1, 0xc5, 0]), "\\197.", 1),
         (with_tsig(with_opt(good.clone(), 1232, 0, &[]), &wire("k.")), "k.", 2),
     ] {
         for transport in [Transport::Udp, Transport::Tcp] {

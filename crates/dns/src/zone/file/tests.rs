@@ -163,6 +163,22 @@ fn a_fault_names_its_line_and_what_is_accepted() {
 fn a_zone_that_was_transferred_has_its_soa_twice() {
     let soa = "@ SOA ns1 m 1 2 3 4 5\n";
     assert_eq!(heads(&format!("{soa}a A 192.0.2.1\n{soa}")).len(), 2);
+    let more = wrong(&format!("{soa}{soa}{soa}"));
+    assert!(more.starts_with("line 3: "), "{more}");
+}
+
+#[test]
+fn an_soa_without_a_ttl_gives_the_zone_its_minimum() {
+    let told = heads("@ SOA ns1 m 1 2 3 4 5m\na A 192.0.2.1\nb 7 A 192.0.2.1\nc A 192.0.2.1");
+    assert_eq!(told.iter().map(|(_, ttl, _)| *ttl).collect::<Vec<_>>(), [300, 300, 7, 300]);
+    let told = heads("$TTL 9\n@ SOA ns1 m 1 2 3 4 5m\na A 192.0.2.1");
+    assert_eq!(told.iter().map(|(_, ttl, _)| *ttl).collect::<Vec<_>>(), [9, 9]);
+}
+
+#[test]
+fn the_zone_files_own_path_may_have_parent_folders() {
+    let files = [("/etc/../z/a.zone", "$INCLUDE b.zone"), ("/etc/../z/b.zone", "b A 192.0.2.1")];
+    assert_eq!(read_files(&files).unwrap().len(), 1);
 }
 
 #[test]
