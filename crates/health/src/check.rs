@@ -1,13 +1,14 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
-use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -15,7 +16,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
-use crate::{HealthCheck, Place};
+use crate::{CheckMethod, HealthCheck, HttpCheck, Place};
 
 /// The header field of every HTTP check, in lower case: a node that may delegate requests to peers
 /// answers one that has it from its own application, or with 503. Other monitors may send it, too.
@@ -27,11 +28,11 @@ const BUFFER_BYTES: usize = 16 << 10;
 const BODY_BYTES: usize = 32 << 10;
 const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 
-/// Makes one check, in at most `timeout`, of the backend with this `address` and `place`. The connection is closed when it
-/// ends.
+/// Makes one check, in at most `timeout`, of the backend with this `address` and `place`, at `port` if
+/// one is given. The connection is closed when it ends.
 ///
-/// An HTTP check passes when the status is in its range and the body, as far as it is read (32 KB),
-/// is not broken off.
+/// An HTTP check passes when the status is accepted, the body, as far as it is read (32 KB), is not
+/// broken off, and has the text in it that the check asks for.
 ///
 /// # Errors
 /// What the backend did instead.
@@ -39,8 +40,10 @@ pub async fn probe(
     check: &HealthCheck,
     address: SocketAddr,
     place: &Place,
+    port: Option<u16>,
     timeout: Duration,
 ) -> Result<(), CheckError> {
+    let at = |address: SocketAddr| port.map_or(address, |port| SocketAddr::new(address.ip(), port));
     let deadline = Instant::now() + timeout;
     let connecting = |opened: Result<std::io::Result<_>, _>| {
         opened
@@ -49,12 +52,15 @@ pub async fn probe(
     };
     let answered = match place {
         Place::Address => {
+            let address = at(address);
             let stream = timeout_at(deadline, TcpStream::connect(address)).await;
             let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
             within(check, deadline, ask(check, &address.to_string(), stream)).await
         }
         Place::Host { name, resolved } => {
-            let stream = timeout_at(deadline, resolved.connect(TcpStream::connect)).await;
+            let stream =
+                timeout_at(deadline, resolved.connect(|address| TcpStream::connect(at(address))))
+                    .await;
             let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
             within(check, deadline, ask(check, name, stream)).await
         }
@@ -76,7 +82,7 @@ async fn within<T>(
 ) -> Result<T, Elapsed> {
     match check {
         HealthCheck::Attended { within } => timeout_at(Instant::now() + *within, asked).await,
-        HealthCheck::Tcp | HealthCheck::Http { .. } => timeout_at(deadline, asked).await,
+        HealthCheck::Tcp | HealthCheck::Http(_) => timeout_at(deadline, asked).await,
     }
 }
 
@@ -101,10 +107,7 @@ async fn ask_over(
     match check {
         HealthCheck::Tcp => Ok(()),
         HealthCheck::Attended { .. } => is_closed(stream).await,
-        HealthCheck::Http { path, host: stated, status } => {
-            let request = request(path, stated.as_deref().unwrap_or(host))?;
-            exchange(stream, request, *status).await
-        }
+        HealthCheck::Http(check) => exchange(stream, request(check, host)?, check).await,
     }
 }
 
@@ -117,9 +120,18 @@ async fn is_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<()
     Ok(())
 }
 
-fn request(path: &str, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> {
-    Request::get(path)
-        .header(HOST, host)
+/// `host` is named unless the check names another.
+fn request(check: &HttpCheck, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> {
+    let method = match check.method {
+        CheckMethod::Get => Method::GET,
+        CheckMethod::Head => Method::HEAD,
+        CheckMethod::Options => Method::OPTIONS,
+        CheckMethod::Post => Method::POST,
+    };
+    Request::builder()
+        .method(method)
+        .uri(&*check.path)
+        .header(HOST, check.host.as_deref().unwrap_or(host))
         .header(USER_AGENT, "equipoise-health")
         .header(CHECK_FIELD, "1")
         .header(CONNECTION, "close")
@@ -130,7 +142,7 @@ fn request(path: &str, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Empty<Bytes>>,
-    wanted: (u16, u16),
+    check: &HttpCheck,
 ) -> Result<(), CheckError> {
     let failed = |error: hyper::Error| CheckError::exchanging(&error);
     let (mut sender, connection) = http1::Builder::new()
@@ -141,10 +153,13 @@ async fn exchange(
     let answer = async {
         let response = sender.send_request(request).await.map_err(failed)?;
         let got = response.status().as_u16();
-        if !(wanted.0..=wanted.1).contains(&got) {
-            return Err(CheckError::Status { got, wanted });
+        if !check.statuses.iter().any(|(first, last)| (*first..=*last).contains(&got)) {
+            return Err(CheckError::Status { got, wanted: check.statuses.clone() });
         }
-        read_bounded(response.into_body()).await
+        match &check.body {
+            None => read_bounded(response.into_body()).await,
+            Some(text) => find(text, response.into_body()).await,
+        }
     };
     // The connection is driven here and not in a task of its own, so that whatever ends the check
     // closes it. It may be done before the answer has been read: its own error is the answer's too.
@@ -157,6 +172,23 @@ async fn exchange(
             _ = &mut connection, if connected => connected = false,
         }
     }
+}
+
+/// Reads until `text` has come, as far as a body is read.
+async fn find(text: &Arc<str>, mut body: Incoming) -> Result<(), CheckError> {
+    let mut read = Vec::new();
+    while read.len() < BODY_BYTES {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|error| CheckError::exchanging(&error))?;
+        let Some(part) = frame.data_ref() else { continue };
+        // The text may have begun in the part before.
+        let from = read.len().saturating_sub(text.len());
+        read.extend_from_slice(&part[..part.len().min(BODY_BYTES - read.len())]);
+        if read[from..].windows(text.len()).any(|window| window == text.as_bytes()) {
+            return Ok(());
+        }
+    }
+    Err(CheckError::Body { wanted: text.clone(), read: read.len() })
 }
 
 async fn read_bounded(mut body: Incoming) -> Result<(), CheckError> {
@@ -182,7 +214,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     fn http() -> HealthCheck {
-        HealthCheck::Http { path: "/healthz".into(), host: None, status: (200, 299) }
+        HealthCheck::Http(HttpCheck::get("/healthz"))
     }
 
     /// Answers one connection with `answer`, then closes it if told to; returns what it was asked.
@@ -209,16 +241,16 @@ mod tests {
 
     async fn answered(answer: impl Into<Vec<u8>>, timeout: Duration) -> Result<(), CheckError> {
         let (address, _task) = backend(answer.into(), true).await;
-        probe(&http(), address, &Place::Address, timeout).await
+        probe(&http(), address, &Place::Address, None, timeout).await
     }
 
     #[tokio::test]
     async fn a_tcp_check_passes_where_something_listens_and_says_refused_where_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(probe(&HealthCheck::Tcp, address, &Place::Address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&HealthCheck::Tcp, address, &Place::Address, None, PATIENT).await, Ok(()));
         drop(listener);
-        let refused = probe(&HealthCheck::Tcp, address, &Place::Address, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, address, &Place::Address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -226,15 +258,15 @@ mod tests {
     async fn where_a_process_attends_it_closes_after_us_and_a_kernel_alone_does_not() {
         let check = |within| HealthCheck::Attended { within };
         let (address, task) = backend(Vec::new(), true).await;
-        assert_eq!(probe(&check(PATIENT), address, &Place::Address, SHORT).await, Ok(()));
+        assert_eq!(probe(&check(PATIENT), address, &Place::Address, None, SHORT).await, Ok(()));
         assert_eq!(task.await.unwrap(), "", "it was asked nothing");
         // The kernel opens the connection, and nobody accepts it.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let unattended = probe(&check(SHORT), address, &Place::Address, PATIENT).await;
+        let unattended = probe(&check(SHORT), address, &Place::Address, None, PATIENT).await;
         assert_eq!(unattended, Err(CheckError::AnswerTimeout(SHORT)));
         drop(listener);
-        let refused = probe(&check(PATIENT), address, &Place::Address, PATIENT).await;
+        let refused = probe(&check(PATIENT), address, &Place::Address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -242,7 +274,7 @@ mod tests {
     async fn an_http_check_asks_for_its_path_at_its_host_on_a_connection_to_be_closed() {
         let ok = "HTTP/1.1 204 No Content\r\n\r\n";
         let (address, task) = backend(ok.into(), false).await;
-        assert_eq!(probe(&http(), address, &Place::Address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), address, &Place::Address, None, PATIENT).await, Ok(()));
         let asked = task.await.unwrap().to_ascii_lowercase();
         assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
@@ -251,8 +283,9 @@ mod tests {
 
         let (address, task) = backend(ok.into(), false).await;
         let host = Some("app.example".into());
-        let check = HealthCheck::Http { path: "/".into(), host, status: (204, 204) };
-        assert_eq!(probe(&check, address, &Place::Address, PATIENT).await, Ok(()));
+        let statuses = [(204, 204)].into();
+        let check = HealthCheck::Http(HttpCheck { host, statuses, ..HttpCheck::get("/") });
+        assert_eq!(probe(&check, address, &Place::Address, None, PATIENT).await, Ok(()));
         assert!(task.await.unwrap().to_ascii_lowercase().contains("host: app.example\r\n"));
     }
 
@@ -272,9 +305,9 @@ mod tests {
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
             String::from_utf8(asked).unwrap().to_ascii_lowercase()
         });
-        assert_eq!(probe(&http(), nobody, &place, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), nobody, &place, None, PATIENT).await, Ok(()));
         assert!(answer.await.unwrap().contains("host: localhost\r\n"));
-        let refused = probe(&HealthCheck::Tcp, nobody, &place, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, nobody, &place, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
         std::fs::remove_file(&path).unwrap();
     }
@@ -284,13 +317,83 @@ mod tests {
         let rows = [
             ("200 OK", Ok(())),
             ("299 Fine", Ok(())),
-            ("300 Choice", Err(CheckError::Status { got: 300, wanted: (200, 299) })),
-            ("503 Busy", Err(CheckError::Status { got: 503, wanted: (200, 299) })),
+            ("300 Choice", Err(CheckError::Status { got: 300, wanted: [(200, 299)].into() })),
+            ("503 Busy", Err(CheckError::Status { got: 503, wanted: [(200, 299)].into() })),
         ];
         for (status, want) in rows {
             let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nhi");
             assert_eq!(answered(answer, PATIENT).await, want, "{status}");
         }
+    }
+
+    #[tokio::test]
+    async fn each_part_of_the_accepted_statuses_passes() {
+        let statuses: Arc<[_]> = [(200, 299), (401, 401)].into();
+        let check = HttpCheck { statuses: statuses.clone(), ..HttpCheck::get("/") };
+        let check = HealthCheck::Http(check);
+        let failed = |got| Err(CheckError::Status { got, wanted: statuses.clone() });
+        for (status, want) in [(204, Ok(())), (401, Ok(())), (400, failed(400)), (402, failed(402))]
+        {
+            let answer = format!("HTTP/1.1 {status} Some\r\nContent-Length: 0\r\n\r\n");
+            let (address, _task) = backend(answer.into(), true).await;
+            assert_eq!(
+                probe(&check, address, &Place::Address, None, PATIENT).await,
+                want,
+                "{status}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_method_is_the_checks_and_an_answer_to_head_has_no_body() {
+        for (method, name, length) in [
+            (CheckMethod::Get, "get", "2\r\n\r\nhi"),
+            (CheckMethod::Head, "head", "2\r\n\r\n"),
+            (CheckMethod::Options, "options", "0\r\n\r\n"),
+            (CheckMethod::Post, "post", "0\r\n\r\n"),
+        ] {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}");
+            let (address, task) = backend(answer.into(), false).await;
+            let check = HealthCheck::Http(HttpCheck { method, ..HttpCheck::get("/up") });
+            assert_eq!(
+                probe(&check, address, &Place::Address, None, PATIENT).await,
+                Ok(()),
+                "{name}"
+            );
+            let asked = task.await.unwrap().to_ascii_lowercase();
+            assert!(asked.starts_with(&format!("{name} /up http/1.1\r\n")), "{asked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_body_has_to_contain_the_checks_text() {
+        let check = |text: &str| {
+            HealthCheck::Http(HttpCheck { body: Some(text.into()), ..HttpCheck::get("/") })
+        };
+        let missing = |wanted: &str, read| Err(CheckError::Body { wanted: wanted.into(), read });
+        let plain =
+            |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let long = |text: &str, at: usize| plain(&("x".repeat(at) + text + &"x".repeat(64 << 10)));
+        let chunked =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n";
+        for (answer, text, want) in [
+            (plain("{\"state\": \"ready\"}"), "\"ready\"", Ok(())),
+            (plain("starting"), "ready", missing("ready", 8)),
+            (plain(""), "ready", missing("ready", 0)),
+            (chunked.to_owned(), "ready", Ok(())),
+            (long("ready", BODY_BYTES - 5), "ready", Ok(())),
+            (long("ready", BODY_BYTES - 4), "ready", missing("ready", BODY_BYTES)),
+        ] {
+            let (address, _task) = backend(answer.clone().into(), true).await;
+            let result = probe(&check(text), address, &Place::Address, None, PATIENT).await;
+            assert_eq!(result, want, "{text} in {:.60}", answer);
+        }
+        let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
+        let (address, _task) = backend(cut.into(), true).await;
+        assert_eq!(
+            probe(&check("ready"), address, &Place::Address, None, PATIENT).await,
+            Err(CheckError::Closed)
+        );
     }
 
     #[tokio::test]
@@ -325,7 +428,7 @@ mod tests {
             let block = [b'x'; 4096];
             while stream.write_all(&block).await.is_ok() {}
         });
-        assert_eq!(probe(&http(), address, &Place::Address, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), address, &Place::Address, None, PATIENT).await, Ok(()));
         writer.await.unwrap();
     }
 
@@ -334,7 +437,7 @@ mod tests {
         let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
             let (address, _task) = backend(answer.into(), false).await;
-            let result = probe(&http(), address, &Place::Address, SHORT).await;
+            let result = probe(&http(), address, &Place::Address, None, SHORT).await;
             assert_eq!(result, Err(CheckError::AnswerTimeout(SHORT)), "{answer:?}");
         }
     }
@@ -344,8 +447,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {
-            let check = HealthCheck::Http { path: path.into(), host, status: (200, 299) };
-            let result = probe(&check, address, &Place::Address, PATIENT).await;
+            let check = HealthCheck::Http(HttpCheck { host, ..HttpCheck::get(path) });
+            let result = probe(&check, address, &Place::Address, None, PATIENT).await;
             assert!(matches!(result, Err(CheckError::Unaskable(_))), "{result:?}");
         }
     }

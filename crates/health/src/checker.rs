@@ -90,8 +90,9 @@ impl Checker {
     ) -> Checker {
         let schedule = Schedule { interval: health.interval, seed };
         let (check, timeout) = (health.check.clone(), health.timeout);
+        let port = health.port;
         let task = tokio::spawn(async move {
-            let check = || probe(&check, address, &place, timeout);
+            let check = || probe(&check, address, &place, port, timeout);
             schedule.run(backend, check, reports).await;
         });
         Checker { task }
@@ -169,6 +170,21 @@ mod tests {
                 "{gap:?}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_port_of_its_own_is_checked_at_the_backends_address() {
+        let traffic = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = traffic.local_addr().unwrap();
+        let checked = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = Some(checked.local_addr().unwrap().port());
+        let health = ActiveHealth { port, ..ActiveHealth::default() };
+        let (sender, mut reports) = mpsc::channel(1);
+        let _checker = Checker::start(3, address, Place::Address, &health, 0, sender);
+        assert_eq!(reports.recv().await.unwrap().result, Ok(()));
+        checked.accept().await.unwrap();
+        let unasked = tokio::time::timeout(Duration::ZERO, traffic.accept()).await;
+        assert!(unasked.is_err(), "{unasked:?}");
     }
 
     #[tokio::test]

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct ActiveHealth {
     /// What a check does.
     pub check: HealthCheck,
+    /// The port that is checked; the backend's own if none. Without effect on a unix socket.
+    pub port: Option<u16>,
     /// Between checks of one backend, jittered by a tenth.
     pub interval: Duration,
     /// For one check.
@@ -22,6 +24,7 @@ impl Default for ActiveHealth {
     fn default() -> Self {
         ActiveHealth {
             check: HealthCheck::Tcp,
+            port: None,
             interval: Duration::from_secs(2),
             timeout: Duration::from_secs(1),
             rise: 2,
@@ -42,15 +45,50 @@ pub enum HealthCheck {
         /// For closing, from when the connection is open.
         within: Duration,
     },
-    /// `GET path` is answered with a status in the range.
-    Http {
-        /// Origin-form target, `/healthz`.
-        path: Arc<str>,
-        /// `Host`; the backend's address if none.
-        host: Option<Arc<str>>,
-        /// First and last accepted status.
-        status: (u16, u16),
-    },
+    /// An HTTP request is answered as it should be.
+    Http(HttpCheck),
+}
+
+/// The request of an HTTP check, and the responses that pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpCheck {
+    /// The request's method.
+    pub method: CheckMethod,
+    /// Origin-form target, `/healthz`.
+    pub path: Arc<str>,
+    /// `Host`; the checked address if none.
+    pub host: Option<Arc<str>>,
+    /// First and last status of each accepted range.
+    pub statuses: Arc<[(u16, u16)]>,
+    /// A text that the first 32 KB of the body contain; any body passes if none.
+    pub body: Option<Arc<str>>,
+}
+
+impl HttpCheck {
+    /// `GET path`, answered with a status of 200 to 299.
+    pub fn get(path: &str) -> HttpCheck {
+        HttpCheck {
+            method: CheckMethod::Get,
+            path: path.into(),
+            host: None,
+            statuses: [(200, 299)].into(),
+            body: None,
+        }
+    }
+}
+
+/// Methods of checks: those that should change nothing at a backend, and POST for applications that ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckMethod {
+    /// GET.
+    #[default]
+    Get,
+    /// HEAD: the response has no body.
+    Head,
+    /// OPTIONS.
+    Options,
+    /// POST, with an empty body.
+    Post,
 }
 
 /// Passive health: what the traffic itself shows.

@@ -1,4 +1,5 @@
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a check failed, in words that an operator understands.
@@ -23,12 +24,20 @@ pub enum CheckError {
     #[error("the answer is not HTTP: {0}")]
     NotHttp(String),
     /// An answer with another status.
-    #[error("status {got}, wanted {}", range(.wanted))]
+    #[error("status {got}, wanted {}", ranges(.wanted))]
     Status {
-        /// What came.
+        /// The response's status.
         got: u16,
-        /// First and last accepted.
-        wanted: (u16, u16),
+        /// First and last status of each accepted range.
+        wanted: Arc<[(u16, u16)]>,
+    },
+    /// The body lacks a text.
+    #[error("the body does not contain {wanted:?} in its first {read} bytes")]
+    Body {
+        /// The text that was looked for.
+        wanted: Arc<str>,
+        /// Bytes that were searched.
+        read: usize,
     },
     /// Path or host do not make a request.
     #[error("the check's path or host does not make a request: {0}")]
@@ -74,8 +83,11 @@ impl CheckError {
     }
 }
 
-fn range((first, last): &(u16, u16)) -> String {
-    if first == last { first.to_string() } else { format!("{first}-{last}") }
+fn ranges(wanted: &[(u16, u16)]) -> String {
+    let range = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    wanted.iter().map(range).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -106,9 +118,14 @@ mod tests {
 
     #[test]
     fn the_texts_name_what_came_and_what_was_wanted() {
-        let status = |wanted| CheckError::Status { got: 503, wanted }.to_string();
-        assert_eq!(status((200, 299)), "status 503, wanted 200-299");
-        assert_eq!(status((200, 200)), "status 503, wanted 200");
+        let status = |wanted: &[(u16, u16)]| {
+            CheckError::Status { got: 503, wanted: wanted.into() }.to_string()
+        };
+        assert_eq!(status(&[(200, 299)]), "status 503, wanted 200-299");
+        assert_eq!(status(&[(200, 200)]), "status 503, wanted 200");
+        assert_eq!(status(&[(200, 299), (401, 401)]), "status 503, wanted 200-299,401");
+        let body = CheckError::Body { wanted: "\"ok\"".into(), read: 12 };
+        assert_eq!(body.to_string(), r#"the body does not contain "\"ok\"" in its first 12 bytes"#);
         let second = Duration::from_secs(1);
         assert_eq!(CheckError::AnswerTimeout(second).to_string(), "no answer within 1s");
         assert_eq!(

@@ -15,7 +15,7 @@ mod state;
 
 pub use check::{CHECK_FIELD, probe};
 pub use checker::{CheckReport, Checker, Schedule};
-pub use config::{ActiveHealth, HealthCheck, PassiveHealth};
+pub use config::{ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth};
 pub use error::CheckError;
 pub use place::{Place, Resolved, ips, is_stand_in, more_telling, stand_in};
 pub use state::{BackendHealth, EjectionCause, Verdict};

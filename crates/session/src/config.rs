@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
 pub use equipoise_health::{
-    ActiveHealth, HealthCheck, PassiveHealth, Place, Resolved, ips, is_stand_in, stand_in,
+    ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
+    is_stand_in, stand_in,
 };
 
 use crate::dispatch::{NodeDoor, PeerTls};

@@ -332,6 +332,7 @@ fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_doe
     plan.config.pools[1].options.lost_after = Some(Duration::from_secs(60));
     plan.config.pools[1].health = Some(ActiveHealth {
         check: HealthCheck::Tcp,
+        port: None,
         interval: Duration::from_millis(20),
         timeout: Duration::from_secs(10),
         rise: 1,

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_session::config::{
-    ActiveHealth, BackendConfig, ClientTimeouts, Forwarded, FrontDoor, HealthCheck, Limits,
-    PassiveHealth, Place, PoolConfig, PoolOptions, Resolved, SessionConfig, stand_in,
+    ActiveHealth, BackendConfig, ClientTimeouts, Forwarded, FrontDoor, HealthCheck, HttpCheck,
+    Limits, PassiveHealth, Place, PoolConfig, PoolOptions, Resolved, SessionConfig, stand_in,
 };
 
 use super::option::Choices;
 use super::problem::Findings;
-use super::text::{ApiListen, BackendAddress, Listen, StatusRange};
+use super::text::{ApiListen, BackendAddress, Listen, StatusRange, StatusRanges};
 use super::values::Values;
 use super::{
     Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, labels, names, packet,
@@ -159,18 +159,21 @@ fn statuses(passive: &Values) -> Arc<[(u16, u16)]> {
 }
 
 fn active_health(health: &Values) -> ActiveHealth {
-    let StatusRange(first, last) =
+    let StatusRanges(statuses) =
         health.parsed("status").expect("has a default: a test reads every one");
     let check = match health.text("http") {
-        Some(path) => HealthCheck::Http {
+        Some(path) => HealthCheck::Http(HttpCheck {
+            method: chosen(health, "method", &tables::CHECK_METHOD),
             path: path.into(),
             host: health.text("host").map(Into::into),
-            status: (first, last),
-        },
+            statuses: statuses.into(),
+            body: health.text("body").map(Into::into),
+        }),
         None => HealthCheck::Tcp,
     };
     ActiveHealth {
         check,
+        port: health.given("port").then(|| health.amount("port")),
         interval: health.duration("interval"),
         timeout: health.duration("timeout"),
         rise: health.amount("rise"),

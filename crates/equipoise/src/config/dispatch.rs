@@ -128,6 +128,7 @@ fn peers_pool(
         },
         health: Some(ActiveHealth {
             check: HealthCheck::Attended { within: CHECK_ATTENDED },
+            port: None,
             interval,
             timeout: CHECK_TIMEOUT,
             rise: 1,

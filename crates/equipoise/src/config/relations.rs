@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use equipoise_core::SchedulerKind;
-use equipoise_session::config::{Protocol, Upstream};
+use equipoise_session::config::{CheckMethod, Protocol, Upstream};
 
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
@@ -238,6 +238,10 @@ fn named_pool(door: &Values, pools: &[Values], known: &HashSet<&str>, findings: 
     findings.error(door.at("pool"), &door.path_of("pool"), text);
 }
 
+fn is_unix_socket(backend: &Values) -> bool {
+    backend.text("address").is_some_and(|address| address.starts_with("unix:"))
+}
+
 /// A unix socket can be reached from this machine, by tcp and http.
 fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let is_udp = |door: &&Values| protocol_of(door) == Some(Protocol::Udp);
@@ -251,7 +255,7 @@ fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_
         return;
     };
     for backend in pool.tables("backends") {
-        if backend.text("address").is_some_and(|address| address.starts_with("unix:")) {
+        if is_unix_socket(backend) {
             let text =
                 format!("a unix socket, and {user} uses this pool; accepted: IP:PORT or HOST:PORT");
             findings.error(backend.at("address"), &backend.path_of("address"), text);
@@ -375,11 +379,23 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
             "does not say what to check; accepted: tcp = true, or http = \"/PATH\"".to_string();
         findings.error(health.at, &health.path, text);
     }
-    for option in ["host", "status"] {
+    for option in ["method", "host", "status", "body"] {
         if tcp && !http && health.given(option) {
             let text = "has no effect on a tcp check; accepted: with `http` beside it".to_string();
             findings.error(health.at(option), &health.path_of(option), text);
         }
+    }
+    if health.given("body")
+        && health.choice("method", &tables::CHECK_METHOD) == Some(CheckMethod::Head)
+    {
+        let text = "a response to HEAD has no body; accepted: `method` GET, OPTIONS or POST, or no \
+                    `body`";
+        findings.error(health.at("body"), &health.path_of("body"), text.into());
+    }
+    if health.given("port") && pool.tables("backends").iter().any(is_unix_socket) {
+        let text = "has no effect on a unix socket, which this pool has as a backend; accepted: \
+                    without `port`, or with backends at IP:PORT alone";
+        findings.error(health.at("port"), &health.path_of("port"), text.into());
     }
     let (interval, timeout) = (health.duration("interval"), health.duration("timeout"));
     if timeout > interval {

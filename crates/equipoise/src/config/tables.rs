@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
-use equipoise_session::config::{Protocol, ProxyProtocol, Underscores, Upstream};
+use equipoise_session::config::{CheckMethod, Protocol, ProxyProtocol, Underscores, Upstream};
 
 use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::text::{AccessLog, BackendAddress, Listen, StatusRange};
+use super::text::{AccessLog, BackendAddress, Listen, StatusRange, StatusRanges};
 use super::{LogFormat, LogLevel};
 
 use api::API;
@@ -286,19 +286,37 @@ static HEALTH: Table = Table {
             "http",
             Kind::Text(&HTTP_PATH),
             "`tcp` says what is checked",
-            "A check passes when `GET` of this path is answered with a good status.",
+            "A check passes when a request for this path is answered with a good status.",
+        ),
+        Opt::optional(
+            "port",
+            Kind::Count(1, 65535),
+            "the backend's own port",
+            "The port that is checked, at the backend's address. Not with unix sockets.",
+        ),
+        Opt::default(
+            "method",
+            Kind::Choice(&CHECK_METHOD),
+            "\"GET\"",
+            "The method of an `http` check.",
         ),
         Opt::optional(
             "host",
             Kind::Text(&HOST),
-            "the backend's address",
+            "the address that is checked",
             "`Host` of an `http` check.",
         ),
         Opt::default(
             "status",
-            Kind::Text(&STATUS),
+            Kind::Text(&STATUSES),
             "\"200-299\"",
             "The good statuses of an `http` check.",
+        ),
+        Opt::optional(
+            "body",
+            Kind::Text(&BODY_TEXT),
+            "any body is good",
+            "A text that the first 32 KB of the response's body of an `http` check must contain. Upper and lower case differ.",
         ),
         Opt::default(
             "interval",
@@ -455,6 +473,14 @@ pub(super) static UPSTREAM: Choices<Upstream> = Choices(&[
     ),
 ]);
 
+/// `[pool.health] method`.
+pub(super) static CHECK_METHOD: Choices<CheckMethod> = Choices(&[
+    ("GET", CheckMethod::Get, "the body is read, up to 32 KB"),
+    ("HEAD", CheckMethod::Head, "the response has no body"),
+    ("OPTIONS", CheckMethod::Options, "as `option httpchk` of HAProxy sends it"),
+    ("POST", CheckMethod::Post, "with an empty body"),
+]);
+
 /// `[[pool]] send-proxy`.
 pub(super) static PROXY_PROTOCOL: Choices<ProxyProtocol> = Choices(&[
     ("v1", ProxyProtocol::V1, "the text form"),
@@ -535,6 +561,18 @@ static HOST: Form = Form {
         (1..=255).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
     },
+};
+
+static STATUSES: Form = Form {
+    noun: "statuses",
+    accepted: "statuses, and ranges of two with `-` between them, 100 to 599, with `,` between the parts, such as \"200-299\" or \"200-299,401\"",
+    fits: reads_as::<StatusRanges>,
+};
+
+static BODY_TEXT: Form = Form {
+    noun: "a text",
+    accepted: "1 to 1024 bytes of text, such as \"ready\"",
+    fits: |text| (1..=1024).contains(&text.len()),
 };
 
 static STATUS: Form = Form {

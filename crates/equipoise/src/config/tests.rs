@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use equipoise_session::config::{
-    ActiveHealth, FrontDoor, HealthCheck, PassiveHealth, PoolOptions, Protocol,
+    ActiveHealth, FrontDoor, HealthCheck, HttpCheck, PassiveHealth, PoolOptions, Protocol,
 };
 use serde_json::Value;
 
@@ -310,6 +310,7 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "item-type" | "reply-type" => Some("my_msgs::msg::dds_::Item_"),
         "interfaces" | "peers" => Some("10.9.9.9"),
         "more" => Some("file:///x.xml"),
+        "body" => Some("ready"),
         _ => None,
     }
 }
@@ -373,7 +374,7 @@ fn the_defaults_are_those_of_the_levels() {
     assert_eq!(pool.options, PoolOptions::default());
     assert_eq!(pool.passive, PassiveHealth::default());
     assert_eq!(pool.slow_start, None);
-    let check = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    let check = HealthCheck::Http(HttpCheck::get("/"));
     assert_eq!(pool.health, Some(ActiveHealth { check, ..ActiveHealth::default() }));
     let door = FrontDoor::new("0.0.0.0:80".parse().unwrap(), Protocol::Http, "p");
     assert_eq!(config.session.front_doors, [door]);

@@ -109,7 +109,7 @@ impl FromStr for BackendAddress {
     }
 }
 
-/// First and last status that a health check takes for good: `200-299` or `204`.
+/// First and last status of a range: `200-299` or `204`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StatusRange(pub u16, pub u16);
 
@@ -124,6 +124,19 @@ impl FromStr for StatusRange {
         };
         let (first, last) = (status(first).ok_or(())?, status(last).ok_or(())?);
         if first <= last { Ok(StatusRange(first, last)) } else { Err(()) }
+    }
+}
+
+/// Statuses and ranges of them: `200-299,401`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StatusRanges(pub Vec<(u16, u16)>);
+
+impl FromStr for StatusRanges {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let range = |part: &str| part.trim().parse().map(|StatusRange(first, last)| (first, last));
+        Ok(StatusRanges(text.split(',').map(range).collect::<Result<_, ()>>()?))
     }
 }
 
@@ -282,6 +295,17 @@ mod tests {
         assert_eq!("100Tbit/s".parse(), Ok(LinkSpeed(100_000_000_000_000)));
         for text in ["", "1", "1G", "1GB/s", "1gbit/s", "2.5Gbit/s", "0Gbit/s", "101Tbit/s"] {
             assert_eq!(text.parse::<LinkSpeed>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn statuses_may_have_several_parts() {
+        let read = |text: &str| text.parse::<StatusRanges>().map(|StatusRanges(ranges)| ranges);
+        assert_eq!(read("200-299"), Ok(vec![(200, 299)]));
+        assert_eq!(read("200-299,401"), Ok(vec![(200, 299), (401, 401)]));
+        assert_eq!(read("204, 301-302"), Ok(vec![(204, 204), (301, 302)]));
+        for text in ["", ",", "200,", "200-299;401", "200 204", "200,600"] {
+            assert_eq!(read(text), Err(()), "{text}");
         }
     }
 

@@ -19,11 +19,25 @@ fn options_that_exclude_each_other_are_errors() {
                 "f:8:31: pool.p.health.host: has no effect on a tcp check; accepted: with `http` beside it",
             ),
             (
+                "health = { tcp = true, method = 'HEAD' }",
+                "f:8:33: pool.p.health.method: has no effect on a tcp check; accepted: with `http` beside it",
+            ),
+            (
+                "health = { http = '/', method = 'HEAD', body = 'ok' }",
+                "f:8:48: pool.p.health.body: a response to HEAD has no body; accepted: `method` GET, OPTIONS or POST, or no `body`",
+            ),
+            (
                 "passive = { ejection = '10m' }",
                 "f:8:24: pool.p.passive.ejection: `ejection-max` (5m) is below `ejection` (10m); accepted: as long or longer",
             ),
         ],
         in_pool,
+    );
+    let at_unix_socket = in_pool("health = { tcp = true, port = 81 }")
+        .replace("'10.0.0.1:80'", "'unix:/run/app.sock'");
+    assert_eq!(
+        said(&at_unix_socket),
+        "f:8:31: pool.p.health.port: has no effect on a unix socket, which this pool has as a backend; accepted: without `port`, or with backends at IP:PORT alone"
     );
     assert_eq!(
         said(&in_session("protocol = 'udp'\naccept-proxy = true")),

@@ -93,7 +93,7 @@ fn wrong_words_flags_and_forms_say_what_is_accepted() {
             ),
             (
                 "health = { http = '/', status = 200 }",
-                "f:8:33: pool.p.health.status: 200 is a whole number; accepted: a status or two with `-` between them, 100 to 599, such as \"200-299\"",
+                "f:8:33: pool.p.health.status: 200 is a whole number; accepted: statuses, and ranges of two with `-` between them, 100 to 599, with `,` between the parts, such as \"200-299\" or \"200-299,401\"",
             ),
             (
                 "health = { http = '/', host = 'a b' }",

@@ -333,7 +333,9 @@ impl Reload {
                 backend.health.unchecked();
                 backend.last_check = None;
             }
-            (Some(old), Some(new)) if old.check != new.check => backend.health.check_changed(),
+            (Some(old), Some(new)) if (&old.check, old.port) != (&new.check, new.port) => {
+                backend.health.check_changed()
+            }
             _ => {}
         }
         if after.passive.failures == 0 {

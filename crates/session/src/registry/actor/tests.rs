@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::super::fixtures::*;
 use super::*;
-use crate::config::HealthCheck;
+use crate::config::{HealthCheck, HttpCheck};
 use crate::{BindError, Reason, Snapshot};
 
 /// Records what is published, or refuses it.
@@ -245,7 +245,7 @@ async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuratio
     assert_eq!(names(&run.next().await), ["b1"]);
 
     // Whoever only accepts passes a TCP check and fails an HTTP one.
-    let http = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    let http = HealthCheck::Http(HttpCheck::get("/"));
     wanted.health.as_mut().unwrap().check = http;
     run.handle.apply(config(vec![wanted.clone()])).await.unwrap();
     assert!(names(&run.next().await).is_empty());

@@ -7,7 +7,7 @@ use equipoise_core::Weight;
 use super::super::build::{Published, build};
 use super::super::fixtures::*;
 use super::*;
-use crate::config::{HealthCheck, PassiveHealth, Place, Protocol, Resolved};
+use crate::config::{HealthCheck, HttpCheck, PassiveHealth, Place, Protocol, Resolved};
 
 #[test]
 fn a_backend_is_the_same_by_its_pool_and_address_and_keeps_everything() {
@@ -126,7 +126,7 @@ fn another_check_keeps_the_verdict_of_the_old_one_until_it_says_otherwise() {
     let mut before = inventory(vec![checked(pool("web", 2))], now);
     check(&mut before, "b1", false, now);
     let mut wanted = checked(pool("web", 2));
-    let http = HealthCheck::Http { path: "/".into(), host: None, status: (200, 299) };
+    let http = HealthCheck::Http(HttpCheck::get("/"));
     wanted.health.as_mut().unwrap().check = http;
     let mut after = reload(&before, vec![wanted], now);
     assert_eq!(eligible(&after), ["b2"]);
