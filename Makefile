@@ -330,11 +330,12 @@ SOAK_MINUTES ?= 30
 soak: setup
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --release --locked --package equipoise --no-run
+	set -m; \
 	SOAK_MINUTES=$(SOAK_MINUTES) $(CARGO) test --release --locked --package equipoise --test slice -- \
 	  --ignored --exact soak::pauses_and_floods_fail_no_request_and_lose_no_item --nocapture & slice=$$!; \
 	SOAK_MINUTES=$(SOAK_MINUTES) $(CARGO) test --release --locked --package equipoise --test packet -- \
 	  --ignored --exact soak::pauses_changes_and_floods_move_no_flow --nocapture & packet=$$!; \
-	trap 'kill $$slice $$packet 2>/dev/null || true' EXIT; \
+	set +m; trap 'kill -KILL -- -$$slice -$$packet 2>/dev/null || true' EXIT; \
 	end=$$(( SECONDS + $(SOAK_MINUTES) * 60 )); round=0; \
 	while (( SECONDS < end )); do \
 	  round=$$(( round + 1 )); echo "round $$round"; \

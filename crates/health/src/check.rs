@@ -211,7 +211,8 @@ mod tests {
     /// Long enough never to end a check that gets an answer.
     const PATIENT: Duration = Duration::from_secs(30);
     /// For checks that get none.
-    const SHORT: Duration = Duration::from_millis(50);
+    /// Bounds a connection, too, so a busy machine has to manage it.
+    const SHORT: Duration = Duration::from_secs(1);
 
     fn http() -> HealthCheck {
         HealthCheck::Http(HttpCheck::get("/healthz"))
