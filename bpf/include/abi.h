@@ -213,14 +213,14 @@ struct eqp_state_header {
 
 /*
  * Then, each beginning at a multiple of 64:
- *   touched   limits.touched_buckets times four odd 32-bit tags of flows seen in this interval; 0: free
- *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
- *   openings  limits.openings eqp_opening. See learn.h.
- *   pending_services  a __u16 for each word of pending: the number of its service, written right after the word
- *   pending_shares    an eqp_pending_share for each service number
- *   translated  limits.translated_lines lines of eight words, each a flow of nat; 0: free. See translated.h.
  *   loads     an eqp_load for each backend index
  *   cursors   a __u32 for each service number
+ *   pending_shares    an eqp_pending_share for each service number
+ *   pending_services  a __u16 for each word of pending: the number of its service, written right after the word
+ *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
+ *   openings  limits.openings eqp_opening. See learn.h.
+ *   touched   limits.touched_buckets times four odd 32-bit tags of flows seen in this interval; 0: free
+ *   translated  limits.translated_lines lines of eight words, each a flow of nat; 0: free. See translated.h.
  */
 #define EQP_TOUCHED_WAYS 4
 #define EQP_PENDING_WAYS 8

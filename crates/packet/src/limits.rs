@@ -162,14 +162,15 @@ impl Limits {
     fn place_state(&mut self) {
         let mut at = Cursor(0);
         at.place::<StateHeader>(1);
-        self.touched_offset = at.place::<[u32; TOUCHED_WAYS]>(self.touched_buckets);
-        self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
-        self.pending_services_offset = at.place::<[u16; PENDING_WAYS]>(self.pending_buckets);
-        self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
-        self.openings_offset = at.place::<Opening>(self.openings);
-        self.translated_offset = at.place::<[u64; TRANSLATED_WAYS]>(self.translated_lines);
+        // The verifier refuses arrays that begin at 2^29 or beyond (BPF_MAX_VAR_OFF), so those that grow with `flows` are last.
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
         self.cursors_offset = at.place::<u32>(self.services_max);
+        self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
+        self.pending_services_offset = at.place::<[u16; PENDING_WAYS]>(self.pending_buckets);
+        self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
+        self.openings_offset = at.place::<Opening>(self.openings);
+        self.touched_offset = at.place::<[u32; TOUCHED_WAYS]>(self.touched_buckets);
+        self.translated_offset = at.place::<[u64; TRANSLATED_WAYS]>(self.translated_lines);
         self.state_bytes = at.0 as u32;
     }
 

@@ -48,6 +48,10 @@ impl Offloads {
         for (device, offload) in switches.iter().filter(|(device, it)| ethtool.is_on(device, *it)) {
             let (word, effect) = (offload.word(), offload.effect());
             let stays = match self.may_change.then(|| ethtool.set(device, *offload, false)) {
+                // Some drivers ignore it.
+                Some(Ok(())) if ethtool.is_on(device, *offload) => {
+                    "its driver keeps it on: try".to_owned()
+                }
                 Some(Ok(())) => {
                     self.off.insert((device.clone(), *offload));
                     let (device, offload) = (device.clone(), *offload);

@@ -21,7 +21,7 @@ const BPF_FOLDER: &str = "/sys/fs/bpf";
 const BPF_MAGIC: i64 = 0xcafe_4a11;
 
 /// The layout's version: [`abi.h`](crate::abi) and what else two processes must agree on.
-const ABI_VERSION: u32 = 4;
+const ABI_VERSION: u32 = 5;
 
 /// The folders of an instance, held by one process at a time.
 #[derive(Debug)]
