@@ -4,28 +4,12 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 
+use common::python::{programs, root};
 use common::{Folder, Process, equipoise, stderr, stdout, text};
 use equipoise_testkit::{Client, free_port};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The folder of the programs, set up if it has to be; `None` without Python.
-fn programs() -> Option<PathBuf> {
-    let python = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
-    if !python.is_ok_and(|status| status.success()) {
-        println!("skipped: there is no python3, which the generators need");
-        return None;
-    }
-    let made = Command::new("make").args(["-s", "openapi-clients"]).current_dir(root()).output();
-    let made = made.expect("make runs");
-    assert!(made.status.success(), "make openapi-clients: {}{}", stdout(&made), stderr(&made));
-    Some(root().join("target/openapi-clients/bin"))
-}
 
 /// Runs one of the programs, which finds the others beside it.
 fn run(programs: &Path, program: &str, args: &[&str], folder: &Folder) -> Output {
@@ -45,7 +29,7 @@ fn assert_worked(what: &str, output: &Output) {
 
 #[test]
 fn a_client_that_is_generated_from_the_description_asks_a_process() {
-    let Some(programs) = programs() else { return };
+    let Some(programs) = programs("openapi-clients") else { return };
     let (folder, api) = (Folder::new("openapi-clients"), free_port());
     let token = folder.path("token");
     assert_worked("api-token", &equipoise(&["api-token", text(&token)]));

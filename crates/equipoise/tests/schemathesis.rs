@@ -6,9 +6,9 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use common::python::{programs, root};
 use common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
 use equipoise_netns::{Site, SiteShape, unavailable};
 use equipoise_testkit::free_port;
@@ -17,23 +17,6 @@ use serde_json::Value;
 /// Requests that are made up for each operation, besides those for every limit of its description. 20 take 3 s.
 const EXAMPLES: &str = "20";
 const SEED: &str = "20260101";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The program, set up if it has to be; `None` without Python.
-fn schemathesis() -> Option<PathBuf> {
-    let python = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
-    if !python.is_ok_and(|status| status.success()) {
-        println!("skipped: there is no python3, which schemathesis needs");
-        return None;
-    }
-    let made = Command::new("make").args(["-s", "schemathesis"]).current_dir(root()).output();
-    let made = made.expect("make runs");
-    assert!(made.status.success(), "make schemathesis: {}{}", stdout(&made), stderr(&made));
-    Some(root().join("target/schemathesis/bin/schemathesis"))
-}
 
 /// Where the process runs.
 enum Place {
@@ -71,7 +54,8 @@ impl Place {
 
 #[test]
 fn every_answer_is_as_the_description_says_whatever_is_asked() {
-    let Some(schemathesis) = schemathesis() else { return };
+    let Some(programs) = programs("schemathesis") else { return };
+    let schemathesis = programs.join("schemathesis");
     let (place, folder) = (Place::find(), Folder::new("schemathesis"));
     let (api, door, cluster) = (free_port(), free_port(), free_port());
     let token = folder.path("token");

@@ -4,6 +4,7 @@
 pub mod config;
 
 pub mod dns;
+pub mod python;
 pub mod scripts;
 
 use std::fs::File;
