@@ -19,8 +19,6 @@
 
 #include <linux/types.h>
 
-#define EQP_ABI_VERSION 4
-
 /* --- tables: pog's header and copies ------------------------------------------------------------------------- */
 
 #define EQP_TABLES_MAGIC "eqpPOG01"
