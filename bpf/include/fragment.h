@@ -26,7 +26,7 @@ eqp_inline void fragment_key(struct eqp_fragment_key *key, const struct eqp_pack
 /* Linux puts a datagram together within 30 s, or drops it (ipfrag_time). Identifications come again. */
 #define EQP_FRAGMENT_NS (30ull * 1000 * 1000 * 1000)
 
-/* What was remembered of the first fragment of a packet's datagram; NULL: nothing, or it is too old. */
+/* The entry of the first fragment of a packet's datagram; NULL: there is none, or it is too old. */
 eqp_inline const struct eqp_fragment *first_fragment(const struct eqp_packet *packet)
 {
 	const struct eqp_fragment *first;

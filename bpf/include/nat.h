@@ -16,7 +16,7 @@
 #include "translated.h"
 #include "vip.h"
 
-/* So that the flow's replies are known. */
+/* Records the flow, so that its replies are translated. */
 eqp_inline void note_translated(const struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -151,7 +151,7 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32
 	return leave_by_route(ctx, job, &fib, route);
 }
 
-/* Whether a client opened the reply's flow by the VIP, and to this backend. Wants the service. */
+/* Whether a client opened the reply's flow by the VIP, and to this backend. Requires job->service. */
 eqp_cold bool is_asked_for(const struct eqp_job *job, const struct eqp_reverse *reverse)
 {
 	const struct eqp_packet *packet = &job->packet;

@@ -51,7 +51,7 @@ eqp_inline struct eqp_pending_share *pending_share(const struct eqp_job *job)
 	return (struct eqp_pending_share *)(job->state + limits.pending_shares_offset) + number;
 }
 
-/* So many flows are opening that no more of this service are recorded. */
+/* Whether too many flows are opening to record another one of this service. */
 eqp_inline bool pending_full(const struct eqp_job *job)
 {
 	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;

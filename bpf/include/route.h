@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
-/* What the kernel's own routing and neighbour tables say: of translated replies, and of packets that no service takes. */
+/* The kernel's own routing and neighbour tables, asked about translated replies and packets that no service takes. */
 #ifndef EQP_ROUTE_H
 #define EQP_ROUTE_H
 

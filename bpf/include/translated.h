@@ -73,7 +73,7 @@ eqp_inline __u64 translated_age(__u64 word, __u64 tick)
 	return age == EQP_TRANSLATED_TIME_MASK ? 0 : age;
 }
 
-/* Whether the flow of the packet, whose word this is, has been silent for too long. */
+/* Whether the packet's own flow has been silent for too long; `word` is the flow's. */
 eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 tick)
 {
 	const struct eqp_directory *local = directory(job);
@@ -85,7 +85,10 @@ eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 
 	return translated_age(word, tick) > life;
 }
 
-/* Whether another flow of the line has been silent for too long. A word does not have its protocol: the longer life counts. */
+/*
+ * Whether another flow of the line, to which `word` belongs, has been silent for too long. A word does not have its
+ * flow's protocol: the longer life counts.
+ */
 eqp_inline bool translated_may_go(const struct eqp_job *job, __u64 word, __u64 tick)
 {
 	const struct eqp_directory *local = directory(job);

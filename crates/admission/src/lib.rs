@@ -1,9 +1,9 @@
 //! Admission of connections to a control port: bounded in all, by source and by member.
 //!
-//! A connection counts for its source until it proves that it is a member's. When there is no room, the connection goes that
-//! has been silent longest, of the source that has the most: a client that holds connections open cannot keep others out, and
-//! a source cannot push out a smaller one. What goes in: sources and limits. What comes out: a [`Pass`] for each connection,
-//! which ends with [`Pass::evicted`]. Members are never evicted.
+//! A connection counts for its source until it proves that it is a member's. When there is no room, the admission evicts the
+//! connection that has been silent longest, of the source with the most connections. So a client that holds connections open
+//! cannot keep others out, and a source cannot push out a smaller one. Takes sources and limits; returns a [`Pass`] for each
+//! connection, whose [`Pass::evicted`] resolves when the connection has to end. Members are never evicted.
 
 mod stream;
 mod tcp;
@@ -24,7 +24,7 @@ pub use tcp::bound_silence;
 pub struct Limits {
     /// In all.
     pub connections_max: usize,
-    /// Those that are no member's, or not yet.
+    /// Connections that have not proved to be a member's.
     pub unproven_max: usize,
     /// Of those, from one source.
     pub unproven_by_source_max: usize,
