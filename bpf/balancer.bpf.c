@@ -36,7 +36,7 @@ eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parse
 {
 	int action;
 
-	if (!is_vip_address(job))
+	if (!address_find(job))
 		return handle_reply(ctx, job, parsed);
 	action = handle_rare_of_vip(ctx, job, parsed);
 	return action == XDP_PASS ? leave_unserved(ctx, job) : action;

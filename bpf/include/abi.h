@@ -96,17 +96,22 @@ struct eqp_vip {
 	__u8 family;       /* 4, 6 */
 	__u8 kind;         /* EQP_VIP_* */
 	__u8 padding;
-	__u16 service;     /* EQP_VIP_EXACT */
+	__u16 service;      /* EQP_VIP_EXACT; EQP_VIP_ADDRESS: the first of TCP, or else of UDP */
 	__u16 ranges_first; /* EQP_VIP_RANGES: into the ranges */
 	__u16 ranges;       /* at most EQP_RANGES_MAX */
-	__u32 padding_to_end;
+	__u16 udp_service;  /* EQP_VIP_ADDRESS: the first of UDP, or else of TCP */
+	__u16 padding_to_end;
 };
 
 enum eqp_vip_kind {
 	EQP_VIP_FREE = 0,
 	EQP_VIP_EXACT = 1,   /* one port */
 	EQP_VIP_RANGES = 2,  /* port ranges, any port: the entry of (address, protocol) */
-	EQP_VIP_ADDRESS = 3, /* the address itself, protocol 0: echo is answered */
+	/*
+	 * The address itself, protocol 0: echo is answered. Packets that lead to no service count in the row of the
+	 * address's first service.
+	 */
+	EQP_VIP_ADDRESS = 3,
 };
 
 #define EQP_PROBES_MAX 8
@@ -287,7 +292,7 @@ struct eqp_cpu {
  *   services  an eqp_counter for each service number: packets forwarded
  *   backends  an eqp_counter for each backend number: packets forwarded
  *   hows      EQP_HOWS times __u64 for each service number
- *   reasons   EQP_REASONS times __u64 for each service number, and a last row for packets of no service
+ *   reasons   EQP_REASONS times __u64 for each service number, and a last row for packets to no VIP's address
  *   recent    EQP_RECENT eqp_event: one for each packet that may tell of a flow. See learn.h.
  *   log       limits.log_entries eqp_event, a power of two
  */

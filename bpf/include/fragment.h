@@ -24,7 +24,7 @@ eqp_inline void fragment_key(struct eqp_fragment_key *key, const struct eqp_pack
 }
 
 /* Linux puts a datagram together within 30 s, or drops it (ipfrag_time). Identifications come again. */
-#define EQP_FRAGMENT_NS (30ull * 1000 * 1000 * 1000)
+#define EQP_FRAGMENT_NS (30ll * 1000 * 1000 * 1000)
 
 /* The entry of the first fragment of a packet's datagram; NULL: there is none, or it is too old. */
 eqp_inline const struct eqp_fragment *first_fragment(const struct eqp_packet *packet)
@@ -34,7 +34,8 @@ eqp_inline const struct eqp_fragment *first_fragment(const struct eqp_packet *pa
 
 	fragment_key(&key, packet);
 	first = fragment_find(&key);
-	return first && clock_ns() - first->at_ns <= EQP_FRAGMENT_NS ? first : NULL;
+	/* Signed: the clock of the CPU that had the first fragment may be ahead of this one's. */
+	return first && (__s64)(clock_ns() - first->at_ns) <= EQP_FRAGMENT_NS ? first : NULL;
 }
 
 eqp_cold void remember_fragment(const struct eqp_job *job)

@@ -36,6 +36,17 @@ eqp_inline enum eqp_icmp_kind icmp_kind(const struct eqp_context *ctx, const str
 	return type >= 1 && type <= 4 ? EQP_ICMP_ERROR : EQP_ICMP_OTHER;
 }
 
+/* Router and neighbour discovery (RFC 4861): whole, and with the hop limit that no router has lowered. */
+eqp_inline bool is_neighbour_discovery(const struct eqp_context *ctx, const struct eqp_packet *packet)
+{
+	unsigned char *ip = packet_at(ctx, packet->l3, EQP_IPV6_BYTES), *icmp;
+
+	if (packet->family != 6 || packet->protocol != IPPROTO_ICMPV6 || packet->flags || !ip || ip[7] != 255)
+		return false;
+	icmp = packet_at(ctx, packet->l4, EQP_ICMP_BYTES);
+	return icmp && icmp[0] >= 133 && icmp[0] <= 137;
+}
+
 eqp_inline void swap16(__u16 *a, __u16 *b)
 {
 	__u16 was = *a;

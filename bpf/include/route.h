@@ -5,6 +5,7 @@
 
 #include "count.h"
 #include "direct.h"
+#include "icmp.h"
 
 #define EQP_AF_INET 2
 #define EQP_AF_INET6 10
@@ -65,13 +66,16 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 /*
  * A packet to a VIP's address that no service takes: another port, another protocol. The kernel gets it where the
  * address is this machine's own, or where the kernel does not forward. Otherwise the kernel would send the packet back to
- * the routers, which bring it here again until its hop limit is over; so it is dropped.
+ * the routers, which bring it here again until its hop limit is over; so it is dropped. Neighbour discovery goes to the
+ * kernel, which may be a proxy for the address; it cannot go round, since it is only valid before its first hop.
  */
 eqp_cold int leave_unserved(struct eqp_context *ctx, const struct eqp_job *job)
 {
 	struct bpf_fib_lookup fib = {};
 	int route;
 
+	if (is_neighbour_discovery(ctx, &job->packet))
+		return XDP_PASS;
 	if (!ask_route(ctx, &job->packet, job->packet.source, &fib))
 		return XDP_PASS;
 	route = route_find(ctx, &fib);

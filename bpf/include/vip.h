@@ -72,28 +72,40 @@ eqp_cold __u32 service_of_range(const struct eqp_job *job, __u8 protocol)
 }
 
 /*
- * Finds the service of the flow's destination. false: there is none at this port. EQP_NO_SERVICE is no index of a
- * service, so tables that lead astray end here as well.
+ * Finds the service of the flow's destination. false: there is none at this port, and the job stays as it is.
+ * EQP_NO_SERVICE is no index of a service, so tables that lead astray end here as well.
  */
 eqp_inline bool service_find(struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
 	const struct eqp_vip *vip = vip_find(job, packet->destination_port, packet->protocol);
+	struct eqp_service *service;
 	__u32 index;
 
 	if (eqp_likely(vip && vip->kind == EQP_VIP_EXACT))
 		index = vip->service;
 	else
 		index = service_of_range(job, packet->protocol);
+	service = service_at(job, index);
+	if (eqp_unlikely(!service))
+		return false;
 	job->service_index = index;
-	job->service = service_at(job, index);
-	return job->service != NULL;
+	job->service = service;
+	return true;
 }
 
-/* Whether the flow's destination is the address of a VIP. */
-eqp_cold bool is_vip_address(const struct eqp_job *job)
+/*
+ * Whether the packet's destination is the address of a VIP. If so, the job has the address's first service, so that a
+ * packet that leads to no service of its own is counted there.
+ */
+eqp_cold bool address_find(struct eqp_job *job)
 {
-	return vip_find(job, 0, 0) != NULL;
+	const struct eqp_vip *vip = vip_find(job, 0, 0);
+
+	if (!vip)
+		return false;
+	job->service = service_at(job, job->packet.protocol == IPPROTO_UDP ? vip->udp_service : vip->service);
+	return true;
 }
 
 #endif

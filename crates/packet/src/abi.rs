@@ -202,7 +202,8 @@ mirror! {
         service: u16 = 22,
         ranges_first: u16 = 24,
         ranges: u16 = 26,
-        padding_to_end: u32 = 28,
+        udp_service: u16 = 28,
+        padding_to_end: u16 = 30,
     }
 }
 

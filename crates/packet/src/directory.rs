@@ -7,7 +7,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub(crate) use read::{Published, PublishedService, address_of, read};
@@ -17,7 +17,7 @@ use self::lookup::Lookup;
 use crate::abi::{Backend, Directory, Forward, Range, Service, vip_kind};
 use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
 use crate::limits::Limits;
-use crate::snapshot::{BackendSpec, Ports, Snapshot, Station, VipId, VipSpec};
+use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
 
 /// A service as it goes into the directory. Where it lies among the others is filled in when it is written.
 #[derive(Clone, Debug)]
@@ -150,22 +150,35 @@ pub(crate) fn write_ring(limits: &Limits, index: u32, entries: &[u16], words: &m
     }
 }
 
+/// The first service of TCP and of UDP at each address.
+fn first_services(records: &[ServiceRecord]) -> BTreeMap<IpAddr, [Option<u16>; 2]> {
+    let mut first = BTreeMap::<IpAddr, [Option<u16>; 2]>::new();
+    for (record, service) in records.iter().zip(0..) {
+        let [tcp, udp] = first.entry(record.vip.address).or_default();
+        let of_protocol = if record.vip.protocol == Protocol::Udp { udp } else { tcp };
+        of_protocol.get_or_insert(service);
+    }
+    first
+}
+
 /// Entries of the VIP table, and the ranges that those of kind `RANGES` refer to.
 fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
     let (mut vips, mut ranges): (Vec<Vip>, Vec<Range>) = Default::default();
     let mut ranged: Vec<(VipId, u16)> = Vec::new();
+    for (address, [tcp, udp]) in first_services(records) {
+        let (address, family) = address_bytes(address);
+        let kind = vip_kind::ADDRESS;
+        let (Some(service), Some(udp_service)) = (tcp.or(udp), udp.or(tcp)) else { continue };
+        vips.push(Vip { address, family, kind, service, udp_service, ..Vip::default() });
+    }
     for (record, service) in records.iter().zip(0..) {
         let VipId { address, ports, protocol } = record.vip;
         let (address, family) = address_bytes(address);
-        let whole = Vip { address, family, kind: vip_kind::ADDRESS, ..Vip::default() };
-        if !vips.contains(&whole) {
-            vips.push(whole);
-        }
         match ports {
             Ports::One(port @ 1..) => {
                 let (kind, port) = (vip_kind::EXACT, port.to_be_bytes());
                 let protocol = protocol.number();
-                vips.push(Vip { port, protocol, kind, service, ..whole });
+                vips.push(Vip { address, family, port, protocol, kind, service, ..Vip::default() });
             }
             _ => ranged.push((record.vip, service)),
         }

@@ -93,6 +93,8 @@ pub enum Icmp {
     Error(Tuple),
     /// An error whose quoted packet is cut off before its ports.
     ErrorShort,
+    /// Router or neighbour discovery.
+    Discovery,
     /// Any other.
     Other,
 }
@@ -199,6 +201,11 @@ impl Parsed {
         self.is_tcp() && self.tcp_flags & TCP_RST != 0
     }
 
+    /// Valid router or neighbour discovery: whole, with the hop limit that no router has lowered.
+    pub(crate) fn is_neighbour_discovery(&self) -> bool {
+        self.icmp == Some(Icmp::Discovery) && self.place == Place::Whole && self.ttl == 255
+    }
+
     /// The packet, or the one that it is an error about, is TCP's.
     pub fn is_tcp(&self) -> bool {
         self.tuple.protocol == protocol::TCP
@@ -272,6 +279,7 @@ impl Parsed {
         match (self.tuple.family, bytes[l4]) {
             (4, 8) | (6, 128) => Icmp::EchoRequest,
             (4, 3 | 11 | 12) | (6, 1..=4) => quoted(self.tuple.family, bytes, l4 + ICMP_BYTES),
+            (6, 133..=137) => Icmp::Discovery,
             _ => Icmp::Other,
         }
     }

@@ -227,7 +227,7 @@ fn what_is_not_for_a_vip_passes_and_what_cannot_be_sent_is_counted() {
         short.truncate(53);
         short[17] = 39;
         assert_eq!(run(&short).0, XDP_DROP, "{which}");
-        assert_eq!(reasons(memory, None, Reason::HeaderShort), 1, "{which}");
+        assert_eq!(reasons(memory, Some(5), Reason::HeaderShort), 1, "{which}");
     });
 }
 

@@ -11,10 +11,13 @@ use crate::method::{NAT, Service};
 const SITE: SiteShape = SiteShape { backends: 1, two_arms: false };
 /// No VIP has it.
 const PORT: u16 = 81;
+
+/// Packets to the address of the only VIP that no VIP takes, counted under that VIP.
 fn dropped(bed: &Bed) -> u64 {
     let status = bed.command(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    status["packet"]["drops"]["no_service"].as_u64().unwrap_or_default()
+    assert_eq!(status["packet"]["drops"]["no_service"].as_u64().unwrap_or_default(), 0);
+    status["packet"]["vips"][0]["drops"]["no_service"].as_u64().unwrap_or_default()
 }
 
 /// The router sends the VIP's packets to the balancer, whose default route is that router.

@@ -103,8 +103,12 @@ fn every_vip_is_found_as_the_program_looks_for_it() {
     };
     assert_eq!(find("192.0.2.1", 443, 6).unwrap().service, 0);
     assert_eq!(find("192.0.2.1", 53, 17).unwrap().service, 4);
-    assert_eq!(find("192.0.2.1", 0, 0).unwrap().kind, vip_kind::ADDRESS);
-    assert_eq!(find("2001:db8::1", 0, 0).unwrap().kind, vip_kind::ADDRESS);
+    // Of an address, the first services of TCP and UDP; or of the one that it has.
+    for (address, service, udp_service) in [("192.0.2.1", 0, 1), ("2001:db8::1", 3, 3)] {
+        let found = find(address, 0, 0).unwrap();
+        assert_eq!(found.kind, vip_kind::ADDRESS);
+        assert_eq!((found.service, found.udp_service), (service, udp_service), "{address}");
+    }
     assert_eq!(find("192.0.2.1", 444, 6), None);
     let ranges = find("192.0.2.1", 0, 17).unwrap();
     let start = (limits.ranges_offset - limits.directory_offset) as usize;

@@ -48,9 +48,11 @@ pub struct Surroundings {
 /// The kernel's answer for a translated reply, or for a packet to a VIP that no service takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
-    /// Not known to the program (no neighbour yet, forwarding off): left to the kernel.
+    /// The kernel does not forward it: left to the kernel.
     #[default]
     Kernel,
+    /// The kernel would forward it, and the program cannot (no neighbour yet, larger than the MTU).
+    KernelForwards,
     /// To this machine itself, which is no reply to a client of a VIP.
     Local,
     /// Out of this interface.

@@ -58,7 +58,7 @@ struct Fragment {
 }
 
 /// For how long a first fragment is remembered.
-const FRAGMENT_NS: u64 = 30_000_000_000;
+const FRAGMENT_NS: i64 = 30_000_000_000;
 
 /// Decides as the program does.
 #[derive(Debug)]
@@ -119,57 +119,60 @@ impl Twin {
         {
             return (packet.foreign(mac), None);
         }
-        let Tuple { family, destination, .. } = &parsed.tuple;
-        if packet.around.replies_only || !packet.tables.is_vip(*family, destination) {
+        let Tuple { family, protocol, destination, .. } = &parsed.tuple;
+        let address = packet.tables.address(*family, destination);
+        let Some(address) = address.filter(|_| !packet.around.replies_only) else {
             return match parsed.place {
                 Place::Later => (self.later_reply(packet), None),
                 Place::Whole | Place::First => packet.reply(),
             };
-        }
-        let (decision, first) = self.of_vip(packet);
-        let is_sent_on = matches!(packet.around.route, Route::Out(_));
-        if decision.verdict == Verdict::Pass && is_sent_on {
+        };
+        let at = packet.tables.first_service(&address, *protocol);
+        let (decision, first) = self.of_vip(packet, at);
+        let is_sent_on = matches!(packet.around.route, Route::Out(_) | Route::KernelForwards);
+        if decision.verdict == Verdict::Pass && is_sent_on && !parsed.is_neighbour_discovery() {
             // The kernel would send it back to the routers, which bring the VIP's packets here.
-            return (Decision::drop(Reason::NoService, None), None);
+            return (Decision::drop(Reason::NoService, at), None);
         }
         (decision, first)
     }
 
-    /// A packet to a VIP's address; [`Verdict::Pass`] if no service takes it.
-    fn of_vip(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
+    /// A packet to a VIP's address, whose first service is `at`; [`Verdict::Pass`] if no service takes it.
+    fn of_vip(&self, packet: &Packet<'_>, at: Option<ServiceAt>) -> (Decision, Option<Fragment>) {
         let parsed = packet.parsed;
         if let Some(reason) = parsed.fault {
-            return (Decision::drop(reason, None), None);
+            return (Decision::drop(reason, at), None);
         }
         if parsed.place == Place::Later {
-            return (self.later_fragment(packet), None);
+            return (self.later_fragment(packet, at), None);
         }
         match parsed.icmp {
             None => packet.of_flow(&parsed.tuple),
             Some(_) if parsed.place != Place::Whole => (Decision::of(Verdict::Pass), None),
-            Some(Icmp::EchoRequest) => (packet.echo(), None),
-            Some(Icmp::ErrorShort) => (Decision::drop(Reason::HeaderShort, None), None),
+            Some(Icmp::EchoRequest) => (packet.echo(at), None),
+            Some(Icmp::ErrorShort) => (Decision::drop(Reason::HeaderShort, at), None),
             Some(Icmp::Error(quoted)) => packet.of_flow(&quoted.turned()),
-            Some(Icmp::Other) => (Decision::of(Verdict::Pass), None),
+            Some(Icmp::Discovery | Icmp::Other) => (Decision::of(Verdict::Pass), None),
         }
     }
 
     /// What was remembered of the first fragment of a packet's datagram.
     fn first_fragment(&self, packet: &Packet<'_>) -> Option<&Fragment> {
         let first = self.fragments.get(&FragmentKey::of(packet.parsed))?;
-        (packet.around.now_ns.wrapping_sub(first.at_ns) <= FRAGMENT_NS).then_some(first)
+        let age_ns = packet.around.now_ns.wrapping_sub(first.at_ns).cast_signed();
+        (age_ns <= FRAGMENT_NS).then_some(first)
     }
 
-    /// Goes where its first went.
-    fn later_fragment(&self, packet: &Packet<'_>) -> Decision {
+    /// Goes where its first went. `address_at` is the first service of its address.
+    fn later_fragment(&self, packet: &Packet<'_>, address_at: Option<ServiceAt>) -> Decision {
+        let unknown = Decision::drop(Reason::FragmentUnknown, address_at);
         let Some(first) = self.first_fragment(packet) else {
             let ours = matches!(packet.parsed.fragment_protocol, protocol::TCP | protocol::UDP);
-            let unknown = Decision::drop(Reason::FragmentUnknown, None);
             return if ours { unknown } else { Decision::of(Verdict::Pass) };
         };
         let same = packet.tables.service(first.service);
         let Some(at) = same.filter(|at| at.service.number == first.number) else {
-            return Decision::drop(Reason::FragmentUnknown, None);
+            return unknown;
         };
         if !packet.tables.is_live(&at.service, first.slot) {
             return Decision::drop(Reason::FragmentUnknown, Some(at));
@@ -226,12 +229,13 @@ impl Packet<'_> {
         Decision::of(Verdict::Pass)
     }
 
-    fn echo(&self) -> Decision {
+    /// To an address whose first service is `at`.
+    fn echo(&self, at: Option<ServiceAt>) -> Decision {
         let per_second = self.tables.directory.echo_per_second;
         if !self.state.admits(Limited::Echo, per_second, self.around.now_ns) {
-            return Decision::drop(Reason::IcmpRate, None);
+            return Decision::drop(Reason::IcmpRate, at);
         }
-        self.state.count(None, Reason::EchoAnswered);
+        self.state.count(at.map(|at| at.service.number), Reason::EchoAnswered);
         Decision::of(Verdict::Answer)
     }
 
@@ -378,7 +382,7 @@ impl Packet<'_> {
             Route::Out(ifindex) => Verdict::out_of(ifindex, self.around),
             Route::None => Verdict::Drop(Reason::NoRoute),
             Route::Local => Verdict::Pass,
-            Route::Kernel => {
+            Route::Kernel | Route::KernelForwards => {
                 self.state.count(number, Reason::ToKernel);
                 Verdict::Pass
             }

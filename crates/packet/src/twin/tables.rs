@@ -8,12 +8,12 @@ use equipoise_pog::Seed;
 
 use crate::abi::{
     BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory, FlowKey, MACS, Mac,
-    PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, vip_kind,
+    PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, Vip, vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes};
 use crate::limits::Limits;
-use crate::packet::{AddressBytes, Tuple};
+use crate::packet::{AddressBytes, Tuple, protocol};
 use crate::tables::TablesView;
 
 /// The tables in force.
@@ -51,9 +51,14 @@ impl<'a> Tables<'a> {
         read(self.words, offset + index as usize * size_of::<T>())
     }
 
-    /// Whether the address is one that clients reach.
-    pub(super) fn is_vip(&self, family: u8, address: &AddressBytes) -> bool {
-        self.vip(family, address, 0, 0, vip_kind::ADDRESS).is_some()
+    /// The entry of a VIP's address.
+    pub(super) fn address(&self, family: u8, address: &AddressBytes) -> Option<Vip> {
+        self.vip(family, address, 0, 0, vip_kind::ADDRESS)
+    }
+
+    /// The first service of a VIP's address, under which a packet of a protocol counts that leads to none.
+    pub(super) fn first_service(&self, address: &Vip, protocol: u8) -> Option<ServiceAt> {
+        self.service(if protocol == protocol::UDP { address.udp_service } else { address.service })
     }
 
     /// The service number of a destination: of its port, or of a range that holds it.
@@ -80,13 +85,13 @@ impl<'a> Tables<'a> {
         port: u16,
         protocol: u8,
         kind: u8,
-    ) -> Option<crate::abi::Vip> {
+    ) -> Option<Vip> {
         let port = port.to_be_bytes();
         let hash = address_hash(self.directory.vip_seed, address, port, protocol);
         let mask = self.directory.vip_mask & (self.limits.vips_max - 1);
         (0..PROBES_MAX as u32)
             .map(|probe| hash.wrapping_add(probe) & mask)
-            .map(|index| self.entry::<crate::abi::Vip>(self.limits.vips_offset, index))
+            .map(|index| self.entry::<Vip>(self.limits.vips_offset, index))
             .take_while(|vip| vip.kind != vip_kind::FREE)
             .find(|vip| {
                 (vip.kind, vip.family, vip.protocol) == (kind, family, protocol)

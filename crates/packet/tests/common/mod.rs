@@ -118,13 +118,13 @@ impl Tables {
     /// Its address's entry and that of one port.
     pub fn exact(&mut self, text: &str, port: u16, protocol: u8, service: u16) {
         let (address, family) = address(text);
-        self.address(text);
+        self.address(text, service);
         let port = port.to_be_bytes();
         let kind = vip_kind::EXACT;
         self.vip(Vip { address, port, protocol, family, kind, service, ..Vip::default() });
     }
 
-    pub fn address(&mut self, text: &str) {
+    pub fn address(&mut self, text: &str, service: u16) {
         let (address, family) = address(text);
         let hash = self.hash(&address, [0; 2], 0);
         let start = (self.limits.vips_offset - self.limits.directory_offset) as usize;
@@ -133,7 +133,8 @@ impl Tables {
             self.bytes[at..at + 16] == address && self.bytes[at + 20] == vip_kind::ADDRESS
         });
         if !known {
-            self.vip(Vip { address, family, kind: vip_kind::ADDRESS, ..Vip::default() });
+            let (kind, udp_service) = (vip_kind::ADDRESS, service);
+            self.vip(Vip { address, family, kind, service, udp_service, ..Vip::default() });
         }
     }
 
