@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
@@ -75,6 +75,7 @@ impl Schedule {
 /// A running series of checks of one backend; dropping it ends them.
 #[derive(Debug)]
 pub struct Checker {
+    place: watch::Sender<Place>,
     task: JoinHandle<()>,
 }
 
@@ -91,11 +92,21 @@ impl Checker {
         let schedule = Schedule { interval: health.interval, seed };
         let (check, timeout) = (health.check.clone(), health.timeout);
         let port = health.port;
+        let (place, newest) = watch::channel(place);
         let task = tokio::spawn(async move {
-            let check = || probe(&check, address, &place, port, timeout);
+            let check = || {
+                let (check, place) = (&check, newest.borrow().clone());
+                async move { probe(check, address, &place, port, timeout).await }
+            };
             schedule.run(backend, check, reports).await;
         });
-        Checker { task }
+        Checker { place, task }
+    }
+
+    /// Checks the backend at `place` from the next check on. The check under way ends as it began, and the schedule
+    /// stays, so that a name whose addresses change at every lookup is checked like any other.
+    pub fn follow(&self, place: Place) {
+        self.place.send_replace(place);
     }
 }
 

@@ -45,6 +45,17 @@ impl Place {
         }
     }
 
+    /// Whether a connection that was opened to `remote` still goes to this backend: a host name may have other
+    /// addresses since. `None`: a connection to a unix socket.
+    pub fn includes(&self, remote: Option<SocketAddr>) -> bool {
+        match self {
+            Place::Host { resolved, .. } => {
+                remote.is_some_and(|remote| resolved.addresses().contains(&remote))
+            }
+            Place::Address | Place::Socket(_) => true,
+        }
+    }
+
     /// The addresses of a backend whose configured address is `own`: those of its host name, or else `own`.
     pub fn addresses<'p>(&'p self, own: &'p SocketAddr) -> &'p [SocketAddr] {
         match self {
@@ -108,6 +119,15 @@ impl Resolved {
     #[must_use]
     pub fn with_problem(&self, problem: Option<Arc<str>>) -> Resolved {
         Resolved { problem, ..self.clone() }
+    }
+
+    /// These addresses. Connections begin where `before` began them, if that address is still one of these.
+    pub fn succeeding(self, before: &Resolved) -> Resolved {
+        let preferred = before.addresses.get(before.preferred.load(Relaxed));
+        if let Some(at) = self.addresses.iter().position(|it| Some(it) == preferred) {
+            self.preferred.store(at, Relaxed);
+        }
+        self
     }
 
     /// All addresses.
@@ -292,6 +312,26 @@ mod tests {
             let error = resolved.connect(open).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{preferred} first");
         }
+    }
+
+    #[test]
+    fn other_addresses_keep_the_preferred_one_while_it_is_among_them() {
+        let before = Resolved::new([address(1), address(2), address(3)]);
+        before.preferred.store(2, Relaxed);
+        let kept = Resolved::new([address(3), address(4), address(1)]).succeeding(&before);
+        assert_eq!(kept.ordered().next(), Some(address(3)));
+        let gone = Resolved::new([address(4), address(5)]).succeeding(&before);
+        assert_eq!(gone.ordered().next(), Some(address(4)));
+    }
+
+    #[test]
+    fn a_connection_is_the_backends_while_its_address_is() {
+        let resolved = Resolved::new([address(1), address(2)]);
+        let host = Place::Host { name: "app.internal:80".into(), resolved };
+        assert!(host.includes(Some(address(2))));
+        assert!(!host.includes(Some(address(3))) && !host.includes(None));
+        assert!(Place::Address.includes(Some(address(3))));
+        assert!(Place::Socket(Path::new("/run/app.sock").into()).includes(None));
     }
 
     #[test]

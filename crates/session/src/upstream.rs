@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(crate) struct Session {
     lookout: Lookout,
     /// Who is at the other end, if it is encrypted.
     shown: Option<Box<Shown>>,
+    /// The address at the other end; `None` for a unix socket.
+    remote: Option<SocketAddr>,
     backend: u32,
     thread: usize,
     live: Arc<BackendLive>,
@@ -56,12 +59,13 @@ impl Session {
         connected: impl FnOnce(),
     ) -> io::Result<Session> {
         let (thread, line) = (worker.index, worker.lines.get().sessions);
-        let mut socket = match &backend.place {
-            Place::Address => Socket::connect(backend.address, line).await?,
-            Place::Socket(path) => Socket::connect_unix(path, line)?,
-            Place::Host { resolved, .. } => {
-                resolved.connect(|address| Socket::connect(address, line)).await?
-            }
+        let connect = |address| async move {
+            Ok::<_, io::Error>((Socket::connect(address, line).await?, Some(address)))
+        };
+        let (mut socket, remote) = match &backend.place {
+            Place::Address => connect(backend.address).await?,
+            Place::Socket(path) => (Socket::connect_unix(path, line)?, None),
+            Place::Host { resolved, .. } => resolved.connect(connect).await?,
         };
         let shown = match tls {
             None => None,
@@ -83,6 +87,7 @@ impl Session {
             reused: false,
             lookout: Lookout::None,
             shown,
+            remote,
             backend: backend.id,
             thread,
             live: backend.live.clone(),
@@ -104,6 +109,16 @@ impl Session {
     /// Bytes that went over the wire so far.
     pub(crate) fn sent(&self) -> u64 {
         self.socket.tls().map_or(self.written, |tls| tls.borrow().sent())
+    }
+
+    /// The address at the other end; `None` for a unix socket.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.remote
+    }
+
+    /// Whether it goes to an address that the backend has now.
+    pub(crate) fn reaches(&self, backend: &BackendView) -> bool {
+        backend.place.includes(self.remote)
     }
 
     /// Whether it may carry a request that is to go by `tls`, or in the clear.
@@ -164,12 +179,16 @@ pub(crate) struct IdleSessions {
 
 impl IdleSessions {
     /// The most recently used session to the backend that is still open and silent, and encrypted by `tls` or not at all.
-    pub(crate) fn take(&self, backend: u32, tls: Option<&PeerTls>) -> Option<Box<Session>> {
+    pub(crate) fn take(
+        &self,
+        backend: &BackendView,
+        tls: Option<&PeerTls>,
+    ) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
-        let sessions = all.get_mut(&backend)?;
+        let sessions = all.get_mut(&backend.id)?;
         while let Some((_, session)) = sessions.pop_back() {
             // One that has become readable was closed by the backend, or says something unasked.
-            if session.is_good_for(tls) && session.socket.is_silent() {
+            if session.is_good_for(tls) && session.reaches(backend) && session.socket.is_silent() {
                 session.stats().sessions_reused.add(1);
                 return Some(session);
             }
@@ -187,20 +206,21 @@ impl IdleSessions {
         }
     }
 
-    /// Closes what has been idle for longer than its pool's bound, and the sessions to backends that may not be picked.
+    /// Closes sessions that have been idle for longer than their pool's bound, sessions to backends that may not be
+    /// picked, and sessions to addresses that their backend's host name no longer has.
     pub(crate) fn sweep(&self, snapshot: &Snapshot, now: Instant) {
-        let mut keep_for = HashMap::new();
+        let mut known = HashMap::new();
         for pool in &snapshot.pools {
             let bound = pool.options.session_idle_timeout;
-            keep_for.extend(pool.backends.iter().map(|backend| (backend.id, bound)));
+            known.extend(pool.backends.iter().map(|backend| (backend.id, (backend, bound))));
         }
         self.by_backend.borrow_mut().retain(|id, sessions| {
-            let bound = keep_for.get(id).copied().unwrap_or_default();
-            while sessions.front().is_some_and(|(since, _)| now.duration_since(*since) >= bound) {
+            let Some((backend, bound)) = known.get(id) else { return false };
+            while sessions.front().is_some_and(|(since, _)| now.duration_since(*since) >= *bound) {
                 sessions.pop_front();
             }
-            sessions.retain(|(_, session)| session.socket.is_silent());
-            !sessions.is_empty() || keep_for.contains_key(id)
+            sessions.retain(|(_, session)| session.reaches(backend) && session.socket.is_silent());
+            true
         });
     }
 }

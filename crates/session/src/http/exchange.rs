@@ -242,7 +242,7 @@ impl ClientConnection {
     ) -> Attempt {
         if !tries.fresh
             && let tls = lease.pool().options.tls.as_ref()
-            && let Some(session) = self.worker.idle.take(lease.backend().id, tls)
+            && let Some(session) = self.worker.idle.take(lease.backend(), tls)
         {
             return self.attempt(lease, session, outgoing, tries.begun).await;
         }

@@ -221,7 +221,10 @@ impl<P: Publish> Registry<P> {
             let reachable = |backend: &&BackendEntry| backend.config.place.is_reachable();
             for backend in pool.backends.iter().filter(reachable) {
                 let checker = match running.remove(&backend.id) {
-                    Some((same, checker)) if same == *health => checker,
+                    Some((same, checker)) if same == *health => {
+                        checker.follow(backend.config.place.clone());
+                        checker
+                    }
                     _ => Checker::start(
                         backend.id,
                         backend.config.address,

@@ -319,11 +319,7 @@ impl Reload {
         if described(&backend.config) != described(wanted) {
             self.changes.backends.changed.push(format!("{}/{}", after.name, wanted.name));
         }
-        if backend.config.place != wanted.place {
-            // Sessions that are kept open by its number are to addresses that it may no longer have.
-            backend.id = take(&mut self.ids.backend);
-        }
-        // Also where both are equal: equal addresses of a host name may come with another `problem`.
+        // A host name may have other addresses, or another `problem`, than before: it is the same backend.
         backend.config = wanted.clone();
         if !after.weights_by_load {
             backend.weight_planned = None;

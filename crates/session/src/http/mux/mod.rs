@@ -79,9 +79,11 @@ impl MuxSessions {
             return None;
         }
         backend.sessions.retain(|session| session.is_open());
-        let least = backend.sessions.iter().min_by_key(|session| session.in_flight());
+        // Sessions to addresses that the backend's host name no longer has get no further requests.
+        let usable = || backend.sessions.iter().filter(|session| session.reaches(lease.backend()));
+        let least = usable().min_by_key(|session| session.in_flight());
         let full = least.is_none_or(|session| session.in_flight() > 0);
-        if full && backend.sessions.len() < options.multiplex_sessions {
+        if full && usable().count() < options.multiplex_sessions {
             let session = MuxSession::start(worker, lease);
             backend.sessions.push(session.clone());
             return Some(session);

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::mem;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,6 +35,8 @@ pub(super) struct MuxSession {
     queue: RefCell<VecDeque<Slot>>,
     waker: RefCell<Option<Waker>>,
     open: Cell<bool>,
+    /// The address at the other end; `None` while it connects, and for a unix socket.
+    remote: Cell<Option<SocketAddr>>,
     /// A request was put on it before.
     used: Cell<bool>,
     /// Bytes of all requests that were put on it.
@@ -50,6 +53,7 @@ impl MuxSession {
             queue: RefCell::default(),
             waker: RefCell::default(),
             open: Cell::new(true),
+            remote: Cell::new(None),
             used: Cell::new(false),
             pushed: Cell::new(0),
             turn_ns: Cell::new(0),
@@ -61,6 +65,11 @@ impl MuxSession {
 
     pub(super) fn is_open(&self) -> bool {
         self.open.get()
+    }
+
+    /// Whether it goes to an address that the backend has now.
+    pub(super) fn reaches(&self, backend: &BackendView) -> bool {
+        self.remote.get().is_none_or(|remote| backend.place.includes(Some(remote)))
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -136,6 +145,7 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
         shared.close(Lost::Unsent);
         return;
     };
+    shared.remote.set(session.remote());
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
     let instance = worker.shared.instance.clone();
     let mut task = Task {

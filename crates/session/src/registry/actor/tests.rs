@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::super::fixtures::*;
 use super::*;
-use crate::config::{HealthCheck, HttpCheck};
+use crate::config::{HealthCheck, HttpCheck, Place, Resolved};
 use crate::{BindError, Reason, Snapshot};
 
 /// Records what is published, or refuses it.
@@ -254,6 +254,39 @@ async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuratio
     run.handle.apply(config(vec![wanted])).await.unwrap();
     assert_eq!(run.handle.status().await.unwrap().pools[0].backends[0].last_check, None);
     accepting.abort();
+}
+
+#[tokio::test]
+async fn a_name_with_other_addresses_at_every_lookup_is_found_silent() {
+    // The kernel accepts, and no process answers: each check lasts as long as it may.
+    let silent = [
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    ];
+    let answer = |number: usize| {
+        let resolved = Resolved::new([silent[number % 2].local_addr().unwrap()]);
+        let mut wanted = checked(pool("web", 2));
+        wanted.backends[0].place = Place::Host { name: "app.internal:80".into(), resolved };
+        let health = wanted.health.as_mut().unwrap();
+        health.check = HealthCheck::Http(HttpCheck::get("/"));
+        (health.interval, health.timeout) = (Duration::from_millis(100), Duration::from_millis(80));
+        wanted
+    };
+    let run = start();
+    let is_found = async {
+        let mut lookups = 0..;
+        loop {
+            run.handle.apply(config(vec![answer(lookups.next().unwrap())])).await.unwrap();
+            let status = run.handle.status().await.unwrap();
+            if status.pools[0].backends[0].health == Health::Unhealthy {
+                return;
+            }
+            // More often than a check ends.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_secs(20), is_found).await;
+    assert!(found.is_ok(), "each lookup began the check anew");
 }
 
 #[tokio::test(start_paused = true)]

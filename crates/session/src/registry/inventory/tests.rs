@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use equipoise_core::AdminState::{Drain, Up};
+use equipoise_core::AdminState::{Down, Drain, Up};
 use equipoise_core::Weight;
 
 use super::super::build::{Published, build};
@@ -213,10 +213,13 @@ fn a_host_name_without_an_address_is_unhealthy_until_it_has_one() {
 }
 
 #[test]
-fn other_addresses_of_a_host_name_are_a_new_number_of_the_same_backend() {
+fn other_addresses_of_a_host_name_are_the_same_backend_with_its_number_and_all_it_has() {
     let now = Instant::now();
     let before = inventory(vec![named(&["10.0.0.1:80", "10.0.0.2:80"], None)], now);
     let again = named(&["10.0.0.2:80", "10.0.0.1:80"], Some("no answer"));
+    let mut before = before;
+    check(&mut before, "b1", true, now);
+    before.set_admin("web", "b1", Down).unwrap();
     let (same, changes) = before.reloaded(&config(vec![again]), THREADS, now).unwrap();
     assert!(changes.is_empty(), "{changes}");
     assert_eq!(entry(&same, "web", "b1").id, entry(&before, "web", "b1").id);
@@ -224,6 +227,7 @@ fn other_addresses_of_a_host_name_are_a_new_number_of_the_same_backend() {
     let (moved, changes) = same.reloaded(&config(vec![other]), THREADS, now).unwrap();
     assert!(changes.is_empty(), "the configuration states the same: {changes}");
     let (old, new) = (entry(&same, "web", "b1"), entry(&moved, "web", "b1"));
-    assert_ne!(new.id, old.id, "sessions that are kept open by the number go to old addresses");
+    assert_eq!(new.id, old.id);
+    assert_eq!((&new.health, new.admin, new.last_check.is_some()), (&old.health, Down, true));
     assert!(Arc::ptr_eq(&new.live, &old.live));
 }
