@@ -7,6 +7,7 @@ mod lookup;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,8 +19,12 @@ use tokio::time::{sleep, timeout};
 use self::lookup::{Found, LookupError, look_up};
 use crate::run::lock;
 
-/// Names that are resolved at the same time.
-const LOOKUPS_MAX: usize = 16;
+/// Lookups that are young: at most this many, each for at most [`YOUNG_FOR`].
+const YOUNG_MAX: usize = 32;
+/// Time after which a lookup makes room for another young one. Servers that are alive have answered by then.
+const YOUNG_FOR: Duration = Duration::from_millis(500);
+/// Lookups that may go on for longer. Beyond it a lookup ends when it is no longer young, and is tried again.
+const OLD_MAX: usize = 64;
 /// Longest time that resolving a name may take, whatever `resolv.conf` says.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 /// A record's time to live is taken for at least this, so that no server makes us ask without a pause, and at most this, so
@@ -38,7 +43,7 @@ struct Shared {
     names: Mutex<BTreeMap<Arc<str>, Known>>,
     /// Rises when an answer differs from the one before.
     changes: watch::Sender<u64>,
-    lookups: Semaphore,
+    lookups: Lookups,
 }
 
 /// A name that backends have.
@@ -62,7 +67,7 @@ impl HostNames {
         HostNames(Arc::new(Shared {
             names: Mutex::default(),
             changes: watch::Sender::new(0),
-            lookups: Semaphore::new(LOOKUPS_MAX),
+            lookups: Lookups::default(),
         }))
     }
 
@@ -147,10 +152,7 @@ fn names(config: &SessionConfig) -> BTreeSet<Arc<str>> {
 async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) {
     let mut retry = RETRY_MIN;
     loop {
-        let found = {
-            let Ok(_permit) = shared.lookups.acquire().await else { return };
-            look_up(&name, LOOKUP_WITHIN).await
-        };
+        let found = shared.lookups.look_up(&name, LOOKUP_WITHIN).await;
         let pause = match &found {
             Ok(found) => {
                 retry = RETRY_MIN;
@@ -170,6 +172,35 @@ async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) 
     }
 }
 
+/// Bounds the lookups that are under way, so that names without an answer do not hold up the others.
+struct Lookups {
+    young: Semaphore,
+    old: Semaphore,
+}
+
+impl Default for Lookups {
+    fn default() -> Lookups {
+        Lookups { young: Semaphore::new(YOUNG_MAX), old: Semaphore::new(OLD_MAX) }
+    }
+}
+
+impl Lookups {
+    /// Resolves a name in its turn.
+    async fn look_up(&self, name: &str, within: Duration) -> Result<Found, LookupError> {
+        // Neither semaphore is ever closed.
+        let young = self.young.acquire().await;
+        let mut lookup = pin!(look_up(name, within));
+        if let Ok(found) = timeout(YOUNG_FOR, &mut lookup).await {
+            return found;
+        }
+        let Ok(_old) = self.old.try_acquire() else {
+            return Err(LookupError::Timeout(YOUNG_FOR));
+        };
+        drop(young);
+        lookup.await
+    }
+}
+
 impl Shared {
     /// Takes over an answer, and logs it if it is another than before.
     fn note(&self, name: &Arc<str>, found: Result<Found, LookupError>) {
@@ -181,7 +212,7 @@ impl Shared {
                 let kept = before.addresses().iter().copied().filter(found.keeps);
                 let next = Resolved::new(found.addresses.into_iter().chain(kept));
                 // Equal addresses keep the note of which of them connected.
-                if next == *before { before.with_problem(None) } else { next }
+                if next == *before { before.with_problem(None) } else { next.succeeding(before) }
             }
             Err(error) => before.with_problem(Some(error.to_string().into())),
         };
@@ -221,15 +252,14 @@ pub(crate) async fn unresolved(
     config: &SessionConfig,
     patience: Duration,
 ) -> BTreeMap<Arc<str>, String> {
-    let permits = Arc::new(Semaphore::new(LOOKUPS_MAX));
+    let bounded = Arc::new(Lookups::default());
     let mut lookups = JoinSet::new();
     let mut left: BTreeMap<_, _> = BTreeMap::new();
     for name in names(config) {
         left.insert(Arc::clone(&name), format!("no answer within {} s", patience.as_secs()));
-        let permits = Arc::clone(&permits);
+        let bounded = Arc::clone(&bounded);
         lookups.spawn(async move {
-            let _permit = permits.acquire().await;
-            let found = look_up(&name, patience).await;
+            let found = bounded.look_up(&name, patience).await;
             (name, found)
         });
     }

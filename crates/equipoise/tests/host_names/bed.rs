@@ -1,0 +1,181 @@
+//! Servers, resolvers and processes that the tests share.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::thread;
+
+use equipoise_testkit::{ReservedPort, eventually, free_port};
+
+use crate::common::{self, EQUIPOISE, Folder, Process, get, reload, stderr, stdout, text};
+
+/// A bind mount of `/etc/resolv.conf` needs root.
+pub(crate) fn may_mount() -> bool {
+    // SAFETY: geteuid reads a number of this process and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        eprintln!("skipped: needs root, for a resolv.conf of the process's own");
+    }
+    is_root
+}
+
+/// A loopback address that no other test uses, for port 53.
+pub(crate) fn server_address() -> Ipv4Addr {
+    static NUMBER: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 100 + NUMBER.fetch_add(1, Relaxed), high, low)
+}
+
+/// Sessions are kept open, so that a change of address has to end them.
+pub(crate) fn serve(stream: TcpStream, name: &str) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 {
+        if line == "\r\n" {
+            let length = name.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
+            reader.get_mut().write_all(answer.as_bytes())?;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Listens at these addresses, all at one port, which is returned too.
+pub(crate) fn listen_at(addresses: &[&str]) -> (Vec<TcpListener>, u16) {
+    let bind = |address: &str, port| TcpListener::bind((address.parse::<IpAddr>().unwrap(), port));
+    let (mut listeners, mut port) = (Vec::new(), 0);
+    let all_bound = eventually(|| {
+        listeners.clear();
+        port = 0;
+        for address in addresses {
+            let Ok(listener) = bind(address, port) else { return false };
+            port = listener.local_addr().unwrap().port();
+            listeners.push(listener);
+        }
+        true
+    });
+    assert!(all_bound, "no port is free at all of {addresses:?}");
+    (listeners, port)
+}
+
+/// Has servers listen at these addresses, all at one port. Each answers every request with its name.
+pub(crate) fn serve_at(servers: &[(&str, &'static str)]) -> u16 {
+    let addresses: Vec<_> = servers.iter().map(|(address, _)| *address).collect();
+    let (listeners, port) = listen_at(&addresses);
+    for (listener, (_, name)) in listeners.into_iter().zip(servers.iter().copied()) {
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                thread::spawn(move || serve(stream?, name));
+            }
+        });
+    }
+    port
+}
+
+/// The zone `names.test.`, served by a process of its own.
+pub(crate) struct Zone {
+    _process: Process,
+    pub(crate) folder: Folder,
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Zone {
+    pub(crate) fn start(test: &str, records: &str) -> Zone {
+        let (folder, address) = (Folder::new(test), server_address());
+        folder.write("names.zone", records);
+        let file = folder.write(
+            "dns.toml",
+            &format!(
+                "[api]\nsocket = '{}'\nlisten = 'off'\n[instance]\nthreads = 1\n\
+                 [[dns]]\nzone = 'names.test.'\nlisten = '{address}:53'\nzone-file = '{}'\n\
+                 ns = [{{ name = 'ns1', addresses = '{address}' }}]\n[nameserver]\nrate-limit = 0\n",
+                folder.path("dns.sock").display(),
+                folder.path("names.zone").display(),
+            ),
+        );
+        let process = Process::start(&["run", text(&file)]);
+        process.wait_for_text(" ready ");
+        Zone { _process: process, folder, address }
+    }
+
+    pub(crate) fn change(&self, records: &str) {
+        self.folder.write("names.zone", records);
+        let (status, answer) = reload(&self.folder.path("dns.sock"));
+        assert_eq!(status, 200, "{answer}");
+    }
+}
+
+/// A process that has files of its own in the place of those of `/etc`.
+pub(crate) struct Instance {
+    pub(crate) process: Process,
+    pub(crate) folder: Folder,
+    pub(crate) file: PathBuf,
+    pub(crate) door: ReservedPort,
+}
+
+impl Instance {
+    pub(crate) fn start(test: &str, server: Ipv4Addr, pool: &str) -> Instance {
+        let (folder, door) = (Folder::new(&format!("{test}-balancer")), free_port());
+        folder
+            .write("resolv.conf", &format!("nameserver {server}\noptions timeout:5 attempts:2\n"));
+        folder.write("hosts", "127.0.0.1 localhost\n127.0.0.1 listed.test\n");
+        let file = folder.write(
+            "equipoise.toml",
+            &format!(
+                "[api]\nsocket = '{}'\nlisten = 'off'\n[instance]\nthreads = 2\n\
+                 [[session]]\nlisten = '{}'\nprotocol = 'http'\npool = 'web'\n\
+                 [[pool]]\nname = 'web'\n{pool}\n",
+                folder.path("api.sock").display(),
+                door.address()
+            ),
+        );
+        let process = Process::of(with_own_files(&folder, &["run", text(&file)]));
+        process.wait_for_text(" ready ");
+        Instance { process, folder, file, door }
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> (bool, String) {
+        let socket = self.folder.path("api.sock");
+        let output = common::equipoise(&[args, &["--api", text(&socket)]].concat());
+        (output.status.success(), stdout(&output) + &stderr(&output))
+    }
+
+    pub(crate) fn check(&self) -> Output {
+        with_own_files(&self.folder, &["check", text(&self.file)]).output().unwrap()
+    }
+
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let (worked, printed) = self.command(&["status", "--json"]);
+        assert!(worked, "{printed}");
+        serde_json::from_str(&printed).unwrap()
+    }
+
+    /// The first backend in `status`.
+    pub(crate) fn backend(&self) -> serde_json::Value {
+        self.status()["pools"][0]["backends"][0].clone()
+    }
+
+    pub(crate) fn ask(&self) -> (u16, String) {
+        let response = get(self.door.address(), "/");
+        (response.status(), response.text())
+    }
+
+    /// Waits until requests arrive at the server of this name.
+    pub(crate) fn arrives_at(&self, name: &str) {
+        let arrived = eventually(|| self.ask() == (200, name.to_owned()));
+        assert!(arrived, "{:?}; {:#}\n{}", self.ask(), self.backend(), self.process.printed());
+    }
+}
+
+/// The binary in a mount namespace with `resolv.conf` and `hosts` of this folder.
+pub(crate) fn with_own_files(folder: &Folder, args: &[&str]) -> Command {
+    let mount = |name: &str| format!("mount --bind '{}' /etc/{name}", folder.path(name).display());
+    let script = format!("{} && {} && exec \"$0\" \"$@\"", mount("resolv.conf"), mount("hosts"));
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script, EQUIPOISE]);
+    command.args(args);
+    command
+}
