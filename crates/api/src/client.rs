@@ -1,5 +1,7 @@
 //! Asks a running equipoise over its API.
 
+mod cluster;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +47,32 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The text is neither a path nor an `http://` address.
+/// An endpoint, and why it is the one that is asked: for errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where the API is.
+    pub endpoint: Endpoint,
+    /// Who or what named it, such as `from --api`.
+    pub origin: String,
+    /// What to do if no process answers there.
+    pub advice: String,
+}
+
+impl From<Endpoint> for Place {
+    fn from(endpoint: Endpoint) -> Place {
+        let advice = "start one with `equipoise run FILE`, or name the API of another with --api SOCKET or --config FILE";
+        Place { endpoint, origin: String::new(), advice: advice.into() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.endpoint.fmt(f)?;
+        if self.origin.is_empty() { Ok(()) } else { write!(f, " ({})", self.origin) }
+    }
+}
+
+/// The text is neither a path nor the address of an HTTP server.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is neither the path of a unix socket nor http://HOST:PORT")]
 pub struct BadEndpoint(String);
@@ -65,6 +92,10 @@ impl FromStr for Endpoint {
         if text.is_empty() || text.contains("://") {
             return Err(BadEndpoint(text.into()));
         }
+        let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
+        if !text.contains('/') && text.rsplit_once(':').is_some_and(is_port) {
+            return Ok(Endpoint::Tcp(text.into()));
+        }
         Ok(Endpoint::Unix(text.strip_prefix("unix:").unwrap_or(text).into()))
     }
 }
@@ -73,43 +104,41 @@ impl FromStr for Endpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens there.
-    #[error(
-        "no equipoise answers at {endpoint}: start one with `equipoise run FILE`, or say with --api where it listens (option `api.socket` or `api.listen` of its configuration)"
-    )]
+    #[error("no equipoise answers at {place}: {}", place.advice)]
     NotRunning {
         /// Where it was looked for.
-        endpoint: Endpoint,
+        place: Place,
         /// What connecting failed with.
         #[source]
         source: io::Error,
     },
-    /// The socket belongs to somebody else.
+    /// The socket belongs to another user.
     #[error(
-        "no permission to use {endpoint}: run this command as the user that runs equipoise (often with sudo)"
+        "no permission to use {place}: run this command as the user that runs equipoise (often with sudo)"
     )]
     NoPermission {
         /// The socket.
-        endpoint: Endpoint,
+        place: Place,
         /// What connecting failed with.
         #[source]
         source: io::Error,
     },
     /// Connected, and then nothing.
-    #[error("equipoise at {endpoint} did not answer within {} s: it is overloaded or stopped; look at its log", TIMEOUT.as_secs())]
+    #[error("equipoise at {place} did not answer within {} s: it is overloaded or stopped; look at its log", TIMEOUT.as_secs())]
     NoAnswer {
         /// Where.
-        endpoint: Endpoint,
+        place: Place,
     },
     /// It said no.
     #[error("{}", .0.detail)]
     Refused(Problem),
     /// Something else than equipoise, or another version of it.
     #[error(
-        "what answers at {endpoint} does not speak this API ({what}): is it another program, or another version of equipoise?"
+        "what answers at {place} does not speak this API ({what}): is it another program, or another version of equipoise?"
     )]
     NotUnderstood {
         /// Where.
-        endpoint: Endpoint,
+        place: Place,
         /// What was not understood.
         what: String,
     },
@@ -118,14 +147,19 @@ pub enum ClientError {
 /// Asks one process; each question is a connection of its own.
 #[derive(Clone, Debug)]
 pub struct Client {
-    endpoint: Endpoint,
+    place: Place,
     token: Option<Token>,
 }
 
 impl Client {
-    /// A client of the process behind `endpoint`.
-    pub fn new(endpoint: Endpoint) -> Client {
-        Client { endpoint, token: None }
+    /// A client of the process behind an endpoint.
+    pub fn new(place: impl Into<Place>) -> Client {
+        Client { place: place.into(), token: None }
+    }
+
+    /// Where it asks.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Shows this token, over TCP.
@@ -319,7 +353,7 @@ impl Client {
         body: Bytes,
     ) -> Result<T, ClientError> {
         let exchange = async {
-            match &self.endpoint {
+            match &self.place.endpoint {
                 Endpoint::Unix(socket) => {
                     let stream =
                         UnixStream::connect(socket).await.map_err(|e| self.no_connection(e))?;
@@ -334,7 +368,7 @@ impl Client {
         };
         tokio::time::timeout(TIMEOUT, exchange)
             .await
-            .map_err(|_| ClientError::NoAnswer { endpoint: self.endpoint.clone() })?
+            .map_err(|_| ClientError::NoAnswer { place: self.place.clone() })?
     }
 
     async fn exchange<T: DeserializeOwned>(
@@ -350,7 +384,7 @@ impl Client {
             .uri(path)
             .header(header::HOST, host)
             .header(header::CONTENT_TYPE, "application/json");
-        if let (Some(token), Endpoint::Tcp(_)) = (&self.token, &self.endpoint) {
+        if let (Some(token), Endpoint::Tcp(_)) = (&self.token, &self.place.endpoint) {
             let mut value = HeaderValue::from_maybe_shared(format!("Bearer {}", token.reveal()))
                 .map_err(|error| self.not_understood(error))?;
             value.set_sensitive(true);
@@ -383,15 +417,15 @@ impl Client {
     }
 
     fn no_connection(&self, source: io::Error) -> ClientError {
-        let endpoint = self.endpoint.clone();
+        let place = self.place.clone();
         match source.kind() {
-            io::ErrorKind::PermissionDenied => ClientError::NoPermission { endpoint, source },
-            _ => ClientError::NotRunning { endpoint, source },
+            io::ErrorKind::PermissionDenied => ClientError::NoPermission { place, source },
+            _ => ClientError::NotRunning { place, source },
         }
     }
 
     fn not_understood(&self, what: impl fmt::Display) -> ClientError {
-        ClientError::NotUnderstood { endpoint: self.endpoint.clone(), what: what.to_string() }
+        ClientError::NotUnderstood { place: self.place.clone(), what: what.to_string() }
     }
 }
 
@@ -425,6 +459,9 @@ mod tests {
         assert_eq!("/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
         assert_eq!("unix:/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
         assert_eq!("http://127.0.0.1:9000/".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
+        assert_eq!("127.0.0.1:9000".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
+        assert_eq!("[::1]:9000".parse(), Ok(Endpoint::Tcp("[::1]:9000".into())));
+        assert_eq!("./x:9000".parse(), Ok(Endpoint::Unix("./x:9000".into())));
         for bad in
             ["", "https://127.0.0.1:1", "http://127.0.0.1", "http://h:1/path", "http://h:99999"]
         {

@@ -3,10 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use equipoise_api::Token;
-use equipoise_api::client::{Client, Endpoint};
 use equipoise_packet::engine::Leave;
 
 use crate::commands::{
@@ -100,52 +97,6 @@ pub(crate) struct AgentArgs {
     /// The configuration, TOML: of it, `[cluster]`, `[instance]`, `[load]` and `[log]`
     #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG)]
     pub(crate) file: PathBuf,
-}
-
-/// Where the running equipoise is.
-#[derive(Debug, Args)]
-pub(crate) struct ApiArgs {
-    /// The API of the running equipoise: the path of its unix socket, or http://HOST:PORT
-    #[arg(long, env = "EQUIPOISE_API", value_name = "SOCKET|URL")]
-    api: Option<Endpoint>,
-    /// A file with the token to show when --api is a URL; without it, EQUIPOISE_API_TOKEN is the token
-    #[arg(long, env = "EQUIPOISE_API_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
-}
-
-/// Not an argument: those of other processes can be read by everybody.
-const TOKEN_VARIABLE: &str = "EQUIPOISE_API_TOKEN";
-
-impl ApiArgs {
-    pub(crate) fn client(self) -> anyhow::Result<Client> {
-        let token = self.token()?;
-        let default = || Endpoint::Unix(crate::config::default_api_socket());
-        Ok(Client::new(self.api.unwrap_or_else(default)).with_token(token))
-    }
-
-    /// Where it was said to be; `None` if that was not said.
-    pub(crate) fn given(self) -> anyhow::Result<Option<Client>> {
-        if self.api.is_none() { Ok(None) } else { self.client().map(Some) }
-    }
-
-    fn token(&self) -> anyhow::Result<Option<Token>> {
-        if let Some(file) = &self.token_file {
-            let path = file.display();
-            let text = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read the token's file {path}"))?;
-            let token = text.parse().with_context(|| format!("{path} is not a token's file"))?;
-            warn_of_token_file(file);
-            return Ok(Some(token));
-        }
-        match std::env::var(TOKEN_VARIABLE) {
-            Ok(text) if !text.is_empty() => {
-                let token =
-                    text.parse().with_context(|| format!("{TOKEN_VARIABLE} is no token"))?;
-                Ok(Some(token))
-            }
-            _ => Ok(None),
-        }
-    }
 }
 
 /// Says on standard error if others can get at a token; it is used all the same.

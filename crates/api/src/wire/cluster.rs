@@ -103,6 +103,12 @@ pub struct ClusterMembers {
     pub period_seconds: f64,
     /// For how long nothing has come of the store; `None` if it works.
     pub store_failing_seconds: Option<f64>,
+    /// How the store fails; `None` if it works.
+    #[serde(default)]
+    pub store_failure: Option<String>,
+    /// Why no plans come, or would not survive a failure; `None` if all is well.
+    #[serde(default)]
+    pub problem: Option<String>,
     /// By name.
     pub members: Vec<NodeStatus>,
     /// Backends that members make for elastic pools.

@@ -150,6 +150,9 @@ pub struct NodeStatus {
     pub version: String,
     /// Cores that it may use; a fraction in a quota.
     pub capacity: f64,
+    /// Cores that it reports, if it counts for others.
+    #[serde(default)]
+    pub claimed_capacity: Option<f64>,
     /// What is wanted of it.
     pub admin: Admin,
     /// How it stands in the plan; `None` for agents, and where nothing is planned.
@@ -171,6 +174,9 @@ pub struct NodeStatus {
     /// L2 in the coming period.
     #[serde(default)]
     pub l2: Option<f64>,
+    /// Part of its clients' requests that it keeps by the plan, 0 to 1; `None` without a dispatch level.
+    #[serde(default)]
+    pub keep: Option<f64>,
     /// How long ago it reported; `None` if it never did.
     pub report_age_seconds: Option<f64>,
     /// The plan that it goes by, `TERM.GENERATION`.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use equipoise_api::wire::Changed;
 
-use crate::cli::{ApiArgs, BackendName};
+use crate::cli::BackendName;
+use crate::commands::process::ApiArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client()?.change(pool, backend, action).await?);
+    print_changed(&args.api.client().await?.change(pool, backend, action).await?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -39,7 +40,7 @@ pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Res
     if target.contains('/') {
         return run(action, Args { backend: target.parse()?, api }).await;
     }
-    let changed = api.client()?.change_node(&target, action).await;
+    let changed = api.client().await?.change_node(&target, action).await;
     let node = changed.with_context(|| {
         format!(
             "`{target}` was taken for a node of the cluster; a backend is named POOL/BACKEND, as `equipoise status` lists them"

@@ -1,23 +1,28 @@
 //! `equipoise cluster`: makes a cluster, lets machines in, shows and shuts out.
 
 pub(crate) mod alone;
+mod controller;
 pub(crate) mod members;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
-use equipoise_cluster::wire::{CreateToken, ListedNode, ListedToken};
+use equipoise_api::wire::cluster::ClusterToken;
+use equipoise_cluster::wire::CreateToken;
 use equipoise_cluster::{
     Asker, Authority, ClientError, ControllerAddress, Fingerprint, FolderError, Name, StateFile,
     StateFolder, TokenId,
 };
 
+use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::config::{self, Cluster, ClusterRole, Config};
+
+use controller::{Controller, NodeRow};
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -58,9 +63,9 @@ enum TokenCommand {
     Revoke(RevokeArgs),
 }
 
-/// Which configuration says what this machine is.
+/// The configuration that says what this machine is.
 #[derive(Debug, Args)]
-pub(crate) struct ConfigArgs {
+struct ConfigArgs {
     /// This machine's configuration
     #[arg(
         long,
@@ -92,7 +97,7 @@ struct CreateArgs {
     #[arg(long, value_name = "NAME")]
     node: Option<Name>,
     #[command(flatten)]
-    config: ConfigArgs,
+    api: ApiArgs,
 }
 
 #[derive(Debug, Args)]
@@ -101,7 +106,7 @@ struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    config: ConfigArgs,
+    api: ApiArgs,
 }
 
 #[derive(Debug, Args)]
@@ -109,7 +114,7 @@ struct RevokeArgs {
     /// The token's id, as `equipoise cluster token list` shows it
     id: TokenId,
     #[command(flatten)]
-    config: ConfigArgs,
+    api: ApiArgs,
 }
 
 #[derive(Debug, Args)]
@@ -117,7 +122,7 @@ struct EvictArgs {
     /// The node's name
     node: Name,
     #[command(flatten)]
-    config: ConfigArgs,
+    api: ApiArgs,
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -130,7 +135,7 @@ pub(crate) async fn run(args: ClusterArgs) -> anyhow::Result<ExitCode> {
     obey(args).await.map_err(explained)
 }
 
-/// Commands of a controller's machine ask the controller there.
+/// Adds to an error that no controller answers what to look at.
 pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
     if !is_unreached(&error) {
         return error;
@@ -152,13 +157,13 @@ async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
         ClusterCommand::Token(TokenCommand::Create(args)) => create(args).await?,
         ClusterCommand::Token(TokenCommand::List(args)) => list(args).await?,
         ClusterCommand::Token(TokenCommand::Revoke(args)) => {
-            Here::load(&args.config)?.operator()?.revoke_token(&args.id).await?;
+            Controller::of(args.api)?.revoke_token(&args.id).await?;
             println!("token {} is revoked; nodes that joined with it stay", args.id);
         }
         ClusterCommand::Members(args) => return members::run(args).await,
         ClusterCommand::Node(NodeCommand::List(args)) => list_nodes(args).await?,
         ClusterCommand::Evict(args) => {
-            Here::load(&args.config)?.operator()?.evict(&args.node).await?;
+            Controller::of(args.api)?.evict(&args.node).await?;
             println!(
                 "{0} is shut out. To let it back: equipoise cluster token create --node {0}",
                 args.node
@@ -175,19 +180,19 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    pub(crate) fn load(args: &ConfigArgs) -> anyhow::Result<Here> {
-        if !args.config.exists() {
+    pub(crate) fn load(file: &Path) -> anyhow::Result<Here> {
+        if !file.exists() {
             bail!(
                 "there is no {}, which would say what this machine is: name its file with --config, or as the variable \
                  EQUIPOISE_CONFIG",
-                args.config.display()
+                file.display()
             );
         }
-        let config = config::load(&args.config)?.config;
+        let config = config::load(file)?.config;
         let Some(cluster) = config.cluster.clone() else {
             bail!(
                 "{} has no [cluster] table, so this machine is alone; docs/cluster.md says how to make a cluster",
-                args.config.display()
+                file.display()
             );
         };
         Ok(Here { config, cluster })
@@ -260,7 +265,7 @@ pub(crate) fn authority(folder: &StateFolder) -> anyhow::Result<Authority> {
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
-    let here = Here::load(&args.config)?;
+    let here = Here::load(&args.config.config)?;
     let ClusterRole::Controller { name, .. } = &here.cluster.role else {
         bail!(
             "this machine is a node (`cluster.controllers`): a cluster is made on its first controller"
@@ -295,36 +300,40 @@ fn shown(folder: &StateFolder, public: bool) -> String {
 }
 
 async fn create(args: CreateArgs) -> anyhow::Result<()> {
-    let operator = Here::load(&args.config)?.operator()?;
+    let controller = Controller::of(args.api)?;
     let wish = CreateToken {
         time_to_live_s: args.ttl.as_secs(),
         single_use: args.single_use,
         node: args.node,
     };
-    let made = operator.create_token(&wish).await?;
+    let made = controller.create_token(&wish).await?;
     // The token alone on standard output, so that it can be piped into a file.
     println!("{}", made.token);
     let uses = if wish.single_use { "one node" } else { "any number of nodes" };
     let whom = wish.node.map_or(uses.to_string(), |node| format!("the node {node}"));
-    eprintln!("token {}: for {whom}, {}", made.listed.id, until(made.listed.expires_at));
+    eprintln!(
+        "token {}: for {whom}, {}",
+        made.listed.id,
+        until(made.listed.expires_at_unix_seconds)
+    );
     Ok(())
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<()> {
-    let tokens = Here::load(&args.config)?.operator()?.tokens().await?;
+    let tokens = Controller::of(args.api)?.tokens().await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&tokens)?);
+        println!("{}", tokens.json()?);
         return Ok(());
     }
     let mut table =
         Table::new(&[("TOKEN", Align::Left), ("FOR", Align::Left), ("STATE", Align::Left)]);
-    for token in &tokens.tokens {
+    for token in &tokens.shown {
         let whom = match (&token.node, token.single_use) {
             (Some(node), _) => format!("the node {node}"),
             (None, true) => "one node".to_string(),
             (None, false) => "any node".to_string(),
         };
-        table.row(vec![token.id.to_string().into(), whom.into(), state(token)]);
+        table.row(vec![(&token.id).into(), whom.into(), state(token)]);
     }
     let mut out = String::new();
     table.render(View::PLAIN, &mut out);
@@ -333,9 +342,9 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
 }
 
 async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
-    let nodes = Here::load(&args.config)?.operator()?.nodes().await?;
+    let nodes = Controller::of(args.api)?.nodes().await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&nodes)?);
+        println!("{}", nodes.json()?);
         return Ok(());
     }
     let mut table = Table::new(&[
@@ -345,7 +354,7 @@ async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
         ("CERTIFICATE", Align::Left),
         ("TOKEN", Align::Left),
     ]);
-    for node in &nodes.nodes {
+    for node in &nodes.shown {
         table.row(node_row(node));
     }
     let mut out = String::new();
@@ -354,7 +363,7 @@ async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn node_row(node: &ListedNode) -> Vec<Cell> {
+fn node_row(node: &NodeRow) -> Vec<Cell> {
     let joined = UNIX_EPOCH + Duration::from_secs(node.joined_at);
     let joined = SystemTime::now().duration_since(joined).unwrap_or_default();
     let (state, certificate) = match node.evicted {
@@ -362,21 +371,20 @@ fn node_row(node: &ListedNode) -> Vec<Cell> {
         false => (Cell::toned("joined", Tone::Good), until(node.valid_until)),
     };
     vec![
-        node.name.to_string().into(),
+        (&node.name).into(),
         state,
         format!("{} ago", rough(joined.as_secs())).into(),
         certificate.into(),
-        node.token.to_string().into(),
+        (&node.token).into(),
     ]
 }
 
-fn state(token: &ListedToken) -> Cell {
-    match &token.used {
-        Some(used) => Cell::toned(format!("used by {}", used.node), Tone::Plain),
-        None if left(token.expires_at).is_zero() => {
-            Cell::toned(until(token.expires_at), Tone::Warning)
-        }
-        None => Cell::toned(until(token.expires_at), Tone::Good),
+fn state(token: &ClusterToken) -> Cell {
+    let end = token.expires_at_unix_seconds;
+    match &token.used_by {
+        Some(node) => Cell::toned(format!("used by {node}"), Tone::Plain),
+        None if left(end).is_zero() => Cell::toned(until(end), Tone::Warning),
+        None => Cell::toned(until(end), Tone::Good),
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion};
 
-use crate::cli::ApiArgs;
+use crate::commands::process::ApiArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = FlowQuestion { source: args.source, vip: args.vip, mac: args.mac };
-    let answer = args.api.client()?.explain_flow(&question).await?;
+    let answer = args.api.client().await?.explain_flow(&question).await?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&answer)?);
     } else {

@@ -8,6 +8,7 @@ pub(crate) mod decap;
 pub(crate) mod flow;
 pub(crate) mod pin;
 pub(crate) mod plan;
+pub(crate) mod process;
 pub(crate) mod reload;
 pub mod schema;
 pub(crate) mod slice;

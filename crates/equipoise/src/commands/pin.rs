@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use equipoise_api::wire::packet::{Pin, PinKey};
 
-use crate::cli::ApiArgs;
+use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Table};
 use crate::commands::view::View;
 
@@ -70,7 +70,7 @@ impl Set {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::List { json, api } => {
-            let pins = api.client()?.pins().await?;
+            let pins = api.client().await?.pins().await?;
             if json {
                 println!("{}", serde_json::to_string_pretty(&pins)?);
             } else {
@@ -79,15 +79,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Action::Add(set) => {
             let pin = set.pin();
-            say(&set.api.client()?.add_pin(&pin).await?);
+            say(&set.api.client().await?.add_pin(&pin).await?);
         }
         Action::Move(set) => {
             let pin = set.pin();
-            say(&set.api.client()?.move_pin(&pin).await?);
+            say(&set.api.client().await?.move_pin(&pin).await?);
         }
         Action::Remove { flow: Flow { vip, flow }, api } => {
             let key = PinKey { vip, flow };
-            api.client()?.remove_pin(&key).await?;
+            api.client().await?.remove_pin(&key).await?;
             println!("{} {}: no longer pinned", key.vip, key.flow);
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use equipoise_api::wire::plan::{PlanMode, PlanStatus, PlannedPool, PlannedScaling, PoolWish};
 
-use crate::cli::ApiArgs;
+use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 
@@ -56,7 +56,7 @@ struct Pool {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(action) = args.action else {
-        let plan = args.api.client()?.plan(args.next).await?;
+        let plan = args.api.client().await?.plan(args.next).await?;
         if args.json {
             println!("{}", serde_json::to_string_pretty(&plan)?);
         } else {
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Action::Resume(pool) => (pool, None),
     };
-    let client = api.client()?;
+    let client = api.client().await?;
     let is_resumed = wish.is_none();
     let wish = match wish {
         Some(wish) => wish,

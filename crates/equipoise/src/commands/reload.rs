@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::cli::ApiArgs;
+use crate::commands::process::ApiArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -12,7 +12,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let now = args.api.client()?.reload().await?;
+    let now = args.api.client().await?.reload().await?;
     println!(
         "{} loaded; front doors: {}, VIPs: {}, pools: {}, backends: {}",
         now.config_file, now.front_doors, now.vips, now.pools, now.backends

@@ -15,9 +15,9 @@ use equipoise_api::wire::{
     BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Status,
 };
 
-use crate::cli::ApiArgs;
+use crate::commands::cluster;
 use crate::commands::cluster::alone::own_load;
-use crate::commands::cluster::{self, ConfigArgs};
+use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
@@ -27,22 +27,19 @@ use crate::commands::watch::{self, WatchArgs};
 pub(crate) struct Args {
     #[command(flatten)]
     watch: WatchArgs,
-    /// Show the cluster instead: members, leader, loads, instructions and their age; takes --config
+    /// Show the cluster instead: members, leader, loads, instructions and their age
     #[arg(long, conflicts_with = "watch")]
     cluster: bool,
-    #[command(flatten)]
-    config: ConfigArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.cluster {
-        let api = args.api.given()?;
-        let shown = cluster::members::show(&args.config, args.watch.json, api).await;
+        let shown = cluster::members::show(args.api, args.watch.json).await;
         return shown.map_err(cluster::explained);
     }
-    let client = args.api.client()?;
+    let client = args.api.client().await?;
     watch::show(args.watch, async || client.status().await, render).await
 }
 

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::cli::{ApiArgs, BackendName};
+use crate::cli::BackendName;
 use crate::commands::change::print_changed;
+use crate::commands::process::ApiArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,6 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client()?.set_weight(pool, backend, args.weight).await?);
+    print_changed(&args.api.client().await?.set_weight(pool, backend, args.weight).await?);
     Ok(ExitCode::SUCCESS)
 }

@@ -254,7 +254,7 @@ impl Cluster {
     /// Where an agent answers, unless its file says otherwise: beside its certificate, so that `equipoise run` on the same machine
     /// has the usual socket for itself.
     pub fn agent_socket(&self) -> PathBuf {
-        self.state.join("agent.sock")
+        agent_socket(&self.state)
     }
 
     /// By which names and addresses a controller's certificate is known: those stated, that of `listen`, this machine's
@@ -280,4 +280,9 @@ impl Cluster {
             None => listen.ip().to_string(),
         }
     }
+}
+
+/// An agent's socket in its folder of certificates.
+pub(super) fn agent_socket(state: &Path) -> PathBuf {
+    state.join("agent.sock")
 }

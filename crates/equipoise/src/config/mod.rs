@@ -5,6 +5,7 @@
 //! [`schema`] and [`reference`] describe the options to editors and to people.
 
 mod api;
+mod api_endpoints;
 mod build;
 mod cluster;
 mod dispatch;
@@ -47,6 +48,7 @@ use equipoise_packet::config::PacketConfig;
 use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
 
+pub(crate) use api_endpoints::{ApiEndpointsError, api_endpoints};
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
 pub(crate) use dispatch::peer_check_interval;
 pub use driver::Maker;
@@ -60,6 +62,7 @@ pub use slice::{Multicast, SliceNetwork, SliceStream};
 pub use text::AccessLog;
 
 use problem::Findings;
+use values::Values;
 
 /// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,6 +202,20 @@ pub fn default_api_socket() -> PathBuf {
 /// one, only the syntax errors are given: all of them.
 pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loaded, ConfigErrors> {
     let mut findings = Findings::new(text);
+    let config = read_document(text, &mut findings).map(|values| {
+        relations::check(&values, around, &mut findings);
+        build::config(&values, around, &mut findings)
+    });
+    let usable = !findings.has_errors();
+    let problems = findings.into_problems();
+    match config {
+        Some(config) if usable => Ok(Loaded { config, warnings: problems }),
+        _ => Err(ConfigErrors { file: file.into(), problems }),
+    }
+}
+
+/// Every option of a document, each by itself; `None` after a syntax error.
+fn read_document(text: &str, findings: &mut Findings<'_>) -> Option<Values> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
         let span = error.span().unwrap_or_default();
@@ -211,19 +228,7 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
         };
         findings.error(span.start, "", format!("not TOML: {message}"));
     }
-    let config = if syntax_errors.is_empty() {
-        let values = read::file(&tables::FILE, document.get_ref(), &mut findings);
-        relations::check(&values, around, &mut findings);
-        Some(build::config(&values, around, &mut findings))
-    } else {
-        None
-    };
-    let usable = !findings.has_errors();
-    let problems = findings.into_problems();
-    match config {
-        Some(config) if usable => Ok(Loaded { config, warnings: problems }),
-        _ => Err(ConfigErrors { file: file.into(), problems }),
-    }
+    syntax_errors.is_empty().then(|| read::file(&tables::FILE, document.get_ref(), findings))
 }
 
 /// Why a token's file that was named on the command line is open to others, and what to do.

@@ -14,7 +14,7 @@ mod packet;
 mod packet_operator;
 mod packet_reading;
 mod plane;
-mod planning;
+pub(crate) mod planning;
 mod rates;
 mod reading;
 mod reload;

@@ -8,7 +8,7 @@ use equipoise_testkit::HttpBackend;
 use serde_json::{Value, json};
 
 use crate::bed::{Machine, Site, command, reporting, soon};
-use crate::common::{Process, equipoise, stderr, text};
+use crate::common::{Process, equipoise, stderr, stdout, text};
 
 /// Asks a machine's API over its unix socket: status, head and body.
 fn ask(machine: &Machine, start: &str, headers: &str, body: &str) -> (u16, String, Value) {
@@ -159,6 +159,58 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
         let secret = token.split('.').nth(2).unwrap();
         assert!(!text.contains(secret), "a token's secret is in the log");
     }
+}
+
+#[test]
+fn commands_about_the_cluster_ask_the_api_that_is_named() {
+    let backend = HttpBackend::named("a");
+    let Some(site) = Site::new("cluster-by-api") else { return };
+    let one = controller(&site, &backend);
+    let socket = one.file.with_extension("sock");
+    let api = ["--api", text(&socket)];
+    let asked = |args: &[&str]| {
+        // No file: the machine that asks may have none.
+        let output = equipoise(&[args, &api].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let token = asked(&["cluster", "token", "create", "--single-use"]);
+    let agent = agent(&site, &one, token.trim());
+    agent.wait_for_text("certified for the cluster");
+    assert!(asked(&["cluster", "token", "list"]).contains(" used by a1"));
+    one.until("both report", |status| reporting(status) == ["a1", "c1"]);
+    // The figures of a page may be newer than those of the one before.
+    let words = |page: &str| -> Vec<String> {
+        let columns =
+            page.lines().filter(|line| line.starts_with("MEMBER") || line.contains("1  "));
+        columns.map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let file = ["--config", text(&one.file)];
+    soon("both ways show the same", || {
+        let shown = words(&asked(&["status", "--cluster"]));
+        shown == ["MEMBER KIND STATE", "a1 agent alive", "c1 node alive"]
+            && shown == words(&asked(&["cluster", "members"]))
+            && shown == words(&command(&[&["status", "--cluster"][..], &file].concat()))
+    });
+    let members = asked(&["status", "--cluster", "--json"]);
+    let members: Value = serde_json::from_str(&members).unwrap();
+    assert_eq!(members["controller"], "c1", "{members:#}");
+    let listed = asked(&["cluster", "token", "list", "--json"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let id = listed["tokens"][0]["id"].as_str().unwrap();
+    assert!(asked(&["cluster", "token", "revoke", id]).contains("is revoked"));
+    assert!(asked(&["cluster", "evict", "a1"]).contains("is shut out"));
+    assert!(asked(&["cluster", "node", "list"]).contains("evicted"));
+    agent.wait_for_text("was evicted");
+
+    // A member that is no controller says so, and shows what it knows.
+    let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
+    node.start();
+    let socket = node.file.with_extension("sock");
+    let output = equipoise(&["status", "--cluster", "--api", text(&socket)]);
+    let shown = stdout(&output);
+    assert!(!output.status.success() && shown.contains("ask on a controller"), "{shown}");
+    assert!(shown.contains("what the node n1 knows itself"), "{shown}");
 }
 
 #[test]

@@ -1,18 +1,19 @@
 //! What a member knows of its cluster by itself: shown where no controller says more.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use equipoise_api::client::{Client, ClientError as ApiError, Endpoint};
+use equipoise_api::client::ClientError as ApiError;
 use equipoise_api::wire::Status;
 use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
 use equipoise_cluster::ClientError;
 use serde::Serialize;
 
-use super::Here;
 use super::members::{cores, seconds};
 use crate::cli::with_causes;
+use crate::commands::process::{self, Origin};
 use crate::commands::status::controller::line;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
@@ -28,37 +29,29 @@ struct Alone<'a> {
     node_problem: Option<String>,
 }
 
-/// Prints what this machine's own process knows. It fails all the same: members were asked for.
-///
-/// # Errors
-/// On a controller's machine on which no process answers either.
-pub(super) async fn show(
-    here: &Here,
-    error: anyhow::Error,
+/// Prints what a member's own process knows. It fails all the same: members were asked for.
+pub(super) fn print(
+    asked: anyhow::Result<Status>,
+    error: &anyhow::Error,
     json: bool,
-    api: Option<Client>,
 ) -> anyhow::Result<ExitCode> {
-    let asked = match api {
-        Some(given) => given.status().await,
-        None => ask(here).await,
-    };
-    if asked.is_err() && !here.is_node() {
-        return Err(error);
-    }
     let controllers = error.downcast_ref::<ClientError>();
     let alone = Alone {
         unanswered: controllers
-            .map_or_else(|| vec![with_causes(&error)], ClientError::by_controller),
+            .map_or_else(|| vec![with_causes(error)], ClientError::by_controller),
         node: asked.as_ref().ok(),
-        node_problem: asked.as_ref().err().map(ToString::to_string),
+        node_problem: asked.as_ref().err().map(with_causes),
     };
     if json {
         println!("{}", serde_json::to_string_pretty(&alone)?);
         return Ok(ExitCode::FAILURE);
     }
     let mut out = String::new();
-    let refused = controllers.is_some_and(|error| error.status().is_some());
-    let what = if refused { "a controller says no" } else { "no controller answers" };
+    let what = match (controllers, error.downcast_ref()) {
+        (Some(error), _) if error.status().is_some() => "a controller says no",
+        (_, Some(ApiError::Refused(_))) => "the process that was asked shows no members",
+        _ => "no controller answers",
+    };
     let _ = writeln!(out, "{what}:");
     for line in &alone.unanswered {
         let _ = writeln!(out, "  {line}");
@@ -68,28 +61,16 @@ pub(super) async fn show(
         Ok(status) => own(&status, &mut out),
         // It is on standard output with the rest, since it is what there is to say.
         Err(error) => {
-            let _ = writeln!(out, "nor does the process of this machine: {error}");
+            let _ = writeln!(out, "nor does the process of this machine: {}", with_causes(&error));
         }
     }
     print!("{out}");
     Ok(ExitCode::FAILURE)
 }
 
-/// A node and a controller have their socket where its file says, an agent beside its certificate unless the file says otherwise.
-async fn ask(here: &Here) -> Result<Status, ApiError> {
-    let mut failed = None;
-    for socket in [here.config.operations.api_socket.clone(), here.cluster.agent_socket()] {
-        match Client::new(Endpoint::Unix(socket)).status().await {
-            // Another equipoise of this machine may have the usual socket.
-            Ok(status) if status.instance == *here.config.instance.name => return Ok(status),
-            Ok(_) => {}
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    Err(failed.unwrap_or_else(|| ApiError::NotRunning {
-        endpoint: Endpoint::Unix(here.cluster.agent_socket()),
-        source: std::io::ErrorKind::NotFound.into(),
-    }))
+/// Asks the process that runs by the file of this machine.
+pub(super) async fn ask(file: &Path, origin: Origin) -> anyhow::Result<Status> {
+    Ok(process::of_file(file, origin, None).await?.status().await?)
 }
 
 /// The process's own knowledge. Writing to a string cannot fail, here and below.

@@ -1,18 +1,22 @@
 //! `equipoise cluster members` and `equipoise status --cluster`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use equipoise_api::client::Client;
-use equipoise_cluster::wire::Members;
-use equipoise_controller::{ClusterView, MemberState, MemberView, Wanted};
-use equipoise_planner::Standing;
+use equipoise_api::client::ClientError;
+use equipoise_api::wire::cluster::{ClusterMembers, MadeBackend};
+use equipoise_api::wire::plan::NodeStatus;
+use equipoise_controller::MemberState;
+use serde::Serialize;
 
-use super::{ConfigArgs, Here, alone, rough};
+use super::{Here, alone, rough};
+use crate::commands::process::{ApiArgs, ClusterPlace};
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
+use crate::run::planning::wire_members;
 
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
@@ -20,34 +24,52 @@ pub(crate) struct MembersArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    config: ConfigArgs,
+    api: ApiArgs,
 }
 
 pub(crate) async fn run(args: MembersArgs) -> anyhow::Result<ExitCode> {
-    show(&args.config, args.json, None).await
+    show(args.api, args.json).await
 }
 
-/// Asks a controller and prints what it says; where none answers, what the process of this machine itself knows. `api` is
-/// where that one was said to be.
-pub(crate) async fn show(
-    config: &ConfigArgs,
-    json: bool,
-    api: Option<Client>,
-) -> anyhow::Result<ExitCode> {
-    let here = Here::load(config)?;
-    let asked = match here.asker() {
-        Ok(asker) => asker.members().await.map_err(anyhow::Error::from),
-        Err(error) => Err(error),
-    };
-    let members = match asked {
-        Ok(members) => members,
-        Err(error) if here.is_node() || super::is_unreached(&error) => {
-            return alone::show(&here, error, json, api).await;
+/// Asks a controller and prints its answer. Where none answers, prints what the member that is asked knows itself.
+pub(crate) async fn show(api: ApiArgs, json: bool) -> anyhow::Result<ExitCode> {
+    match api.cluster_place()? {
+        ClusterPlace::Api(client) => match client.cluster_members().await {
+            Ok(members) => print(&members, members.clone(), json),
+            Err(error @ ClientError::Refused(_)) => {
+                let status = client.status().await?;
+                alone::print(Ok(status), &error.into(), json)
+            }
+            Err(error) => Err(error.into()),
+        },
+        ClusterPlace::File(file, origin) => {
+            let here = Here::load(&file)?;
+            let asked = match here.asker() {
+                Ok(asker) => asker.members().await.map_err(anyhow::Error::from),
+                Err(error) => Err(error),
+            };
+            match asked {
+                Ok(members) => {
+                    let shown = wire_members(members.clone(), &BTreeMap::new());
+                    print(&members, shown, json)
+                }
+                Err(error) if here.is_node() || super::is_unreached(&error) => {
+                    let own = alone::ask(&file, origin).await;
+                    if own.is_err() && !here.is_node() {
+                        return Err(error);
+                    }
+                    alone::print(own, &error, json)
+                }
+                Err(error) => Err(error),
+            }
         }
-        Err(error) => return Err(error),
-    };
+    }
+}
+
+/// Prints members: the answer that they came in as JSON, or tables.
+fn print(answer: &impl Serialize, members: ClusterMembers, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        println!("{}", serde_json::to_string_pretty(&members)?);
+        println!("{}", serde_json::to_string_pretty(answer)?);
     } else {
         let view = View::of_stdout();
         print!("{}", view.fold(render(&members, view)));
@@ -55,8 +77,8 @@ pub(crate) async fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(members: &Members, view: View) -> String {
-    let (shown, mut out) = (&members.view, String::new());
+fn render(members: &ClusterMembers, view: View) -> String {
+    let mut out = String::new();
     head(members, &mut out);
     let mut table = Table::new(&[
         ("MEMBER", Align::Left),
@@ -76,7 +98,7 @@ fn render(members: &Members, view: View) -> String {
         ("INSTRUCTIONS", Align::Right),
         ("VERSION", Align::Left),
     ]);
-    for member in &shown.members {
+    for member in &members.members {
         table.row(row(member));
     }
     let table = table.folding(&[
@@ -92,13 +114,13 @@ fn render(members: &Members, view: View) -> String {
         "KEEP",
     ]);
     table.render(view, &mut out);
-    made(shown, view, &mut out);
+    made(&members.elastic, view, &mut out);
     out
 }
 
 /// Backends that are made for elastic pools.
-fn made(cluster: &ClusterView, view: View, out: &mut String) {
-    if cluster.rosters.values().all(|roster| roster.backends.is_empty()) {
+fn made(backends: &[MadeBackend], view: View, out: &mut String) {
+    if backends.is_empty() {
         return;
     }
     let mut table = Table::new(&[
@@ -109,125 +131,121 @@ fn made(cluster: &ClusterView, view: View, out: &mut String) {
         ("ADDRESS", Align::Left),
         ("PROBLEM", Align::Left),
     ]);
-    for (pool, roster) in &cluster.rosters {
-        for (name, entry) in &roster.backends {
-            let wanted = match entry.wanted {
-                Wanted::Serve => "serve",
-                Wanted::Drain => "drain",
-                Wanted::Leave => "leave",
-            };
-            let address = entry.address.map_or_else(|| "-".to_string(), |it| it.to_string());
-            table.row(vec![
-                format!("{pool}/{name}").into(),
-                wanted.into(),
-                entry.state.name().into(),
-                entry.executor.clone().into(),
-                address.into(),
-                entry.problem.clone().unwrap_or_default().into(),
-            ]);
-        }
+    for backend in backends {
+        table.row(vec![
+            format!("{}/{}", backend.pool, backend.name).into(),
+            (&backend.wanted).into(),
+            (&backend.state).into(),
+            (&backend.executor).into(),
+            backend.address.as_deref().unwrap_or("-").into(),
+            backend.problem.as_deref().unwrap_or_default().into(),
+        ]);
     }
     out.push('\n');
     table.render(view, out);
 }
 
 /// The part of clients that names' answers give it; of several names, the first of each share.
-fn shares(member: &MemberView) -> String {
+fn shares(member: &NodeStatus) -> String {
     let mut all: Vec<String> =
         member.shares.values().map(|share| format!("{:.1} %", 100.0 * share)).collect();
     all.dedup();
     if all.is_empty() { "-".to_string() } else { all.join(", ") }
 }
 
-fn head(members: &Members, out: &mut String) {
-    let view = &members.view;
-    let term = view.term.map(|term| format!(", term {term}")).unwrap_or_default();
-    let leader = view.leader.as_deref().unwrap_or("nobody");
+fn head(members: &ClusterMembers, out: &mut String) {
+    let term = members.term.map(|term| format!(", term {term}")).unwrap_or_default();
+    let leader = members.leader.as_deref().unwrap_or("nobody");
     // Writing to a string cannot fail.
     let _ = writeln!(out, "cluster {}: {leader} leads{term}", members.cluster);
-    let others = view.controllers.join(", ");
-    let _ = writeln!(out, "controllers: {others} (this is what {} sees)", view.controller);
-    let _ = match (view.instructions, view.instructions_age) {
-        (Some(edition), Some(age)) => {
-            writeln!(out, "instructions: {edition}, {} old", seconds(age))
-        }
+    let (others, controller) = (members.controllers.join(", "), &members.controller);
+    let _ = writeln!(out, "controllers: {others} (this is what {controller} sees)");
+    let _ = match (&members.instructions, members.instructions_age_seconds) {
+        (Some(edition), Some(age)) => writeln!(out, "instructions: {edition}, {} old", time(age)),
         _ => writeln!(out, "instructions: none yet"),
     };
-    if let Some(failing) = view.store.failing_for {
-        let failure = view.store.failure.as_deref().unwrap_or("it does not answer");
-        let _ = writeln!(out, "store: nothing has come of it for {}: {failure}", seconds(failing));
+    if let Some(failing) = members.store_failing_seconds {
+        let failure = members.store_failure.as_deref().unwrap_or("it does not answer");
+        let _ = writeln!(out, "store: nothing has come of it for {}: {failure}", time(failing));
     }
-    if let Some(problem) = &view.problem {
-        let _ = writeln!(out, "controller {}: {problem}", view.controller);
+    if let Some(problem) = &members.problem {
+        let _ = writeln!(out, "controller {controller}: {problem}");
     }
-    for state in [MemberState::Late, MemberState::Gone, MemberState::Evicted] {
-        let names = view.members.iter().filter(|member| member.state == state);
+    for state in [MemberState::Late, MemberState::Gone, MemberState::Evicted].map(name) {
+        let names = members.members.iter().filter(|member| member.state == state);
         let names: Vec<&str> = names.map(|member| member.name.as_str()).collect();
         if !names.is_empty() {
-            let _ = writeln!(out, "{}: {}", state.name(), names.join(", "));
+            let _ = writeln!(out, "{state}: {}", names.join(", "));
         }
     }
     out.push('\n');
 }
 
-fn row(member: &MemberView) -> Vec<Cell> {
+fn name(state: MemberState) -> &'static str {
+    state.name()
+}
+
+fn row(member: &NodeStatus) -> Vec<Cell> {
     let none = || "-".to_string();
     let percent = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.0} %"));
-    // What was said before is not what is.
-    let is_here = matches!(member.state, MemberState::Alive | MemberState::Late);
-    let load = member.load.as_ref().filter(|_| is_here);
-    let planned = member.planned.as_ref().filter(|_| is_here);
-    let standing = match member.standing.filter(|_| member.state != MemberState::Evicted) {
-        None => Cell::from("-"),
-        Some(standing) => {
-            let tone = match standing {
-                Standing::Present => Tone::Good,
-                Standing::Joining | Standing::Draining => Tone::Plain,
-                Standing::Late => Tone::Warning,
-                Standing::Gone | Standing::Unhealthy | Standing::Down => Tone::Bad,
-            };
-            Cell::toned(word(standing), tone)
-        }
+    let state = member.state.as_str();
+    // A former load is not the load.
+    let is_here = [MemberState::Alive, MemberState::Late].map(name).contains(&state);
+    let load = |value: Option<f64>| value.filter(|_| is_here);
+    let planned = |value: Option<f64>| load(value).map_or_else(none, |value| format!("{value:.0}"));
+    let standing = match &member.standing {
+        Some(standing) if state != name(MemberState::Evicted) => standing_cell(standing),
+        _ => Cell::from("-"),
     };
-    let tone = match member.state {
-        MemberState::Alive => Tone::Good,
-        MemberState::Late => Tone::Warning,
-        MemberState::Gone | MemberState::Evicted => Tone::Bad,
+    let tone = match state {
+        "alive" => Tone::Good,
+        "late" => Tone::Warning,
+        _ => Tone::Bad,
     };
-    let ago = |age| format!("{} ago", seconds(age));
-    let heard = member.report_age.map_or_else(|| "never here".to_string(), ago);
+    let ago = |age| format!("{} ago", time(age));
+    let heard = member.report_age_seconds.map_or_else(|| "never here".to_string(), ago);
     vec![
-        member.name.clone().into(),
-        member.kind.to_string().into(),
-        Cell::toned(member.state.name(), tone),
+        (&member.name).into(),
+        (&member.kind).into(),
+        Cell::toned(state, tone),
         heard.into(),
         standing,
         counted(member).into(),
-        percent(load.map(|load| load.cpu)).into(),
-        percent(member.machine_cpu.filter(|_| is_here)).into(),
-        percent(load.map(|load| load.memory)).into(),
-        percent(load.and_then(|load| load.net)).into(),
-        planned.map_or_else(none, |planned| format!("{:.0}", planned.l1)).into(),
-        planned.map_or_else(none, |planned| format!("{:.0}", planned.l2)).into(),
-        percent(member.keep.filter(|_| member.dispatches).map(|keep| 100.0 * keep)).into(),
+        percent(load(member.cpu_percent)).into(),
+        percent(load(member.machine_cpu_percent)).into(),
+        percent(load(member.memory_percent)).into(),
+        percent(load(member.net_percent)).into(),
+        planned(member.l1).into(),
+        planned(member.l2).into(),
+        percent(member.keep.map(|keep| 100.0 * keep)).into(),
         shares(member).into(),
-        member.applied.map_or_else(none, |edition| edition.to_string()).into(),
-        member.version.clone().into(),
+        member.applied.clone().unwrap_or_else(none).into(),
+        (&member.version).into(),
     ]
 }
 
-/// Its first word, without what it means.
-fn word(standing: Standing) -> String {
-    let text = standing.to_string();
-    text.split(':').next().unwrap_or_default().to_string()
+/// The first word of a standing, without its meaning.
+fn standing_cell(standing: &str) -> Cell {
+    let word = standing.split(':').next().unwrap_or_default();
+    let tone = match word {
+        "present" => Tone::Good,
+        "joining" | "draining" => Tone::Plain,
+        "late" => Tone::Warning,
+        _ => Tone::Bad,
+    };
+    Cell::toned(word, tone)
 }
 
 /// Cores that a member counts for, and those that it reports if they differ.
-fn counted(member: &MemberView) -> String {
+fn counted(member: &NodeStatus) -> String {
     match member.claimed_capacity.map(cores) {
         Some(claimed) => format!("{} of {claimed}", cores(member.capacity)),
         None => cores(member.capacity),
     }
+}
+
+fn time(age_seconds: f64) -> String {
+    seconds(Duration::try_from_secs_f64(age_seconds).unwrap_or_default())
 }
 
 /// A number of cores without trailing zeros: `2`, `0.08`.

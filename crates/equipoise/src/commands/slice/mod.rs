@@ -14,7 +14,7 @@ use anyhow::bail;
 use clap::Subcommand;
 use equipoise_api::client::Client;
 
-use crate::cli::ApiArgs;
+use crate::commands::process::ApiArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ struct StreamArgs {
 impl StreamArgs {
     /// The client, and the stream that is meant.
     async fn find(self) -> anyhow::Result<(Client, String)> {
-        let client = self.api.client()?;
+        let client = self.api.client().await?;
         if let Some(stream) = self.stream {
             return Ok((client, stream));
         }

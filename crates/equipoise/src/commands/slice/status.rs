@@ -8,8 +8,8 @@ use equipoise_api::wire::slice::{SliceState, StreamStatus, Streams, WorkerState}
 
 use super::drops;
 use super::numbers::show;
-use crate::cli::ApiArgs;
 use crate::commands::cluster::rough;
+use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = args.api.client()?;
+    let client = args.api.client().await?;
     if let Some(name) = &args.stream {
         let streams = client.streams().await?.streams;
         if !streams.iter().any(|stream| stream.name == *name) {

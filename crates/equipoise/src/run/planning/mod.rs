@@ -50,6 +50,8 @@ use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+pub(crate) use self::office::{wire_members, wire_token};
+
 use self::complaint::Complaint;
 use self::peers::Learnt;
 use self::premises::Here;

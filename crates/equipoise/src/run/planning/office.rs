@@ -1,5 +1,7 @@
 //! What the API asks of a cluster's controller.
 
+use std::collections::BTreeMap;
+
 use equipoise_api::OperateError;
 use equipoise_api::wire::cluster::{
     ClusterMembers, ClusterToken, ClusterTokens, JoinedNode, JoinedNodes, MadeBackend, TokenMade,
@@ -8,6 +10,7 @@ use equipoise_api::wire::cluster::{
 use equipoise_cluster::wire::{CreateToken, ListedToken, Members};
 use equipoise_cluster::{Name, NodeRecord, Office, OfficeError};
 use equipoise_controller::{ClusterView, Wanted};
+use equipoise_core::AdminState;
 
 use super::{Active, Planner, views};
 use crate::run::cluster::{self, Seat};
@@ -16,32 +19,17 @@ use crate::run::lock;
 impl Planner {
     /// The cluster, as this controller sees it.
     pub(crate) fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
-        let Members { cluster, authority, view, counts } = self.office()?.members();
-        let nodes = match self.controller() {
-            Ok(controller) => views::nodes(&view, &controller.admins()),
-            Err(why) => return Err(OperateError::Unavailable(why)),
-        };
-        Ok(ClusterMembers {
-            cluster: cluster.to_string(),
-            authority: authority.to_string(),
-            controller: view.controller.clone(),
-            leader: nodes.leader,
-            term: view.term,
-            controllers: nodes.controllers,
-            instructions: view.instructions.map(|edition| edition.to_string()),
-            instructions_age_seconds: view.instructions_age.map(|age| age.as_secs_f64()),
-            period_seconds: view.period.as_secs_f64(),
-            store_failing_seconds: view.store.failing_for.map(|time| time.as_secs_f64()),
-            members: nodes.nodes,
-            elastic: made(&view),
-            counts,
-        })
+        let members = self.office()?.members();
+        match self.controller() {
+            Ok(controller) => Ok(wire_members(members, &controller.admins())),
+            Err(why) => Err(OperateError::Unavailable(why)),
+        }
     }
 
     /// The join tokens there are.
     pub(crate) async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
         let listed = self.office()?.tokens().await.map_err(refused)?;
-        Ok(ClusterTokens { tokens: listed.tokens.into_iter().map(token).collect() })
+        Ok(ClusterTokens { tokens: listed.tokens.into_iter().map(wire_token).collect() })
     }
 
     /// Makes a join token.
@@ -55,7 +43,7 @@ impl Planner {
         let (time_to_live_s, single_use) = (wanted.time_to_live_seconds, wanted.single_use);
         let asked = CreateToken { time_to_live_s, single_use, node };
         let made = office.create_token(asked).await.map_err(refused)?;
-        Ok(TokenMade { token: made.token, listed: token(made.listed) })
+        Ok(TokenMade { token: made.token, listed: wire_token(made.listed) })
     }
 
     /// Makes a join token worthless.
@@ -106,6 +94,32 @@ impl Planner {
     }
 }
 
+/// What a controller knows, as its API has it; `admins` has what is wanted of members, if not that they are up.
+pub(crate) fn wire_members(
+    members: Members,
+    admins: &BTreeMap<String, AdminState>,
+) -> ClusterMembers {
+    let Members { cluster, authority, view, counts } = members;
+    let nodes = views::nodes(&view, admins);
+    ClusterMembers {
+        cluster: cluster.to_string(),
+        authority: authority.to_string(),
+        controller: view.controller.clone(),
+        leader: nodes.leader,
+        term: view.term,
+        controllers: nodes.controllers,
+        instructions: view.instructions.map(|edition| edition.to_string()),
+        instructions_age_seconds: view.instructions_age.map(|age| age.as_secs_f64()),
+        period_seconds: view.period.as_secs_f64(),
+        store_failing_seconds: view.store.failing_for.map(|time| time.as_secs_f64()),
+        store_failure: view.store.failure.clone(),
+        problem: view.problem.clone(),
+        members: nodes.nodes,
+        elastic: made(&view),
+        counts,
+    }
+}
+
 fn refused(error: OfficeError) -> OperateError {
     match error {
         OfficeError::NoSuchToken => OperateError::NotFound(
@@ -120,7 +134,8 @@ fn refused(error: OfficeError) -> OperateError {
     }
 }
 
-fn token(listed: ListedToken) -> ClusterToken {
+/// A token, as the API lists it.
+pub(crate) fn wire_token(listed: ListedToken) -> ClusterToken {
     ClusterToken {
         id: listed.id.to_string(),
         created_at_unix_seconds: listed.created_at,

@@ -1,0 +1,244 @@
+//! Commands ask the process that they name, in every way of naming it, and no other.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::{EQUIPOISE, Folder, Process, stderr, stdout, text};
+use equipoise_testkit::{ReservedPort, free_port};
+use serde_json::Value;
+
+/// Variables that name a process, or decide where the usual one is.
+const VARIABLES: [&str; 5] = [
+    "EQUIPOISE_API",
+    "EQUIPOISE_CONFIG",
+    "EQUIPOISE_API_TOKEN",
+    "EQUIPOISE_API_TOKEN_FILE",
+    "RUNTIME_DIRECTORY",
+];
+
+/// The binary with these arguments, and of its variables these alone.
+fn command(args: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(EQUIPOISE);
+    command.args(args);
+    for variable in VARIABLES {
+        command.env_remove(variable);
+    }
+    command.envs(variables.iter().copied());
+    command
+}
+
+fn run(args: &[&str], variables: &[(&str, &str)]) -> Output {
+    command(args, variables).output().expect("the binary runs")
+}
+
+/// Name of the process that answers `status`.
+fn answering(args: &[&str], variables: &[(&str, &str)]) -> String {
+    let output = run(&[&["status", "--json"], args].concat(), variables);
+    let status: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{args:?} {variables:?}: {}", stderr(&output)));
+    status["instance"].as_str().expect("it has a name").to_string()
+}
+
+/// What a command that has to fail complains about, and its exit code.
+fn refused(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
+    let output = run(args, variables);
+    assert!(!output.status.success(), "{args:?} worked: {}", stdout(&output));
+    (output.status.code().expect("no signal ended it"), stderr(&output))
+}
+
+/// A configuration: its `[api]` and a pool with the backend `b`.
+fn write(folder: &Folder, name: &str, api: &str) -> PathBuf {
+    let file = format!(
+        "[instance]\nname = {name:?}\nthreads = 1\n[api]\n{api}\n\
+         [[pool]]\nname = \"web\"\nbackends = [{{ name = \"b\", address = \"127.0.0.1:9\" }}]\n"
+    );
+    folder.write(&format!("{name}.toml"), &file)
+}
+
+fn start(file: &Path, variables: &[(&str, &str)]) -> Process {
+    let process = Process::of(command(&["run", text(file)], variables));
+    process.wait_for_text(" ready ");
+    process
+}
+
+/// A running equipoise with a socket of its own.
+struct Instance {
+    socket: PathBuf,
+    file: PathBuf,
+    listen: ReservedPort,
+    _process: Process,
+}
+
+fn instance(folder: &Folder, name: &str) -> Instance {
+    let (socket, listen) = (folder.path(&format!("{name}.sock")), free_port());
+    let api = format!("socket = {socket:?}\nlisten = \"{}\"", listen.address());
+    let file = write(folder, name, &api);
+    let process = start(&file, &[]);
+    Instance { socket, file, listen, _process: process }
+}
+
+#[test]
+fn the_process_that_is_named_is_asked_in_every_way_of_naming_it() {
+    let folder = Folder::new("named");
+    let (a, b) = (instance(&folder, "a"), instance(&folder, "b"));
+    for (own, other, name) in [(&a, &b, "a"), (&b, &a, "b")] {
+        let (socket, file, address) =
+            (text(&own.socket), text(&own.file), own.listen.address().to_string());
+        let (api, config) = ("EQUIPOISE_API", "EQUIPOISE_CONFIG");
+        let others = [(api, text(&other.socket)), (config, text(&other.file))];
+        for endpoint in [socket, &format!("unix:{socket}"), &format!("http://{address}"), &address]
+        {
+            assert_eq!(answering(&["--api", endpoint], &others), name, "{endpoint}");
+            assert_eq!(answering(&[], &[(api, endpoint), others[1]]), name, "{endpoint}");
+        }
+        assert_eq!(answering(&["--config", file], &others), name);
+        assert_eq!(answering(&[], &[(config, file)]), name);
+        assert_eq!(answering(&[], &[(config, file), (api, "")]), name, "an empty one is none");
+    }
+
+    // What changes one leaves the other alone.
+    let weight = |it: &Instance| {
+        let output = run(&["status", "--json", "--api", text(&it.socket)], &[]);
+        let status: Value = serde_json::from_slice(&output.stdout).expect("it answers");
+        let backend = &status["pools"][0]["backends"][0];
+        (backend["weight"].as_u64(), backend["state"].as_str().map(str::to_string))
+    };
+    let before = weight(&a);
+    for args in [&["weight", "web/b", "7"][..], &["drain", "web/b"]] {
+        let output = run(&[args, &["--config", text(&b.file)]].concat(), &[]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    assert_eq!(weight(&a), before);
+    assert_eq!(weight(&b).0, Some(7));
+    let reloaded = run(&["reload", "--config", text(&b.file)], &[]);
+    assert!(stdout(&reloaded).starts_with(text(&b.file)), "{}", stdout(&reloaded));
+}
+
+/// Every command that asks a running process.
+const ASKING: [&[&str]; 26] = [
+    &["status"],
+    &["status", "--cluster"],
+    &["drain", "web/b"],
+    &["drain", "node"],
+    &["undrain", "web/b"],
+    &["enable", "web/b"],
+    &["disable", "web/b"],
+    &["weight", "web/b", "1"],
+    &["reload"],
+    &["flow", "198.51.100.7:1", "192.0.2.1:2/tcp"],
+    &["pin", "list"],
+    &["pin", "add", "192.0.2.1:2/tcp", "198.51.100.7:1", "b"],
+    &["pin", "move", "192.0.2.1:2/tcp", "198.51.100.7:1", "b"],
+    &["pin", "remove", "192.0.2.1:2/tcp", "198.51.100.7:1"],
+    &["plan"],
+    &["plan", "pause", "web"],
+    &["plan", "pin", "web", "1"],
+    &["slice", "status"],
+    &["slice", "plan"],
+    &["slice", "drain", "w"],
+    &["slice", "pin", "1", "w"],
+    &["slice", "move", "1", "w"],
+    &["cluster", "members"],
+    &["cluster", "token", "list"],
+    &["cluster", "node", "list"],
+    &["cluster", "evict", "node"],
+];
+
+#[test]
+fn every_command_says_where_nothing_answered_and_why_it_asked_there() {
+    let folder = Folder::new("unnamed");
+    let socket = folder.path("gone.sock");
+    let api = format!("socket = {socket:?}\nlisten = \"off\"");
+    let file = write(&folder, "gone", &api);
+    let (socket, file) = (text(&socket), text(&file));
+    for args in ASKING {
+        let there = format!("no equipoise answers at {socket} (");
+        let (_, said) =
+            refused(&[args, &["--api", socket]].concat(), &[("EQUIPOISE_CONFIG", file)]);
+        assert!(said.contains(&format!("{there}from --api): start one with")), "{said}");
+        let (_, said) = refused(args, &[("EQUIPOISE_API", socket), ("EQUIPOISE_CONFIG", file)]);
+        assert!(said.contains(&format!("{there}from the variable EQUIPOISE_API)")), "{said}");
+        let (code, said) = refused(&[args, &["--api", socket, "--config", file]].concat(), &[]);
+        assert!(code == 2 && said.contains("'--api <SOCKET|URL>' cannot be used with"), "{said}");
+        let (_, said) = refused(&[args, &["--config", "/nonexistent.toml"]].concat(), &[]);
+        assert!(said.contains("/nonexistent.toml"), "{said}");
+        if args.contains(&"cluster") || args.contains(&"--cluster") {
+            // Such a file names controllers, and this one none.
+            let (_, said) = refused(&[args, &["--config", file]].concat(), &[]);
+            assert!(said.contains("gone.toml has no [cluster] table"), "{said}");
+            continue;
+        }
+        for (way, named, variables) in [
+            ("from --config", &["--config", file][..], [].as_slice()),
+            ("from the variable EQUIPOISE_CONFIG", &[], &[("EQUIPOISE_CONFIG", file)]),
+        ] {
+            let (_, said) = refused(&[args, named].concat(), variables);
+            let expected = format!("{there}`api.socket` of {file}, {way}): start it with");
+            assert!(said.contains(&expected), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_file_without_an_api_does_not_lead_to_the_process_of_another_file() {
+    let folder = Folder::new("usual");
+    let directory = folder.path("run");
+    std::fs::create_dir_all(&directory).expect("the folder can be written");
+    let usual = [("RUNTIME_DIRECTORY", text(&directory))];
+    let listen = free_port();
+    let api = format!("listen = \"{}\"", listen.address());
+    let (first, second) = (write(&folder, "first", &api), write(&folder, "second", &api));
+    let (first, second) = (text(&first), text(&second));
+
+    let (_, said) = refused(&["status"], &usual);
+    let place = directory.join("api.sock");
+    assert!(said.contains(&format!("at {} (the default): start", text(&place))), "{said}");
+    let (_, said) = refused(&["drain", "web/b", "--config", first], &usual);
+    assert!(said.contains("no equipoise that runs by") && said.contains("`api.socket`"), "{said}");
+
+    let process = start(Path::new(first), &usual);
+    assert_eq!(answering(&["--config", first], &usual), "first");
+    assert_eq!(answering(&[], &usual), "first", "the usual place is the default");
+    let relative = command(&["status", "--json", "--config", "first.toml"], &usual)
+        .current_dir(folder.path("."))
+        .output()
+        .expect("it runs");
+    assert!(stdout(&relative).contains("\"first\""), "{}", stderr(&relative));
+    // By its address where its socket is another user's default.
+    assert_eq!(answering(&["--config", first], &[]), "first");
+    for variables in [&usual[..], &[]] {
+        let (_, said) = refused(&["drain", "web/b", "--config", second], variables);
+        let other = format!("this equipoise runs by {first}");
+        assert!(said.contains("from --config") && said.contains(&other), "{said}");
+    }
+    drop(process);
+    let _process = start(Path::new(second), &usual);
+    assert_eq!(answering(&["--config", second], &usual), "second");
+}
+
+#[test]
+fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
+    let folder = Folder::new("wrong-file");
+    for (text_of_file, expected) in [
+        ("[api\n", ":1:"),
+        ("[api]\nsocket = \"relative.sock\"\n", "api.socket"),
+        ("[api]\nsokcet = \"/run/x.sock\"\n", "did you mean `socket`?"),
+    ] {
+        let file = folder.write("wrong.toml", text_of_file);
+        let (_, said) = refused(&["status", "--config", text(&file)], &[]);
+        assert!(said.starts_with(text(&file)) && said.contains(expected), "{said}");
+    }
+    let (_, said) = refused(&["status", "--config", text(&folder.path("none.toml"))], &[]);
+    assert!(said.contains("none.toml cannot be read (from --config): No such file"), "{said}");
+    // Of a file that is being edited, the rest is no concern of a command that looks for its process.
+    let own = instance(&folder, "a");
+    let mut edited = std::fs::read_to_string(&own.file).expect("it was written");
+    edited.push_str("[[pool]]\nnme = \"half\"\n");
+    std::fs::write(&own.file, edited).expect("the folder can be written");
+    assert_eq!(answering(&["--config", text(&own.file)], &[]), "a");
+    // A file is no socket.
+    let (_, said) = refused(&["status", "--api", text(&own.file)], &[]);
+    assert!(said.contains("--config names a configuration file"), "{said}");
+}
