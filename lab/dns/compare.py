@@ -33,6 +33,8 @@ NAMES = [
     "none.cluster.example", "a.none.cluster.example", "x.text.cluster.example", "large.cluster.example",
     "below.cluster.example", "ns.below.cluster.example", "www.below.cluster.example", "none.below.cluster.example",
     "old.below.cluster.example", "a.wild.below.cluster.example", "wild.below.cluster.example",
+    "front.cluster.example", "SELF.cluster.example", "none-here.cluster.example", "service.cluster.example",
+    "ports._tcp.cluster.example", "to-app.cluster.example", "glued.cluster.example", "a.mails.cluster.example",
     "other.example", "example", ".", "xcluster.example",
 ]
 TYPES = [*range(1, 66), 99, 104, 105, 249, 250, 251, 252, 253, 254, 255, 256, 257, 258, 32769, 65280, 65535]
@@ -53,6 +55,8 @@ INTENDED = {
         lambda q, ours, peers: q.opcode() != dns.opcode.QUERY and ours.rcode() == dns.rcode.NOTIMP,
     "class ANY is REFUSED; Knot answers as for IN":
         lambda q, ours, peers: q.question[0].rdclass == dns.rdataclass.ANY,
+    "an answer to SVCB, and to HTTPS with target `.`, has the target's addresses (RFC 9460, 4.1); Knot 3.2's has none":
+        lambda q, ours, peers: q.question[0].rdtype in (64, 65) and ours.answer == peers.answer and not peers.additional,
     "a truncated response has the records that fit; Knot's has none":
         lambda q, ours, peers: bool(ours.flags & peers.flags & dns.flags.TC),
 }

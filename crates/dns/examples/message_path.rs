@@ -61,9 +61,11 @@ fn config() -> Result<DnsConfig, Box<dyn Error>> {
             balanced("pair.cluster.example.", Mode::Pair)?,
             balanced("single.cluster.example.", Mode::Single)?,
             balanced("ordered.cluster.example.", Mode::Ordered)?,
+            balanced("srv.cluster.example.", Mode::Srv)?,
+            balanced("https.cluster.example.", Mode::Https)?,
         ],
         records: zone::file::read(Path::new("/a.zone"), &origin, &|_| {
-            Ok("static IN A 192.0.2.9\n".to_owned())
+            Ok("static IN A 192.0.2.9\nmx IN MX 10 static\n".to_owned())
         })?,
         origin,
     };
@@ -91,12 +93,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let opt = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0];
     let cookie = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 12, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8];
     println!("{:<24} {:<8} {:>9}", "name", "EDNS", "ns/query");
-    for text in ["pair", "single", "ordered", "static", "none", "a.b.c.d.e.f.none"] {
+    for (text, rtype) in [
+        ("pair", 1),
+        ("single", 1),
+        ("ordered", 1),
+        ("srv", 33),
+        ("https", 65),
+        ("static", 1),
+        ("mx", 15),
+        ("none", 1),
+        ("a.b.c.d.e.f.none", 1),
+    ] {
         for (edns, extra) in [("none", &[][..]), ("plain", &opt), ("cookie", &cookie)] {
             let mut query =
                 vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(!extra.is_empty())];
             query.extend(name(&format!("{text}.cluster.example."))?.as_slice());
-            query.extend([0, 1, 0, 1]);
+            query.extend([0, rtype, 0, 1]);
             query.extend(extra);
             let began = Instant::now();
             for turn in 0..QUERIES {

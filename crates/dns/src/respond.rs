@@ -1,5 +1,6 @@
 //! The message path: bytes in, bytes out. No socket, no clock, no lock, no allocation.
 
+mod additional;
 mod exchange;
 
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use crate::message::code::{AAAA, ANY, AXFR, CLASS_CHAOS, DS, HEADER, OPT, TKEY, 
 use crate::message::edns::{Edns, Opt};
 use crate::message::name::AskedName;
 use crate::message::query::{Query, Read, read};
-use crate::message::tail::{Tail, Written};
+use crate::message::tail::{QUESTION_POINTER, Tail, Written};
 use crate::rate_limit::TICKS_PER_SECOND;
 use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
 use crate::spread::{Chosen, Group, Spread};
@@ -22,6 +23,7 @@ use crate::stats::{Shard, Transport};
 use crate::top::{self, SAMPLE, TopResolvers};
 use crate::{Mode, Reason};
 
+use additional::Additional;
 use exchange::{Exchange, KIND_ERROR};
 
 /// Of a message over TCP.
@@ -160,7 +162,7 @@ impl Responder {
         let room = room.saturating_sub(opt_len).max(end);
         exchange.out[..end].copy_from_slice(&exchange.query[..end]);
         let written = match answer {
-            Answer::Tail(tail) => tail.write(&mut exchange.out[end..room], self.name.len()),
+            Answer::Tail(tail) => self.tail(snapshot, tail, &mut exchange.out[end..room]),
             Answer::Spread { spread, group, lead } => {
                 exchange.stats.mode(spread.mode);
                 let (chosen, ttl, scoped) =
@@ -168,7 +170,8 @@ impl Responder {
                 if let Some((_, scope)) = opt.as_mut().and_then(|opt| opt.subnet.as_mut()) {
                     *scope = scoped;
                 }
-                self.spread(snapshot, group, &chosen, ttl, lead, &mut exchange.out[end..room])
+                let out = &mut exchange.out[..room];
+                self.spread(snapshot, group, &chosen, ttl, lead, (out, end))
             }
             Answer::Code(_) => Written::default(),
         };
@@ -266,25 +269,44 @@ impl Responder {
     }
 
     #[inline]
+    fn tail(&mut self, snapshot: &Snapshot, tail: &Tail, body: &mut [u8]) -> Written {
+        let name_len = self.name.len();
+        let mut written = tail.write(body, name_len);
+        if !tail.targets.is_empty() && !written.truncated {
+            let mut additional = Additional { snapshot, out: body, written: &mut written };
+            additional.of_tail(tail, name_len, &mut self.rng);
+        }
+        written
+    }
+
+    /// Writes to `out` from `end`, where the question ends.
+    #[inline]
     fn spread(
-        &self,
+        &mut self,
         snapshot: &Snapshot,
         group: &Group,
         chosen: &Chosen,
         ttl: u32,
         lead: Option<(&Tail, u16)>,
-        body: &mut [u8],
+        (out, end): (&mut [u8], usize),
     ) -> Written {
-        let tally = |node| snapshot.tallies.count(self.thread, node);
-        let Some((lead, owner)) = lead else {
-            return group.write(chosen, (ttl, HEADER as u16), body, tally);
+        let (mut written, owner) = match lead {
+            Some((tail, owner)) => (tail.write(&mut out[end..], self.name.len()), owner),
+            None => (Written::default(), QUESTION_POINTER),
         };
-        let mut written = lead.write(body, self.name.len());
-        if !written.truncated {
-            let rest = group.write(chosen, (ttl, owner), &mut body[written.bytes..], tally);
-            written.bytes += rest.bytes;
-            written.counts[0] += rest.counts[0];
-            written.truncated = rest.truncated;
+        if written.truncated {
+            return written;
+        }
+        let start = end + written.bytes;
+        let tally = |node| snapshot.tallies.count(self.thread, node);
+        let rest = group.write(chosen, (ttl, owner), &mut out[start..], tally);
+        written.bytes += rest.bytes;
+        written.counts[0] += rest.counts[0];
+        written.truncated = rest.truncated;
+        if group.has_hosts && !written.truncated {
+            let mut additional =
+                Additional { snapshot, out: &mut out[end..], written: &mut written };
+            additional.of_members(group, chosen, (ttl, start, rest.counts[0]), &mut self.rng);
         }
         written
     }

@@ -9,7 +9,7 @@ use equipoise_core::Generation;
 use crate::config::ZoneConfig;
 use crate::cookie::CookieSecrets;
 use crate::loads::Layout;
-use crate::message::name::AskedName;
+use crate::message::name::{AskedName, hash_of};
 use crate::message::tail::Tail;
 use crate::rate_limit::RateLimiter;
 use crate::spread::Spread;
@@ -133,7 +133,7 @@ pub(crate) enum Otherwise {
 pub(crate) struct Lead {
     /// The balanced name's entry.
     pub(crate) entry: usize,
-    /// Place of its name in the message.
+    /// A pointer to its name in the message.
     pub(crate) owner: u16,
     /// The aliases alone.
     pub(crate) tail: Tail,
@@ -176,6 +176,11 @@ impl NameTable {
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
+    }
+
+    /// The entry of a name, if it is of this zone.
+    pub(crate) fn of_zone(&self, name: &[u8], zone: usize) -> Option<usize> {
+        self.find((name, hash_of(name))).filter(|entry| self.entries[*entry].zone == zone)
     }
 
     /// The entry of a name, or of its closest encloser: the longest suffix that exists. RFC 4592, 3.3.1.

@@ -12,8 +12,8 @@ use rand::{Rng, RngExt};
 
 use crate::Mode;
 use crate::config::LISTED_NODES_MAX;
-use crate::message::code::{CLASS_IN, HEADER, HTTPS};
-use crate::message::tail::Written;
+use crate::message::code::{CLASS_IN, HTTPS};
+use crate::message::tail::{QUESTION_POINTER, Written};
 
 /// Orders of the nodes of which a pair's is drawn: neighbours stand together in answers, and a node that fails
 /// should not burden the same neighbour every time.
@@ -46,6 +46,8 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     /// None of the nodes with such records serves, so others are given.
     pub(crate) fail_open: bool,
+    /// Some members point to names of the zone.
+    pub(crate) has_hosts: bool,
     orders: Vec<Order>,
 }
 
@@ -61,6 +63,8 @@ pub(crate) struct Member {
     /// Whole records, each with a pointer to the question's name for owner.
     pub(crate) records: Box<[u8]>,
     pub(crate) count: u16,
+    /// The entry of the name that its record points to.
+    pub(crate) host: Option<usize>,
 }
 
 /// Members in some order, with running sums of their shares, of 2^32.
@@ -135,7 +139,8 @@ impl Group {
             }
             Order::of(places.iter().map(|place| (*place, members[usize::from(*place)].share)))
         });
-        Group { rtype, mode, orders: orders.collect(), members, fail_open: false }
+        let has_hosts = members.iter().any(|member| member.host.is_some());
+        Group { rtype, mode, orders: orders.collect(), members, fail_open: false, has_hosts }
     }
 
     /// Draws an answer by shares.
@@ -187,8 +192,8 @@ impl Group {
         chosen
     }
 
-    /// Writes the chosen members' records to the start of `out`, whole members only; `owner` is where in the message
-    /// their owner's name is; `given` is told each node that was written.
+    /// Writes the chosen members' records to the start of `out`, whole members only; `owner` is a pointer to
+    /// their owner's name; `given` is called with each node that was written.
     ///
     /// What does not fit is no part of a weighted answer, which is not truncated as long as there is somebody in it. SRV clients
     /// choose by the weights of all: without one of them it is truncated, and TCP has the rest.
@@ -213,8 +218,8 @@ impl Group {
             let mut at = 0;
             for _ in 0..member.count {
                 let record = &mut room[at..];
-                if owner != HEADER as u16 {
-                    record[..2].copy_from_slice(&(0xc000 | owner).to_be_bytes());
+                if owner != QUESTION_POINTER {
+                    record[..2].copy_from_slice(&owner.to_be_bytes());
                 }
                 record[6..10].copy_from_slice(&ttl);
                 if self.rtype == HTTPS {
@@ -236,7 +241,7 @@ pub(crate) const RECORD_HEAD: usize = 12;
 
 /// A record owned by the question's name.
 pub(crate) fn record(rtype: u16, body: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0xc0, HEADER as u8];
+    let mut bytes = QUESTION_POINTER.to_be_bytes().to_vec();
     bytes.extend(rtype.to_be_bytes());
     bytes.extend(CLASS_IN.to_be_bytes());
     bytes.extend([0; 4]);

@@ -314,7 +314,7 @@ fn dig_gets_whole_answers_over_udp_and_tcp() {
     let dig = |args: &[&str]| {
         let port = address.port().to_string();
         let output = Command::new("dig")
-            .args(["@127.0.0.1", "-p", &port, "+tries=1", "+time=5"])
+            .args(["@127.0.0.1", "-p", &port, "+tries=3", "+time=10"])
             .args(args)
             .output()
             .unwrap();
@@ -333,6 +333,69 @@ fn dig_gets_whole_answers_over_udp_and_tcp() {
     }
     let told = dig(&["cluster.example", "A", "+ednsopt=8:00011800c00002"]);
     assert!(told.contains("CLIENT-SUBNET: 192.0.2.0/24/0"), "{told}");
+}
+
+#[test]
+fn dig_finds_the_addresses_of_srv_and_https_targets_behind_the_answer() {
+    if !have("dig", "dig_finds_the_addresses_of_srv_and_https_targets_behind_the_answer") {
+        return;
+    }
+    let names =
+        "[{ name = \"_web._tcp\", mode = \"srv\" }, { name = \"app\", mode = \"https\" }, \"www\"]";
+    let start = CONFIG.find("names = ").unwrap();
+    let end = start + CONFIG[start..].find('\n').unwrap();
+    let config = CONFIG.replace(&CONFIG[start..end], &format!("names = {names}"));
+    let config = config.replace("ZONEFILE", "FOLDERpointing.zone");
+    let zone = "$TTL 300\nmail IN MX 10 www\nwww IN HTTPS 1 . alpn=h2\nfront IN HTTPS 0 app\n";
+    let instance = Instance::start_with("dns-additional", &config, &[("pointing.zone", zone)]);
+    let port = instance.port.address().port().to_string();
+    // The additional section as dig reads it: owner, TTL, type and data.
+    let additional = |name: &str, rtype: &str, options: &[&str]| {
+        let output = Command::new("dig")
+            .args(["@127.0.0.1", "-p", &port, "+tries=3", "+time=10", "+noall", "+additional"])
+            .args(["+comments", name, rtype])
+            .args(options)
+            .output()
+            .unwrap();
+        let said = stdout(&output);
+        assert!(said.contains("status: NOERROR") && !said.contains("malformed"), "{said}");
+        assert!(!said.contains("flags: qr aa tc"), "{said}");
+        let records = said.lines().filter(|line| !line.is_empty() && !line.starts_with(';'));
+        let words = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().filter(|word| *word != "IN").collect();
+            words.join(" ")
+        };
+        records.map(words).collect::<BTreeSet<_>>()
+    };
+    let nodes = [
+        "n1.cluster.example. 60 A 192.0.2.11",
+        "n2.cluster.example. 60 A 192.0.2.12",
+        "n3.cluster.example. 60 A 203.0.113.13",
+        "n3.cluster.example. 60 AAAA 2001:db8::13",
+    ];
+    for options in [&["+notcp"][..], &["+tcp"], &["+notcp", "+noedns"], &["+notcp", "+bufsize=512"]]
+    {
+        for (name, rtype) in
+            [("_Web._tcP.clusTer.example", "SRV"), ("app.cluster.example", "HTTPS")]
+        {
+            let found = additional(name, rtype, options);
+            assert_eq!(found, nodes.map(String::from).into(), "{name} {options:?}");
+        }
+        for (name, rtype) in [("mail.cluster.example", "MX"), ("www.cluster.example", "HTTPS")] {
+            let found = additional(name, rtype, options);
+            assert_eq!(found.len(), 4, "{name} {options:?}: {found:?}");
+            assert!(found.iter().all(|record| record.starts_with("www.cluster.example. 20 A")));
+        }
+        let found = additional("front.cluster.example", "HTTPS", options);
+        assert_eq!(
+            found.iter().filter(|record| record.contains(" HTTPS ")).count(),
+            3,
+            "{found:?}"
+        );
+        // A name of mode `https` gives two addresses, or a node of half of the weight alone.
+        let addresses = found.iter().filter(|record| record.contains(" A ")).count();
+        assert!((1..=2).contains(&addresses), "{found:?}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn group(mode: Mode, shares: &[f64]) -> Group {
         share: *share,
         records: record(1, &[192, 0, 2, node as u8]).into(),
         count: 1,
+        host: None,
     });
     Group::new(1, mode, members.collect(), &mut SmallRng::seed_from_u64(1))
 }

@@ -26,6 +26,7 @@ pub(crate) const SRV: u16 = Rtype::SRV.to_int();
 pub(crate) const DNAME: u16 = Rtype::DNAME.to_int();
 pub(crate) const OPT: u16 = Rtype::OPT.to_int();
 pub(crate) const DS: u16 = Rtype::DS.to_int();
+pub(crate) const SVCB: u16 = Rtype::SVCB.to_int();
 pub(crate) const HTTPS: u16 = Rtype::HTTPS.to_int();
 pub(crate) const TSIG: u16 = Rtype::TSIG.to_int();
 pub(crate) const ANY: u16 = Rtype::ANY.to_int();

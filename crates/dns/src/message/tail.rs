@@ -4,12 +4,58 @@
 //! pointers to the question's name, whose place (byte 12) and length are known. A tail for names of different
 //! lengths (a name that does not exist, one below a cut) keeps the places of its pointers, to be moved.
 
-use super::code::{CLASS_CHAOS, CLASS_IN, CNAME, HEADER, MX, NS, PTR, SOA};
+use super::code::{CLASS_CHAOS, CLASS_IN, CNAME, HEADER, HTTPS, MX, NS, PTR, SOA, SRV, SVCB};
 
-/// Where a record ends.
+/// Bytes of a question behind its name: type and class.
+const QUESTION_REST: usize = 4;
+/// A compression pointer has 14 bits (RFC 1035, 4.1.4).
+const POINTER_MAX: usize = 0x3fff;
+/// Points to the question's name.
+pub(crate) const QUESTION_POINTER: u16 = 0xc000 | HEADER as u16;
+
+/// A compression pointer to byte `at` of a message, unless that is too far from the start.
+#[inline]
+pub(crate) fn pointer_to(at: usize) -> Option<u16> {
+    (at <= POINTER_MAX).then_some(0xc000 | at as u16)
+}
+
+/// Where a message has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Bytes from the start of the question's name.
+    Question(u16),
+    /// Bytes from the start of the tail.
+    Tail(u16),
+}
+
+impl Place {
+    /// A compression pointer to it, behind a question whose name has `name_len` bytes.
+    #[inline]
+    pub(crate) fn pointer(self, name_len: usize) -> Option<u16> {
+        pointer_to(match self {
+            Place::Question(at) => HEADER + usize::from(at),
+            Place::Tail(at) => HEADER + name_len + QUESTION_REST + usize::from(at),
+        })
+    }
+}
+
+/// A name of the zone that records of an answer point to: the additional section gets its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The entry of the name.
+    pub(crate) entry: usize,
+    /// Where the answer has the name.
+    pub(crate) place: Place,
+    /// Types of the additional records.
+    pub(crate) types: &'static [u16],
+}
+
+/// Where a record ends, or a set of records that is never cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     at: u16,
+    /// Records from the end before to this one.
+    count: u16,
     section: Section,
     /// Whether leaving it out makes the response truncated.
     required: bool,
@@ -33,6 +79,8 @@ pub(crate) struct Tail {
     /// Where there are pointers to the base, if the question's name is not always the same.
     pointers: Box<[u16]>,
     base_len: u16,
+    /// Names whose records the additional section gets behind a whole tail.
+    pub(crate) targets: Box<[Target]>,
     pub(crate) authoritative: bool,
     pub(crate) rcode: u16,
 }
@@ -78,9 +126,17 @@ impl Tail {
                 continue;
             }
             written.bytes = usize::from(end.at);
-            written.counts[end.section as usize] += 1;
+            written.counts[end.section as usize] += end.count;
         }
         written
+    }
+
+    /// The records of the answer section, and their count.
+    #[inline]
+    pub(crate) fn answer(&self) -> (&[u8], u16) {
+        let count = self.counts[Section::Answer as usize];
+        let last = usize::from(count).checked_sub(1).and_then(|last| self.ends.get(last));
+        (last.map_or(&[], |end| &self.bytes[..usize::from(end.at)]), count)
     }
 
     /// Bytes of all records.
@@ -96,12 +152,15 @@ pub(crate) struct TailWriter {
     ends: Vec<End>,
     counts: [u16; 3],
     pointers: Vec<u16>,
+    /// Names that the message has, as far as a pointer reaches.
+    names: Vec<(Vec<u8>, Place)>,
+    targets: Vec<Target>,
     base: Base,
 }
 
 enum Base {
-    /// The question's name is known: names that the message has already are pointed to.
-    Known { name_len: usize, names: Vec<(Vec<u8>, u16)> },
+    /// The question's name, of `name_len` bytes, is known: pointers replace names that the message has already.
+    Known { name_len: usize },
     /// The question's name ends with this one.
     Below(Vec<u8>),
     /// The question's name is any, and the owner.
@@ -112,12 +171,14 @@ enum Base {
 pub(crate) const QUESTION: &[u8] = b"\xffquestion";
 
 impl TailWriter {
-    fn new(base: Base) -> TailWriter {
+    fn new(base: Base, names: Vec<(Vec<u8>, Place)>) -> TailWriter {
         TailWriter {
             bytes: Vec::new(),
             ends: Vec::new(),
             counts: [0; 3],
             pointers: Vec::new(),
+            names,
+            targets: Vec::new(),
             base,
         }
     }
@@ -125,18 +186,18 @@ impl TailWriter {
     /// Behind the question of this name.
     pub(crate) fn known(name: &[u8]) -> TailWriter {
         let names =
-            suffixes(name).map(|(at, name)| (name.to_vec(), (HEADER + at) as u16)).collect();
-        TailWriter::new(Base::Known { name_len: name.len(), names })
+            suffixes(name).map(|(at, name)| (name.to_vec(), Place::Question(at as u16))).collect();
+        TailWriter::new(Base::Known { name_len: name.len() }, names)
     }
 
     /// Behind questions of names that end with `base`.
     pub(crate) fn below(base: &[u8]) -> TailWriter {
-        TailWriter::new(Base::Below(base.to_vec()))
+        TailWriter::new(Base::Below(base.to_vec()), Vec::new())
     }
 
     /// Behind questions of any name, which own the records of [`QUESTION`].
     pub(crate) fn any() -> TailWriter {
-        TailWriter::new(Base::Owner)
+        TailWriter::new(Base::Owner, vec![(QUESTION.to_vec(), Place::Question(0))])
     }
 
     /// Adds a record; `required`: without it the response is truncated.
@@ -158,51 +219,81 @@ impl TailWriter {
         self.body(rtype, body);
         let length = (self.bytes.len() - length_at - 2) as u16;
         self.bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
-        self.ends.push(End { at: self.bytes.len().min(u16::MAX.into()) as u16, section, required });
+        let at = self.bytes.len().min(u16::MAX.into()) as u16;
+        self.ends.push(End { at, count: 1, section, required });
         self.counts[section as usize] += 1;
+    }
+
+    /// Adds all records of a name and type to the additional section, where they are written together or left out.
+    pub(crate) fn additional_set(
+        &mut self,
+        owner: &[u8],
+        (rtype, ttl): (u16, u32),
+        bodies: &[Vec<u8>],
+        required: bool,
+    ) {
+        let before = self.ends.len();
+        for body in bodies {
+            self.record(Section::Additional, owner, rtype, ttl, body, required);
+        }
+        if let Some(last) = self.ends[before..].last().copied() {
+            self.ends.truncate(before);
+            self.ends.push(End { count: bodies.len() as u16, ..last });
+        }
     }
 
     /// RFC 3597, 4: only names of RFC 1035's types may be shortened.
     fn body(&mut self, rtype: u16, body: &[u8]) {
-        let plain = match rtype {
-            NS | CNAME | PTR | SOA => 0,
-            MX => 2,
-            _ => return self.bytes.extend(body),
+        let (plain, names) = match rtype {
+            SOA => (0, 2),
+            NS | CNAME | PTR => (0, 1),
+            _ => target_at(rtype).map_or((body.len(), 0), |at| (at, 1)),
         };
-        let names = if rtype == SOA { 2 } else { 1 };
-        self.bytes.extend(&body[..plain]);
-        let mut rest = &body[plain..];
+        let (plain, mut rest) = body.split_at_checked(plain).unwrap_or((body, &[]));
+        self.bytes.extend(plain);
         for _ in 0..names {
-            let length = name_len(rest);
-            self.name(&rest[..length]);
-            rest = &rest[length..];
+            let (name, behind) = rest.split_at(name_len(rest));
+            match rtype {
+                SRV | SVCB | HTTPS => self.whole_name(name),
+                _ => self.name(name),
+            }
+            rest = behind;
         }
         self.bytes.extend(rest);
     }
 
     fn name(&mut self, name: &[u8]) {
-        let here = self.bytes.len();
-        match &mut self.base {
-            Base::Known { name_len, names } => {
-                let offset = HEADER + *name_len + 4 + here;
-                for (at, suffix) in suffixes(name) {
-                    if let Some((_, place)) = names.iter().find(|(known, _)| *known == suffix) {
-                        self.bytes.extend(&name[..at]);
-                        self.bytes.extend((0xc000 | place).to_be_bytes());
-                        return;
-                    }
-                    if offset + at < 0x4000 {
-                        names.push((suffix.to_vec(), (offset + at) as u16));
-                    }
-                }
-                self.bytes.extend(name);
-            }
+        let pointer = match &self.base {
+            Base::Known { name_len } => suffixes(name).find_map(|(at, suffix)| {
+                let (_, place) = self.names.iter().find(|(known, _)| *known == suffix)?;
+                Some((at, place.pointer(*name_len)?))
+            }),
             Base::Below(base) if name == base.as_slice() => {
-                self.pointers.push(here as u16);
-                self.bytes.extend([0xc0, HEADER as u8]);
+                self.pointers.push(self.bytes.len() as u16);
+                Some((0, QUESTION_POINTER))
             }
-            Base::Owner if name == QUESTION => self.bytes.extend([0xc0, HEADER as u8]),
-            _ => self.bytes.extend(name),
+            Base::Owner if name == QUESTION => Some((0, QUESTION_POINTER)),
+            _ => None,
+        };
+        let Some((end, pointer)) = pointer else { return self.whole_name(name) };
+        self.remember(name, end);
+        self.bytes.extend(&name[..end]);
+        self.bytes.extend(pointer.to_be_bytes());
+    }
+
+    fn whole_name(&mut self, name: &[u8]) {
+        self.remember(name, name.len());
+        self.bytes.extend(name);
+    }
+
+    /// Keeps where `name`, which is written next, and its suffixes that begin before `end` stand.
+    fn remember(&mut self, name: &[u8], end: usize) {
+        let here = self.bytes.len();
+        for (at, suffix) in suffixes(name).take_while(|(at, _)| *at < end) {
+            let is_known = self.names.iter().any(|(known, _)| known == suffix);
+            if here + at <= POINTER_MAX && !is_known {
+                self.names.push((suffix.to_vec(), Place::Tail((here + at) as u16)));
+            }
         }
     }
 
@@ -215,13 +306,18 @@ impl TailWriter {
         writer.end(true, 0)
     }
 
-    /// Where in the message a name has been written, if it has.
-    pub(crate) fn place_of(&self, name: &[u8]) -> Option<u16> {
-        match &self.base {
-            Base::Known { names, .. } => {
-                names.iter().find(|(known, _)| known == name).map(|(_, place)| *place)
-            }
-            _ => None,
+    /// Where the message has a name, in any case of its letters.
+    pub(crate) fn place_of(&self, name: &[u8]) -> Option<Place> {
+        self.names
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, place)| *place)
+    }
+
+    /// Adds a name that records point to.
+    pub(crate) fn target(&mut self, target: Target) {
+        if self.targets.iter().all(|known| known.entry != target.entry) {
+            self.targets.push(target);
         }
     }
 
@@ -236,9 +332,20 @@ impl TailWriter {
             counts: self.counts,
             pointers: self.pointers.into(),
             base_len,
+            targets: self.targets.into(),
             authoritative,
             rcode,
         }
+    }
+}
+
+/// Where the data of a record has the name of its target, of types whose answers have additional addresses.
+pub(crate) fn target_at(rtype: u16) -> Option<usize> {
+    match rtype {
+        NS => Some(0),
+        MX | SVCB | HTTPS => Some(2),
+        SRV => Some(6),
+        _ => None,
     }
 }
 
@@ -299,6 +406,24 @@ mod tests {
                 (usize::from(records.min(10)) * 16 + if records > 10 { 18 } else { 0 }, truncated),
                 "{room}"
             );
+        }
+    }
+
+    #[test]
+    fn an_additional_set_is_written_whole_or_not_at_all() {
+        let name = wire("www.example.com");
+        let mut writer = TailWriter::known(&name);
+        writer.record(Section::Answer, &name, MX, 60, b"\0\x0a\0", true);
+        let [one, two] = [vec![192, 0, 2, 1], vec![192, 0, 2, 2]];
+        writer.additional_set(&name, (1, 60), &[one.clone(), two], false);
+        writer.additional_set(&name, (1, 60), &[one], true);
+        let tail = writer.end(true, 0);
+        assert_eq!(tail.answer(), (&tail.bytes[..15], 1));
+        for (room, additional, truncated) in
+            [(63, 3, false), (62, 2, true), (47, 2, true), (46, 0, true), (15, 0, true)]
+        {
+            let written = tail.write(&mut vec![0; room], name.len());
+            assert_eq!((written.counts, written.truncated), ([1, 0, additional], truncated));
         }
     }
 

@@ -1,5 +1,6 @@
 //! The message path: bytes in, bytes out. Answers are read with the `domain` crate, which shares nothing with the writer.
 
+mod additional;
 mod answers;
 mod edns;
 mod errors;

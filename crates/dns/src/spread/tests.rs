@@ -13,6 +13,7 @@ fn group(mode: Mode, weights: &[f64]) -> Group {
         share: weight / sum,
         records: record(1, &[192, 0, 2, node as u8]).into(),
         count: 1,
+        host: None,
     });
     Group::new(1, mode, members.collect(), &mut SmallRng::seed_from_u64(1))
 }
@@ -122,7 +123,7 @@ fn in_room(mode: Mode, room: usize) -> (u16, usize, bool, usize) {
     let group = group(mode, &[1.0; 20]);
     let chosen = group.draw(&mut SmallRng::seed_from_u64(3));
     let (mut out, mut given) = (vec![0; room], Vec::new());
-    let written = group.write(&chosen, (60, 12), &mut out, |node| given.push(node));
+    let written = group.write(&chosen, (60, QUESTION_POINTER), &mut out, |node| given.push(node));
     assert!(room < 16 || out[6..10] == [0, 0, 0, 60]);
     let wanted: Vec<_> = chosen.members().take(given.len()).collect();
     assert_eq!(given, wanted, "{mode:?}: those of the answer are counted, no others");

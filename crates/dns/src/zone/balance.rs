@@ -1,5 +1,6 @@
 //! Balanced names: which nodes they give, with which shares, and the records that say so.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(super) struct Spreading<'s> {
     /// Nodes of the zones before.
     pub(super) nodes_before: usize,
     pub(super) state: &'s dyn Fn(usize) -> NodeState,
+    /// The entry of a name of the zone.
+    pub(super) host: &'s dyn Fn(&[u8]) -> Option<usize>,
 }
 
 impl Spreading<'_> {
@@ -90,22 +93,13 @@ impl Spreading<'_> {
 
     fn group(&self, rtype: u16, rng: &mut dyn Rng) -> Option<Group> {
         let (given, fail_open) = self.given(rtype);
-        let mut members: Vec<Member> = given
-            .iter()
-            .filter_map(|place| {
-                let node = self.node(*place)?;
-                let share = (self.state)(self.config.nodes[*place]).share;
-                let bodies = self.bodies(rtype, node, share);
-                let count = bodies.len() as u16;
-                (count > 0).then(|| Member {
-                    node: self.nodes_before + self.config.nodes[*place],
-                    place: *place,
-                    share,
-                    records: bodies.iter().flat_map(|body| record(rtype, body)).collect(),
-                    count,
-                })
-            })
-            .collect();
+        let mut members: Vec<Member> =
+            given.iter().filter_map(|place| self.member(rtype, *place)).collect();
+        // Nodes of two pools may have one name: its addresses are given once.
+        let mut hosts = BTreeSet::new();
+        for member in &mut members {
+            member.host = member.host.filter(|host| hosts.insert(*host));
+        }
         let sum: f64 = members.iter().map(|member| member.share).sum();
         let count = members.len() as f64;
         for member in &mut members {
@@ -120,6 +114,24 @@ impl Spreading<'_> {
             let mut group = Group::new(rtype, mode, members, rng);
             group.fail_open = fail_open;
             group
+        })
+    }
+
+    fn member(&self, rtype: u16, place: usize) -> Option<Member> {
+        let node = self.node(place)?;
+        let share = (self.state)(self.config.nodes[place]).share;
+        let bodies = self.bodies(rtype, node, share);
+        let host = match rtype {
+            SRV | HTTPS => (self.host)(&host_name(&node.name, self.origin)?),
+            _ => None,
+        };
+        (!bodies.is_empty()).then(|| Member {
+            node: self.nodes_before + self.config.nodes[place],
+            place,
+            share,
+            records: bodies.iter().flat_map(|body| record(rtype, body)).collect(),
+            count: bodies.len() as u16,
+            host,
         })
     }
 

@@ -8,7 +8,7 @@ use rand::Rng;
 
 use super::balance::Spreading;
 use super::collect::{Names, collect, is_within, lower};
-use super::nested::served_below;
+use super::nested::{is_elsewhere, served_below};
 use super::view::View;
 use super::{NodeState, Standing};
 use crate::config::{DnsConfig, DnsOptions, ZoneConfig};
@@ -103,13 +103,14 @@ fn spreads(
     let made = fixed.balanced.iter().enumerate().map(|(account, (zone, place))| {
         let nodes_before = fixed.of[..*zone].iter().map(|before| before.nodes.len()).sum();
         let (origin, own) = (&origins[*zone], states.get(*zone));
-        let zone = &fixed.of[*zone];
+        let (number, zone) = (*zone, &fixed.of[*zone]);
         let state = |node: usize| {
             let unknown = NodeState { standing: Standing::Serving, share: 1.0 };
             own.and_then(|own| own.get(node)).copied().unwrap_or(unknown)
         };
         let config = &zone.names[*place];
-        let spread = Spreading { zone, config, origin, nodes_before, state: &state };
+        let host = |name: &[u8]| fixed.names.of_zone(name, number);
+        let spread = Spreading { zone, config, origin, nodes_before, state: &state, host: &host };
         (spread.made(account, rng), spread.status())
     });
     made.unzip()
@@ -145,19 +146,19 @@ impl Parts {
             names.entry(other.to_vec()).or_default();
         }
         add_empty_names(&mut names, &origin);
-        let view = View::new(&names, &origin, &below);
+        let ours: Vec<_> = names.iter().filter(|(name, _)| !is_elsewhere(name, &below)).collect();
+        let first = self.entries.len();
+        let places: BTreeMap<&[u8], usize> =
+            ours.iter().enumerate().map(|(at, (name, _))| (&name[..], first + at)).collect();
+        let view = View::new(&names, &origin, &below, &places);
         self.ds.extend(below.iter().filter_map(|other| Some((other.to_vec(), view.ds(other)?))));
-        let ours: Vec<_> = names.iter().filter(|(name, _)| !view.is_elsewhere(name)).collect();
         let number = self.zones.len();
         self.zones.push(Zone {
             no_such_name: view.no_such_name(),
             seed: hash_of(&origin).wrapping_add(1),
         });
-        let first = self.entries.len();
-        let places: BTreeMap<&[u8], usize> =
-            ours.iter().enumerate().map(|(at, (name, _))| (&name[..], first + at)).collect();
         for (name, collected) in ours {
-            let mut entry = view.entry(name, collected, &places);
+            let mut entry = view.entry(name, collected);
             entry.zone = number;
             if let Some(place) = collected.balanced {
                 entry.spread = Some(self.balanced.len());

@@ -19,6 +19,11 @@ pub(super) fn served_below<'o>(origins: &'o [Vec<u8>], origin: &[u8]) -> BTreeSe
     below.iter().copied().filter(closest).collect()
 }
 
+/// Whether one of the zones `below` answers for `name`.
+pub(super) fn is_elsewhere(name: &[u8], below: &BTreeSet<&[u8]>) -> bool {
+    suffixes(name).any(|(_, above)| below.contains(above))
+}
+
 /// What a zone says of names that zones below it answer for, and that would never be answered.
 pub fn check_below(zone: &ZoneConfig, all: &[&ZoneConfig]) -> Vec<ZoneError> {
     let origins: Vec<_> = all.iter().map(|zone| lower(&zone.origin)).collect();

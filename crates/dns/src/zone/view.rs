@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::collect::{Collected, Names, Set, is_within};
-use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, MX, NS, SOA, SRV, rcode};
+use super::nested::is_elsewhere;
+use crate::message::code::{A, AAAA, CNAME, DS, HINFO, HTTPS, NS, SOA, SVCB, rcode};
 use crate::message::name::hash_of;
-use crate::message::tail::{QUESTION, Section, Tail, TailWriter, name_len, suffixes};
+use crate::message::tail::{
+    QUESTION, Section, Tail, TailWriter, Target, name_len, suffixes, target_at,
+};
 use crate::snapshot::{Entry, Lead, Otherwise, Role};
 
 /// The names of a zone, to make answers of.
@@ -14,6 +17,8 @@ pub(super) struct View<'v> {
     origin: &'v [u8],
     /// Zones below this one that are served, too: the closest ones.
     below: &'v BTreeSet<&'v [u8]>,
+    /// Entries by name.
+    places: &'v BTreeMap<&'v [u8], usize>,
     /// SOA's body, and the TTL of answers that something does not exist (RFC 2308, 5).
     soa: (Vec<u8>, u32),
 }
@@ -23,23 +28,19 @@ impl<'v> View<'v> {
         names: &'v Names,
         origin: &'v [u8],
         below: &'v BTreeSet<&'v [u8]>,
+        places: &'v BTreeMap<&'v [u8], usize>,
     ) -> View<'v> {
         let soa = names.get(origin).and_then(|own| own.sets.get(&SOA));
         let soa = soa.and_then(|set| Some((set.bodies.first()?.clone(), set.ttl)));
         let (body, ttl) = soa.unwrap_or_default();
         let minimum = body.last_chunk().map_or(0, |last| u32::from_be_bytes(*last));
-        View { names, origin, below, soa: (body, ttl.min(minimum)) }
+        View { names, origin, below, places, soa: (body, ttl.min(minimum)) }
     }
 
     pub(super) fn no_such_name(&self) -> Tail {
         let mut tail = TailWriter::below(self.origin);
         tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
         tail.end(true, rcode::NXDOMAIN)
-    }
-
-    /// Whether a zone below answers for `name`.
-    pub(super) fn is_elsewhere(&self, name: &[u8]) -> bool {
-        suffixes(name).any(|(_, above)| self.below.contains(above))
     }
 
     /// The outermost name at or above `name` that NS records delegate, or where a zone begins that is served, too.
@@ -63,12 +64,7 @@ impl<'v> View<'v> {
         }
     }
 
-    pub(super) fn entry(
-        &self,
-        name: &[u8],
-        collected: &Collected,
-        places: &BTreeMap<&[u8], usize>,
-    ) -> Entry {
+    pub(super) fn entry(&self, name: &[u8], collected: &Collected) -> Entry {
         let wildcard = [b"\x01*", name].concat();
         let mut entry = Entry {
             name: name.into(),
@@ -79,7 +75,7 @@ impl<'v> View<'v> {
             spread: None,
             otherwise: Otherwise::Nothing(Tail::default()),
             any: None,
-            wildcard: places.get(&wildcard[..]).copied(),
+            wildcard: self.places.get(&wildcard[..]).copied(),
         };
         let is_wildcard = name.starts_with(b"\x01*");
         match self.cut(name) {
@@ -91,7 +87,7 @@ impl<'v> View<'v> {
                 return entry;
             }
             Some(cut) => {
-                entry.role = Role::BelowCut(places.get(cut).copied().unwrap_or_default());
+                entry.role = Role::BelowCut(self.places.get(cut).copied().unwrap_or_default());
                 return entry;
             }
             None => {}
@@ -102,7 +98,7 @@ impl<'v> View<'v> {
             .map(|(rtype, set)| (*rtype, self.positive(name, is_wildcard, *rtype, set)))
             .collect();
         entry.otherwise = match collected.sets.get(&CNAME) {
-            Some(set) => self.alias(name, is_wildcard, set, places),
+            Some(set) => self.alias(name, is_wildcard, set),
             None => Otherwise::Nothing(self.nothing(name, is_wildcard)),
         };
         entry.any = match collected.sets.get(&CNAME) {
@@ -123,28 +119,49 @@ impl<'v> View<'v> {
         for body in &set.bodies {
             tail.record(Section::Answer, owner, rtype, set.ttl, body, true);
         }
-        self.additional(&mut tail, rtype, set, false);
+        self.targets(&mut tail, (name, owner), rtype, set);
         tail.end(true, rcode::NOERROR)
     }
 
-    /// Addresses of the names that records point to; of a referral's servers below the cut, they are required
-    /// (RFC 9471).
-    fn additional(&self, tail: &mut TailWriter, rtype: u16, set: &Set, required: bool) {
-        let target_at = match rtype {
-            NS => 0,
-            MX | HTTPS => 2,
-            SRV => 6,
-            _ => return,
-        };
-        for target in set.bodies.iter().filter_map(|body| body.get(target_at..)) {
-            // Of HTTPS parameters follow.
+    /// Adds to `tail` the names that the records of `set` point to. `name` has the records; `owner` stands for it in
+    /// the tail.
+    fn targets(&self, tail: &mut TailWriter, (name, owner): (&[u8], &[u8]), rtype: u16, set: &Set) {
+        let Some(target_at) = target_at(rtype) else { return };
+        for body in &set.bodies {
+            let Some((head, target)) = body.split_at_checked(target_at) else { continue };
+            // Parameters of a service follow the name.
             let target = target[..name_len(target)].to_ascii_lowercase();
-            let Some(found) = self.names.get(&target) else { continue };
-            for rtype in [A, AAAA] {
-                let Some(addresses) = found.sets.get(&rtype) else { continue };
-                for body in &addresses.bodies {
-                    tail.record(Section::Additional, &target, rtype, addresses.ttl, body, required);
-                }
+            let is_service = matches!(rtype, SVCB | HTTPS);
+            let (target, written) = match (&target[..], is_service, head) {
+                // RFC 9460, 2.5: the owner itself offers the service, but an alias to the root means that none exists.
+                ([0], true, head) if head != [0, 0] => (name, owner),
+                ([0], ..) => continue,
+                (target, ..) => (target, target),
+            };
+            if self.cut(target).is_some() {
+                self.addresses(tail, target, false);
+                continue;
+            }
+            // RFC 9460, 4.1: of a service, its records at the target, too.
+            let types: &[u16] = match rtype {
+                HTTPS if target != name => &[HTTPS, A, AAAA],
+                SVCB if target != name => &[SVCB, A, AAAA],
+                _ => &[A, AAAA],
+            };
+            if let (Some(entry), Some(place)) = (self.places.get(target), tail.place_of(written)) {
+                tail.target(Target { entry: *entry, place, types });
+            }
+        }
+    }
+
+    /// Adds the addresses that the zone has of a name at or below a cut.
+    fn addresses(&self, tail: &mut TailWriter, name: &[u8], required: bool) {
+        let Some(found) = self.names.get(name).filter(|_| !is_elsewhere(name, self.below)) else {
+            return;
+        };
+        for rtype in [A, AAAA] {
+            if let Some(set) = found.sets.get(&rtype) {
+                tail.additional_set(name, (rtype, set.ttl), &set.bodies, required);
             }
         }
     }
@@ -162,18 +179,18 @@ impl<'v> View<'v> {
         for body in &servers.bodies {
             tail.record(Section::Authority, cut, NS, servers.ttl, body, true);
         }
-        self.additional(&mut tail, NS, servers, true);
+        let names = servers.bodies.iter().map(|server| server.to_ascii_lowercase());
+        let (within, others): (Vec<_>, Vec<_>) = names.partition(|name| is_within(name, cut));
+        for server in &within {
+            // RFC 9471, 3.1: the delegation does not work without them.
+            self.addresses(&mut tail, server, true);
+        }
+        self.targets(&mut tail, (cut, cut), NS, &Set { ttl: servers.ttl, bodies: others });
         tail.end(false, rcode::NOERROR)
     }
 
     /// Follows aliases as far as this zone knows (RFC 1034, 4.3.2).
-    fn alias(
-        &self,
-        name: &[u8],
-        is_wildcard: bool,
-        set: &Set,
-        places: &BTreeMap<&[u8], usize>,
-    ) -> Otherwise {
+    fn alias(&self, name: &[u8], is_wildcard: bool, set: &Set) -> Otherwise {
         if is_wildcard {
             let plain = self.positive(name, true, CNAME, set);
             return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
@@ -224,13 +241,14 @@ impl<'v> View<'v> {
             for body in &set.bodies {
                 tail.record(Section::Answer, &target, *rtype, set.ttl, body, true);
             }
-            self.additional(&mut tail, *rtype, set, false);
+            self.targets(&mut tail, (&target, &target), *rtype, set);
             (*rtype, tail.end(true, rcode::NOERROR))
         });
         let by_type = by_type.collect();
         let balanced = found.balanced.and_then(|_| {
             let lead = start();
-            let (entry, owner) = (*places.get(&target[..])?, lead.place_of(&target)?);
+            let entry = *self.places.get(&target[..])?;
+            let owner = lead.place_of(&target)?.pointer(name.len())?;
             Some(Lead { entry, owner, tail: lead.end(true, rcode::NOERROR) })
         });
         // RFC 2308, 2.2: of a type that the target has not, the answer is the chain and the SOA record.

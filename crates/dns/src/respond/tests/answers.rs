@@ -146,8 +146,9 @@ fn the_zone_tells_its_servers_with_their_addresses() {
 fn a_static_https_record_brings_the_addresses_of_its_target() {
     let told = ask(&mut Server::new(), "svc.cluster.example", HTTPS);
     assert_eq!(told.sections[0].len(), 1);
+    // The owner has the letters of the target that it points to.
     let addresses =
-        ["mx.cluster.example 300 A 192.0.2.25", "mx.cluster.example 300 AAAA 2001:db8::25"];
+        ["MX.cluster.example 300 A 192.0.2.25", "MX.cluster.example 300 AAAA 2001:db8::25"];
     assert_eq!(told.sections[2], addresses);
 }
 
