@@ -10,34 +10,21 @@ use std::time::{Duration, Instant};
 
 use equipoise_dds::items::{DATA_ITEM, DataItem, REPLY, Reply};
 use equipoise_dds::{Domain, Participant, Qos, Reader, Sample, Settings, Topic, Waitset, Writer};
-use equipoise_testkit::spawn_bound;
+use equipoise_testkit::{python_programs, spawn_bound, workspace};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const COUNT: i64 = 200;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Python with the package, set up if it has to be; `None` without Python.
+/// Python with the package; `None` without Python.
 fn python() -> Option<PathBuf> {
-    let python = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
-    if !python.is_ok_and(|status| status.success()) {
-        println!("skipped: there is no python3");
-        return None;
-    }
-    let made = Command::new("make").args(["-s", "cyclonedds-python"]).current_dir(root()).output();
-    let made = made.expect("make runs");
-    let said = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "make cyclonedds-python: {said}");
-    Some(root().join("target/cyclonedds-python/bin/python"))
+    Some(python_programs("cyclonedds-python")?.join("python"))
 }
 
 fn peer(python: &Path, what: &str, domain: u32) -> Child {
     let mut command = Command::new(python);
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/peer.py"))
-        .env("PYTHONPATH", root().join("crates/slice-runtime/examples"))
+        .env("PYTHONPATH", workspace().join("crates/slice-runtime/examples"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .args([what, &domain.to_string(), &COUNT.to_string()])
         .stdout(Stdio::piped());

@@ -7,9 +7,8 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::python::{programs, root};
 use common::{Folder, Process, equipoise, stderr, stdout, text};
-use equipoise_testkit::{Client, free_port};
+use equipoise_testkit::{Client, free_port, python_programs, workspace};
 
 /// Runs one of the programs, which finds the others beside it.
 fn run(programs: &Path, program: &str, args: &[&str], folder: &Folder) -> Output {
@@ -29,7 +28,7 @@ fn assert_worked(what: &str, output: &Output) {
 
 #[test]
 fn a_client_that_is_generated_from_the_description_asks_a_process() {
-    let Some(programs) = programs("openapi-clients") else { return };
+    let Some(programs) = python_programs("openapi-clients") else { return };
     let (folder, api) = (Folder::new("openapi-clients"), free_port());
     let token = folder.path("token");
     assert_worked("api-token", &equipoise(&["api-token", text(&token)]));
@@ -63,7 +62,7 @@ fn a_client_that_is_generated_from_the_description_asks_a_process() {
     let said = stdout(&generated) + &stderr(&generated);
     assert!(!said.contains("WARNING"), "no operation may be left out: {said}");
 
-    let script = root().join("crates/equipoise/tests/openapi_clients/ask.py");
+    let script = workspace().join("crates/equipoise/tests/openapi_clients/ask.py");
     let url = format!("http://{}", api.address());
     let asked = run(&programs, "python", &[text(&script), &url, secret.trim()], &folder);
     assert_worked("ask.py", &asked);

@@ -8,10 +8,9 @@ mod common;
 
 use std::process::Command;
 
-use common::python::{programs, root};
 use common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
 use equipoise_netns::{Site, SiteShape, unavailable};
-use equipoise_testkit::free_port;
+use equipoise_testkit::{free_port, python_programs, workspace};
 use serde_json::Value;
 
 /// Requests that are made up for each operation, besides those for every limit of its description. 20 take 3 s.
@@ -54,7 +53,7 @@ impl Place {
 
 #[test]
 fn every_answer_is_as_the_description_says_whatever_is_asked() {
-    let Some(programs) = programs("schemathesis") else { return };
+    let Some(programs) = python_programs("schemathesis") else { return };
     let schemathesis = programs.join("schemathesis");
     let (place, folder) = (Place::find(), Folder::new("schemathesis"));
     let (api, door, cluster) = (free_port(), free_port(), free_port());
@@ -90,7 +89,7 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
 
     let secret = std::fs::read_to_string(&token).expect("it was made");
     let mut command = place.command(text(&schemathesis));
-    let settings = root().join("crates/equipoise/tests/schemathesis/schemathesis.toml");
+    let settings = workspace().join("crates/equipoise/tests/schemathesis/schemathesis.toml");
     command
         .args(["--config-file", text(&settings)])
         .arg("run")

@@ -15,6 +15,7 @@ pub mod packet;
 mod pattern;
 mod port;
 mod process;
+mod python;
 mod tcp;
 mod udp;
 mod wire;
@@ -35,6 +36,7 @@ pub use port::{FullBacklog, ReservedPort, UdpPort, free_port};
 pub use process::{
     cpu_time, fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit, spawn_bound,
 };
+pub use python::{python_programs, workspace};
 pub use tcp::{TcpBackend, TcpBehaviour};
 pub use udp::UdpEcho;
 pub use wire::{Framing, Head, WireError};

@@ -4,7 +4,6 @@
 pub mod config;
 
 pub mod dns;
-pub mod python;
 pub mod scripts;
 
 use std::fs::File;
