@@ -68,6 +68,18 @@ fn merging_below_an_interface_in_generic_mode_is_turned_off_and_on_again() {
 }
 
 #[test]
+fn an_offload_that_is_turned_on_while_the_program_runs_is_turned_off_again() {
+    let Some(bed) = merging("toggled", "") else { return };
+    let merges = || bed.site.balancer.merges("eth0").unwrap();
+    for _ in 0..3 {
+        assert!(soon(|| !merges()), "{}", bed.log());
+        bed.site.balancer.set_merging("eth0", true).unwrap();
+    }
+    assert!(soon(|| !merges()), "{}", bed.log());
+    assert_eq!(state(&bed), "generic");
+}
+
+#[test]
 fn an_interface_is_refused_with_the_command_to_run_if_offloads_may_not_be_changed() {
     let Some(bed) = merging("refused", "adjust-offloads = false\n") else { return };
     assert_eq!(state(&bed), "failed");
@@ -108,12 +120,13 @@ struct Lan {
     _switch: Host,
     guest: Option<Guest>,
     folder: Folder,
+    test: &'static str,
 }
 
 const VIP: &str = "203.0.113.10";
 
 impl Lan {
-    fn new() -> Lan {
+    fn new(test: &'static str) -> Lan {
         let host = |name: &str| Host::new(name).unwrap();
         let (client, balancer, backend) = (host("client"), host("balancer"), host("backend"));
         let switch = host("switch");
@@ -127,17 +140,18 @@ impl Lan {
         }
         client.route(VIP, [192, 0, 2, 2].into()).unwrap();
         backend.hidden_address(VIP.parse().unwrap()).unwrap();
-        let folder = Folder::new("packet-veth");
-        Lan { client, balancer, backend, _switch: switch, guest: None, folder }
+        let folder = Folder::new(&format!("packet-{test}"));
+        Lan { client, balancer, backend, _switch: switch, guest: None, folder, test }
     }
 
     fn balance(&mut self) -> &Guest {
         let config = format!(
-            "[instance]\nname = \"veth-{}\"\n[api]\nsocket = \"{}\"\nlisten = \"off\"\n\
+            "[instance]\nname = \"{}-{}\"\n[api]\nsocket = \"{}\"\nlisten = \"off\"\n\
              [flows]\nmax = 65536\npins-max = 16384\n\
              [[pool]]\nname = \"web\"\nbackends = [\"192.0.2.3:7000\"]\n\
              [[packet]]\nvip = \"{VIP}:7000/tcp\"\ninterface = \"eth0\"\nforward = \"direct-routing\"\n\
              pool = \"web\"\n",
+            self.test,
             std::process::id(),
             self.folder.path("api.sock").display(),
         );
@@ -165,7 +179,7 @@ fn a_veth_whose_other_end_takes_no_xdp_frames_is_served_in_generic_mode() {
         println!("skipped: {reason}");
         return;
     }
-    let mut lan = Lan::new();
+    let mut lan = Lan::new("veth");
     let vip: SocketAddr = format!("{VIP}:7000").parse().unwrap();
     let listener = lan.backend.enter(|| TcpListener::bind(vip)).unwrap();
     let log = lan.balance().printed();
@@ -180,4 +194,26 @@ fn a_veth_whose_other_end_takes_no_xdp_frames_is_served_in_generic_mode() {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(&vec![7; UPLOAD_BYTES]).unwrap();
     assert_eq!(received.join().unwrap(), UPLOAD_BYTES as u64);
+}
+
+/// Its ports' other ends take no XDP frames, so the program would run in generic mode; the other one runs in native mode.
+#[test]
+fn an_interface_with_another_xdp_program_is_refused_with_its_id_and_the_command_to_run() {
+    if let Some(reason) = unavailable() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let mut lan = Lan::new("occupied");
+    lan.balancer.pass_everything("eth0").unwrap();
+    let shown = lan.balancer.ip("link show dev eth0").unwrap();
+    let id = shown.split("prog/xdp id ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let id = id.unwrap_or_else(|| panic!("no program: {shown}")).to_owned();
+    let guest = lan.balance();
+    for text in [
+        format!("another XDP program is attached there: id {id}, in native mode"),
+        format!("`bpftool prog show id {id}`"),
+        "`ip link set dev eth0 xdpdrv off`".to_owned(),
+    ] {
+        wait_for_text(guest, &text);
+    }
 }

@@ -17,5 +17,6 @@ mod forwarding;
 mod load;
 mod method;
 mod soak;
+mod station;
 mod unasked;
 mod unserved;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::device::Device;
-use super::link::{Link, XdpMode, mode_of};
+use super::link::{Link, Occupant, XdpMode, mode_of, occupant};
 use super::notice::Notice;
 use super::offloads::Offloads;
 use crate::program::Entry;
@@ -114,7 +114,7 @@ impl Attachments {
                 }
                 Some(device) => {
                     let offloads = &mut self.offloads;
-                    let mut place = Place { device, pin: &pin, offloads, may_switch };
+                    let mut place = Place { name, device, pin: &pin, offloads, may_switch };
                     attachment.attach(&mut place, program(*role), role_changed, &mut notices)
                 }
             };
@@ -169,6 +169,7 @@ impl Attachments {
 
 /// Where the program is to be attached.
 struct Place<'a> {
+    name: &'a str,
     device: &'a Device,
     pin: &'a Path,
     offloads: &'a mut Offloads,
@@ -184,7 +185,7 @@ impl Attachment {
         role_changed: bool,
         notices: &mut Vec<Notice>,
     ) -> InterfaceState {
-        let Place { device, pin, may_switch, .. } = *place;
+        let Place { name, device, pin, may_switch, .. } = *place;
         let of_now = |link: &Link| link.ifindex().is_ok_and(|of| of == device.index);
         if !self.link.as_ref().is_some_and(|(at, link)| *at == device.index && of_now(link)) {
             self.link = None;
@@ -215,7 +216,7 @@ impl Attachment {
         };
         let mode = match attached.and_then(|()| mode_of(device.index)) {
             Ok(mode) => mode.unwrap_or(XdpMode::Native),
-            Err(error) => return InterfaceState::Failed(reason(&error)),
+            Err(error) => return InterfaceState::Failed(reason(&error, name, device.index)),
         };
         match place.offloads.turn_off(&device.merging(mode), notices) {
             Ok(()) => InterfaceState::Attached(mode),
@@ -258,14 +259,28 @@ fn adopt_or_create(device: &Device, program: BorrowedFd<'_>, pin: &Path) -> io::
     Ok(link)
 }
 
-fn reason(error: &io::Error) -> String {
+fn reason(error: &io::Error, name: &str, index: u32) -> String {
     match error.raw_os_error() {
-        Some(libc::EBUSY) => "another XDP program is attached there; see `ip link show` and `bpftool net`, and take it \
-                              off with `ip link set dev INTERFACE xdp off`"
-            .into(),
+        // EEXIST: it runs in the other mode.
+        Some(libc::EBUSY | libc::EEXIST) => occupied_by(occupant(index).ok().flatten(), name),
         Some(libc::EPERM) => "not permitted: run as root, or with CAP_NET_ADMIN and CAP_BPF".into(),
         _ => error.to_string(),
     }
+}
+
+/// Why there is no place for the program, and what to run.
+fn occupied_by(occupant: Option<Occupant>, name: &str) -> String {
+    let Some(Occupant { program, mode }) = occupant else {
+        return format!("another XDP program was attached to {name} (`ip link show dev {name}`)");
+    };
+    let (mode, keyword) = match mode {
+        XdpMode::Native => ("native", "xdpdrv"),
+        XdpMode::Generic => ("generic", "xdpgeneric"),
+    };
+    format!(
+        "another XDP program is attached there: id {program}, in {mode} mode; see `bpftool prog show id {program}`, and take \
+         it off with `ip link set dev {name} {keyword} off`, or end the process that holds its link (`bpftool link show`)"
+    )
 }
 
 /// The pinned links: interface and path.

@@ -2,6 +2,7 @@
 //!
 //! In: names of interfaces of this thread's network namespace. A device without ethtool has no offload that is on.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -64,7 +65,19 @@ struct Value {
     data: u32,
 }
 
-/// A socket to ask by.
+/// Reads and sets offloads.
+pub(super) trait Switchboard: fmt::Debug + Send {
+    /// Whether the offload is on.
+    fn is_on(&self, interface: &str, offload: Offload) -> bool;
+
+    /// Turns it on or off.
+    ///
+    /// # Errors
+    /// `ENODEV`: there is no such interface.
+    fn set(&self, interface: &str, offload: Offload, on: bool) -> io::Result<()>;
+}
+
+/// The kernel's, asked by a socket.
 #[derive(Debug)]
 pub(super) struct Ethtool(OwnedFd);
 
@@ -79,21 +92,6 @@ impl Ethtool {
         }
         // SAFETY: a descriptor that was made for us.
         Ok(Ethtool(unsafe { OwnedFd::from_raw_fd(socket) }))
-    }
-
-    /// Whether the offload is on.
-    pub(super) fn is_on(&self, interface: &str, offload: Offload) -> bool {
-        let [read, _] = offload.commands();
-        self.ask(interface, read, 0).is_ok_and(|value| value & offload.bits() != 0)
-    }
-
-    /// Turns it on or off.
-    pub(super) fn set(&self, interface: &str, offload: Offload, on: bool) -> io::Result<()> {
-        let [read, write] = offload.commands();
-        let before = self.ask(interface, read, 0)?;
-        let bits = offload.bits();
-        let after = if on { before | bits } else { before & !bits };
-        self.ask(interface, write, after).map(drop)
     }
 
     fn ask(&self, interface: &str, command: u32, data: u32) -> io::Result<u32> {
@@ -112,5 +110,20 @@ impl Ethtool {
             0 => Ok(value.data),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+}
+
+impl Switchboard for Ethtool {
+    fn is_on(&self, interface: &str, offload: Offload) -> bool {
+        let [read, _] = offload.commands();
+        self.ask(interface, read, 0).is_ok_and(|value| value & offload.bits() != 0)
+    }
+
+    fn set(&self, interface: &str, offload: Offload, on: bool) -> io::Result<()> {
+        let [read, write] = offload.commands();
+        let before = self.ask(interface, read, 0)?;
+        let bits = offload.bits();
+        let after = if on { before | bits } else { before & !bits };
+        self.ask(interface, write, after).map(drop)
     }
 }

@@ -138,12 +138,25 @@ pub(super) fn loses(ifindex: u32) -> bool {
     features(ifindex).is_some_and(|features| features & TRANSMIT == 0)
 }
 
-/// How a program runs on an interface; `None`: it has none.
-pub(super) fn mode_of(ifindex: u32) -> io::Result<Option<XdpMode>> {
+/// The XDP program on an interface.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Occupant {
+    /// The kernel's number of the program.
+    pub(super) program: u32,
+    pub(super) mode: XdpMode,
+}
+
+/// The program that runs on an interface, if one does.
+pub(super) fn occupant(ifindex: u32) -> io::Result<Option<Occupant>> {
     let found = query(ifindex)?;
     Ok(match u32::from(found.attach_mode) {
         sys::XDP_ATTACHED_NONE => None,
-        sys::XDP_ATTACHED_SKB => Some(XdpMode::Generic),
-        _ => Some(XdpMode::Native),
+        sys::XDP_ATTACHED_SKB => Some(Occupant { program: found.prog_id, mode: XdpMode::Generic }),
+        _ => Some(Occupant { program: found.prog_id, mode: XdpMode::Native }),
     })
+}
+
+/// How a program runs on an interface; `None`: it has none.
+pub(super) fn mode_of(ifindex: u32) -> io::Result<Option<XdpMode>> {
+    Ok(occupant(ifindex)?.map(|it| it.mode))
 }

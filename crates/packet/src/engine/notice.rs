@@ -26,6 +26,15 @@ pub enum Notice {
         /// What it is now.
         on: bool,
     },
+    /// An offload that was turned off for the program cannot be turned on again.
+    OffloadStuck {
+        /// The device.
+        device: String,
+        /// The offload.
+        offload: Offload,
+        /// Why.
+        error: String,
+    },
     /// Native mode would lose packets, so the program runs in generic mode.
     NotNative {
         /// The interface.
@@ -118,7 +127,7 @@ pub enum Notice {
         /// For want of room among the pins; part of `flows`.
         pins_full: usize,
     },
-    /// Flows were not learnt.
+    /// The registry was full: flows found no room, or gave way to flows with more evidence.
     RegistryFull {
         /// How many, since the last such line.
         flows: usize,
@@ -192,6 +201,14 @@ impl Notice {
             Notice::Offload { device, offload, on: true } => {
                 write!(f, "turned {} of {device} on again", offload.word())
             }
+            Notice::OffloadStuck { device, offload, error } => {
+                let word = offload.word();
+                write!(
+                    f,
+                    "{word} of {device} cannot be turned on again: {error}; tried again later, or run `ethtool -K \
+                     {device} {word} on`"
+                )
+            }
             Notice::NotNative { interface, why } => write!(
                 f,
                 "interface {interface}: in native mode packets would be lost, so the program runs in generic mode: {why}"
@@ -239,6 +256,7 @@ impl fmt::Display for Notice {
             Notice::Interface { name, state } => write!(f, "interface {name}: {state}"),
             Notice::Detached { name } => write!(f, "interface {name}: detached"),
             Notice::Offload { .. }
+            | Notice::OffloadStuck { .. }
             | Notice::NotNative { .. }
             | Notice::VethMerges { .. }
             | Notice::VethTags { .. } => self.device(f),
@@ -291,7 +309,8 @@ impl fmt::Display for Notice {
             ),
             Notice::RegistryFull { flows } => write!(
                 f,
-                "{flows} flows were not learnt, as many are known as there is room for: raise [flows] max and restart"
+                "the flow registry is full: {flows} flows found no room or gave way to flows with more evidence; forged \
+                 addresses do this, otherwise raise [flows] max and restart"
             ),
             Notice::Drained { vip, backend } => {
                 write!(f, "{vip}: backend {backend} has drained, its last flow is over")

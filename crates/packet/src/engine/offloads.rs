@@ -1,11 +1,16 @@
 //! Turns off the offloads by which the program would see other packets than come by the wire, and on again when the
-//! program is detached. What was turned off is noted in a file, for the process that detaches the program.
+//! program is detached. A file lists what was turned off, for the process that detaches the program: an offload is listed
+//! before it is turned off, and until it is on again, so that a crash leaves none off for good.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
-use super::ethtool::{Ethtool, Offload};
+use super::ethtool::{Ethtool, Offload, Switchboard};
 use super::notice::Notice;
 
 /// An offload of a device.
@@ -15,23 +20,35 @@ pub(super) type Switch = (String, Offload);
 #[derive(Debug)]
 pub(super) struct Offloads {
     /// `None`: there is no such socket, so nothing is looked at.
-    ethtool: Option<Ethtool>,
+    switchboard: Option<Box<dyn Switchboard>>,
     file: PathBuf,
     /// Otherwise nothing is turned off.
     may_change: bool,
     off: BTreeSet<Switch>,
+    /// Those of `off` that could not be turned on again, with a line in the log.
+    stuck: BTreeSet<Switch>,
 }
 
 impl Offloads {
     /// With those that `file` says an earlier process turned off.
     pub(super) fn open(file: PathBuf, may_change: bool) -> Offloads {
+        let ethtool = Ethtool::open().ok();
+        let switchboard = ethtool.map(|it| Box::new(it) as Box<dyn Switchboard>);
+        Offloads::over(switchboard, file, may_change)
+    }
+
+    fn over(
+        switchboard: Option<Box<dyn Switchboard>>,
+        file: PathBuf,
+        may_change: bool,
+    ) -> Offloads {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let off = text.lines().filter_map(|line| {
             let (device, word) = line.split_once(' ')?;
             let offload = Offload::ALL.into_iter().find(|offload| offload.word() == word)?;
             Some((device.to_owned(), offload))
         });
-        Offloads { ethtool: Ethtool::open().ok(), off: off.collect(), file, may_change }
+        Offloads { switchboard, off: off.collect(), file, may_change, stuck: BTreeSet::new() }
     }
 
     /// Turns off those of `switches` that are on.
@@ -43,42 +60,78 @@ impl Offloads {
         switches: &[Switch],
         notices: &mut Vec<Notice>,
     ) -> Result<(), String> {
-        let Some(ethtool) = &self.ethtool else { return Ok(()) };
         let mut outcome = Ok(());
-        for (device, offload) in switches.iter().filter(|(device, it)| ethtool.is_on(device, *it)) {
+        for switch in switches {
+            if !self.is_on(switch) {
+                continue;
+            }
+            let (device, offload) = switch;
             let (word, effect) = (offload.word(), offload.effect());
-            let stays = match self.may_change.then(|| ethtool.set(device, *offload, false)) {
-                // Some drivers ignore it.
-                Some(Ok(())) if ethtool.is_on(device, *offload) => {
-                    "its driver keeps it on: try".to_owned()
-                }
-                Some(Ok(())) => {
-                    self.off.insert((device.clone(), *offload));
-                    let (device, offload) = (device.clone(), *offload);
-                    notices.push(Notice::Offload { device, offload, on: false });
+            let stays = match self.may_change.then(|| self.turn_one_off(device, *offload)) {
+                Some(Ok(true)) => {
+                    notices.push(Notice::Offload {
+                        device: device.clone(),
+                        offload: *offload,
+                        on: false,
+                    });
                     continue;
                 }
+                Some(Ok(false)) => "its driver keeps it on: try".to_owned(),
                 Some(Err(error)) => format!("it cannot be turned off ({error}): try"),
                 None => "[flows] adjust-offloads = false forbids to turn it off: run".to_owned(),
             };
             let what = format!("{word} of {device} is on, and {effect}");
             outcome = outcome.and(Err(format!("{what}; {stays} `ethtool -K {device} {word} off`")));
         }
-        self.note();
         outcome
     }
 
-    /// Turns on again what was turned off and is not among `needed`.
+    fn is_on(&self, (device, offload): &Switch) -> bool {
+        self.switchboard.as_ref().is_some_and(|it| it.is_on(device, *offload))
+    }
+
+    /// Returns whether it is off then: some drivers ignore the command.
+    fn turn_one_off(&mut self, device: &str, offload: Offload) -> io::Result<bool> {
+        let switch = (device.to_owned(), offload);
+        let is_new = self.off.insert(switch.clone());
+        self.note();
+        let set = self.switchboard.as_ref().map_or(Ok(()), |it| it.set(device, offload, false));
+        let is_off = !self.is_on(&switch);
+        if is_new && !is_off {
+            self.off.remove(&switch);
+            self.note();
+        }
+        set.map(|()| is_off)
+    }
+
+    /// Turns on again what was turned off and is not among `needed`. What cannot be turned on stays listed, and is tried
+    /// again the next time.
     pub(super) fn restore(&mut self, needed: &BTreeSet<Switch>) -> Vec<Notice> {
         let mut notices = Vec::new();
-        let Some(ethtool) = &self.ethtool else { return notices };
+        let Some(switchboard) = &self.switchboard else { return notices };
         let free: Vec<Switch> = self.off.difference(needed).cloned().collect();
-        for (device, offload) in free {
-            // A device that is gone has nothing to be restored.
-            if ethtool.set(&device, offload, true).is_ok() {
-                notices.push(Notice::Offload { device: device.clone(), offload, on: true });
+        for switch in free {
+            let (device, offload) = (switch.0.clone(), switch.1);
+            let error = match switchboard.set(&device, offload, true) {
+                Ok(()) if switchboard.is_on(&device, offload) => {
+                    notices.push(Notice::Offload { device: device.clone(), offload, on: true });
+                    None
+                }
+                Ok(()) => Some("its driver keeps it off".to_owned()),
+                // A device that is gone has nothing to be restored.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            match error {
+                None => {
+                    self.stuck.remove(&switch);
+                    self.off.remove(&switch);
+                }
+                Some(error) if self.stuck.insert(switch) => {
+                    notices.push(Notice::OffloadStuck { device, offload, error });
+                }
+                Some(_) => {}
             }
-            self.off.remove(&(device, offload));
         }
         self.note();
         notices
@@ -91,8 +144,10 @@ impl Offloads {
         let text: String = lines.collect();
         if text.is_empty() {
             let _ = fs::remove_file(&self.file);
-        } else {
-            let _ = fs::write(&self.file, text);
+            return;
         }
+        // A crash leaves the list before or the list after.
+        let new = self.file.with_extension("new");
+        let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file));
     }
 }
