@@ -31,6 +31,20 @@ pub struct Capacity {
     pub log_events: u32,
 }
 
+impl Capacity {
+    /// The most flows, pins, flows pending, services and backends with which every layout loads: see
+    /// [`Limits::ARRAY_OFFSET_MAX`].
+    pub const FLOWS_MAX: u32 = 1 << 25;
+    /// See [`Self::FLOWS_MAX`].
+    pub const PINS_MAX: u32 = 1 << 25;
+    /// See [`Self::FLOWS_MAX`].
+    pub const PENDING_MAX: u32 = 1 << 23;
+    /// See [`Self::FLOWS_MAX`].
+    pub const SERVICES_MAX: u32 = 1024;
+    /// See [`Self::FLOWS_MAX`].
+    pub const BACKENDS_MAX: u32 = 16_384;
+}
+
 impl Default for Capacity {
     fn default() -> Capacity {
         Capacity {
@@ -106,6 +120,9 @@ impl Cursor {
 }
 
 impl Limits {
+    /// Below this, every array of the layout has to begin: the verifier refuses larger offsets (BPF_MAX_VAR_OFF).
+    pub const ARRAY_OFFSET_MAX: u32 = 1 << 29;
+
     /// The layout for a capacity.
     pub fn new(capacity: &Capacity) -> Limits {
         let mut limits = Limits {
@@ -162,7 +179,7 @@ impl Limits {
     fn place_state(&mut self) {
         let mut at = Cursor(0);
         at.place::<StateHeader>(1);
-        // The verifier refuses arrays that begin at 2^29 or beyond (BPF_MAX_VAR_OFF), so those that grow with `flows` are last.
+        // Those that grow with `flows` are last: see [`Self::ARRAY_OFFSET_MAX`].
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
         self.cursors_offset = at.place::<u32>(self.services_max);
         self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
@@ -195,5 +212,48 @@ impl Limits {
     /// Bytes of the directory and the tables behind it.
     pub fn directory_bytes(&self) -> usize {
         (self.copy_bytes - self.directory_offset) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fields by name.
+    fn fields(limits: &Limits) -> impl Iterator<Item = (&'static str, u32)> {
+        let (values, _) = limits.as_bytes().as_chunks::<4>();
+        Limits::FIELDS.iter().copied().zip(values.iter().map(|value| u32::from_ne_bytes(*value)))
+    }
+
+    /// All combinations of least and most, as the configuration accepts them.
+    fn corners() -> impl Iterator<Item = Capacity> {
+        (0..32).map(|which: u32| {
+            let of = |bit: u32, least, most| if which >> bit & 1 == 0 { least } else { most };
+            let services = of(3, 1, Capacity::SERVICES_MAX);
+            Capacity {
+                flows: of(0, 1024, Capacity::FLOWS_MAX),
+                pins: of(1, 1024, Capacity::PINS_MAX),
+                pending: of(2, 1 << 15, Capacity::PENDING_MAX),
+                services,
+                backends: of(4, 1, Capacity::BACKENDS_MAX),
+                rings: 3 * services,
+                ..Capacity::default()
+            }
+        })
+    }
+
+    #[test]
+    fn every_array_of_every_capacity_begins_where_the_verifier_lets_it() {
+        for capacity in corners() {
+            let limits = Limits::new(&capacity);
+            let offsets = fields(&limits).filter(|(name, _)| name.ends_with("_offset"));
+            for (name, offset) in offsets {
+                assert!(offset < Limits::ARRAY_OFFSET_MAX, "{name} {offset} of {capacity:?}");
+            }
+            // The kernel has no larger values of a map.
+            for bytes in [limits.tables_bytes, limits.state_bytes, limits.cpu_bytes] {
+                assert!(i32::try_from(bytes).is_ok(), "{bytes} bytes of {capacity:?}");
+            }
+        }
     }
 }

@@ -32,7 +32,8 @@ fn capacities() -> Vec<Capacity> {
         ring_entries: 65_537,
         ..Capacity::default()
     };
-    [&services[..], &logs, &[Capacity::default(), large]].concat()
+    let most = Capacity { flows: Capacity::FLOWS_MAX, pending: Capacity::PENDING_MAX, ..small };
+    [&services[..], &logs, &[Capacity::default(), large, most]].concat()
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn totals(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), 
     for (name, help, total) in [
         (
             "packet_flows_not_learnt",
-            "Flows that were not learnt for want of room",
+            "Flows for which the registry had no room, or which gave way to a flow with more evidence",
             packet.flows_not_learnt_total,
         ),
         (

@@ -184,7 +184,12 @@ fn sizes_hold_what_the_file_has() {
             ),
             (
                 "[flows]\npending-max = 1000",
-                "f:8:15: flows.pending-max: 1000 is too small; accepted: a whole number, 32768 to 16777216",
+                "f:8:15: flows.pending-max: 1000 is too small; accepted: a whole number, 32768 to 8388608",
+            ),
+            (
+                // More than a program can be loaded for.
+                "[flows]\nmax = 33554433",
+                "f:8:7: flows.max: 33554433 is too large; accepted: a whole number, 1024 to 33554432",
             ),
             (
                 "[flows]\ntunnel-source = '172.16.0.1/16'",

@@ -140,7 +140,8 @@ pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
     }
     if packet.flows_not_learnt_total > 0 {
         lines.push(format!(
-            "{} flows were not learnt: raise [flows] max (registry_full)",
+            "{} flows found no room or gave way to flows with more evidence (registry_full): forged addresses, or \
+             [flows] max is too small",
             packet.flows_not_learnt_total
         ));
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
-use equipoise_packet::{OnDown, VipId};
+use equipoise_packet::{Capacity, OnDown, VipId};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::{DAY, NAME, ms, secs};
@@ -63,31 +63,31 @@ pub(super) static FLOWS: Table = Table {
     options: &[
         Opt::default(
             "max",
-            Kind::Count(1024, 1 << 26),
+            Kind::Count(1024, Capacity::FLOWS_MAX as u64),
             "1048576",
             "Flows that are remembered, 32 bytes each, half of them for nat. When it is full, a new flow replaces one with less evidence, or goes by the tables alone; both are counted as `registry_full`.",
         ),
         Opt::default(
             "pins-max",
-            Kind::Count(1024, 1 << 26),
+            Kind::Count(1024, Capacity::PINS_MAX as u64),
             "262144",
             "Flows whose backend is not what their VIP's table says: those of a pool that changed, and those of schedulers that take turns. About 10 bytes each.",
         ),
         Opt::default(
             "pending-max",
-            Kind::Count(1 << 15, 1 << 24),
+            Kind::Count(1 << 15, Capacity::PENDING_MAX as u64),
             "65536",
             "Flows that the program records itself, while they open or while a pool changes.",
         ),
         Opt::default(
             "vips-max",
-            Kind::Count(1, 1024),
+            Kind::Count(1, Capacity::SERVICES_MAX as u64),
             "16",
             "VIPs that a reload may grow to. About 800 KB each.",
         ),
         Opt::default(
             "backends-max",
-            Kind::Count(1, 16_384),
+            Kind::Count(1, Capacity::BACKENDS_MAX as u64),
             "1024",
             "Backends of all VIPs together that a reload may grow to, draining ones included.",
         ),

@@ -96,7 +96,8 @@ fn what_is_wrong_is_said_in_words() {
             "192.0.2.1:80/tcp: noted 9 reply",
             "packets of no VIP: dropped 1 tables",
             "2 flows lost their backend and went to another",
-            "1 flows were not learnt: raise [flows] max (registry_full)",
+            "1 flows found no room or gave way to flows with more evidence (registry_full): forged addresses, or [flows] \
+             max is too small",
         ]
     );
 }
