@@ -1,4 +1,4 @@
-use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
+use crate::place::connect_first;
 use crate::{CheckMethod, HealthCheck, HttpCheck, Place};
 
 /// The header field of every HTTP check, in lower case: a node that may delegate requests to peers
@@ -43,47 +44,64 @@ pub async fn probe(
     port: Option<u16>,
     timeout: Duration,
 ) -> Result<(), CheckError> {
-    let at = |address: SocketAddr| port.map_or(address, |port| SocketAddr::new(address.ip(), port));
-    let deadline = Instant::now() + timeout;
-    let connecting = |opened: Result<std::io::Result<_>, _>| {
-        opened
-            .map_err(|_| CheckError::ConnectTimeout(timeout))?
-            .map_err(|error| CheckError::connecting(&error))
-    };
-    let answered = match place {
+    match place {
         Place::Address => {
-            let address = at(address);
-            let stream = timeout_at(deadline, TcpStream::connect(address)).await;
-            let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
-            within(check, deadline, ask(check, &address.to_string(), stream)).await
+            let host = at_port(address, port).to_string();
+            probe_first(check, &host, vec![address], port, timeout).await?.1
         }
         Place::Host { name, resolved } => {
-            let stream =
-                timeout_at(deadline, resolved.connect(|address| TcpStream::connect(at(address))))
-                    .await;
-            let stream = connecting(stream.map(|opened| opened.map(Stream::Tcp)))?;
-            within(check, deadline, ask(check, name, stream)).await
+            probe_first(check, name, resolved.ordered().collect(), port, timeout).await?.1
         }
         Place::Socket(path) => {
-            let stream = timeout_at(deadline, UnixStream::connect(path)).await;
-            let stream = connecting(stream.map(|opened| opened.map(Stream::Unix)))?;
-            within(check, deadline, ask(check, "localhost", stream)).await
+            let deadline = Instant::now() + timeout;
+            let stream = opened(timeout_at(deadline, UnixStream::connect(path)).await, timeout)?;
+            answer(check, "localhost", Stream::Unix(stream), deadline, timeout).await
         }
-    };
-    let patience = if let HealthCheck::Attended { within } = check { *within } else { timeout };
-    answered.map_err(|_| CheckError::AnswerTimeout(patience))?
+    }
 }
 
-/// Waits for what is asked over an open connection: as long as the check takes for that, or else to the end of the whole.
-async fn within<T>(
+/// Makes one check, as [`probe`] does, at the first of these addresses that accepts a connection; returns that address.
+///
+/// # Errors
+/// No address accepts a connection.
+pub(crate) async fn probe_first(
     check: &HealthCheck,
+    host: &str,
+    addresses: Vec<SocketAddr>,
+    port: Option<u16>,
+    timeout: Duration,
+) -> Result<(SocketAddr, Result<(), CheckError>), CheckError> {
+    let deadline = Instant::now() + timeout;
+    let connect = connect_first(addresses, |address| TcpStream::connect(at_port(address, port)));
+    let (address, stream) = opened(timeout_at(deadline, connect).await, timeout)?;
+    Ok((address, answer(check, host, Stream::Tcp(stream), deadline, timeout).await))
+}
+
+fn at_port(address: SocketAddr, port: Option<u16>) -> SocketAddr {
+    port.map_or(address, |port| SocketAddr::new(address.ip(), port))
+}
+
+fn opened<T>(opened: Result<io::Result<T>, Elapsed>, timeout: Duration) -> Result<T, CheckError> {
+    opened
+        .map_err(|_| CheckError::ConnectTimeout(timeout))?
+        .map_err(|error| CheckError::connecting(&error))
+}
+
+/// Asks over an open connection, and waits as long as the check states, or else until `deadline`, `timeout` after the
+/// check began.
+async fn answer(
+    check: &HealthCheck,
+    host: &str,
+    stream: Stream,
     deadline: Instant,
-    asked: impl Future<Output = T>,
-) -> Result<T, Elapsed> {
-    match check {
-        HealthCheck::Attended { within } => timeout_at(Instant::now() + *within, asked).await,
-        HealthCheck::Tcp | HealthCheck::Http(_) => timeout_at(deadline, asked).await,
-    }
+    timeout: Duration,
+) -> Result<(), CheckError> {
+    let (deadline, patience) = match check {
+        HealthCheck::Attended { within } => (Instant::now() + *within, *within),
+        HealthCheck::Tcp | HealthCheck::Http(_) => (deadline, timeout),
+    };
+    let answered = timeout_at(deadline, ask(check, host, stream)).await;
+    answered.map_err(|_| CheckError::AnswerTimeout(patience))?
 }
 
 enum Stream {

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use super::{CheckError, probe};
+use crate::named::NamedChecks;
 use crate::{ActiveHealth, Place};
 
 /// What one check of one backend found.
@@ -22,6 +23,23 @@ pub struct CheckReport {
     pub took: Duration,
     /// What it found.
     pub result: Result<(), CheckError>,
+    /// If it passed, and the backend has a host name: the addresses that checks stay with, at most one of each family.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// The end of one check, see [`CheckReport`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// [`CheckReport::result`].
+    pub result: Result<(), CheckError>,
+    /// [`CheckReport::addresses`].
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl From<Result<(), CheckError>> for Outcome {
+    fn from(result: Result<(), CheckError>) -> Outcome {
+        Outcome { result, addresses: Vec::new() }
+    }
 }
 
 /// When a backend is checked: at once after a small stagger, then at every interval, jittered by a
@@ -55,15 +73,15 @@ impl Schedule {
         check: impl Fn() -> F,
         reports: mpsc::Sender<CheckReport>,
     ) where
-        F: Future<Output = Result<(), CheckError>>,
+        F: Future<Output: Into<Outcome>>,
     {
         let mut rng = SmallRng::seed_from_u64(self.seed);
         sleep(self.stagger(&mut rng)).await;
         loop {
             let began = TokioInstant::now();
-            let result = check().await;
-            let report =
-                CheckReport { backend, when: began.into_std(), took: began.elapsed(), result };
+            let Outcome { result, addresses } = check().await.into();
+            let (when, took) = (began.into_std(), began.elapsed());
+            let report = CheckReport { backend, when, took, result, addresses };
             if reports.send(report).await.is_err() {
                 return;
             }
@@ -90,13 +108,18 @@ impl Checker {
         reports: mpsc::Sender<CheckReport>,
     ) -> Checker {
         let schedule = Schedule { interval: health.interval, seed };
-        let (check, timeout) = (health.check.clone(), health.timeout);
-        let port = health.port;
+        let health = health.clone();
         let (place, newest) = watch::channel(place);
         let task = tokio::spawn(async move {
+            let named = NamedChecks::default();
             let check = || {
-                let (check, place) = (&check, newest.borrow().clone());
-                async move { probe(check, address, &place, port, timeout).await }
+                let (health, named, place) = (&health, &named, newest.borrow().clone());
+                async move {
+                    if let Place::Host { name, resolved } = &place {
+                        return named.check(health, name, resolved).await;
+                    }
+                    probe(&health.check, address, &place, health.port, health.timeout).await.into()
+                }
             };
             schedule.run(backend, check, reports).await;
         });

@@ -18,6 +18,9 @@ pub struct ActiveHealth {
     pub rise: u32,
     /// Failed checks in a row that make it unhealthy.
     pub fall: u32,
+    /// Of a backend with a host name, checks an address of each family: packets of VIPs go to one of their family. A
+    /// check then passes if one does, and takes as long as the slower.
+    pub every_family: bool,
 }
 
 impl Default for ActiveHealth {
@@ -29,6 +32,7 @@ impl Default for ActiveHealth {
             timeout: Duration::from_secs(1),
             rise: 2,
             fall: 3,
+            every_family: false,
         }
     }
 }

@@ -8,13 +8,14 @@ mod check;
 mod checker;
 mod config;
 mod error;
+mod named;
 pub mod panic;
 mod place;
 pub mod ramp;
 mod state;
 
 pub use check::{CHECK_FIELD, probe};
-pub use checker::{CheckReport, Checker, Schedule};
+pub use checker::{CheckReport, Checker, Outcome, Schedule};
 pub use config::{ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth};
 pub use error::CheckError;
 pub use place::{Place, Resolved, ips, is_stand_in, more_telling, stand_in};

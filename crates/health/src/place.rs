@@ -123,9 +123,8 @@ impl Resolved {
 
     /// These addresses. Connections begin where `before` began them, if that address is still one of these.
     pub fn succeeding(self, before: &Resolved) -> Resolved {
-        let preferred = before.addresses.get(before.preferred.load(Relaxed));
-        if let Some(at) = self.addresses.iter().position(|it| Some(it) == preferred) {
-            self.preferred.store(at, Relaxed);
+        if let Some(address) = before.ordered().next() {
+            self.prefer(address);
         }
         self
     }
@@ -142,16 +141,24 @@ impl Resolved {
 
     /// The address that accepted a connection last, then the others in their order.
     pub fn ordered(&self) -> impl Iterator<Item = SocketAddr> {
-        self.in_order().map(|(_, address)| address)
-    }
-
-    /// The preferred address, then the others.
-    fn in_order(&self) -> impl Iterator<Item = (usize, SocketAddr)> {
         let preferred = self.preferred.load(Relaxed);
         let others = (0..self.addresses.len()).filter(move |at| *at != preferred);
-        std::iter::once(preferred)
-            .chain(others)
-            .filter_map(|at| Some((at, *self.addresses.get(at)?)))
+        std::iter::once(preferred).chain(others).filter_map(|at| self.addresses.get(at).copied())
+    }
+
+    /// Has connections begin at this address, if it is one of these.
+    pub(crate) fn prefer(&self, address: SocketAddr) {
+        if let Some(at) = self.addresses.iter().position(|it| *it == address) {
+            self.preferred.store(at, Relaxed);
+        }
+    }
+
+    /// The same addresses, those in `first` before the others: for levels that use the first of a family.
+    pub fn beginning_with(&self, first: &[SocketAddr]) -> Resolved {
+        let (first, others): (Vec<_>, Vec<_>) =
+            self.addresses.iter().copied().partition(|it| first.contains(it));
+        let addresses = first.into_iter().chain(others).collect();
+        Resolved { addresses, preferred: Arc::default(), problem: self.problem.clone() }
     }
 
     /// Opens a connection to the first address that accepts one. Each address is tried when the one before has failed, or has
@@ -159,31 +166,41 @@ impl Resolved {
     ///
     /// # Errors
     /// The last error that says something of the backend, see [`more_telling`]; `NotFound` if there is no address.
-    pub async fn connect<C, F>(&self, mut open: impl FnMut(SocketAddr) -> F) -> io::Result<C>
+    pub async fn connect<C, F>(&self, open: impl FnMut(SocketAddr) -> F) -> io::Result<C>
     where
         F: Future<Output = io::Result<C>>,
     {
-        if let [only] = *self.addresses {
-            return open(only).await;
+        let (address, connection) = connect_first(self.ordered(), open).await?;
+        self.prefer(address);
+        Ok(connection)
+    }
+}
+
+/// Opens a connection to the first of these addresses that accepts one, see [`Resolved::connect`]; returns that address.
+pub(crate) async fn connect_first<C, F>(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    mut open: impl FnMut(SocketAddr) -> F,
+) -> io::Result<(SocketAddr, C)>
+where
+    F: Future<Output = io::Result<C>>,
+{
+    let mut waiting: VecDeque<_> = addresses.into_iter().collect();
+    if let (1, Some(only)) = (waiting.len(), waiting.front().copied()) {
+        return Ok((only, open(only).await?));
+    }
+    let mut race = Race { attempts: Vec::new(), delay: Box::pin(sleep(Duration::ZERO)) };
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    loop {
+        if let Some(address) = waiting.pop_front() {
+            race.attempts.push((address, Box::pin(open(address))));
+            race.delay = Box::pin(sleep(ATTEMPT_DELAY));
+        } else if race.attempts.is_empty() {
+            return Err(failure);
         }
-        let mut waiting: VecDeque<_> = self.in_order().collect();
-        let mut race = Race { attempts: Vec::new(), delay: Box::pin(sleep(Duration::ZERO)) };
-        let mut failure = io::Error::from(io::ErrorKind::NotFound);
-        loop {
-            if let Some((at, address)) = waiting.pop_front() {
-                race.attempts.push((at, Box::pin(open(address))));
-                race.delay = Box::pin(sleep(ATTEMPT_DELAY));
-            } else if race.attempts.is_empty() {
-                return Err(failure);
-            }
-            match poll_fn(|cx| race.poll(cx, waiting.is_empty())).await {
-                Step::Connected(at, connection) => {
-                    self.preferred.store(at, Relaxed);
-                    return Ok(connection);
-                }
-                Step::Failed(error) => failure = more_telling(failure, error),
-                Step::Delayed => {}
-            }
+        match poll_fn(|cx| race.poll(cx, waiting.is_empty())).await {
+            Step::Connected(address, connection) => return Ok((address, connection)),
+            Step::Failed(error) => failure = more_telling(failure, error),
+            Step::Delayed => {}
         }
     }
 }
@@ -201,12 +218,12 @@ pub fn more_telling(before: io::Error, now: io::Error) -> io::Error {
 
 /// Attempts to connect that are under way.
 struct Race<F> {
-    attempts: Vec<(usize, Pin<Box<F>>)>,
+    attempts: Vec<(SocketAddr, Pin<Box<F>>)>,
     delay: Pin<Box<Sleep>>,
 }
 
 enum Step<C> {
-    Connected(usize, C),
+    Connected(SocketAddr, C),
     Failed(io::Error),
     /// No attempt has ended in time.
     Delayed,
@@ -216,12 +233,12 @@ impl<C, F: Future<Output = io::Result<C>>> Race<F> {
     /// The next event; `is_last`: no further address could be tried.
     fn poll(&mut self, cx: &mut Context<'_>, is_last: bool) -> Poll<Step<C>> {
         for place in 0..self.attempts.len() {
-            let (at, attempt) = &mut self.attempts[place];
-            let at = *at;
+            let (address, attempt) = &mut self.attempts[place];
+            let address = *address;
             if let Poll::Ready(ended) = attempt.as_mut().poll(cx) {
                 drop(self.attempts.swap_remove(place));
                 return Poll::Ready(match ended {
-                    Ok(connection) => Step::Connected(at, connection),
+                    Ok(connection) => Step::Connected(address, connection),
                     Err(error) => Step::Failed(error),
                 });
             }

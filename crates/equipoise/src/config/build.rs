@@ -32,6 +32,12 @@ pub(super) fn config(
     let instance = of("instance");
     let mut pools: Vec<_> = file.tables("pool").iter().filter_map(|p| pool(p, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
+    for pool in &mut pools {
+        // A VIP's packets go to one address of its family: the check has to show which.
+        if let Some(health) = &mut pool.health {
+            health.every_family = packet.vips.iter().any(|vip| vip.pool == pool.name);
+        }
+    }
     let mut planning = planning::config(file, &pools, around, findings);
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
@@ -178,6 +184,7 @@ fn active_health(health: &Values) -> ActiveHealth {
         timeout: health.duration("timeout"),
         rise: health.amount("rise"),
         fall: health.amount("fall"),
+        every_family: false,
     }
 }
 

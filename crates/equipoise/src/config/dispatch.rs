@@ -133,6 +133,7 @@ fn peers_pool(
             timeout: CHECK_TIMEOUT,
             rise: 1,
             fall: 2,
+            every_family: false,
         }),
         passive: PassiveHealth {
             failures: FAILURES,

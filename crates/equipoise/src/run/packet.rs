@@ -24,6 +24,25 @@ pub(crate) struct PacketWish {
     pub(crate) pools: Vec<PoolConfig>,
 }
 
+impl PacketWish {
+    /// The addresses of each host name begin with those that its checks stay with: packets go to the first of a family.
+    fn beginning_where_checked(mut self, pools: &[PoolState]) -> PacketWish {
+        let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
+        for pool in &mut self.pools {
+            let seen = states.get(&*pool.name).into_iter().flat_map(|state| &state.backends);
+            let checked: HashMap<_, _> = seen.map(|it| (it.address, &it.checked_at)).collect();
+            for backend in &mut pool.backends {
+                if let Place::Host { resolved, .. } = &mut backend.place
+                    && let Some(checked_at) = checked.get(&backend.address)
+                {
+                    *resolved = resolved.beginning_with(checked_at);
+                }
+            }
+        }
+        self
+    }
+}
+
 /// The packet level, if it runs.
 pub(crate) struct PacketPlane {
     instance: Arc<str>,
@@ -55,6 +74,7 @@ impl PacketPlane {
             state.wish = wish;
             return self.end(&mut state).await;
         }
+        let wish = wish.beginning_where_checked(pools);
         let wanted = state.wanted(&wish, pools);
         match &state.engine {
             Some(engine) => tell(engine, wanted.clone()).await?,
@@ -78,7 +98,7 @@ impl PacketPlane {
     pub(crate) async fn sync(&self, pools: &[PoolState]) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
-        let wish = state.wish.clone();
+        let wish = state.wish.clone().beginning_where_checked(pools);
         let wanted = state.wanted(&wish, pools);
         let same = state.told.as_ref().is_some_and(|told| {
             told.snapshot.vips == wanted.snapshot.vips
@@ -89,7 +109,10 @@ impl PacketPlane {
             return;
         }
         match tell(&engine, wanted.clone()).await {
-            Ok(()) => state.told = Some(wanted),
+            Ok(()) => {
+                state.wish = wish;
+                state.told = Some(wanted);
+            }
             Err(error) => tracing::error!("a change did not reach the packet level: {error:#}"),
         }
     }
@@ -212,7 +235,8 @@ pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
     BackendId { address: address.ip(), port: translated.then(|| address.port()) }
 }
 
-/// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's family. Tunnels may use the other
+/// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's family, which is the one that
+/// checks stay with ([`PacketWish::beginning_where_checked`]). Tunnels may use the other
 /// family, if the name has no address of this one. `None` while no address fits.
 fn destination(vip: &VipConfig, backend: &BackendConfig) -> Option<SocketAddr> {
     let Place::Host { resolved, .. } = &backend.place else { return Some(backend.address) };

@@ -104,6 +104,17 @@ impl Bed {
         wait_for_text(guest, " ready ");
     }
 
+    /// The same with this text as the balancer's `/etc/hosts`.
+    pub(crate) fn balance_with_hosts(&mut self, hosts: &str) {
+        let (file, hosts) = (self.path("equipoise.toml"), self.folder.write("hosts", hosts));
+        let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        let arguments = ["--mount", "--propagation", "private", "sh", "-c", script, text(&hosts)];
+        let command = [&arguments[..], &[EQUIPOISE, "run", text(&file)]].concat();
+        let started = self.site.balancer.start("unshare", &command).expect("the binary runs");
+        let guest = self.balancer.insert(started);
+        wait_for_text(guest, " ready ");
+    }
+
     /// What the balancer has printed.
     pub(crate) fn log(&self) -> String {
         self.balancer.as_ref().map(Guest::printed).unwrap_or_default()

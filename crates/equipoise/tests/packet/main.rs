@@ -16,6 +16,7 @@ mod demo;
 mod forwarding;
 mod load;
 mod method;
+mod names;
 mod soak;
 mod station;
 mod unasked;

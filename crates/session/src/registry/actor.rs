@@ -174,6 +174,7 @@ impl<P: Publish> Registry<P> {
         let mut turned = false;
         for _ in 0..REPORTS_WAITING {
             let Some(report) = next else { break };
+            turned |= self.inventory.note_addresses(&report);
             let notices = self.inventory.checked(report);
             notices.iter().for_each(Notice::log);
             turned |= !notices.is_empty();

@@ -125,6 +125,18 @@ impl Inventory {
         whats.map(|what| notice(&pool.settings, backend, what)).collect()
     }
 
+    /// Notes the addresses at which a backend with a host name passed its check; returns whether they are others than before.
+    pub(crate) fn note_addresses(&mut self, report: &CheckReport) -> bool {
+        if report.addresses.is_empty() {
+            return false;
+        }
+        let mut backends = self.pools.iter_mut().flat_map(|pool| &mut pool.backends);
+        let Some(backend) = backends.find(|it| it.id == report.backend) else { return false };
+        let is_new = backend.checked_at != report.addresses;
+        backend.checked_at.clone_from(&report.addresses);
+        is_new
+    }
+
     /// Takes in what the data plane reports.
     pub(crate) fn heard(&mut self, event: BackendEvent, now: Instant) -> Option<Notice> {
         let BackendEvent::Failing { pool, backend, reason } = event;

@@ -119,6 +119,7 @@ pub(super) fn check(
         when: now,
         took: Duration::from_millis(1),
         result: if passed { Ok(()) } else { Err(CheckError::Refused) },
+        addresses: Vec::new(),
     };
     let mut lines: Vec<_> = inventory.checked(report).iter().map(|n| n.to_string()).collect();
     lines.extend(inventory.settle(now).iter().map(|n| n.to_string()));

@@ -60,6 +60,8 @@ pub(crate) struct BackendEntry {
     pub(crate) weight_planned: Option<Weight>,
     pub(crate) health: BackendHealth,
     pub(crate) last_check: Option<CheckReport>,
+    /// [`CheckReport::addresses`] of the last check that passed.
+    pub(crate) checked_at: Vec<SocketAddr>,
     /// Where its slow start began, while it lasts.
     pub(crate) ramp_from: Option<Instant>,
     /// Whether it was eligible when last looked.
@@ -301,6 +303,7 @@ impl Reload {
             weight_planned: None,
             health: BackendHealth::default(),
             last_check: None,
+            checked_at: Vec::new(),
             ramp_from: None,
             was_eligible: with_pool,
             refusal_noted: None,
@@ -328,6 +331,7 @@ impl Reload {
             (_, None) => {
                 backend.health.unchecked();
                 backend.last_check = None;
+                backend.checked_at.clear();
             }
             (Some(old), Some(new)) if (&old.check, old.port) != (&new.check, new.port) => {
                 backend.health.check_changed()

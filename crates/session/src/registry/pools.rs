@@ -24,6 +24,8 @@ pub struct BackendState {
     pub address: SocketAddr,
     /// Where it is reached.
     pub place: Place,
+    /// Of a host name's addresses, those that its checks stay with, at most one of each family; empty until a check passed.
+    pub checked_at: Vec<SocketAddr>,
     /// The weight that holds: planned by load, the operator's, or else the configured one.
     pub weight: Weight,
     /// What is wanted of it.
@@ -38,6 +40,7 @@ impl Inventory {
             name: backend.config.name.clone(),
             address: backend.config.address,
             place: backend.config.place.clone(),
+            checked_at: backend.checked_at.clone(),
             weight: backend.weight(),
             admin: backend.admin,
             health: backend.verdict(),

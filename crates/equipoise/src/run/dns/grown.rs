@@ -126,6 +126,7 @@ mod tests {
             name: (*name).into(),
             address: ([192, 0, 2, at as u8 + 1], 8080).into(),
             place: Place::Address,
+            checked_at: Vec::new(),
             weight: Weight::DEFAULT,
             admin: AdminState::Up,
             health: Health::Unknown,

@@ -41,6 +41,7 @@ fn a_vip_has_the_backends_of_its_pool_as_they_are_seen() {
         name: "b".into(),
         address: "10.0.0.1:8080".parse().unwrap(),
         place: Default::default(),
+        checked_at: Vec::new(),
         weight: Weight::new(7).unwrap(),
         admin: AdminState::Drain,
         health: Health::Unhealthy,
@@ -94,4 +95,37 @@ fn a_backend_with_a_host_name_is_where_it_resolves_to_in_the_family_of_the_vip()
     assert_eq!(both, [["10.0.0.9", "10.0.0.2"], ["10.0.0.9", "10.0.0.2"]]);
     let v6 = resolve(&["[2001:db8::1]:8080"]);
     assert_eq!(v6, [vec!["10.0.0.2"], vec!["2001:db8::1", "10.0.0.2"]], "a tunnel may use it");
+}
+
+#[test]
+fn a_backend_with_a_host_name_is_at_the_address_that_its_checks_stay_with() {
+    let mut wish = wish(&FILE.replace("\"10.0.0.1:8080\"", "\"web.internal:8080\""));
+    let backend = &mut wish.pools[0].backends[0];
+    let Place::Host { resolved, .. } = &mut backend.place else { panic!() };
+    let addresses = ["10.0.0.8:8080", "10.0.0.9:8080", "[2001:db8::1]:8080"];
+    *resolved = Resolved::new(addresses.map(|it| it.parse().unwrap()));
+    let seen = |checked_at: &[&str]| BackendState {
+        name: Arc::clone(&backend.name),
+        address: backend.address,
+        place: backend.place.clone(),
+        checked_at: checked_at.iter().map(|it| it.parse().unwrap()).collect(),
+        weight: Weight::DEFAULT,
+        admin: AdminState::Up,
+        health: Health::Healthy,
+    };
+    let rows: [(&[&str], &str); 4] = [
+        (&[], "10.0.0.8"),
+        (&["[2001:db8::1]:8080"], "10.0.0.8"),
+        (&["[2001:db8::1]:8080", "10.0.0.9:8080"], "10.0.0.9"),
+        (&["10.0.0.7:8080"], "10.0.0.8"),
+    ];
+    let rows = rows.map(|(checked_at, destination)| (seen(checked_at), destination));
+    for (backend, destination) in rows {
+        let checked_at = backend.checked_at.clone();
+        let pools = [PoolState { name: "web".into(), backends: vec![backend] }];
+        let wish = wish.clone().beginning_where_checked(&pools);
+        let wanted = State::default().wanted(&wish, &pools);
+        let first = wanted.snapshot.vips[0].backends[0].address.to_string();
+        assert_eq!(first, destination, "{checked_at:?}");
+    }
 }

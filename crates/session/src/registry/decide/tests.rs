@@ -349,7 +349,8 @@ fn a_check_that_could_not_be_made_is_shown_and_not_counted() {
     let mut inventory = inventory(vec![checked(pool("web", 1))], now);
     let result = Err(CheckError::NotChecked("no file descriptor left on this machine"));
     let backend = entry(&inventory, "web", "b1").id;
-    let report = CheckReport { backend, when: now, took: Duration::ZERO, result };
+    let report =
+        CheckReport { backend, when: now, took: Duration::ZERO, result, addresses: Vec::new() };
     assert_eq!(inventory.checked(report.clone()), []);
     assert_eq!(eligible(&inventory), ["b1"]);
     assert_eq!(entry(&inventory, "web", "b1").last_check, Some(report));
