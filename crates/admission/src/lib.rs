@@ -2,16 +2,24 @@
 //!
 //! A connection counts for its source until it proves that it is a member's. When there is no room, the admission evicts the
 //! connection that has been silent longest, of the source with the most connections. So a client that holds connections open
-//! cannot keep others out, and a source cannot push out a smaller one. Takes sources and limits; returns a [`Pass`] for each
-//! connection, whose [`Pass::evicted`] resolves when the connection has to end. Members are never evicted.
+//! cannot keep others out, and a source cannot push out a smaller one. Members are never evicted.
+//!
+//! A connection whose request is being answered ([`Activity::answering`]) moves no byte through no fault of its client. Until a
+//! deadline it is evicted only for a source with fewer connections, and only where no other connection can be. If that is not so,
+//! the new connection is refused.
+//!
+//! Takes sources and limits; returns a [`Pass`] for each connection, whose [`Pass::evicted`] resolves when the connection has to
+//! end.
 
 mod stream;
 mod tcp;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -90,6 +98,8 @@ struct Inside<S, M> {
 struct Connection {
     /// When it last moved a byte, in milliseconds since the port opened.
     moved: AtomicU64,
+    /// Until when its request is being answered, in the same measure; 0: none is.
+    answering_until: AtomicU64,
     evicted: Notify,
 }
 
@@ -120,10 +130,35 @@ impl Activity {
     pub fn note(&self) {
         self.connection.moved.store(milliseconds(self.since), Relaxed);
     }
+
+    /// A whole request has been read, and its answer is made until the result is dropped. After `within` the connection counts
+    /// as silent nevertheless.
+    #[must_use]
+    pub fn answering(&self, within: Duration) -> Answering {
+        let until = milliseconds(self.since).saturating_add(to_milliseconds(within));
+        self.connection.answering_until.store(until, Relaxed);
+        Answering(self.clone())
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct Answering(Activity);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.connection.answering_until.store(0, Relaxed);
+        // The answer's first bytes come now.
+        self.0.note();
+    }
 }
 
 fn milliseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    to_milliseconds(since.elapsed())
+}
+
+fn to_milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The source that an address belongs to: an IPv4 address, or the /64 of an IPv6 address, which one host may have whole.
@@ -151,9 +186,10 @@ impl<S: Ord + Clone, M: Ord + Clone> Admission<S, M> {
     /// limit.
     ///
     /// # Errors
-    /// [`Full::Connections`] if members have all the room.
+    /// The limit, if no connection may be evicted: all are members' or being answered.
     pub fn enter(&self, from: S) -> Result<(Pass<S, M>, Option<Full>), Full> {
         let mut inside = self.inside();
+        let now = milliseconds(self.since);
         let of_source = inside.by_source.get(&from).map_or(0, BTreeSet::len);
         let full = if inside.all >= self.limits.connections_max {
             Some(Full::Connections)
@@ -165,14 +201,17 @@ impl<S: Ord + Clone, M: Ord + Clone> Admission<S, M> {
             None
         };
         match full {
-            Some(Full::Source) => drop(inside.evict_of(&from)),
-            Some(full) => inside.evict_of_fullest().ok_or(full)?,
+            Some(Full::Source) => inside.evict_of(&from, now).ok_or(Full::Source)?,
+            Some(full) => inside.make_room(of_source, now).ok_or(full)?,
             None => {}
         }
         inside.last_number += 1;
         let number = inside.last_number;
-        let moved = AtomicU64::new(milliseconds(self.since));
-        let connection = Arc::new(Connection { moved, evicted: Notify::new() });
+        let connection = Arc::new(Connection {
+            moved: AtomicU64::new(now),
+            answering_until: AtomicU64::new(0),
+            evicted: Notify::new(),
+        });
         inside.all += 1;
         inside.unproven.insert(number, Arc::clone(&connection));
         inside.by_source.entry(from.clone()).or_default().insert(number);
@@ -257,30 +296,49 @@ impl<S: Ord, M: Ord> Inside<S, M> {
         true
     }
 
-    /// The connections of a source, when they last moved a byte, the longest silent first.
-    fn silent_longest(&self, numbers: &BTreeSet<u64>) -> Option<(u64, u64)> {
-        let moved = |number: &u64| Some((self.unproven.get(number)?.moved.load(Relaxed), *number));
-        numbers.iter().filter_map(moved).min()
+    /// The connection that has been silent longest, and since when, of those that are not being answered `after` this time.
+    fn silent_longest(&self, numbers: &BTreeSet<u64>, after: u64) -> Option<(u64, u64)> {
+        let silent = |number: &u64| {
+            let connection = self.unproven.get(number)?;
+            let is_answered = connection.answering_until.load(Relaxed) > after;
+            (!is_answered).then(|| (connection.moved.load(Relaxed), *number))
+        };
+        numbers.iter().filter_map(silent).min()
     }
 }
 
+/// Later than every deadline: for a search that spares no connection.
+const NEVER: u64 = u64::MAX;
+
 impl<S: Ord + Clone, M: Ord> Inside<S, M> {
+    /// Evicts a connection for a source that has `of_source` of them.
+    fn make_room(&mut self, of_source: usize, now: u64) -> Option<()> {
+        if let Some(source) = self.fullest(now) {
+            return self.evict_of(&source, now);
+        }
+        let source = self.fullest(NEVER)?;
+        // The other way round, a flood of requests would push out a slow one.
+        let has = self.by_source.get(&source).map_or(0, BTreeSet::len);
+        if has > of_source + 1 { self.evict_of(&source, NEVER) } else { None }
+    }
+
     /// Evicts the connection of this source that has been silent longest.
-    fn evict_of(&mut self, source: &S) -> Option<()> {
-        let (_, number) = self.silent_longest(self.by_source.get(source)?)?;
+    fn evict_of(&mut self, source: &S, after: u64) -> Option<()> {
+        let (_, number) = self.silent_longest(self.by_source.get(source)?, after)?;
         let connection = self.unproven.get(&number).cloned()?;
         self.leave(source, number);
         connection.evicted.notify_one();
         Some(())
     }
 
-    /// The same of the source that has the most connections; among equals, of the one with the longest silence.
-    fn evict_of_fullest(&mut self) -> Option<()> {
-        let most = self.by_source.values().map(BTreeSet::len).max()?;
-        let fullest = self.by_source.iter().filter(|(_, numbers)| numbers.len() == most);
-        let (source, _) = fullest.min_by_key(|(_, numbers)| self.silent_longest(numbers))?;
-        let source = source.clone();
-        self.evict_of(&source)
+    /// The source with the most connections, of those with one that can be evicted; among equals, the one with the longest
+    /// silence.
+    fn fullest(&self, after: u64) -> Option<S> {
+        let candidates = self.by_source.iter().filter_map(|(source, numbers)| {
+            let silent = self.silent_longest(numbers, after)?;
+            Some((Reverse(numbers.len()), silent, source))
+        });
+        candidates.min().map(|(_, _, source)| source.clone())
     }
 }
 

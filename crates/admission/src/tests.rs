@@ -97,6 +97,53 @@ async fn an_evicted_connection_proves_nothing_any_more() {
     assert_eq!(late.prove(&"a"), Err(Full::Unproven));
 }
 
+/// Longest time that a request may be answered in.
+const WITHIN: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_answered_stays_while_a_flood_comes_and_goes() {
+    let port = port();
+    let slow = enter(&port, 1);
+    let answer = slow.activity().answering(WITHIN);
+    let mut flood = Vec::new();
+    for source in [1, 2, 3, 4, 1, 2, 1, 1] {
+        advance(SECOND).await;
+        flood.push(enter(&port, source));
+    }
+    assert_eq!(evicted([&slow]).await, [false], "others were silent for less long");
+    drop(answer);
+    advance(SECOND).await;
+    for _ in 0..3 {
+        flood.push(enter(&port, 1));
+    }
+    assert_eq!(evicted([&slow]).await, [true], "it has its answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_takes_too_long_keeps_no_place() {
+    let port = port();
+    let slow = enter(&port, 1);
+    let _answer = slow.activity().answering(WITHIN);
+    advance(WITHIN).await;
+    let _others = [enter(&port, 1), enter(&port, 1)];
+    assert_eq!(evicted([&slow]).await, [true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_are_answered_a_source_with_most_gives_a_place_to_a_smaller_one_only() {
+    let port = port();
+    let passes = [enter(&port, 1), enter(&port, 2), enter(&port, 2)];
+    let _answers = passes.each_ref().map(|pass| pass.activity().answering(WITHIN));
+    assert_eq!(port.enter(2).unwrap_err(), Full::Unproven, "it would push out its own");
+    assert_eq!(port.enter(1).unwrap_err(), Full::Unproven, "it has as many then");
+    let (newcomer, _) = port.enter(3).unwrap();
+    let [one, two, three] = &passes;
+    assert_eq!(evicted([one, two, three, &newcomer]).await, [false, true, false, false]);
+    let _answer = newcomer.activity().answering(WITHIN);
+    assert_eq!(port.enter(4).unwrap_err(), Full::Unproven, "each has one");
+    assert_eq!(evicted([one, three, &newcomer]).await, [false; 3]);
+}
+
 #[test]
 fn an_ipv6_source_is_a_network_of_64_bits() {
     let of = |text: &str| source(text.parse().unwrap()).to_string();

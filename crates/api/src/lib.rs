@@ -5,6 +5,7 @@
 //! the binary implements. How it fails: a [`Problem`] (RFC 9457) whose detail says what to do.
 
 mod answer;
+mod answering;
 mod api;
 pub mod audit;
 mod auth;

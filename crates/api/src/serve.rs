@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
-use equipoise_admission::{Admission, Limits, Pass, Watched, bound_silence, source};
+use equipoise_admission::{Activity, Admission, Limits, Pass, Watched, bound_silence, source};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -20,8 +20,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::answering::Mark;
 use crate::api::Api;
-use crate::auth::Peer;
+use crate::auth::{ANSWER_TIMEOUT, Peer};
 use crate::listen::{ApiTcp, ApiUnix};
 use crate::{Operator, routes};
 
@@ -136,7 +137,8 @@ impl Accepts for Tcp {
     }
 }
 
-/// Serves connections: the one that has been silent longest makes room for a new one, of the source that has most.
+/// Serves connections: the one that has been silent longest makes room for a new one, of the source that has most. One that
+/// waits for its answer is silent by our doing and stays; see [`Admission`].
 async fn serve<O: Operator>(
     mut listener: impl Accepts,
     connections_max: usize,
@@ -152,14 +154,19 @@ async fn serve<O: Operator>(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    // Without members there is always room, or a connection to evict.
-                    let Ok((pass, evicts)) = admission.enter(Source::of(&peer)) else { continue };
+                    let Ok((pass, evicts)) = admission.enter(Source::of(&peer)) else {
+                        api.gate().count_refused();
+                        tracing::debug!(%peer, "no room for an API connection: all others are being answered");
+                        continue;
+                    };
                     if evicts.is_some() {
                         api.gate().count_evicted();
                     }
-                    let stream = Watched::new(stream, pass.activity());
+                    let activity = pass.activity();
+                    let stream = Watched::new(stream, activity.clone());
                     let (router, stopped) = (router.clone(), stopped.clone());
-                    connections.spawn(admitted(pass, answer(stream, peer, router, stopped)));
+                    let answered = answer(stream, peer, activity, router, stopped);
+                    connections.spawn(admitted(pass, answered));
                     if evicts.is_some() {
                         // The evicted connection closes its descriptor first.
                         tokio::task::yield_now().await;
@@ -191,14 +198,20 @@ async fn admitted(pass: Pass<Source, NoMember>, answered: impl Future<Output = (
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
+    activity: Activity,
     router: Router,
     mut stopped: watch::Receiver<()>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        let answer = router.call(request);
-        async move { answer.await as Result<Response, Infallible> }
+        let mark = Mark::new(activity.clone(), ANSWER_TIMEOUT);
+        let answer = router.call(request.map(|body| mark.body(body)));
+        async move {
+            let answer = answer.await as Result<Response, Infallible>;
+            mark.clear();
+            answer
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -12,6 +12,7 @@ use common::{
 };
 use equipoise_testkit::Folder;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 struct Bed {
@@ -286,5 +287,32 @@ async fn a_reload_whose_file_hangs_keeps_no_other_change_waiting() {
         drop(hangs);
     };
     let (reload, ()) = tokio::join!(reload, others);
+    assert_eq!(reload.status, 200, "{reload:?}");
+}
+
+/// Connections of a flood: more than a listener holds.
+const FLOOD: usize = 200;
+
+#[tokio::test]
+async fn a_slow_command_gets_its_answer_although_a_flood_of_connections_comes() {
+    let bed = Bed::new("slow").await;
+    let hangs = bed.operator.file.lock().await;
+    let reload = bed.ask("POST /v1/reload", &[], "");
+    let flood = async {
+        while *bed.operator.reads.lock().unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut held = Vec::new();
+        for _ in 0..FLOOD {
+            let mut stream = TcpStream::connect(bed.address).await.unwrap();
+            let request = "GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            assert_eq!(stream.read_u8().await.unwrap(), b'H', "it is answered");
+            held.push(stream);
+        }
+        drop(hangs);
+        held
+    };
+    let (reload, _held) = tokio::join!(reload, flood);
     assert_eq!(reload.status, 200, "{reload:?}");
 }

@@ -15,7 +15,7 @@ use crate::change::Notes;
 use crate::{Operator, Problem};
 
 /// An answer takes this long at the most to begin. A reload that waits for a resolver takes the longest.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Lets a request in, or answers why not. Changes are noted in the audit log, and so is who was turned away.
 pub(crate) async fn admit<O: Operator>(

@@ -45,16 +45,19 @@ pub(crate) enum TurnedAwayFor {
     Request,
     /// Its connection was silent longest when another needed room.
     Silent,
+    /// All other connections were being answered.
+    NoRoom,
 }
 
 impl TurnedAwayFor {
-    const ALL: [(TurnedAwayFor, &str); 6] = [
+    const ALL: [(TurnedAwayFor, &str); 7] = [
         (TurnedAwayFor::NoToken, "no_token"),
         (TurnedAwayFor::WrongToken, "wrong_token"),
         (TurnedAwayFor::TooMany, "too_many"),
         (TurnedAwayFor::Role, "role"),
         (TurnedAwayFor::Request, "request"),
         (TurnedAwayFor::Silent, "silent"),
+        (TurnedAwayFor::NoRoom, "no_room"),
     ];
 }
 
@@ -94,6 +97,11 @@ impl Gate {
     /// Counts a connection that made room for another.
     pub(crate) fn count_evicted(&self) {
         self.count(TurnedAwayFor::Silent);
+    }
+
+    /// Counts a connection for which there was no room.
+    pub(crate) fn count_refused(&self) {
+        self.count(TurnedAwayFor::NoRoom);
     }
 
     fn count(&self, why: TurnedAwayFor) {

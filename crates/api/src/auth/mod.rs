@@ -11,7 +11,7 @@ mod role;
 mod throttle;
 mod token;
 
-pub(crate) use admit::admit;
+pub(crate) use admit::{ANSWER_TIMEOUT, admit};
 pub use gate::{Gate, Policy};
 pub(crate) use peer::{Caller, Peer, Who};
 pub use role::{Access, Role};

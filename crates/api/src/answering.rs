@@ -1,0 +1,72 @@
+//! Marks a connection while its request, read whole, is being answered: such a connection makes room for others last.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use equipoise_admission::{Activity, Answering};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+
+/// The mark of one request.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    activity: Activity,
+    within: Duration,
+    held: Mutex<Option<Answering>>,
+}
+
+/// A request's body, which sets the mark when it has been read.
+pub(crate) struct Read {
+    body: Incoming,
+    mark: Arc<Mark>,
+}
+
+impl Mark {
+    /// Not set yet. Set, it holds for at most `within`.
+    pub(crate) fn new(activity: Activity, within: Duration) -> Arc<Mark> {
+        Arc::new(Mark { activity, within, held: Mutex::new(None) })
+    }
+
+    /// A request's body. A request without one has been read.
+    pub(crate) fn body(self: &Arc<Mark>, body: Incoming) -> Read {
+        if body.is_end_stream() {
+            self.set();
+        }
+        Read { body, mark: Arc::clone(self) }
+    }
+
+    fn set(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get_or_insert_with(|| self.activity.answering(self.within));
+    }
+
+    /// The answer has been made.
+    pub(crate) fn clear(&self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Body for Read {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.mark.set();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
