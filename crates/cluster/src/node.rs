@@ -5,7 +5,7 @@ mod follow;
 mod kept;
 pub(crate) mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -160,7 +160,7 @@ pub(crate) struct Inner {
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,
     /// Whom controllers have shut out, as they said last.
     pub(crate) evicted: watch::Sender<Evictions>,
-    /// Whether a controller has said that this node was evicted.
+    /// Whether a controller refuses this node as evicted.
     pub(crate) is_evicted: watch::Sender<bool>,
     /// Whether it answers names, and so needs to know what is planned of them.
     pub(crate) wants_names: watch::Sender<bool>,
@@ -176,6 +176,8 @@ struct Noted {
     status: NodeStatus,
     received: Option<Received>,
     contacts: BTreeMap<String, Contact>,
+    /// Controllers that refused this node as evicted when they were asked last.
+    refusing: BTreeSet<ControllerAddress>,
 }
 
 /// When a controller was last asked, and heard.
@@ -242,11 +244,20 @@ impl Inner {
         noted.contacts.entry(address.to_string()).or_default().heard = Some(Instant::now());
     }
 
-    /// Notes that this node was evicted, if that is why a controller refused it.
-    pub(crate) fn note_refusal(&self, error: &ClientError) {
-        if error.is_eviction() && !self.is_evicted.send_replace(true) {
+    /// Notes that a controller refused this node, if that is because it was evicted.
+    ///
+    /// The node is evicted while any controller refuses it. One whose copy of the store lags also refuses a node that joined
+    /// again, until it has caught up.
+    pub(crate) fn note_refusal(&self, address: &ControllerAddress, error: &ClientError) {
+        if !error.is_eviction() {
+            return;
+        }
+        let mut noted = self.noted();
+        noted.refusing.insert(address.clone());
+        if !self.is_evicted.send_replace(true) {
             let folder = &self.options.folder;
             tracing::error!(
+                controller = %address,
                 "this node was evicted from the cluster; to let it back: remove {} and {}, give it a token of `equipoise \
                  cluster token create --node {}`, and restart it",
                 folder.path_of(crate::StateFile::NodeCertificate).display(),
@@ -254,6 +265,21 @@ impl Inner {
                 self.options.name
             );
         }
+    }
+
+    /// Notes that a controller lets this node in.
+    pub(crate) fn note_let_in(&self, address: &ControllerAddress) {
+        let mut noted = self.noted();
+        if noted.refusing.remove(address) && noted.refusing.is_empty() {
+            self.is_evicted.send_replace(false);
+            tracing::info!(controller = %address, "no controller refuses this node any longer");
+        }
+    }
+
+    /// Notes that this node has a new certificate: refusals were of another.
+    pub(crate) fn note_certified(&self) {
+        self.noted().refusing.clear();
+        self.is_evicted.send_replace(false);
     }
 
     fn status(&self) -> NodeStatus {
@@ -364,7 +390,7 @@ impl NodeClient {
         Members::credentials(self.inner.credentials.subscribe(), self.inner.evicted.subscribe())
     }
 
-    /// Whether this node is evicted, as a controller has said since it joined last.
+    /// Whether a controller refuses this node because an operator evicted it.
     pub fn is_evicted(&self) -> watch::Receiver<bool> {
         self.inner.is_evicted.subscribe()
     }

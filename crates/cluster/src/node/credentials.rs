@@ -204,7 +204,7 @@ fn install(inner: &Inner, new: Credentials) {
     inner.note(|status| {
         (status.certificate_until, status.certificate_problem) = (Some(until), None);
     });
-    inner.is_evicted.send_replace(false);
+    inner.note_certified();
     inner.credentials.send_replace(Some(Arc::new(new)));
 }
 

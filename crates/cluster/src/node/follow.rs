@@ -92,7 +92,7 @@ pub(crate) async fn keep_following(inner: Arc<Inner>) {
         let before = follower.fruitless;
         let left = follower.follow(&address, shown).await;
         if let Left::Failed(error) = &left {
-            follower.inner.note_refusal(error);
+            follower.inner.note_refusal(&address, error);
         }
         if follower.fruitless == 0 && before > 0 {
             backoff.reset();
@@ -131,6 +131,7 @@ impl Follower {
             Ok(opened) => opened,
             Err(error) => return Left::Failed(error),
         };
+        inner.note_let_in(address);
         inner.note(|status| {
             (status.following, status.follow_problem) = (Some(address.to_string()), None);
         });

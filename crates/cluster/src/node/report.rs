@@ -45,6 +45,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
         }
         match sent {
             Ok(()) => {
+                reporter.inner.note_let_in(&reporter.address);
                 reporter.note(None);
                 backoff.reset();
             }
@@ -54,7 +55,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
             }
             Err(error) => {
                 reporter.open = None;
-                reporter.inner.note_refusal(&error);
+                reporter.inner.note_refusal(&reporter.address, &error);
                 reporter.note(Some(with_causes(&error)));
                 let pause = backoff.pause(&mut rand::rng());
                 sleep(pause).await;

@@ -104,13 +104,22 @@ impl Bed {
         &self,
         change: impl FnOnce(&mut ServerOptions),
     ) -> (ClusterServer, Arc<Desk>) {
+        self.controller_over(Arc::clone(&self.store), change).await
+    }
+
+    /// A controller that reaches the store in a way of its own.
+    pub(crate) async fn controller_over(
+        &self,
+        store: Arc<dyn Store>,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> (ClusterServer, Arc<Desk>) {
         let listen: SocketAddr = ([127, 0, 0, 1], 0).into();
         let mut options = ServerOptions::new(listen, name("c"), vec!["127.0.0.1".to_string()]);
         options.keep_alive = Duration::from_millis(100);
         change(&mut options);
         let instructions = watch::Sender::new(Arc::default());
         let desk = Arc::new(Desk { reports: Mutex::default(), instructions });
-        let (store, intake) = (Arc::clone(&self.store), Arc::clone(&desk));
+        let intake = Arc::clone(&desk);
         let server = ClusterServer::start(options, self.authority(), store, intake).await.unwrap();
         (server, desk)
     }

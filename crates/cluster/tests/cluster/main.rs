@@ -5,6 +5,7 @@ mod bed;
 mod faults;
 mod following;
 mod joining;
+mod lagging;
 mod noting;
 mod peers;
 mod renewing;
