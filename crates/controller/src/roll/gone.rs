@@ -36,6 +36,8 @@ pub(super) struct Signs {
     refused: BTreeMap<String, Duration>,
     /// When another controller last heard it.
     heard_elsewhere: BTreeMap<String, Duration>,
+    /// Since when this controller has heard nodes or agents without a break; `None` while it hears none.
+    hears_since: Option<Duration>,
 }
 
 impl Signs {
@@ -84,8 +86,10 @@ impl Roll {
         is_new
     }
 
-    /// Takes in what the other controllers hear now.
+    /// Takes in what this controller and the others hear now. Once a period.
     pub(crate) fn hear_of(&mut self, now: Duration, witnesses: &Witnesses) {
+        let since = self.signs.hears_since.unwrap_or(now);
+        self.signs.hears_since = self.hears_another(now, "", witnesses).then_some(since);
         for member in witnesses.hears() {
             match self.signs.heard_elsewhere.get_mut(member) {
                 Some(at) => *at = now,
@@ -124,6 +128,15 @@ impl Roll {
         (heard, fresh)
     }
 
+    /// Whether a node's silence has lasted for long enough while this controller heard other nodes. After a time in which it
+    /// heard none, the first node that comes back proves nothing about those that have not come back yet.
+    fn is_missed(&self, now: Duration, name: &str, witnesses: &Witnesses) -> bool {
+        let listened = self.signs.hears_since.map(|since| now.saturating_sub(since));
+        listened.is_some_and(|listened| listened >= self.silent_after())
+            && witnesses.all_settled()
+            && self.hears_another(now, name, witnesses)
+    }
+
     /// Evidence that a member is gone.
     pub(crate) fn evidence(
         &self,
@@ -148,7 +161,7 @@ impl Roll {
         }
         let is_missed = match witnesses.is_controller(name) {
             true => !witnesses.is_there(name),
-            false => witnesses.all_settled() && self.hears_another(now, name, witnesses),
+            false => self.is_missed(now, name, witnesses),
         };
         is_missed.then_some(Evidence::Missed)
     }
@@ -175,6 +188,8 @@ impl Roll {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::RangeInclusive;
+
     use equipoise_core::load::Smoothing;
 
     use super::*;
@@ -213,39 +228,67 @@ mod tests {
         witnesses
     }
 
-    #[test]
-    fn a_silent_node_is_gone_only_while_another_is_heard_and_no_controller_hears_it() {
-        let one_silent = [("n1", 5), ("n2", 30), ("c2", 30)];
-        let all_silent = [("n1", 5), ("n2", 6), ("c2", 30)];
-        let missed = Some(Evidence::Missed);
-        // reports, what c2 hears, whether c2 has listened for long; evidence that n1 is gone
-        let rows = [
-            (&one_silent[..], Some(&["n2"][..]), true, missed),
-            (&one_silent, Some(&["n1", "n2"]), true, None),
-            (&one_silent, Some(&["n2"]), false, None),
-            (&one_silent, None, true, missed),
-            (&all_silent, Some(&[]), true, None),
-            (&all_silent, Some(&["n1", "n2"]), true, None),
-            (&all_silent, None, true, None),
-            (&[("n1", 5)], None, true, None),
-            (&[], None, true, None),
-            (&[("n2", 30)], Some(&["n2"]), true, missed),
-        ];
-        for (reports, hears, is_settled, evidence) in rows {
-            let (mut roll, witnesses) = (roll(reports), c2(hears, is_settled));
-            roll.hear_of(second(30), &witnesses);
-            let found = roll.evidence(second(30), "n1", &witnesses);
-            assert_eq!(found, evidence, "{reports:?} {hears:?} {is_settled}");
+    /// These members report in each of these seconds, and the controller listens.
+    fn listen(roll: &mut Roll, members: &[&str], seconds: RangeInclusive<u64>, others: &Witnesses) {
+        for at in seconds {
+            for name in members {
+                roll.take(second(at), name, report()).unwrap();
+            }
+            roll.hear_of(second(at), others);
         }
     }
 
     #[test]
+    fn a_silent_node_is_gone_only_while_another_is_heard_and_no_controller_hears_it() {
+        let missed = Some(Evidence::Missed);
+        // nodes that reported once, nodes that report until the end, what c2 hears, whether c2 has listened for long;
+        // evidence that n1 is gone
+        let rows = [
+            (&["n1"][..], &["n2", "c2"][..], Some(&["n2"][..]), true, missed),
+            (&["n1"], &["n2", "c2"], Some(&["n1", "n2"]), true, None),
+            (&["n1"], &["n2", "c2"], Some(&["n2"]), false, None),
+            (&["n1"], &["n2", "c2"], None, true, missed),
+            (&["n1", "n2"], &["c2"], Some(&[]), true, None),
+            (&["n1", "n2"], &["c2"], Some(&["n1", "n2"]), true, None),
+            (&["n1", "n2"], &["c2"], None, true, None),
+            (&["n1"], &[], None, true, None),
+            (&[], &[], None, true, None),
+            (&[], &["n2"], Some(&["n2"]), true, missed),
+        ];
+        for (once, always, hears, is_settled, evidence) in rows {
+            let (mut roll, witnesses) = (roll(&[]), c2(hears, is_settled));
+            listen(&mut roll, once, 5..=5, &witnesses);
+            listen(&mut roll, always, 6..=30, &witnesses);
+            let found = roll.evidence(second(30), "n1", &witnesses);
+            assert_eq!(found, evidence, "{once:?} {always:?} {hears:?} {is_settled}");
+        }
+    }
+
+    #[test]
+    fn after_a_time_without_any_node_each_has_as_long_to_come_back_as_a_silent_one_has() {
+        let witnesses = c2(Some(&[]), true);
+        let mut roll = roll(&[]);
+        listen(&mut roll, &["n1", "n2", "n3"], 0..=20, &witnesses);
+        listen(&mut roll, &[], 21..=80, &witnesses);
+        listen(&mut roll, &["n2"], 81..=84, &witnesses);
+        for gone in ["n1", "n3"] {
+            assert_eq!(roll.evidence(second(84), gone, &witnesses), None, "{gone}");
+        }
+        listen(&mut roll, &["n1", "n2"], 85..=90, &witnesses);
+        assert_eq!(roll.evidence(second(90), "n3", &witnesses), None);
+        listen(&mut roll, &["n1", "n2"], 91..=91, &witnesses);
+        assert_eq!(roll.evidence(second(91), "n1", &witnesses), None);
+        assert_eq!(roll.evidence(second(91), "n3", &witnesses), Some(Evidence::Missed));
+    }
+
+    #[test]
     fn a_member_that_another_controller_heard_is_silent_only_from_then_on() {
-        let mut roll = roll(&[("n1", 5), ("n2", 44)]);
-        roll.hear_of(second(30), &c2(Some(&["n1"]), true));
+        let mut roll = roll(&[("n1", 5)]);
+        listen(&mut roll, &["n2"], 6..=30, &c2(Some(&["n1"]), true));
         let away = c2(None, true);
+        listen(&mut roll, &["n2"], 31..=40, &away);
         assert_eq!(roll.gone(second(39), "n1", &away), Gone::No);
-        assert_eq!(roll.gone(second(45), "n1", &away), Gone::Surely);
+        assert_eq!(roll.gone(second(40), "n1", &away), Gone::Surely);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use equipoise_planner::NameSpec;
 use equipoise_planner::elastic::Elasticity;
 
@@ -23,6 +25,14 @@ fn alone() -> Witnesses {
     Witnesses::default()
 }
 
+/// The node reports in each of these seconds, and the controller listens.
+fn hears(roll: &mut Roll, node: &str, seconds: RangeInclusive<u64>) {
+    for at in seconds {
+        roll.take(second(at), node, report(10.0)).unwrap();
+        roll.hear_of(second(at), &alone());
+    }
+}
+
 fn enrolled(roll: &Roll, at: u64) -> Vec<String> {
     roll.enrolled(second(at), &BTreeMap::new(), second(600), &alone()).into_keys().collect()
 }
@@ -35,7 +45,7 @@ fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
     assert_eq!(enrolled(&roll, 500), ["a", "b"]);
     // Silence that falls on all at once is no evidence.
     assert!(roll.forget_silent(second(650), second(600), &alone()).is_empty());
-    roll.take(second(650), "b", report(10.0)).unwrap();
+    hears(&mut roll, "b", 640..=650);
     assert_eq!(roll.forget_silent(second(650), second(600), &alone()), ["a"]);
     assert_eq!(enrolled(&roll, 650), ["b"]);
     assert!(roll.load("a").is_none());
@@ -96,8 +106,8 @@ fn members_of_the_plan_before_stay_until_they_had_time_to_report() {
     let mut next = roll();
     assert_eq!(next.enrolled(second(1), &before, second(600), &alone()), before);
     assert_eq!(next.enrolled(second(601), &before, second(600), &alone()), before, "none is heard");
-    next.take(second(601), "b", report(10.0)).unwrap();
-    let others = next.enrolled(second(601), &before, second(600), &alone());
+    hears(&mut next, "b", 601..=611);
+    let others = next.enrolled(second(611), &before, second(600), &alone());
     assert_eq!(others.into_keys().collect::<Vec<_>>(), ["b"]);
 }
 
