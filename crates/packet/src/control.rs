@@ -19,6 +19,7 @@ mod registered;
 mod seating;
 mod service;
 mod settings;
+mod shares;
 mod status;
 mod unpinned;
 mod wanted;

@@ -48,9 +48,9 @@ impl Control {
         let limits = Limits::new(&capacity);
         let seeds = Seeds::of(settings.fleet_seed);
         let interval = registry.interval().load(Relaxed) as u32;
-        let flows = Flows::new(registry, limits.services_max as usize);
         let pins = PinSet::empty(capacity.pins as usize, settings.random_seed)
             .map_err(ControlError::Pins)?;
+        let flows = Flows::new(registry, limits.services_max as usize, pins.room());
         let (output, published) = Output::open(&memories, &capacity, limits, &pins)?;
         let pending = memories
             .iter()

@@ -78,7 +78,7 @@ impl Control {
         Ok(())
     }
 
-    /// After VIPs have come or gone: each has its share of the registry.
+    /// After VIPs have come or gone: each has its share of the registry and of the pins.
     pub(super) fn share_room(&mut self) {
         self.flows.share_out(self.services.iter().map(Option::is_some));
     }

@@ -184,7 +184,7 @@ pub enum PinError {
     Unknown(VipId),
     /// No room.
     #[error(
-        "{pins} flows are pinned, as many as there is room for: raise [flows] pins-max and restart"
+        "{pins} flows are pinned, and there is no room for more of this VIP: raise [flows] pins-max and restart"
     )]
     Full {
         /// How many.

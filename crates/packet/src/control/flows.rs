@@ -1,12 +1,12 @@
 //! The registry with the flows of each backend counted, and the rules by which it admits flows.
 //!
 //! Anyone can send packets from forged addresses, so a full registry keeps the flows with more [`Evidence`]: a flow takes
-//! the place of one with less. Each service has a share, of `room / 2n` flows for n services, that others cannot take: a
-//! flow is admitted if its service has fewer, or if the others keep room for their shares.
+//! the place of one with less. Each service has a share of the room, and one of the pins: see [`Shares`].
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::shares::Shares;
 use crate::digest::Digest;
 use crate::registry::{Evidence, Flow, Full, Registry, Verdict};
 
@@ -22,17 +22,18 @@ pub(super) struct Flows {
 struct Census {
     /// By service number.
     services: Vec<Tallies>,
-    /// Flows of all services, where one with fewer than its share counts as having its share.
-    reserved: usize,
+    flows: Shares,
+    pins: Shares,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Tallies {
     /// By slot.
     slots: Vec<Tally>,
-    flows: usize,
-    /// Flows for which others leave room.
-    share: usize,
+    /// Flows that are pinned and without evidence.
+    unproven_pins: usize,
+    /// Flows that are registered and not pinned (yet).
+    waiting: usize,
 }
 
 /// The flows of a slot.
@@ -45,8 +46,13 @@ struct Tally {
 }
 
 impl Flows {
-    pub(super) fn new(registry: Registry, services: usize) -> Flows {
-        let mut census = Census { services: vec![Tallies::default(); services], reserved: 0 };
+    /// With room for `pins` pinned flows.
+    pub(super) fn new(registry: Registry, services: usize, pins: usize) -> Flows {
+        let mut census = Census {
+            services: vec![Tallies::default(); services],
+            flows: Shares::new(registry.flows_max() as usize, services),
+            pins: Shares::new(pins, services),
+        };
         for flow in registry.iter() {
             census.add(&flow);
         }
@@ -78,20 +84,30 @@ impl Flows {
 
     /// Flows of a service.
     pub(super) fn total(&self, service: u16) -> usize {
-        self.census.services.get(usize::from(service)).map_or(0, |it| it.flows)
+        self.census.flows.used(service)
     }
 
-    /// Gives each service that is in use its share. A lone one needs none.
+    /// Gives each service that is in use its shares.
     pub(super) fn share_out(&mut self, in_use: impl Iterator<Item = bool> + Clone) {
-        let services = in_use.clone().filter(|it| *it).count();
-        let share = match services {
-            0 | 1 => 0,
-            _ => self.registry.flows_max() as usize / (2 * services),
+        self.census.flows.share_out(in_use.clone());
+        self.census.pins.share_out(in_use);
+    }
+
+    /// The pins of each service.
+    pub(super) fn pin_shares(&self) -> &Shares {
+        &self.census.pins
+    }
+
+    /// Whether there is a pin for one more registered flow of a service: a free one, or that of a flow without evidence.
+    pub(super) fn has_pin(&self, service: u16) -> bool {
+        let Census { services, pins, .. } = &self.census;
+        let gives_way = |(number, tallies): (u16, &Tallies)| {
+            let most = if number == service { usize::MAX } else { pins.beyond(number) };
+            tallies.unproven_pins.min(most)
         };
-        for (tallies, is_used) in self.census.services.iter_mut().zip(in_use) {
-            tallies.share = if is_used { share } else { 0 };
-        }
-        self.census.reserved = self.census.services.iter().map(Tallies::reserved).sum();
+        let displaceable: usize = (0..).zip(services).map(gives_way).sum();
+        let waiting = services.get(usize::from(service)).map_or(0, |it| it.waiting);
+        pins.free(service) + displaceable > waiting
     }
 
     /// Adds a flow that the registry does not have. If there is no room for it, it takes the place of a flow with less
@@ -110,18 +126,13 @@ impl Flows {
 
     fn has_room(&self, service: u16) -> bool {
         let room = self.registry.flows_max() as usize;
-        let is_within =
-            self.census.services.get(usize::from(service)).is_some_and(|it| it.flows < it.share);
-        self.registry.len() < room && (is_within || self.census.reserved < room)
+        self.registry.len() < room && self.census.flows.has_room(service)
     }
 
     /// Of the flows near the place of `flow`, one that gives way to it: of its service, or of one beyond its share.
     fn displaceable(&self, flow: &Flow, patience: u32) -> Option<Flow> {
         let now = self.now();
-        let is_beyond = |service: u16| {
-            let tallies = self.census.services.get(usize::from(service));
-            tallies.is_none_or(|it| it.flows > it.share)
-        };
+        let is_beyond = |service: u16| self.census.flows.beyond(service) > 0;
         self.registry
             .neighbours(flow.digest)
             .filter(|it| !it.registered && (it.service == flow.service || is_beyond(it.service)))
@@ -166,7 +177,7 @@ impl Flows {
             match &verdict {
                 Verdict::Keep => {}
                 Verdict::Remove => census.take(&flow),
-                Verdict::Set(after) if place_of(after) == place_of(&flow) => {}
+                Verdict::Set(after) if counted(after) == counted(&flow) => {}
                 Verdict::Set(after) => {
                     census.take(&flow);
                     census.add(after);
@@ -187,19 +198,29 @@ fn place_of(flow: &Flow) -> (u16, u16, bool) {
     (flow.service, flow.slot, flow.is_active())
 }
 
-impl Tallies {
-    fn reserved(&self) -> usize {
-        self.flows.max(self.share)
-    }
+fn is_unproven_pin(flow: &Flow) -> bool {
+    flow.pinned && !flow.registered && flow.evidence == Evidence::None
+}
+
+fn is_waiting(flow: &Flow) -> bool {
+    flow.registered && !flow.pinned
+}
+
+/// All by which a flow is counted.
+fn counted(flow: &Flow) -> ((u16, u16, bool), [bool; 3]) {
+    (place_of(flow), [flow.pinned, is_unproven_pin(flow), is_waiting(flow)])
 }
 
 impl Census {
     /// Counts a flow; the tally of its slot.
     fn add(&mut self, flow: &Flow) -> Option<&mut Tally> {
         let tallies = self.services.get_mut(usize::from(flow.service))?;
-        self.reserved -= tallies.reserved();
-        tallies.flows += 1;
-        self.reserved += tallies.reserved();
+        self.flows.add(flow.service);
+        if flow.pinned {
+            self.pins.add(flow.service);
+        }
+        tallies.unproven_pins += usize::from(is_unproven_pin(flow));
+        tallies.waiting += usize::from(is_waiting(flow));
         let slot = usize::from(flow.slot);
         if tallies.slots.len() <= slot {
             tallies.slots.resize(slot + 1, Tally::default());
@@ -211,9 +232,12 @@ impl Census {
 
     fn take(&mut self, flow: &Flow) {
         let Some(tallies) = self.services.get_mut(usize::from(flow.service)) else { return };
-        self.reserved -= tallies.reserved();
-        tallies.flows -= 1;
-        self.reserved += tallies.reserved();
+        self.flows.take(flow.service);
+        if flow.pinned {
+            self.pins.take(flow.service);
+        }
+        tallies.unproven_pins -= usize::from(is_unproven_pin(flow));
+        tallies.waiting -= usize::from(is_waiting(flow));
         if let Some(tally) = tallies.slots.get_mut(usize::from(flow.slot)) {
             tally.flows[usize::from(!flow.is_active())] -= 1;
         }

@@ -114,7 +114,7 @@ impl Control {
         }
         if before.is_none() {
             tick.learnt += 1;
-            self.pins.learnt(after.digest);
+            self.pins.may_match(after.digest);
         }
         let is_where_it_was =
             before.is_some_and(|it| (it.slot, it.service) == (after.slot, after.service));

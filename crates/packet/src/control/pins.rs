@@ -102,8 +102,8 @@ impl PinSet {
         self.pins_max - padding(self.pins_max)
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted::new(self.controller.len(), self.pins_max)
+    fn wanted(&self, flows: &Flows) -> Wanted {
+        Wanted::new(self.controller.len(), self.pins_max, flows.pin_shares().clone())
     }
 
     /// The slot that the image gives a flow that is not pinned, if its service has so many.
@@ -125,10 +125,10 @@ impl PinSet {
 
     /// Pins the suspects that need it and takes the forgotten away.
     pub(super) fn settle(&mut self, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
-        let mut wanted = self.wanted();
+        let mut wanted = self.wanted(flows);
         for digest in std::mem::take(&mut self.forgotten) {
             // It may have been learnt again meanwhile: as one that is not pinned.
-            wanted.unpin(digest);
+            wanted.forget(digest);
         }
         let mut suspects = std::mem::take(&mut self.suspects);
         suspects.sort_unstable();
@@ -156,7 +156,7 @@ impl PinSet {
         orphans: &mut Vec<Digest>,
     ) -> Changed {
         let mut changes = self.settle(flows, services);
-        let mut wanted = self.wanted();
+        let mut wanted = self.wanted(flows);
         let orphans_before = orphans.len();
         flows.sweep_all(|flow| {
             if !changed(flow.service) {
@@ -165,7 +165,7 @@ impl PinSet {
             let service = service_of(services, &flow);
             let Some(backed) = service.filter(|it| it.slots.live(flow.slot)) else {
                 if flow.pinned {
-                    wanted.unpin(flow.digest);
+                    wanted.unpin(&flow);
                 }
                 if service.is_some() {
                     orphans.push(flow.digest);
@@ -177,7 +177,7 @@ impl PinSet {
                 (true, false) | (false, true) => Verdict::Keep,
                 (false, false) => Verdict::Set(wanted.pin(flow)),
                 (true, true) => {
-                    wanted.unpin(flow.digest);
+                    wanted.unpin(&flow);
                     Verdict::Set(Flow { pinned: false, ..flow })
                 }
             }
@@ -195,6 +195,7 @@ impl PinSet {
         services: &[Option<Service>],
     ) -> Changed {
         let displaced = wanted.displace(flows);
+        displaced.iter().for_each(|flow| self.may_match(flow.digest));
         let Wanted { updates, mut full, .. } = wanted;
         full.extend(displaced);
         let mut changed = Changed { image: !updates.is_empty(), ..Changed::default() };
@@ -217,8 +218,8 @@ impl PinSet {
         self.deltas.push(delta.clone());
     }
 
-    /// Takes notice of a flow that was learnt.
-    pub(super) fn learnt(&mut self, digest: Digest) {
+    /// Takes notice of a flow that was learnt, or that has lost its pin.
+    pub(super) fn may_match(&mut self, digest: Digest) {
         if let Some(unpinned) = &mut self.unpinned {
             unpinned.add(digest);
         }
@@ -233,9 +234,9 @@ impl PinSet {
         services: &[Option<Service>],
     ) -> Changed {
         let mut changed = Changed::default();
-        let unpinned = self.unpinned.take().unwrap_or_else(|| Unpinned::of(flows));
+        let mut unpinned = self.unpinned.take().unwrap_or_else(|| Unpinned::of(flows));
         loop {
-            let mut wanted = self.wanted();
+            let mut wanted = self.wanted(flows);
             for flow in unpinned.false_matches(self.controller.pog(), flows, services) {
                 let after = wanted.pin(flow);
                 let _ = flows.set(after, Some(&flow));
@@ -245,6 +246,7 @@ impl PinSet {
                 opening_full += usize::from(!wanted.pin_opening(flow, flows));
             }
             let displaced = wanted.displace(flows);
+            displaced.iter().for_each(|flow| unpinned.add(flow.digest));
             changed.add(give_up(displaced, flows, services));
             if wanted.updates.is_empty() {
                 changed.full += opening_full;

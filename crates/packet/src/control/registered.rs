@@ -162,7 +162,8 @@ impl Control {
         service.ok_or(PinError::Vip(*vip))
     }
 
-    /// Pins a flow to a backend until it is unpinned, and replaces a pin of the flow. The flow goes there from the next
+    /// Pins a flow to a backend until it is unpinned, and replaces a pin of the flow. If there is no room, a flow without
+    /// evidence loses its pin. The flow goes there from the next
     /// publication on, a tick and a grace period away; until then it goes where it went.
     ///
     /// # Errors
@@ -174,7 +175,8 @@ impl Control {
         let (vip_of, backend) = (vip, *backend);
         let slot = service.slots.of(&backend).ok_or(PinError::Backend { vip, backend })?;
         let before = self.flows.get(digest);
-        if self.pins.len() >= self.pins.room() && before.is_none_or(|it| !it.pinned) {
+        let needs_pin = before.is_none_or(|it| !it.pinned && !it.registered);
+        if needs_pin && !self.flows.has_pin(number) {
             return Err(PinError::Full { pins: self.pins.len() });
         }
         self.register(digest, number, slot)

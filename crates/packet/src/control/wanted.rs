@@ -1,10 +1,12 @@
 //! Changes of pins that are to be made together, within the room that there is.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 use equipoise_pog::Update;
 
 use super::flows::Flows;
+use super::shares::Shares;
 use crate::digest::Digest;
 use crate::registry::{Evidence, Flow};
 use crate::tables::PogCell;
@@ -16,6 +18,8 @@ pub(super) struct Wanted {
     pub(super) full: Vec<Flow>,
     pins: usize,
     pins_max: usize,
+    /// As it is after the changes.
+    shares: Shares,
 }
 
 /// Which flows keep their pins when there is no room for all; the last ones first.
@@ -39,42 +43,61 @@ fn claim(flow: &Flow, now: u32) -> Claim {
 }
 
 impl Wanted {
-    /// No changes of `pins` pins.
-    pub(super) fn new(pins: usize, pins_max: usize) -> Wanted {
-        Wanted { updates: Vec::new(), full: Vec::new(), pins, pins_max }
+    /// No changes of `pins` pins, which services have as `shares` says.
+    pub(super) fn new(pins: usize, pins_max: usize, shares: Shares) -> Wanted {
+        Wanted { updates: Vec::new(), full: Vec::new(), pins, pins_max, shares }
+    }
+
+    fn has_room(&self, service: u16) -> bool {
+        self.pins < self.pins_max && self.shares.has_room(service)
     }
 
     /// The flow as it is after its pin is added or altered.
     pub(super) fn pin(&mut self, flow: Flow) -> Flow {
         if flow.pinned {
             self.updates.push(Update::Alter(flow.digest, flow.slot));
-        } else if self.pins >= self.pins_max {
+        } else if !self.has_room(flow.service) {
             self.full.push(flow);
             return flow;
         } else {
-            self.pins += 1;
-            self.updates.push(Update::Insert(flow.digest, flow.slot));
+            self.insert(&flow);
         }
         Flow { pinned: true, ..flow }
     }
 
-    pub(super) fn unpin(&mut self, digest: Digest) {
+    fn insert(&mut self, flow: &Flow) {
+        self.pins += 1;
+        self.shares.add(flow.service);
+        self.updates.push(Update::Insert(flow.digest, flow.slot));
+    }
+
+    pub(super) fn unpin(&mut self, flow: &Flow) {
+        self.shares.take(flow.service);
+        self.forget(flow.digest);
+    }
+
+    /// Takes away the pin of a flow that the registry has forgotten, and its service's share with it.
+    pub(super) fn forget(&mut self, digest: Digest) {
         self.pins = self.pins.saturating_sub(1);
         self.updates.push(Update::Delete(digest));
     }
 
     /// Adds an opening flow to the registry and pins it; `false`: there is no room for it.
     pub(super) fn pin_opening(&mut self, flow: Flow, flows: &mut Flows) -> bool {
+        if flows.get(flow.digest).is_some() {
+            // Another balancer of the fleet has noted its SYN, too.
+            return true;
+        }
         let pinned = Flow { pinned: true, ..flow };
-        if self.pins >= self.pins_max || flows.set(pinned, None).is_err() {
+        if !self.has_room(flow.service) || flows.set(pinned, None).is_err() {
             return false;
         }
-        self.pin(flow);
+        self.insert(&flow);
         true
     }
 
-    /// Gives the flows that found no room the pins of flows with a lesser claim. Returns those: they are no longer
-    /// pinned, and the registry still has them where they were.
+    /// Gives the flows that found no room the pins of flows with a lesser claim, of their own service or of one that has
+    /// more than its share. Returns those: they are no longer pinned, and the registry still has them where they were.
     pub(super) fn displace(&mut self, flows: &mut Flows) -> Vec<Flow> {
         let now = flows.now();
         let claim = |flow: &Flow| claim(flow, now);
@@ -82,28 +105,40 @@ impl Wanted {
         let pinned = flows.registry.iter().filter(|it| it.pinned && claim(it) < highest);
         let mut pinned: Vec<Flow> = pinned.collect();
         pinned.sort_unstable_by_key(claim);
-        let mut lesser = pinned.into_iter().peekable();
+        let mut lesser = BTreeMap::<u16, VecDeque<Flow>>::new();
+        for flow in pinned {
+            lesser.entry(flow.service).or_default().push_back(flow);
+        }
         let mut full = std::mem::take(&mut self.full);
         full.sort_by_key(|flow| Reverse(claim(flow)));
         let mut displaced = Vec::new();
         for flow in full {
-            if self.pins < self.pins_max {
-                // Other flows have lost their pins since.
-                let after = self.pin(flow);
-                let _ = flows.set(after, Some(&flow));
+            // Other flows may have lost their pins since.
+            if self.has_room(flow.service) {
+                self.insert(&flow);
+                let _ = flows.set(Flow { pinned: true, ..flow }, Some(&flow));
                 continue;
             }
-            let Some(gives_way) = lesser.next_if(|it| claim(it) < claim(&flow)) else {
+            let may_take = |of: u16| of == flow.service || self.shares.beyond(of) > 0;
+            let least = lesser
+                .iter()
+                .filter(|(of, _)| may_take(**of))
+                .filter_map(|(of, flows)| Some((claim(flows.front()?), *of)))
+                .min()
+                .filter(|(least, _)| *least < claim(&flow));
+            let gives_way =
+                least.and_then(|(_, of)| lesser.get_mut(&of).and_then(VecDeque::pop_front));
+            let Some(gives_way) = gives_way else {
                 self.full.push(flow);
                 continue;
             };
-            self.unpin(gives_way.digest);
+            self.unpin(&gives_way);
             let unpinned = Flow { pinned: false, ..gives_way };
             // Both flows are there, so that there is room for them.
             let _ = flows.set(unpinned, Some(&gives_way));
             displaced.push(unpinned);
-            let after = self.pin(flow);
-            let _ = flows.set(after, Some(&flow));
+            self.insert(&flow);
+            let _ = flows.set(Flow { pinned: true, ..flow }, Some(&flow));
         }
         displaced
     }

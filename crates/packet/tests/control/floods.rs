@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use equipoise_core::SchedulerKind::{Maglev, RoundRobin};
 use equipoise_packet::abi::How;
+use equipoise_packet::control::FlowId;
 use equipoise_packet::{Capacity, Protocol, Reason};
 
 use super::world::*;
@@ -171,4 +172,62 @@ fn flows_older_than_the_balancer_are_adopted_though_a_flood_begins_soon_after() 
     world.settle();
     world.assert_at(1, 0, &homes);
     assert!(world.done.registry_full > 0);
+}
+
+/// Two VIPs of UDP whose flows are all pinned, since they take turns; with room for 56 pins.
+fn two_pinned_vips() -> World {
+    let mut world = World::new(1, Capacity { pins: 64, ..small() }, settings());
+    let by_turns = |number| equipoise_packet::VipSpec {
+        protocol: Protocol::Udp,
+        ..vip(number, RoundRobin, &[1, 2, 3])
+    };
+    world.apply(vec![by_turns(1), by_turns(2)]);
+    world.settle();
+    world
+}
+
+#[test]
+fn an_operator_pins_a_flow_while_flows_without_evidence_hold_all_pins() {
+    let mut world = two_pinned_vips();
+    for number in 0..500 {
+        world.send(udp(1, FORGED + number));
+        world.send(udp(2, FORGED + number));
+    }
+    world.run(SECOND);
+    assert_eq!(world.status().pins, 56);
+    let vip = world.snapshot.vips[0].id();
+    let to = |number| equipoise_packet::BackendId { address: address_of(number), port: None };
+    let flow = |client| {
+        let destination = std::net::SocketAddr::new(vip.address, 443);
+        FlowId::FiveTuple(client_of(client).into(), destination)
+    };
+    for client in 0..20 {
+        world.control().pin(&vip, &flow(client), &to(1 + client as u16 % 3)).unwrap();
+    }
+    world.run(SECOND);
+    assert!(world.control().pins().iter().all(|pin| pin.in_force));
+    for client in 0..20 {
+        assert_eq!(world.send(udp(1, client)), Some(1 + client as u16 % 3));
+    }
+    assert_eq!(world.status().pins, 56);
+    assert!(world.done.pins_full > 20, "flows that lost their pins are counted");
+}
+
+#[test]
+fn a_vip_has_pins_for_its_flows_while_another_one_is_flooded_with_confirmed_ones() {
+    let mut world = two_pinned_vips();
+    for _ in 0..3 {
+        // The same flows in each interval.
+        for number in 0..200 {
+            world.send(udp(1, FORGED + number));
+        }
+        world.run(10 * SECOND);
+    }
+    assert_eq!(world.status().pins, 42, "all but the share of VIP 2");
+    let homes: Vec<_> = (0..14).map(|client| world.send(udp(2, client))).collect();
+    world.run(SECOND);
+    assert_eq!(world.status().pins, 56);
+    // Pending forgets them, and only the pins know.
+    world.run(20 * SECOND);
+    assert_udp_at(&mut world, &homes);
 }

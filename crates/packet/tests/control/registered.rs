@@ -123,12 +123,18 @@ fn what_a_pin_cannot_be_is_refused_with_the_reason() {
     assert_eq!(refused(&vip, mixed, to(1)), PinError::Address { vip, address: six });
     assert_eq!(control.unpin(&vip, &flow(1)), Err(PinError::Unknown(vip)));
     assert_eq!(control.move_pin(&vip, &flow(1), &to(1)), Err(PinError::Unknown(vip)));
-    for client in 0..14 {
+    // The other VIP has a share of the 14 pins.
+    for client in 0..11 {
         world.control().pin(&vip, &flow(client), &to(1)).unwrap();
         world.run(SECOND);
     }
-    assert_eq!(world.control().pin(&vip, &flow(99), &to(1)), Err(PinError::Full { pins: 14 }));
-    world.control().pin(&mac_vip, &FlowId::SourceMac([9; 6]), &to(1)).unwrap_err();
+    assert_eq!(world.control().pin(&vip, &flow(99), &to(1)), Err(PinError::Full { pins: 11 }));
+    let mut of_other = |last| world.control().pin(&mac_vip, &FlowId::SourceMac([last; 6]), &to(1));
+    // Also before the first of them is in force.
+    for last in 0..3 {
+        of_other(last).unwrap();
+    }
+    assert_eq!(of_other(3), Err(PinError::Full { pins: 11 }));
 }
 
 /// A control side after another: over its tables, or over new ones.
