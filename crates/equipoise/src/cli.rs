@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use equipoise_packet::engine::Leave;
 
@@ -73,11 +74,19 @@ pub(crate) enum Command {
 /// The configuration that is meant where none is named.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/equipoise/equipoise.toml";
 
+/// A file that a process reads now and, on a reload, again.
+fn lasting_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
+        true => Err("accepted: a file, since a reload reads it again; `equipoise check -` reads standard input"),
+        false => Ok(path),
+    })
+}
+
 /// Arguments of `equipoise run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The configuration, TOML
-    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG)]
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
     /// On stop, leave the packet level's program attached with the tables it has; the next `run` takes it over
     #[arg(long)]
@@ -95,7 +104,7 @@ impl RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// The configuration, TOML: of it, `[cluster]`, `[instance]`, `[load]` and `[log]`
-    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG)]
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
 }
 

@@ -1,5 +1,8 @@
 //! The `equipoise` binary, as a library that its tests share with it.
 
+#[macro_use]
+mod output;
+
 mod child;
 mod cli;
 pub mod commands;
@@ -22,8 +25,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => block_on(run::run(&args.file, args.leave())),
         Command::Agent(args) => block_on(run::agent(&args.file)),
         Command::Cluster(args) => block_on(commands::cluster::run(args)),
-        Command::Check(args) => read_by_others(commands::check::run(&args)),
-        Command::Schema(args) => read_by_others(commands::schema::run(&args)),
+        Command::Check(args) => commands::check::run(&args).map_err(Into::into),
+        Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
         Command::Demo(args) => block_on(demo::run(args)),
         Command::Status(args) => block_on(commands::status::run(args)),
         Command::Drain(args) => block_on(commands::change::run_on_target("drain", args)),
@@ -43,17 +46,14 @@ pub fn main() -> ExitCode {
         Command::SampleWorker(args) => demo::slice::sample::run(&args),
     };
     outcome.unwrap_or_else(|error| {
+        // A reader that closes the pipe early, as `head` does, has read enough.
+        let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        if error.downcast_ref().is_some_and(is_pipe) {
+            return ExitCode::SUCCESS;
+        }
         eprintln!("{}", cli::message(&error));
         ExitCode::FAILURE
     })
-}
-
-/// What a command that only prints comes to: a reader that closes the pipe early, as `head` does, has what it wants.
-fn read_by_others(printed: io::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-    match printed {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        other => Ok(other?),
-    }
 }
 
 /// What blocks on a file or a resolver may hold up the end for this long.

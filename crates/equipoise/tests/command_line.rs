@@ -80,9 +80,21 @@ fn run_has_the_default_file_that_cluster_has() {
 }
 
 #[test]
-fn a_weight_below_zero_is_told_what_is_accepted() {
-    let output = equipoise(&["weight", "web/fast", "-1"]);
-    assert!(stderr(&output).contains("-1 is not in 0..=1000"), "{}", stderr(&output));
+fn a_weight_that_is_none_is_told_what_is_accepted() {
+    for weight in ["-1", "1001", "99999", "half", "0.5"] {
+        let output = equipoise(&["weight", "web/fast", weight]);
+        let expected = format!("{weight} is not in 0..=1000; accepted: a whole number");
+        assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn run_and_agent_do_not_look_for_a_file_called_minus() {
+    for command in ["run", "agent"] {
+        let output = equipoise(&[command, "-"]);
+        let said = stderr(&output);
+        assert!(said.contains("`equipoise check -` reads standard input"), "{command}: {said}");
+    }
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use common::{EQUIPOISE, Folder, Process, stderr, stdout, text};
 use equipoise_testkit::{ReservedPort, free_port};
@@ -241,4 +243,41 @@ fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
     // A file is no socket.
     let (_, said) = refused(&["status", "--api", text(&own.file)], &[]);
     assert!(said.contains("--config names a configuration file"), "{said}");
+}
+
+#[test]
+fn a_command_whose_reader_is_gone_has_done_its_work_and_says_nothing() {
+    let folder = Folder::new("no-reader");
+    let own = instance(&folder, "a");
+    let run = |args: &[&str], output: File| {
+        let args = [args, &["--api", text(&own.socket)]].concat();
+        let mut command = command(&args, &[]);
+        let ended = command.stdin(Stdio::null()).stdout(output).output().expect("it runs");
+        (ended.status.code(), stderr(&ended))
+    };
+    for args in [&["reload"][..], &["weight", "web/b", "3"], &["status"], &["status", "--json"]] {
+        let (reader, writer) = std::io::pipe().expect("there are pipes");
+        drop(reader);
+        let ended = run(args, File::from(OwnedFd::from(writer)));
+        assert_eq!(ended, (Some(0), String::new()), "{args:?}");
+        let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+        let (code, said) = run(args, full);
+        assert!(code == Some(1) && said.contains("No space left on device"), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+    }
+    let shown = stdout(&asked_again(&own));
+    assert!(shown.contains("\"weight\": 3"), "it was done: {shown}");
+}
+
+fn asked_again(own: &Instance) -> Output {
+    run(&["status", "--json", "--api", text(&own.socket)], &[])
+}
+
+#[test]
+fn a_process_without_a_cluster_says_so_and_no_more() {
+    let folder = Folder::new("no-cluster");
+    let own = instance(&folder, "a");
+    let output = run(&["cluster", "members", "--api", text(&own.socket)], &[]);
+    assert!(!output.status.success() && stdout(&output).is_empty(), "{}", stdout(&output));
+    assert!(stderr(&output).contains("this machine is alone"), "{}", stderr(&output));
 }

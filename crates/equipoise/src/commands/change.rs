@@ -1,5 +1,6 @@
 //! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and the first two of a cluster's NODE.
 
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -20,7 +21,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client().await?.change(pool, backend, action).await?);
+    print_changed(&args.api.client().await?.change(pool, backend, action).await?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -47,21 +48,25 @@ pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Res
         )
     })?;
     let standing = node.standing.as_deref().unwrap_or("not planned");
-    println!("node {}: wanted {}, {standing}", node.name, node.admin.word());
+    outln!("node {}: wanted {}, {standing}", node.name, node.admin.word());
     for (name, share) in &node.shares {
-        println!("  {:.1} % of {name}", 100.0 * share);
+        outln!("  {:.1} % of {name}", 100.0 * share);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Says what the backend is like now.
-pub(crate) fn print_changed(Changed { pool, backend }: &Changed) {
+pub(crate) fn print_changed(Changed { pool, backend }: &Changed) -> io::Result<()> {
     let flows = match backend.flows {
         0 => String::new(),
         flows => format!(", {flows} flows"),
     };
-    println!(
+    outln!(
         "{pool}/{}: {}, weight {}, {} in flight{flows}",
-        backend.name, backend.state, backend.weight, backend.in_flight
+        backend.name,
+        backend.state,
+        backend.weight,
+        backend.in_flight
     );
+    Ok(())
 }

@@ -158,13 +158,13 @@ async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
         ClusterCommand::Token(TokenCommand::List(args)) => list(args).await?,
         ClusterCommand::Token(TokenCommand::Revoke(args)) => {
             Controller::of(args.api)?.revoke_token(&args.id).await?;
-            println!("token {} is revoked; nodes that joined with it stay", args.id);
+            outln!("token {} is revoked; nodes that joined with it stay", args.id);
         }
         ClusterCommand::Members(args) => return members::run(args).await,
         ClusterCommand::Node(NodeCommand::List(args)) => list_nodes(args).await?,
         ClusterCommand::Evict(args) => {
             Controller::of(args.api)?.evict(&args.node).await?;
-            println!(
+            outln!(
                 "{0} is shut out. To let it back: equipoise cluster token create --node {0}",
                 args.node
             );
@@ -275,8 +275,8 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     if args.renew {
         let renewed = authority(&folder)?.renewed(now)?;
         folder.replace(StateFile::AuthorityCertificate, &renewed.certificate_pem())?;
-        println!("the authority's certificate is issued anew, for the same key");
-        println!("copy {} to the other controllers, and restart", shown(&folder, true));
+        outln!("the authority's certificate is issued anew, for the same key");
+        outln!("copy {} to the other controllers, and restart", shown(&folder, true));
         return Ok(());
     }
     let made = Authority::new(name, now)?;
@@ -284,13 +284,13 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     folder.create(StateFile::AuthorityKey, &made.key_pem())?;
     folder.create(StateFile::AuthorityCertificate, &made.certificate_pem())?;
     let fingerprint: Fingerprint = made.fingerprint();
-    println!("cluster {name} is made; its authority is {fingerprint}");
-    println!("  {} may be seen by everybody", shown(&folder, true));
-    println!("  {} is the cluster's secret: only controllers have it", shown(&folder, false));
-    println!(
+    outln!("cluster {name} is made; its authority is {fingerprint}");
+    outln!("  {} may be seen by everybody", shown(&folder, true));
+    outln!("  {} is the cluster's secret: only controllers have it", shown(&folder, false));
+    outln!(
         "next: copy both to the same folder of the other controllers, start `equipoise run` on each,"
     );
-    println!("and let nodes in: equipoise cluster token create");
+    outln!("and let nodes in: equipoise cluster token create");
     Ok(())
 }
 
@@ -308,7 +308,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     };
     let made = controller.create_token(&wish).await?;
     // The token alone on standard output, so that it can be piped into a file.
-    println!("{}", made.token);
+    outln!("{}", made.token);
     let uses = if wish.single_use { "one node" } else { "any number of nodes" };
     let whom = wish.node.map_or(uses.to_string(), |node| format!("the node {node}"));
     eprintln!(
@@ -322,7 +322,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
 async fn list(args: ListArgs) -> anyhow::Result<()> {
     let tokens = Controller::of(args.api)?.tokens().await?;
     if args.json {
-        println!("{}", tokens.json()?);
+        outln!("{}", tokens.json()?);
         return Ok(());
     }
     let mut table =
@@ -337,14 +337,14 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     }
     let mut out = String::new();
     table.render(View::PLAIN, &mut out);
-    print!("{out}");
+    out!("{out}");
     Ok(())
 }
 
 async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
     let nodes = Controller::of(args.api)?.nodes().await?;
     if args.json {
-        println!("{}", nodes.json()?);
+        outln!("{}", nodes.json()?);
         return Ok(());
     }
     let mut table = Table::new(&[
@@ -359,7 +359,7 @@ async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
     }
     let mut out = String::new();
     table.render(View::PLAIN, &mut out);
-    print!("{out}");
+    out!("{out}");
     Ok(())
 }
 

@@ -29,9 +29,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = FlowQuestion { source: args.source, vip: args.vip, mac: args.mac };
     let answer = args.api.client().await?.explain_flow(&question).await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        outln!("{}", serde_json::to_string_pretty(&answer)?);
     } else {
-        print!("{}", text(&question, &answer));
+        out!("{}", text(&question, &answer));
     }
     Ok(ExitCode::SUCCESS)
 }

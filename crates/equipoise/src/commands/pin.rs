@@ -1,5 +1,6 @@
 //! `equipoise pin list | add | move | remove`.
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -72,31 +73,32 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::List { json, api } => {
             let pins = api.client().await?.pins().await?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&pins)?);
+                outln!("{}", serde_json::to_string_pretty(&pins)?);
             } else {
-                print!("{}", table(&pins.pins));
+                out!("{}", table(&pins.pins));
             }
         }
         Action::Add(set) => {
             let pin = set.pin();
-            say(&set.api.client().await?.add_pin(&pin).await?);
+            say(&set.api.client().await?.add_pin(&pin).await?)?;
         }
         Action::Move(set) => {
             let pin = set.pin();
-            say(&set.api.client().await?.move_pin(&pin).await?);
+            say(&set.api.client().await?.move_pin(&pin).await?)?;
         }
         Action::Remove { flow: Flow { vip, flow }, api } => {
             let key = PinKey { vip, flow };
             api.client().await?.remove_pin(&key).await?;
-            println!("{} {}: no longer pinned", key.vip, key.flow);
+            outln!("{} {}: no longer pinned", key.vip, key.flow);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(pin: &Pin) {
+fn say(pin: &Pin) -> io::Result<()> {
     let force = if pin.in_force { "" } else { ", not in force: the backend takes no packets now" };
-    println!("{} {}: pinned to {}{force}", pin.vip, pin.flow, pin.backend);
+    outln!("{} {}: pinned to {}{force}", pin.vip, pin.flow, pin.backend);
+    Ok(())
 }
 
 fn table(pins: &[Pin]) -> String {

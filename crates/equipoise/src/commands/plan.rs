@@ -58,10 +58,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(action) = args.action else {
         let plan = args.api.client().await?.plan(args.next).await?;
         if args.json {
-            println!("{}", serde_json::to_string_pretty(&plan)?);
+            outln!("{}", serde_json::to_string_pretty(&plan)?);
         } else {
             let view = View::of_stdout();
-            print!("{}", view.fold(page(&plan, view)));
+            out!("{}", view.fold(page(&plan, view)));
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(scaling) = scaling {
         let _ = write!(out, "; planned: {}", sentence(scaling));
     }
-    println!("{out}");
+    outln!("{out}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,12 +13,16 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let now = args.api.client().await?.reload().await?;
-    println!(
+    outln!(
         "{} loaded; front doors: {}, VIPs: {}, pools: {}, backends: {}",
-        now.config_file, now.front_doors, now.vips, now.pools, now.backends
+        now.config_file,
+        now.front_doors,
+        now.vips,
+        now.pools,
+        now.backends
     );
     for option in now.need_restart {
-        println!("`{option}` has changed and takes effect when equipoise is restarted");
+        outln!("`{option}` has changed and takes effect when equipoise is restarted");
     }
     Ok(ExitCode::SUCCESS)
 }

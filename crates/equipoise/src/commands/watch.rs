@@ -58,14 +58,7 @@ pub(crate) async fn show<T: Serialize>(
             // `patience` has no end before the first answer.
             (Err(_), None) => Ok(()),
         };
-        if let Err(error) = shown {
-            // `status | head` has read enough.
-            return if error.kind() == io::ErrorKind::BrokenPipe {
-                Ok(ExitCode::SUCCESS)
-            } else {
-                Err(error.into())
-            };
-        }
+        shown?;
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
         }

@@ -6,6 +6,9 @@ use crate::cli::BackendName;
 use crate::commands::change::print_changed;
 use crate::commands::process::ApiArgs;
 
+/// The largest weight of a backend.
+const WEIGHT_MAX: u16 = 1000;
+
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -13,14 +16,19 @@ pub(crate) struct Args {
     #[arg(value_name = "POOL/BACKEND")]
     backend: BackendName,
     /// Its share, relative to the pool's other backends; 0 drains
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    #[arg(allow_negative_numbers = true, value_parser = weight)]
     weight: u16,
     #[command(flatten)]
     api: ApiArgs,
 }
 
+fn weight(text: &str) -> Result<u16, String> {
+    let weight = text.parse().ok().filter(|weight| *weight <= WEIGHT_MAX);
+    weight.ok_or_else(|| format!("{text} is not in 0..={WEIGHT_MAX}; accepted: a whole number"))
+}
+
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client().await?.set_weight(pool, backend, args.weight).await?);
+    print_changed(&args.api.client().await?.set_weight(pool, backend, args.weight).await?)?;
     Ok(ExitCode::SUCCESS)
 }

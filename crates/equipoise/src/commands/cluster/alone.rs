@@ -43,7 +43,7 @@ pub(super) fn print(
         node_problem: asked.as_ref().err().map(with_causes),
     };
     if json {
-        println!("{}", serde_json::to_string_pretty(&alone)?);
+        outln!("{}", serde_json::to_string_pretty(&alone)?);
         return Ok(ExitCode::FAILURE);
     }
     let mut out = String::new();
@@ -64,7 +64,7 @@ pub(super) fn print(
             let _ = writeln!(out, "nor does the process of this machine: {}", with_causes(&error));
         }
     }
-    print!("{out}");
+    out!("{out}");
     Ok(ExitCode::FAILURE)
 }
 

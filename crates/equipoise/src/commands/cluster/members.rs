@@ -38,6 +38,10 @@ pub(crate) async fn show(api: ApiArgs, json: bool) -> anyhow::Result<ExitCode> {
             Ok(members) => print(&members, members.clone(), json),
             Err(error @ ClientError::Refused(_)) => {
                 let status = client.status().await?;
+                // Of a process without a cluster there is no more to say.
+                if status.cluster.is_none() && status.controller.is_none() {
+                    return Err(error.into());
+                }
                 alone::print(Ok(status), &error.into(), json)
             }
             Err(error) => Err(error.into()),
@@ -69,10 +73,10 @@ pub(crate) async fn show(api: ApiArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// Prints members: the answer that they came in as JSON, or tables.
 fn print(answer: &impl Serialize, members: ClusterMembers, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        println!("{}", serde_json::to_string_pretty(answer)?);
+        outln!("{}", serde_json::to_string_pretty(answer)?);
     } else {
         let view = View::of_stdout();
-        print!("{}", view.fold(render(&members, view)));
+        out!("{}", view.fold(render(&members, view)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -62,21 +62,21 @@ pub(super) struct MoveArgs {
 pub(super) async fn drain(args: WorkerArgs, action: &str) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     let worker = client.change_worker(&stream, &args.worker, action).await?;
-    println!("{}: {}, {} slices", worker.name, worker.state.word(), worker.slices);
+    outln!("{}: {}, {} slices", worker.name, worker.state.word(), worker.slices);
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn pin(args: PinArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     client.pin_slice(&stream, args.slice, Some(&args.worker)).await?;
-    println!("slice {}: pinned to {}", args.slice, args.worker);
+    outln!("slice {}: pinned to {}", args.slice, args.worker);
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn unpin(args: UnpinArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     client.pin_slice(&stream, args.slice, None).await?;
-    println!("slice {}: no longer pinned", args.slice);
+    outln!("slice {}: no longer pinned", args.slice);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,8 +85,8 @@ pub(super) async fn move_slices(args: MoveArgs) -> anyhow::Result<ExitCode> {
     let wish = SliceMove { slices: args.slices.0, worker: args.worker, force: args.force };
     let moves = client.move_slices(&stream, &wish).await?;
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&moves)?),
-        false => print!("{}", page(&moves, &wish.worker)),
+        true => outln!("{}", serde_json::to_string_pretty(&moves)?),
+        false => out!("{}", page(&moves, &wish.worker)),
     }
     Ok(if moves.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -24,8 +24,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     let plan = client.slice_plan(&stream).await?;
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&plan)?),
-        false => print!("{}", page(&plan)),
+        true => outln!("{}", serde_json::to_string_pretty(&plan)?),
+        false => out!("{}", page(&plan)),
     }
     Ok(ExitCode::SUCCESS)
 }
