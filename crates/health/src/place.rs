@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -185,6 +185,10 @@ where
     F: Future<Output = io::Result<C>>,
 {
     let mut waiting: VecDeque<_> = addresses.into_iter().collect();
+    let mut open = |address| {
+        let opened = open(address);
+        async move { opened.await.map_err(|error| with_cause(error, address)) }
+    };
     if let (1, Some(only)) = (waiting.len(), waiting.front().copied()) {
         return Ok((only, open(only).await?));
     }
@@ -202,6 +206,22 @@ where
             Step::Failed(error) => failure = more_telling(failure, error),
             Step::Delayed => {}
         }
+    }
+}
+
+/// `EADDRNOTAVAIL` has two causes: no port is left, or this machine has no address of the family. The second one is an
+/// unreachable network, and shows with UDP, too, which has ports of its own.
+fn with_cause(error: io::Error, to: SocketAddr) -> io::Error {
+    if error.kind() != io::ErrorKind::AddrNotAvailable {
+        return error;
+    }
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    match UdpSocket::bind((any, 0)).map(|socket| socket.connect(to)) {
+        Ok(Err(_)) => io::Error::from_raw_os_error(libc::ENETUNREACH),
+        Ok(Ok(())) | Err(_) => error,
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use equipoise_session::config::{Place, Resolved, SessionConfig};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::lookup::{Found, LookupError, look_up};
 use crate::run::lock;
@@ -30,6 +30,8 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 /// A record's time to live is taken for at least this, so that no server makes us ask without a pause, and at most this, so
 /// that changes of `/etc/hosts` and of a server's mind arrive.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
+/// Changes of one name that the log has in a minute. A name whose answer changes at every lookup would fill it.
+const LINES_MAX: u32 = 5;
 /// Pause after the first failure to resolve a name; doubled with each further one.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts.
@@ -51,6 +53,7 @@ struct Known {
     resolved: Resolved,
     /// An attempt has ended, with or without an answer.
     was_tried: bool,
+    lines: Lines,
     /// Has it resolved at once.
     again: Arc<Notify>,
     task: AbortHandle,
@@ -128,7 +131,9 @@ impl HostNames {
             let task = keep_resolved(Arc::clone(&self.0), Arc::clone(name), Arc::clone(&again));
             let task = tokio::spawn(task).abort_handle();
             let resolved = Resolved::default();
-            known.insert(Arc::clone(name), Known { resolved, was_tried: false, again, task });
+            let lines = Lines::default();
+            known
+                .insert(Arc::clone(name), Known { resolved, was_tried: false, lines, again, task });
         }
     }
 
@@ -217,8 +222,13 @@ impl Shared {
             Err(error) => before.with_problem(Some(error.to_string().into())),
         };
         let is_new = next != *before || next.problem() != before.problem();
-        if is_new {
+        if is_new && known.lines.may_write(Instant::now()) {
             log(name, before, &next);
+            if known.lines.written == LINES_MAX {
+                tracing::info!(
+                    "backend {name}: changes often, no further changes are logged this minute"
+                );
+            }
         }
         known.resolved = next;
         let is_first = !std::mem::replace(&mut known.was_tried, true);
@@ -226,6 +236,26 @@ impl Shared {
         if is_new || is_first {
             self.changes.send_modify(|changes| *changes += 1);
         }
+    }
+}
+
+/// Log lines about one name.
+#[derive(Default)]
+struct Lines {
+    minute: Option<Instant>,
+    written: u32,
+}
+
+impl Lines {
+    /// Counts a line, and returns whether it may be written.
+    fn may_write(&mut self, now: Instant) -> bool {
+        let is_same = self.minute.is_some_and(|since| now - since < Duration::from_secs(60));
+        if !is_same {
+            *self = Lines { minute: Some(now), written: 0 };
+        }
+        let may = self.written < LINES_MAX;
+        self.written += u32::from(may);
+        may
     }
 }
 
@@ -274,4 +304,20 @@ pub(crate) async fn unresolved(
     };
     let _ = timeout(patience, all).await;
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_changes_often_has_few_lines_a_minute() {
+        let (mut lines, begun) = (Lines::default(), Instant::now());
+        let written = |lines: &mut Lines, seconds: std::ops::Range<u64>| {
+            let at = |second| begun + Duration::from_secs(second);
+            seconds.filter(|second| lines.may_write(at(*second))).count()
+        };
+        assert_eq!(written(&mut lines, 0..60), LINES_MAX as usize);
+        assert_eq!(written(&mut lines, 60..61), 1, "the next minute has lines again");
+    }
 }

@@ -128,3 +128,14 @@ fn a_name_in_two_pools_serves_tcp_and_udp_at_the_address_that_passes_its_checks(
     assert!(worked, "{said}");
     assert_eq!(instance.ask(), (200, "live".to_owned()), "the other pool's backend is another");
 }
+
+#[test]
+fn a_name_of_a_family_that_this_machine_lacks_is_unhealthy() {
+    if !may_mount() {
+        return;
+    }
+    let pool = "backends = ['six.test:80']\n[pool.health]\ntcp = true\ninterval = '200ms'";
+    let instance = Instance::start_without_ipv6("names-no-ipv6", pool);
+    let is_unhealthy = || instance.backend()["health"] == "unhealthy";
+    assert!(eventually(is_unhealthy), "{:#}", instance.backend());
+}

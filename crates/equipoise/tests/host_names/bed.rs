@@ -118,10 +118,31 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) fn start(test: &str, server: Ipv4Addr, pool: &str) -> Instance {
+        Instance::start_in(test, server, pool, |command| command)
+    }
+
+    /// In a network of its own that has no IPv6, and loopback alone.
+    pub(crate) fn start_without_ipv6(test: &str, pool: &str) -> Instance {
+        let script = "ip link set lo up && \
+                      (echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true) && exec \"$0\" \"$@\"";
+        Instance::start_in(test, Ipv4Addr::LOCALHOST, pool, |inner| {
+            let mut command = Command::new("unshare");
+            command.args(["--net", "sh", "-c", script]).arg(inner.get_program());
+            command.args(inner.get_args());
+            command
+        })
+    }
+
+    fn start_in(
+        test: &str,
+        server: Ipv4Addr,
+        pool: &str,
+        wrap: impl FnOnce(Command) -> Command,
+    ) -> Instance {
         let (folder, door) = (Folder::new(&format!("{test}-balancer")), free_port());
         folder
             .write("resolv.conf", &format!("nameserver {server}\noptions timeout:5 attempts:2\n"));
-        folder.write("hosts", "127.0.0.1 localhost\n127.0.0.1 listed.test\n");
+        folder.write("hosts", "127.0.0.1 localhost\n127.0.0.1 listed.test\n2001:db8::1 six.test\n");
         let file = folder.write(
             "equipoise.toml",
             &format!(
@@ -132,7 +153,7 @@ impl Instance {
                 door.address()
             ),
         );
-        let process = Process::of(with_own_files(&folder, &["run", text(&file)]));
+        let process = Process::of(wrap(with_own_files(&folder, &["run", text(&file)])));
         process.wait_for_text(" ready ");
         Instance { process, folder, file, door }
     }
