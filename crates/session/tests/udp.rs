@@ -166,83 +166,69 @@ fn two_thousand_clients_are_told_apart() {
     assert_eq!(drops, 0);
 }
 
+/// A client is proven that sends this long after its first datagram.
+const PROOF: Duration = Duration::from_secs(1);
+
 #[test]
-fn a_full_table_drops_new_clients_and_keeps_the_old() {
+fn a_client_that_sends_for_a_second_keeps_its_place_in_a_full_table() {
     let backend = Backend::start(b'a');
-    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
-        wishes.door.limits.connections_max = 1;
-    });
-    // One client per thread fits; the kernel decides which thread gets which.
-    let clients: Vec<_> = (0..30).map(|_| client(&rig)).collect();
-    for client in &clients {
-        client.send(b"x").unwrap();
-    }
-    // One that has no answer yet makes room for the next.
-    let lost = || rig.drops(Reason::TooManyClients) + rig.drops(Reason::ClientEvicted);
-    let counted = || lost() + rig.count(|stats| &stats.connections_open);
-    until("all datagrams are accounted for", || counted() == 30);
-    let open = rig.count(|stats| &stats.connections_open);
-    assert!((1..=2).contains(&open), "{open}");
-    // Counted after the replies have left: those of the backend's name and one byte.
-    until("those inside have their replies", || rig.count(|stats| &stats.bytes_out) == 2 * open);
-    let answered = |client: &&UdpSocket| {
-        client.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        client.recv(&mut [0; 9]).is_ok()
-    };
-    let kept: Vec<_> = clients.iter().filter(answered).collect();
-    assert_eq!(kept.len() as u64, open);
-    for client in kept {
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert_eq!(answered_by(client, b"still here"), b'a');
+    for datagram in [&b"x"[..], MUTE] {
+        let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
+            wishes.door.limits.connections_max = 1;
+        });
+        // One client per thread fits; the kernel decides which thread gets which.
+        let turned_away = || rig.drops(Reason::TooManyClients);
+        let mut proven = Vec::new();
+        for client in (0..20).map(|_| client(&rig)) {
+            let (before, bytes) = (turned_away(), rig.count(|stats| &stats.bytes_in));
+            let is_counted =
+                || turned_away() > before || rig.count(|stats| &stats.bytes_in) > bytes;
+            client.send(datagram).unwrap();
+            until("it is counted", is_counted);
+            if turned_away() > before {
+                continue;
+            }
+            thread::sleep(PROOF);
+            let bytes = rig.count(|stats| &stats.bytes_in);
+            client.send(datagram).unwrap();
+            until("it is counted", || rig.count(|stats| &stats.bytes_in) > bytes);
+            proven.push(client);
+        }
+        assert!((1..=2).contains(&proven.len()), "{}", proven.len());
+        assert_eq!(rig.count(|stats| &stats.connections), proven.len() as u64);
+        assert_eq!(rig.drops(Reason::ClientEvicted), 0);
     }
 }
 
 #[test]
-fn forged_sources_take_no_confirmed_clients_place() {
+fn forged_sources_take_nobodys_place() {
     let backend = Backend::start(b'a');
     let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
         wishes.door.limits.connections_max = 4;
     });
     let served = client(&rig);
     assert_eq!(answered_by(&served, b"x"), b'a');
-    // Each on probation for longer than this test lasts, unless it is evicted.
+    thread::sleep(PROOF);
+    assert_eq!(answered_by(&served, b"x"), b'a');
+    // Single datagrams, several at once, and those that are answered.
     let forged = 200;
-    for _ in 0..forged {
-        client(&rig).send(MUTE).unwrap();
+    for number in 0..forged {
+        let client = client(&rig);
+        for _ in 0..=number % 3 {
+            client.send(if number % 2 == 0 { MUTE } else { b"answer me" }).unwrap();
+        }
     }
-    let evicted = || rig.drops(Reason::ClientEvicted);
-    until("those without answers gave way to each other", || {
-        evicted() + rig.count(|stats| &stats.connections_open) == forged + 1
-    });
-    assert_eq!(rig.drops(Reason::TooManyClients), 0);
-    assert_eq!(answered_by(&served, b"x"), b'a', "it was confirmed");
+    until("they gave way to each other", || rig.drops(Reason::ClientEvicted) > forged / 2);
+    // What the flood left in queues may push datagrams out, as UDP may lose any.
+    let is_answered = |client: &UdpSocket| {
+        client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        until("it is answered", || exchange(client, b"x").is_ok());
+    };
+    is_answered(&served);
     for _ in 0..3 {
-        assert_eq!(answered_by(&client(&rig), b"x"), b'a', "a newcomer has room");
+        is_answered(&client(&rig));
     }
-}
-
-#[test]
-fn a_client_that_sends_again_is_confirmed_without_an_answer() {
-    let backend = Backend::start(b'a');
-    let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
-        wishes.door.limits.connections_max = 1;
-    });
-    // The kernel decides which thread gets which; each has room for one.
-    let senders: Vec<_> = (0..20).map(|_| client(&rig)).collect();
-    for sender in &senders {
-        let before = rig.drops(Reason::TooManyClients) + rig.count(|stats| &stats.connections);
-        sender.send(MUTE).unwrap();
-        until("it is counted", || {
-            rig.drops(Reason::TooManyClients) + rig.count(|stats| &stats.connections) > before
-        });
-        let before = rig.count(|stats| &stats.bytes_in) + rig.drops(Reason::TooManyClients);
-        sender.send(MUTE).unwrap();
-        until("it is counted", || {
-            rig.count(|stats| &stats.bytes_in) + rig.drops(Reason::TooManyClients) > before
-        });
-    }
-    assert_eq!(rig.drops(Reason::ClientEvicted), 0);
-    assert!(rig.count(|stats| &stats.connections) <= 2);
+    assert_eq!(rig.drops(Reason::TooManyClients), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,8 +20,12 @@ use crate::reason::Reason;
 use crate::socket::open_below;
 use crate::worker::{ClientHashes, TaskGuard, Worker};
 
-/// A client address that has sent a single datagram and had no answer is forgotten after this long: its
-/// address may be forged.
+/// A client address may be forged until it has sent a datagram this long after its first one. Until then it makes room for
+/// new ones. An answer proves nothing, since a forged address gets one, too.
+const PROOF: Duration = Duration::from_secs(1);
+
+/// A client address that has sent a single datagram and had no answer is forgotten after this long. So is one that is
+/// silent for this long while new ones are turned away.
 const PROBATION: Duration = Duration::from_secs(10);
 
 /// A client address that has sent something.
@@ -31,12 +36,15 @@ pub(super) struct Client {
     /// The backend that has failed it.
     pub(super) avoid: Option<u32>,
     pub(super) heard: Instant,
+    first_heard: Instant,
+    /// Whether it has sent a datagram [`PROOF`] after its first one.
+    is_proven: bool,
     /// Datagrams that it has sent, and those that were sent to it.
-    pub(super) requests: u64,
+    requests: u64,
     pub(super) responses: u64,
     /// Tells it from others that had its place.
     number: u64,
-    pub(super) bytes_in: u64,
+    bytes_in: u64,
     pub(super) bytes_out: u64,
     logged_since: Option<Instant>,
     _open: DoorGuard,
@@ -44,9 +52,18 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether its address may be forged as far as is known: it sent once, and had no answer.
-    fn is_on_probation(&self) -> bool {
-        self.requests <= 1 && self.responses == 0
+    /// Takes note of datagrams that it has sent.
+    pub(super) fn sends(&mut self, datagrams: usize, bytes: u64, now: Instant) {
+        self.heard = now;
+        self.is_proven |= now.saturating_duration_since(self.first_heard) >= PROOF;
+        self.requests += datagrams as u64;
+        self.bytes_in += bytes;
+    }
+
+    /// How long it may be silent.
+    fn patience(&self, idle: Duration, is_crowded: bool) -> Duration {
+        let is_single = self.requests <= 1 && self.responses == 0;
+        if is_single || is_crowded { idle.min(PROBATION) } else { idle }
     }
 
     /// Whether it has had all the answers that it gets, at so many to each datagram.
@@ -124,9 +141,11 @@ pub(super) struct Clients {
     all: Slab<Client>,
     sockets_opened: u32,
     added: u64,
-    /// Those of the last [`PROBATION`], the oldest first: number, place, when it came. Some are confirmed by
+    /// Those of the last [`PROBATION`], the oldest first: number, place, when it came. Some are proven by
     /// now, or gone.
     newcomers: VecDeque<(u64, usize, Instant)>,
+    /// A new client was turned away since the last sweep.
+    is_crowded: bool,
 }
 
 impl Clients {
@@ -139,6 +158,7 @@ impl Clients {
             sockets_opened: 0,
             added: 0,
             newcomers: VecDeque::new(),
+            is_crowded: false,
         }
     }
 
@@ -147,7 +167,7 @@ impl Clients {
     }
 
     /// The client with these ends, new if it has to be; it need not have a backend yet. Where there is no
-    /// more room the oldest client on probation goes.
+    /// more room the oldest client that is not proven goes.
     ///
     /// # Errors
     /// Why there can be no new one.
@@ -161,6 +181,7 @@ impl Clients {
         let limit = self.door.view().config.limits.connections_max;
         if self.all.len() >= limit.min(self.worker.lines.get().udp_clients_max) && !self.evict(None)
         {
+            self.is_crowded = true;
             return Err(Reason::TooManyClients);
         }
         self.added += 1;
@@ -169,6 +190,8 @@ impl Clients {
             upstream: None,
             avoid: None,
             heard: now,
+            first_heard: now,
+            is_proven: false,
             requests: 0,
             responses: 0,
             number: self.added,
@@ -213,7 +236,10 @@ impl Clients {
         while let Err((lease, Reason::OutOfResources)) = opened {
             opened = match self.evict(Some(at)) {
                 true => Upstream::open(lease, ready, token, self.line()),
-                false => return Err(Reason::OutOfResources),
+                false => {
+                    self.is_crowded = true;
+                    return Err(Reason::OutOfResources);
+                }
             };
         }
         let client = &mut self.all[at];
@@ -235,12 +261,12 @@ impl Clients {
         self.worker.lines.get().datagrams(self.all.len())
     }
 
-    /// Forgets the oldest client on probation, other than the one in `keep`; false if there is none.
+    /// Forgets the oldest client that is not proven, other than the one in `keep`; false if there is none.
     fn evict(&mut self, keep: Option<usize>) -> bool {
         let mut kept = None;
         let mut evicted = false;
         while let Some((number, at, since)) = self.newcomers.pop_front() {
-            let is_it = |client: &Client| client.number == number && client.is_on_probation();
+            let is_it = |client: &Client| client.number == number && !client.is_proven;
             if !self.all.get(at).is_some_and(is_it) {
                 continue;
             }
@@ -273,12 +299,13 @@ impl Clients {
         while self.newcomers.front().is_some_and(|(_, _, since)| now - *since >= PROBATION) {
             self.newcomers.pop_front();
         }
+        let is_crowded = mem::take(&mut self.is_crowded);
         self.remove(|client| {
             let cut = client.upstream.as_ref().is_some_and(|upstream| upstream.lease.is_cut());
             if cut {
                 return Some(Some(Reason::BackendRemoved));
             }
-            let patience = if client.is_on_probation() { idle.min(PROBATION) } else { idle };
+            let patience = client.patience(idle, is_crowded);
             (now.saturating_duration_since(client.heard) >= patience).then_some(None)
         });
     }

@@ -169,10 +169,7 @@ impl Server {
             Err(reason) => return self.lost(places.len(), reason),
         };
         let bytes = batch.bytes(places.clone());
-        let known = self.clients.get(client);
-        known.heard = now;
-        known.requests += places.len() as u64;
-        known.bytes_in += bytes;
+        self.clients.get(client).sends(places.len(), bytes, now);
         self.door.stats(|stats| stats.bytes_in.add(bytes));
         let mut repicked = false;
         while !places.is_empty() {
