@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-api", &["equipoise-admission", "equipoise-core"]),
     ("equipoise-session", &["equipoise-core", "equipoise-health"]),
     ("equipoise-health", &["equipoise-core"]),
-    ("equipoise-packet", &["equipoise-core", "equipoise-pog"]),
+    ("equipoise-packet", &["equipoise-core", "equipoise-health", "equipoise-pog"]),
     ("equipoise-dns", &["equipoise-core"]),
     ("equipoise-store", &["equipoise-core"]),
     (

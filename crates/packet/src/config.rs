@@ -47,6 +47,8 @@ pub struct VipConfig {
     pub key: FlowKey,
     /// What becomes of the flows of a backend whose health checks fail.
     pub when_down: OnDown,
+    /// tunnel and gue: whether the pool's health checks are followed by one through the tunnel.
+    pub check_tunnel: bool,
 }
 
 /// A text that is no [`VipId`].

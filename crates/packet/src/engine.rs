@@ -13,6 +13,7 @@ mod next_hops;
 mod notice;
 mod offloads;
 mod place;
+mod tunnel_checks;
 mod watch;
 mod worker;
 
@@ -32,6 +33,7 @@ pub use ethtool::Offload;
 pub use link::XdpMode;
 use next_hops::Change;
 pub use notice::Notice;
+pub use tunnel_checks::{TunnelCheck, TunnelError, TunnelReport};
 use worker::Worker;
 
 use crate::config::FlowsConfig;
@@ -61,6 +63,8 @@ pub struct Wanted {
     pub interfaces: BTreeMap<Arc<str>, Role>,
     /// MAC addresses whose frames are taken on an interface beside its own, such as those of VRRP.
     pub macs: BTreeMap<Arc<str>, BTreeSet<[u8; 6]>>,
+    /// Health checks through tunnels.
+    pub checks: Vec<TunnelCheck>,
 }
 
 /// What becomes of the program when the engine stops.
@@ -79,6 +83,8 @@ pub struct EngineStatus {
     pub control: Status,
     /// Interfaces.
     pub interfaces: Vec<InterfaceStatus>,
+    /// Backends that are checked through a tunnel.
+    pub tunnels: BTreeMap<(VipId, BackendId), TunnelReport>,
     /// Bytes that the program's maps take in the kernel, fragments aside.
     pub kernel_bytes: u64,
 }
@@ -158,6 +164,8 @@ pub struct Stopped;
 enum Input {
     Ask(Box<dyn FnOnce(&mut Worker) + Send>),
     Network(Vec<Change>),
+    /// Checks through tunnels have come to other verdicts.
+    Checked(Vec<Notice>),
     Stop(Leave),
 }
 

@@ -16,6 +16,8 @@ fn packet() -> PacketStatus {
         state: "up".into(),
         listed: true,
         reachable: true,
+        tunnel: None,
+        tunnel_detail: None,
         flows: 5,
         flows_closing: 2,
         packets_total: 100,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Health;
+
 /// The packet level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PacketStatus {
@@ -100,6 +102,12 @@ pub struct VipBackendStatus {
     pub listed: bool,
     /// Whether the MAC address of the next hop to it is known.
     pub reachable: bool,
+    /// The verdict of its checks through the tunnel; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Health>,
+    /// The failure of the last check through the tunnel, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel_detail: Option<String>,
     /// Flows open.
     pub flows: u64,
     /// Flows closing.

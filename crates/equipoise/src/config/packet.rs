@@ -60,6 +60,7 @@ fn vip(values: &Values) -> Option<VipConfig> {
         scheduler: chosen(values, "scheduler", &tables::PACKET_SCHEDULER),
         key: chosen(values, "key", &tables::FLOW_KEY),
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
+        check_tunnel: values.flag("check-tunnel"),
     })
 }
 

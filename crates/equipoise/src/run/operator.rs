@@ -32,7 +32,8 @@ impl Control {
         let backend = pool.backends.iter().find(named).ok_or_else(gone)?;
         let mut backend = reading::backend(pool, backend, &lock(&self.rates), Instant::now());
         if let Some(packet) = self.packet_status().await {
-            packet_reading::add_flows_of(&mut backend, &pool.name, &packet);
+            let has_door = status.front_doors.iter().any(|door| door.pool == pool.name);
+            packet_reading::add_to_backend(&mut backend, &pool.name, &packet, has_door);
         }
         Ok(Changed { pool: pool.name.to_string(), backend })
     }
@@ -89,7 +90,8 @@ impl Operator for Control {
         let mut pools: Vec<_> =
             status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect();
         if let Some(packet) = &packet {
-            packet_reading::add_flows(&mut pools, packet);
+            let has_door = |pool: &str| status.front_doors.iter().any(|door| &*door.pool == pool);
+            packet_reading::add_to_pools(&mut pools, packet, has_door);
         }
         Ok(Status {
             instance: self.fixed.instance.name.to_string(),

@@ -10,8 +10,8 @@ use anyhow::Context;
 use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::abi::Forward;
 use equipoise_packet::config::{PacketConfig, VipConfig};
-use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, Wanted, sweep};
-use equipoise_packet::{BackendId, BackendSpec, Ports, Snapshot, VipSpec};
+use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, TunnelCheck, Wanted, sweep};
+use equipoise_packet::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipSpec};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
@@ -104,6 +104,7 @@ impl PacketPlane {
             told.snapshot.vips == wanted.snapshot.vips
                 && told.interfaces == wanted.interfaces
                 && told.macs == wanted.macs
+                && told.checks == wanted.checks
         });
         if same {
             return;
@@ -171,6 +172,7 @@ impl State {
             snapshot: Snapshot { generation: self.generation, vips: vips.collect() },
             interfaces: interfaces(&wish.config.vips),
             macs: macs(&wish.config.vips),
+            checks: tunnel_checks(&wish.config.vips, &wanted),
         }
     }
 }
@@ -217,6 +219,36 @@ fn spec(vip: &VipConfig, pool: Option<&PoolConfig>, state: Option<&PoolState>) -
         key: vip.key,
         scheduler: vip.scheduler,
         backends,
+    }
+}
+
+/// A check through the tunnel for each backend of a VIP of TCP whose pool has health checks, as often as those.
+fn tunnel_checks(vips: &[VipConfig], pools: &HashMap<&str, &PoolConfig>) -> Vec<TunnelCheck> {
+    let is_tunnel = |vip: &&VipConfig| matches!(vip.forward, Forward::Tunnel | Forward::Gue);
+    let is_checked = |vip: &&VipConfig| vip.check_tunnel && vip.vip.protocol == Protocol::Tcp;
+    let mut checks = Vec::new();
+    for vip in vips.iter().filter(is_tunnel).filter(is_checked) {
+        let Some(pool) = pools.get(&*vip.pool) else { continue };
+        let Some(rules) = &pool.health else { continue };
+        for backend in &pool.backends {
+            let Some(port) = checked_port(vip, backend) else { continue };
+            if destination(vip, backend).is_none() {
+                continue;
+            }
+            let (rules, forward) = (rules.clone(), vip.forward);
+            let (vip, backend) = (vip.vip, id(vip, backend));
+            checks.push(TunnelCheck { vip, port, forward, backend, rules });
+        }
+    }
+    checks
+}
+
+/// The port of a VIP that is checked at a backend: of several, the one that the pool names.
+fn checked_port(vip: &VipConfig, backend: &BackendConfig) -> Option<u16> {
+    let (first, last) = vip.vip.ports.bounds();
+    match vip.vip.ports {
+        Ports::One(port) => Some(port),
+        _ => Some(backend.address.port()).filter(|port| (first.max(1)..=last).contains(port)),
     }
 }
 

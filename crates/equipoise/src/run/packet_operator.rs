@@ -227,6 +227,7 @@ mod tests {
             scheduler: equipoise_core::SchedulerKind::Maglev,
             key,
             when_down: OnDown::Move,
+            check_tunnel: true,
         }
     }
 

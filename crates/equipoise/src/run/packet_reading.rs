@@ -9,12 +9,18 @@ use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::control::{BackendStatus, Phase, VipStatus};
-use equipoise_packet::engine::{EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role};
+use equipoise_packet::engine::{
+    EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, TunnelReport,
+};
 use equipoise_packet::twin::{Decision, Verdict};
 use equipoise_packet::{BackendId, Reason, Standing, VipId};
 
 use super::packet::{PacketWish, id};
+use super::reading;
 use crate::config::{forward_word, key_word, packet_scheduler_word};
+
+/// Checks through tunnels.
+type Tunnels = BTreeMap<(VipId, BackendId), TunnelReport>;
 
 /// Every way to a backend, by the name that status and metrics give it.
 const HOWS: [(How, &str); 6] = [
@@ -37,7 +43,7 @@ pub(crate) fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> 
     let (drops, notes) = reasons(&control.reasons);
     wire::PacketStatus {
         interfaces: status.interfaces.iter().map(interface).collect(),
-        vips: control.vips.iter().map(|status| vip(status, wish)).collect(),
+        vips: control.vips.iter().map(|of_vip| vip(of_vip, &status.tunnels, wish)).collect(),
         flows: count(control.flows),
         flows_max: count(control.flows_max),
         flows_not_learnt_total: control.registry_full,
@@ -93,7 +99,7 @@ fn reasons(counts: &[u64; REASONS]) -> (BTreeMap<String, u64>, BTreeMap<String, 
     (named(drops), named(notes))
 }
 
-fn vip(status: &VipStatus, wish: &PacketWish) -> wire::VipStatus {
+fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipStatus {
     let config = wish.config.vips.iter().find(|vip| vip.vip == status.vip);
     let (drops, notes) = reasons(&status.reasons);
     let decisions = HOWS.iter().map(|(how, word)| ((*word).to_owned(), status.hows[*how as usize]));
@@ -111,7 +117,7 @@ fn vip(status: &VipStatus, wish: &PacketWish) -> wire::VipStatus {
         decisions: decisions.collect(),
         drops,
         notes,
-        backends: status.backends.iter().map(|b| backend(b, &status.vip, wish)).collect(),
+        backends: status.backends.iter().map(|b| backend(b, &status.vip, tunnels, wish)).collect(),
     }
 }
 
@@ -124,7 +130,13 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-fn backend(status: &BackendStatus, vip: &VipId, wish: &PacketWish) -> wire::VipBackendStatus {
+fn backend(
+    status: &BackendStatus,
+    vip: &VipId,
+    tunnels: &Tunnels,
+    wish: &PacketWish,
+) -> wire::VipBackendStatus {
+    let tunnel = tunnels.get(&(*vip, status.backend));
     let state = match status.standing {
         Standing::Eligible => "up",
         Standing::Draining => "draining",
@@ -136,6 +148,8 @@ fn backend(status: &BackendStatus, vip: &VipId, wish: &PacketWish) -> wire::VipB
         state: state.into(),
         listed: status.listed,
         reachable: status.reachable,
+        tunnel: tunnel.map(|report| reading::health(report.health)),
+        tunnel_detail: tunnel.and_then(|report| Some(report.error.as_ref()?.to_string())),
         flows: status.active.into(),
         flows_closing: status.inactive.into(),
         packets_total: status.packets,
@@ -143,24 +157,44 @@ fn backend(status: &BackendStatus, vip: &VipId, wish: &PacketWish) -> wire::VipB
     }
 }
 
-/// Adds the flows of the packet level to what the session level says of pools.
-pub(crate) fn add_flows(pools: &mut [api::PoolStatus], packet: &wire::PacketStatus) {
+/// Adds flows and checks of the packet level to what the session level says of pools.
+pub(crate) fn add_to_pools(
+    pools: &mut [api::PoolStatus],
+    packet: &wire::PacketStatus,
+    has_door: impl Fn(&str) -> bool,
+) {
     for pool in pools {
+        let has_door = has_door(&pool.name);
         for backend in &mut pool.backends {
-            add_flows_of(backend, &pool.name, packet);
+            add_to_backend(backend, &pool.name, packet, has_door);
         }
     }
 }
 
-/// Adds a backend's flows to what the session level says of it: one that still has some is not drained.
-pub(crate) fn add_flows_of(
+/// Adds a backend's flows and checks to what the session level says of it: one that still has flows is not drained, and
+/// one that a VIP's packets do not reach is unhealthy. Front doors (`has_door`) go on using it.
+pub(crate) fn add_to_backend(
     backend: &mut api::BackendStatus,
     pool: &str,
     packet: &wire::PacketStatus,
+    has_door: bool,
 ) {
     let vips = packet.vips.iter().filter(|vip| vip.pool == pool);
-    let named = vips.flat_map(|vip| &vip.backends).filter(|it| it.name == backend.name);
-    backend.flows = named.map(|it| it.flows + it.flows_closing).sum();
+    let seen = vips.flat_map(|vip| vip.backends.iter().map(move |it| (vip, it)));
+    let named: Vec<_> = seen.filter(|(_, it)| it.name == backend.name).collect();
+    backend.flows = named.iter().map(|(_, it)| it.flows + it.flows_closing).sum();
+    for (vip, it) in named {
+        if it.tunnel == Some(api::Health::Unhealthy) {
+            backend.health = api::Health::Unhealthy;
+            if backend.state == api::BackendState::Up && !has_door {
+                backend.state = api::BackendState::Unhealthy;
+            }
+        }
+        if let Some(detail) = &it.tunnel_detail {
+            let before = backend.health_detail.take().map(|it| it + "; ").unwrap_or_default();
+            backend.health_detail = Some(format!("{before}{}: {detail}", vip.vip));
+        }
+    }
     if backend.flows > 0 && backend.state == api::BackendState::Drained {
         backend.state = api::BackendState::Draining;
     }

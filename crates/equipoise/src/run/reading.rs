@@ -223,7 +223,7 @@ pub(crate) fn admin_state(admin: wire::Admin) -> AdminState {
     }
 }
 
-fn health(health: Health) -> wire::Health {
+pub(crate) fn health(health: Health) -> wire::Health {
     match health {
         Health::Unknown => wire::Health::Unknown,
         Health::Healthy => wire::Health::Healthy,

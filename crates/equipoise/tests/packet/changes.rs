@@ -29,7 +29,11 @@ fn loaded(test: &str, method: Method, backends: &[usize]) -> Option<(Bed, Load)>
 }
 
 /// Who takes `count` new connections, one after another.
-fn newcomers(bed: &Bed, vip: SocketAddr, count: usize) -> (BTreeMap<String, usize>, Vec<String>) {
+pub(crate) fn newcomers(
+    bed: &Bed,
+    vip: SocketAddr,
+    count: usize,
+) -> (BTreeMap<String, usize>, Vec<String>) {
     let load = Load::start(&bed.site.client, vip, count);
     load.wait_for(2);
     let counts = load.by_backend();

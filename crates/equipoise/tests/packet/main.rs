@@ -19,5 +19,6 @@ mod method;
 mod names;
 mod soak;
 mod station;
+mod tunnel_checks;
 mod unasked;
 mod unserved;

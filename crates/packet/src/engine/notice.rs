@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::attach::InterfaceState;
 use super::ethtool::Offload;
 use super::link::XdpMode;
-use crate::snapshot::Station;
+use super::tunnel_checks::TunnelError;
+use crate::snapshot::{BackendId, Station, VipId};
 
 /// Something that an operator reads in the log; its text is the log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +140,38 @@ pub enum Notice {
         /// The backend.
         backend: String,
     },
+    /// Checks through the tunnel made a backend unhealthy.
+    TunnelFailed {
+        /// The VIP.
+        vip: VipId,
+        /// The backend.
+        backend: BackendId,
+        /// Failed checks in a row.
+        checks: u32,
+        /// The failure of the last one.
+        why: TunnelError,
+    },
+    /// Checks through the tunnel made a backend healthy again.
+    TunnelWorks {
+        /// The VIP.
+        vip: VipId,
+        /// The backend.
+        backend: BackendId,
+    },
+    /// A check through the tunnel cannot be made.
+    NotCheckedThroughTunnel {
+        /// The VIP.
+        vip: VipId,
+        /// The backend.
+        backend: BackendId,
+        /// The cause.
+        why: TunnelError,
+    },
+    /// No check through any tunnel can be made.
+    NoTunnelChecks {
+        /// The cause.
+        error: TunnelError,
+    },
     /// The kernel's tables cannot be read.
     Network {
         /// What it said.
@@ -157,6 +190,7 @@ impl Notice {
             | Notice::Offload { .. }
             | Notice::Adopted { .. }
             | Notice::Known { .. }
+            | Notice::TunnelWorks { .. }
             | Notice::Drained { .. } => false,
             _ => true,
         }
@@ -223,6 +257,24 @@ impl Notice {
                 "interface {interface} is a veth with VLANs, whose other end hides their tags from the program, so that \
                  they are lost: run `ethtool -K PEER txvlan off` in the network namespace of the other end"
             ),
+            _ => Ok(()),
+        }
+    }
+
+    /// What checks through tunnels found.
+    fn tunnel(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::TunnelFailed { vip, backend, checks, why } => write!(
+                f,
+                "{vip}: backend {backend} became unhealthy after {checks} failed checks: {why}"
+            ),
+            Notice::TunnelWorks { vip, backend } => {
+                write!(f, "{vip}: backend {backend} answers through the tunnel again")
+            }
+            Notice::NotCheckedThroughTunnel { vip, backend, why } => {
+                write!(f, "{vip}: backend {backend}: {why}")
+            }
+            Notice::NoTunnelChecks { error } => write!(f, "all backends: {error}"),
             _ => Ok(()),
         }
     }
@@ -318,6 +370,7 @@ impl fmt::Display for Notice {
             Notice::Network { error } => {
                 write!(f, "the kernel's routes and neighbours cannot be read: {error}; tried again")
             }
+            _ => self.tunnel(f),
         }
     }
 }

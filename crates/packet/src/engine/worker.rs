@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use equipoise_core::Health;
+
 use super::attach::Attachments;
 use super::device::Device;
 use super::netlink::Netlink;
@@ -14,6 +16,7 @@ use super::next_hops::{Change, NextHops};
 use super::notice::Notice;
 use super::offloads::Offloads;
 use super::place::Place;
+use super::tunnel_checks::TunnelChecks;
 use super::watch::Watch;
 use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
 use crate::abi::Forward;
@@ -23,7 +26,7 @@ use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
 use crate::program::Program;
 use crate::registry::Registry;
-use crate::snapshot::{Protocol, Station, VipId, VipSpec};
+use crate::snapshot::{Protocol, Snapshot, Station, VipId, VipSpec};
 use crate::twin::{Surroundings, Twin};
 
 /// At the start, next hops may take this long to be resolved before the program is attached.
@@ -53,6 +56,7 @@ pub(super) struct Worker {
     control: Control,
     hops: NextHops<Netlink>,
     attachments: Attachments,
+    tunnels: TunnelChecks,
     wanted: Wanted,
     /// By which frames are for this machine.
     stations: BTreeSet<Station>,
@@ -84,6 +88,7 @@ impl Worker {
         let settings = options.flows.settings(seed);
         let Loaded { program, control, is_new } = load(&place, &capacity, &settings, now)?;
         // Heard before it is read: what changes in between is not missed.
+        let checked = inputs.clone();
         let watch = Watch::start(move |changes| inputs.send(Input::Network(changes)).is_ok());
         let watch = watch.map_err(EngineError::Network)?;
         let network = Netlink::open().map_err(EngineError::Network)?;
@@ -92,6 +97,9 @@ impl Worker {
                 place.pins(),
                 Offloads::open(place.offloads(), options.flows.adjust_offloads),
             ),
+            tunnels: TunnelChecks::new(&settings, move |notices| {
+                checked.send(Input::Checked(notices)).is_ok()
+            }),
             limits: *program.limits(),
             hops: NextHops::new(network).map_err(EngineError::Network)?,
             place,
@@ -117,6 +125,7 @@ impl Worker {
         worker.take_frames();
         worker.publish_whole();
         worker.follow_interfaces(true);
+        worker.check_tunnels();
         Ok(worker)
     }
 
@@ -129,7 +138,7 @@ impl Worker {
             let hops = self.hops.hops();
             let all = hops.values().all(|hop| hop.destination_mac.is_some());
             if all || now >= until {
-                self.control.next_hops(&hops);
+                self.spread_hops();
                 return;
             }
             let due = self.hops.next_tick().map_or(until, |at| at.min(until));
@@ -146,6 +155,7 @@ impl Worker {
             match inputs.recv_timeout(wait) {
                 Ok(Input::Ask(question)) => question(&mut self),
                 Ok(Input::Network(changes)) => self.hear(changes),
+                Ok(Input::Checked(notices)) => self.judge_tunnels(&notices),
                 Ok(Input::Stop(leave)) => return self.stop(leave),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -177,15 +187,55 @@ impl Worker {
     }
 
     pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
-        self.control.apply(&wanted.snapshot, now)?;
+        self.control.apply(&self.with_tunnels(&wanted.snapshot), now)?;
         self.wanted = wanted;
         self.judge_forwarding();
         self.aim(now);
-        self.control.next_hops(&self.hops.hops());
+        self.spread_hops();
         self.take_frames();
         self.publish_whole();
         self.follow_interfaces(true);
+        self.check_tunnels();
         Ok(())
+    }
+
+    /// Makes the checks through tunnels that are wanted.
+    fn check_tunnels(&mut self) {
+        let notice = self.tunnels.follow(&self.wanted.checks, &self.hops.hops());
+        notice.iter().for_each(Notice::log);
+    }
+
+    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail.
+    fn with_tunnels(&self, snapshot: &Snapshot) -> Snapshot {
+        let mut snapshot = snapshot.clone();
+        let reports = self.tunnels.reports();
+        for vip in &mut snapshot.vips {
+            let id = vip.id();
+            for backend in &mut vip.backends {
+                let report = reports.get(&(id, backend.id()));
+                if report.is_some_and(|report| report.health == Health::Unhealthy) {
+                    backend.health = Health::Unhealthy;
+                }
+            }
+        }
+        snapshot
+    }
+
+    /// Goes by new verdicts of checks through tunnels. They are published with the next tick, which is due at once.
+    fn judge_tunnels(&mut self, notices: &[Notice]) {
+        notices.iter().for_each(Notice::log);
+        let snapshot = self.with_tunnels(&self.wanted.snapshot);
+        // The same snapshot was accepted with other health.
+        if let Err(error) = self.control.apply(&snapshot, Instant::now()) {
+            tracing::error!("packet: verdicts of checks through tunnels have no effect: {error}");
+        }
+    }
+
+    /// Has everything use the next hops that are known now.
+    fn spread_hops(&mut self) {
+        let hops = self.hops.hops();
+        self.control.next_hops(&hops);
+        self.tunnels.next_hops(&hops);
     }
 
     pub(super) fn status(&self) -> EngineStatus {
@@ -193,6 +243,7 @@ impl Worker {
         EngineStatus {
             control: self.control.status(),
             interfaces: self.attachments.status(),
+            tunnels: self.tunnels.reports(),
             kernel_bytes: u64::from(self.limits.tables_bytes)
                 + u64::from(self.limits.state_bytes)
                 + cpus,
@@ -299,7 +350,7 @@ impl Worker {
             changed |= self.hops.change(change, now);
         }
         if changed {
-            self.control.next_hops(&self.hops.hops());
+            self.spread_hops();
         }
     }
 
@@ -311,7 +362,7 @@ impl Worker {
         match self.hops.tick(now) {
             Ok(false) => {}
             Ok(true) => {
-                self.control.next_hops(&self.hops.hops());
+                self.spread_hops();
                 self.judge_routes();
                 if self.take_frames() {
                     // Frames to a new address wait for no tick.

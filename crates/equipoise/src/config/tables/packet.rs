@@ -15,7 +15,7 @@ const INTERFACE_BYTES_MAX: usize = 15;
 
 pub(super) static PACKET: Table = Table {
     title: "[[packet]]",
-    help: "A VIP of the packet level: an address whose packets are forwarded by an XDP program, flow by flow. One table for each. Needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON) and Linux 6.1.",
+    help: "A VIP of the packet level: an address whose packets are forwarded by an XDP program, flow by flow. One table for each. Needs root (or CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON) and Linux 6.1.",
     options: &[
         Opt::required(
             "vip",
@@ -53,6 +53,12 @@ pub(super) static PACKET: Table = Table {
             Kind::Choice(&WHEN_DOWN),
             "\"move\"",
             "What becomes of the flows of a backend whose health checks fail.",
+        ),
+        Opt::default(
+            "check-tunnel",
+            Kind::Flag,
+            "true",
+            "tunnel, gue: a backend must also answer a TCP SYN for the VIP that is sent through its tunnel. For VIPs of TCP whose pool has `health`.",
         ),
     ],
 };

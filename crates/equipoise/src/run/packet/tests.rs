@@ -129,3 +129,60 @@ fn a_backend_with_a_host_name_is_at_the_address_that_its_checks_stay_with() {
         assert_eq!(first, destination, "{checked_at:?}");
     }
 }
+
+fn checked(text: &str) -> Vec<(String, u16, String)> {
+    let wish = wish(text);
+    let checks = State::default().wanted(&wish, &[]).checks;
+    let row = |it: &TunnelCheck| (it.vip.to_string(), it.port, it.backend.to_string());
+    checks.iter().map(row).collect()
+}
+
+const TUNNEL: &str = r#"
+[[pool]]
+name = "web"
+backends = ["10.0.0.1:80", "10.0.0.2:80"]
+health = { http = "/", interval = "7s" }
+[[packet]]
+vip = "192.0.2.1:80/tcp"
+interface = "eth0"
+forward = "tunnel"
+pool = "web"
+"#;
+
+#[test]
+fn each_backend_of_a_tunnel_is_checked_at_the_port_of_the_vip() {
+    let row = |vip: &str, port, backend: &str| (vip.to_owned(), port, backend.to_owned());
+    let (first, second) = ("10.0.0.1", "10.0.0.2");
+    let vip = "192.0.2.1:80/tcp";
+    assert_eq!(checked(TUNNEL), [row(vip, 80, first), row(vip, 80, second)]);
+    assert_eq!(checked(&TUNNEL.replace("\"tunnel\"", "\"gue\"")).len(), 2);
+    let rules = State::default().wanted(&wish(TUNNEL), &[]).checks.remove(0).rules;
+    assert_eq!(rules.interval, std::time::Duration::from_secs(7));
+
+    // Of several ports, the one that the pool names, if the VIP has it.
+    let any = TUNNEL.replace(":80/tcp", ":*/tcp").replace("0.1:80", "0.1:8080");
+    let vip = "192.0.2.1:*/tcp";
+    assert_eq!(checked(&any), [row(vip, 8080, first), row(vip, 80, second)]);
+    let range = any.replace(":*/tcp", ":8000-8999/tcp");
+    assert_eq!(checked(&range), [row("192.0.2.1:8000-8999/tcp", 8080, first)]);
+}
+
+#[test]
+fn other_vips_have_no_check_through_a_tunnel() {
+    let without = |what: &str, instead: &str| {
+        let text = TUNNEL.replace(what, instead);
+        assert_ne!(text, TUNNEL);
+        assert_eq!(checked(&text), [], "{instead}");
+    };
+    without("/tcp", "/udp");
+    without("\"tunnel\"", "\"nat\"");
+    without("\"tunnel\"", "\"direct-routing\"");
+    without("health = { http = \"/\", interval = \"7s\" }", "");
+    without("forward =", "check-tunnel = false\nforward =");
+}
+
+#[test]
+fn a_backend_without_an_address_is_not_checked_through_a_tunnel() {
+    let named = TUNNEL.replace("10.0.0.1:80", "web.internal:80");
+    assert_eq!(checked(&named).len(), 1);
+}

@@ -15,6 +15,8 @@ fn packet() -> PacketStatus {
         state: "draining".into(),
         listed: false,
         reachable: false,
+        tunnel: None,
+        tunnel_detail: None,
         flows: 5,
         flows_closing: 2,
         packets_total: 100,

@@ -1,0 +1,318 @@
+//! Health checks along the data path: a TCP handshake with a VIP through the tunnel to one backend.
+//!
+//! A thread sends each backend a SYN for the VIP, in the outer headers that the program writes. The source is an address
+//! of this machine, so the backend's SYN-ACK comes straight back. A RST through the tunnel ends the connection before an
+//! application sees it. In: [`TunnelCheck`]s and next hops. Out: a [`TunnelReport`] for each backend, [`Notice`]s.
+
+mod encapsulation;
+mod rounds;
+mod segment;
+mod sockets;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use equipoise_core::Health;
+use equipoise_health::ActiveHealth;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use thiserror::Error;
+
+use super::notice::Notice;
+use crate::abi::Forward;
+use crate::control::Settings;
+use crate::snapshot::{BackendId, NextHop, VipId};
+use encapsulation::Outer;
+use rounds::{Key, Outgoing, Rounds, Way};
+use segment::{RST, SYN, Segment};
+use sockets::{Sockets, source_towards};
+
+/// Looking through all backends costs time, so there is a pause between two looks.
+const TICK_MIN: Duration = Duration::from_millis(5);
+/// Most answers that are taken in before other things are done.
+const ANSWERS_MAX: usize = 1024;
+
+/// A check of one backend of a VIP through its tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelCheck {
+    /// The VIP, which is TCP's.
+    pub vip: VipId,
+    /// The port of the VIP that is checked.
+    pub port: u16,
+    /// How packets reach the backend: a tunnel or GUE.
+    pub forward: Forward,
+    /// The backend.
+    pub backend: BackendId,
+    /// Interval, timeout, rise and fall. The kind of check and the port are those of the pool's own checks.
+    pub rules: ActiveHealth,
+}
+
+/// The state of a backend's check through its tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelReport {
+    /// The verdict of the checks; unknown before the first one.
+    pub health: Health,
+    /// The failure of the last check, if it failed.
+    pub error: Option<TunnelError>,
+}
+
+/// A check through a tunnel failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TunnelError {
+    /// Nothing came back.
+    #[error("no answer through the tunnel within {0:?}")]
+    NoAnswer(Duration),
+    /// The backend has the VIP, and nothing listens at its port.
+    #[error("connection refused through the tunnel")]
+    Refused,
+    /// There is no way to the backend.
+    #[error("the MAC address of the next hop to it is not known")]
+    NoNextHop,
+    /// No address of this machine can be the source.
+    #[error(
+        "not checked through the tunnel: this machine has no address of the VIP's IP family that the backend could answer to"
+    )]
+    NoSource,
+    /// No check of any backend can be made.
+    #[error(
+        "not checked through the tunnel: cannot open a packet socket (it needs CAP_NET_RAW): {0}"
+    )]
+    NoSocket(String),
+    /// The kernel does not send the packet.
+    #[error("not checked through the tunnel: cannot send: {0}")]
+    CannotSend(io::ErrorKind),
+}
+
+impl TunnelError {
+    /// Whether the error is the backend's, not this machine's.
+    fn blames_backend(&self) -> bool {
+        matches!(self, TunnelError::NoAnswer(_) | TunnelError::Refused | TunnelError::NoNextHop)
+    }
+}
+
+/// The checks through tunnels. Without any, there is no thread and no socket.
+pub(super) struct TunnelChecks {
+    outer: Outer,
+    heard: Arc<dyn Fn(Vec<Notice>) -> bool + Send + Sync>,
+    running: Option<Running>,
+    /// The reports of checks that are wanted and cannot be made.
+    not_made: BTreeMap<Key, TunnelReport>,
+}
+
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the thread.
+    wake: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    rounds: Rounds,
+    hops: HashMap<IpAddr, NextHop>,
+    is_stopped: bool,
+}
+
+impl TunnelChecks {
+    /// None yet. `heard` gets the news of verdicts, and returns false when nobody waits for them any more.
+    pub(super) fn new(
+        settings: &Settings,
+        heard: impl Fn(Vec<Notice>) -> bool + Send + Sync + 'static,
+    ) -> TunnelChecks {
+        TunnelChecks {
+            outer: Outer::new(settings),
+            heard: Arc::new(heard),
+            running: None,
+            not_made: BTreeMap::new(),
+        }
+    }
+
+    /// Makes these checks from now on. Returns a notice if they cannot be made.
+    pub(super) fn follow(
+        &mut self,
+        checks: &[TunnelCheck],
+        hops: &HashMap<IpAddr, NextHop>,
+    ) -> Option<Notice> {
+        let had_trouble = !std::mem::take(&mut self.not_made).is_empty();
+        let running = self.running.take().filter(|_| !checks.is_empty());
+        if running.is_none() && !checks.is_empty() {
+            match Running::start(self.outer.clone(), Arc::clone(&self.heard)) {
+                Ok(running) => self.running = Some(running),
+                Err(error) => {
+                    let error = TunnelError::NoSocket(error.to_string());
+                    let report =
+                        TunnelReport { health: Health::Unknown, error: Some(error.clone()) };
+                    let keys = checks.iter().map(|check| (check.vip, check.backend));
+                    self.not_made = keys.map(|key| (key, report.clone())).collect();
+                    return (!had_trouble).then_some(Notice::NoTunnelChecks { error });
+                }
+            }
+        } else {
+            self.running = running;
+        }
+        self.tell(|state| {
+            state.hops.clone_from(hops);
+            state.rounds.follow(checks, Instant::now());
+        });
+        None
+    }
+
+    /// Uses these next hops from now on.
+    pub(super) fn next_hops(&self, hops: &HashMap<IpAddr, NextHop>) {
+        self.tell(|state| state.hops.clone_from(hops));
+    }
+
+    /// What is known of each backend that is checked.
+    pub(super) fn reports(&self) -> BTreeMap<Key, TunnelReport> {
+        match &self.running {
+            Some(running) => running.shared.lock().rounds.reports(),
+            None => self.not_made.clone(),
+        }
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        if let Some(running) = &self.running {
+            change(&mut running.shared.lock());
+            running.shared.wake();
+        }
+    }
+}
+
+impl Running {
+    fn start(
+        outer: Outer,
+        heard: Arc<dyn Fn(Vec<Notice>) -> bool + Send + Sync>,
+    ) -> io::Result<Running> {
+        // Opened here: the network namespace is this thread's.
+        let rounds = Rounds::default();
+        let sockets = Sockets::open(rounds.mark())?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let state = State { rounds, ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("packet-checks".into())
+            .spawn(move || run(&of_thread, &sockets, &outer, &*heard))?;
+        Ok(Running { shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.lock().is_stopped = true;
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // An eventfd takes eight bytes at any time.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// What the thread does.
+fn run(
+    shared: &Shared,
+    sockets: &Sockets,
+    outer: &Outer,
+    heard: &(dyn Fn(Vec<Notice>) -> bool + Send + Sync),
+) {
+    let mut ticked: Option<Instant> = None;
+    loop {
+        let (notices, wait) = {
+            let state = &mut *shared.lock();
+            if state.is_stopped {
+                return;
+            }
+            let mut wire = Wire { sockets, outer, hops: &state.hops };
+            // Answers first: a thread that had no CPU for a while finds them beside a time that is over.
+            let receivers = [Some(&sockets.v4), sockets.v6.as_ref()];
+            let answers =
+                receivers.into_iter().flatten().flat_map(|it| std::iter::from_fn(|| it.next()));
+            let rounds = &mut state.rounds;
+            let mut notices: Vec<_> = answers
+                .take(ANSWERS_MAX)
+                .filter_map(|segment| rounds.hear(&segment, Instant::now(), &mut wire))
+                .collect();
+            let now = Instant::now();
+            let pause = ticked.map_or(Duration::ZERO, |at| (at + TICK_MIN).duration_since(now));
+            if pause.is_zero() {
+                notices.extend(rounds.tick(now, &mut wire));
+                ticked = Some(now);
+            }
+            let due = rounds.next_tick().map(|at| at.duration_since(now));
+            (notices, due.map(|due| due.max(pause).max(TICK_MIN)))
+        };
+        if !notices.is_empty() && !heard(notices) {
+            return;
+        }
+        await_input(shared, sockets, wait);
+    }
+}
+
+fn await_input(shared: &Shared, sockets: &Sockets, wait: Option<Duration>) {
+    let v6 = sockets.v6.as_ref().unwrap_or(&sockets.v4);
+    let mut ready = [
+        PollFd::new(&sockets.v4.packets, PollFlags::IN),
+        PollFd::new(&v6.packets, PollFlags::IN),
+        PollFd::new(&shared.wake, PollFlags::IN),
+    ];
+    let wait = wait.and_then(|it| Timespec::try_from(it).ok());
+    if poll(&mut ready, wait.as_ref()).is_err() {
+        // A signal, or no memory: nothing is ready then.
+        thread::sleep(TICK_MIN);
+    }
+    let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+}
+
+/// The way to all backends.
+struct Wire<'w> {
+    sockets: &'w Sockets,
+    outer: &'w Outer,
+    hops: &'w HashMap<IpAddr, NextHop>,
+}
+
+impl Way for Wire<'_> {
+    fn send(&mut self, check: &TunnelCheck, segment: Outgoing) -> Result<(), TunnelError> {
+        let hop = self.hops.get(&check.backend.address).ok_or(TunnelError::NoNextHop)?;
+        let vip = SocketAddr::new(check.vip.address, check.port);
+        let source = source(vip.ip(), check.backend.address).ok_or(TunnelError::NoSource)?;
+        let port = self.sockets.port(vip.is_ipv4()).ok_or(TunnelError::NoSource)?;
+        let (flags, sequence) = match segment {
+            Outgoing::Syn { sequence } => (SYN, sequence),
+            Outgoing::Rst { sequence } => (RST, sequence),
+        };
+        let from = SocketAddr::new(source, port);
+        let packet = Segment { from, to: vip, sequence, acknowledged: 0, flags }.packet();
+        let packet = packet.ok_or(TunnelError::NoSource)?;
+        // Where the program takes bits of the flow's digest, a check takes others each time.
+        let address = check.backend.address;
+        let frame = self.outer.frame(&packet, check.forward, address, hop, sequence);
+        let frame = frame.ok_or(TunnelError::NoNextHop)?;
+        let sent = self.sockets.send(&frame, hop.ifindex);
+        sent.map_err(|error| TunnelError::CannotSend(error.kind()))
+    }
+}
+
+/// The source of checks: this machine's address towards the backend, or, where the VIP is of the other IP family, towards
+/// the VIP's clients. The VIP itself is none: the backend has it, too.
+fn source(vip: IpAddr, backend: IpAddr) -> Option<IpAddr> {
+    let towards = if vip.is_ipv4() == backend.is_ipv4() { backend } else { vip };
+    source_towards(towards).filter(|source| *source != vip)
+}

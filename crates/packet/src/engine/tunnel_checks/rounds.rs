@@ -1,0 +1,325 @@
+//! When each backend is asked, and what follows from its answers. Pure but for [`Way`].
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use equipoise_core::Health;
+use equipoise_health::{BackendHealth, Verdict};
+
+use super::segment::{ACK, RST, SYN, Segment};
+use super::{Notice, TunnelCheck, TunnelError, TunnelReport};
+use crate::snapshot::{BackendId, VipId};
+
+/// The longest wait before a backend's first check.
+const STAGGER_MAX: Duration = Duration::from_millis(100);
+/// For this long a backend may still answer a SYN: Linux repeats a SYN-ACK for 63 s.
+const SENT_KEPT: Duration = Duration::from_secs(120);
+/// The first pause before a SYN is sent again, as a part of the timeout. Each further pause is twice as long, so that
+/// three SYNs are sent within the timeout.
+const FIRST_PAUSE: u32 = 4;
+
+/// The place of the mark in a sequence number.
+pub(super) const MARK_SHIFT: u32 = 24;
+
+pub(super) type Key = (VipId, BackendId);
+
+/// A segment to send through the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outgoing {
+    Syn { sequence: u32 },
+    Rst { sequence: u32 },
+}
+
+/// Sends segments to backends.
+pub(super) trait Way {
+    fn send(&mut self, check: &TunnelCheck, segment: Outgoing) -> Result<(), TunnelError>;
+}
+
+/// The checks of all backends.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    rounds: BTreeMap<Key, Round>,
+    sent: Sent,
+    draws: Draws,
+}
+
+#[derive(Debug)]
+struct Round {
+    check: TunnelCheck,
+    health: BackendHealth,
+    last: Option<Result<(), TunnelError>>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Waiting { until: Instant },
+    Asking(Asking),
+}
+
+#[derive(Debug)]
+struct Asking {
+    sequence: u32,
+    began: Instant,
+    send_at: Instant,
+    pause: Duration,
+    /// The reason why no SYN has been sent yet.
+    obstacle: Option<TunnelError>,
+}
+
+/// Numbers that nobody can foresee.
+#[derive(Debug)]
+struct Draws {
+    keys: RandomState,
+    drawn: u64,
+    /// See [`Rounds::mark`].
+    mark: u8,
+}
+
+impl Default for Draws {
+    fn default() -> Draws {
+        let mut draws = Draws { keys: RandomState::new(), drawn: 0, mark: 0 };
+        draws.mark = draws.next() as u8;
+        draws
+    }
+}
+
+impl Draws {
+    /// A sequence number that is not among `sent`.
+    fn sequence(&mut self, sent: &Sent) -> u32 {
+        loop {
+            let sequence = u32::from(self.mark) << MARK_SHIFT | self.next() as u32 >> 8;
+            // An answer acknowledges the number after it, whose upper bits are the mark, too.
+            let has_mark = sequence.wrapping_add(1) >> MARK_SHIFT == u32::from(self.mark);
+            if has_mark && !sent.backends.contains_key(&sequence) {
+                return sequence;
+            }
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.drawn += 1;
+        self.keys.hash_one(self.drawn)
+    }
+
+    /// Between 0 and 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 32) as f64 / f64::from(u32::MAX)
+    }
+}
+
+/// The sequence numbers of SYNs that may still be answered. They tell the backend of an answer, and a forged one.
+#[derive(Debug, Default)]
+struct Sent {
+    backends: HashMap<u32, Key>,
+    order: VecDeque<(Instant, u32)>,
+}
+
+impl Sent {
+    fn add(&mut self, sequence: u32, key: Key, now: Instant) {
+        while let Some((_, old)) = self.order.pop_front_if(|(at, _)| *at + SENT_KEPT <= now) {
+            self.backends.remove(&old);
+        }
+        self.backends.insert(sequence, key);
+        self.order.push_back((now, sequence));
+    }
+}
+
+impl Rounds {
+    /// The upper bits of all numbers that answers acknowledge. The kernel discards forged answers by them, so that a flood
+    /// of these does not fill the socket.
+    pub(super) fn mark(&self) -> u8 {
+        self.draws.mark
+    }
+
+    /// Makes these checks from now on. A backend that stays keeps its verdict.
+    pub(super) fn follow(&mut self, checks: &[TunnelCheck], now: Instant) {
+        let mut before = std::mem::take(&mut self.rounds);
+        for check in checks {
+            let key = (check.vip, check.backend);
+            let is_same = |round: &Round| {
+                (round.check.forward, round.check.port) == (check.forward, check.port)
+            };
+            let round = match before.remove(&key).filter(is_same) {
+                Some(round) => Round { check: check.clone(), ..round },
+                None => {
+                    let stagger = STAGGER_MAX.min(check.rules.interval / 10);
+                    let until = now + stagger.mul_f64(self.draws.share());
+                    Round {
+                        check: check.clone(),
+                        health: BackendHealth::default(),
+                        last: None,
+                        phase: Phase::Waiting { until },
+                    }
+                }
+            };
+            self.rounds.insert(key, round);
+        }
+    }
+
+    /// What is known of each backend.
+    pub(super) fn reports(&self) -> BTreeMap<Key, TunnelReport> {
+        let report = |round: &Round| TunnelReport {
+            health: round.health.verdict(),
+            error: round.last.clone().and_then(Result::err),
+        };
+        self.rounds.iter().map(|(key, round)| (*key, report(round))).collect()
+    }
+
+    /// When [`Rounds::tick`] has something to do.
+    pub(super) fn next_tick(&self) -> Option<Instant> {
+        self.rounds.values().map(Round::due).min()
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, now: Instant, way: &mut impl Way) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        for (key, round) in &mut self.rounds {
+            if round.due() > now {
+                continue;
+            }
+            let asking = match &mut round.phase {
+                Phase::Asking(asking) if asking.began + round.check.rules.timeout <= now => {
+                    let failed = asking.failed(&round.check, way);
+                    notices.extend(round.finish(Err(failed), now, &mut self.draws));
+                    continue;
+                }
+                Phase::Asking(asking) => asking,
+                Phase::Waiting { .. } => {
+                    let sequence = self.draws.sequence(&self.sent);
+                    self.sent.add(sequence, *key, now);
+                    round.phase = Phase::Asking(Asking::new(sequence, &round.check, now));
+                    let Phase::Asking(asking) = &mut round.phase else { continue };
+                    asking
+                }
+            };
+            asking.send(&round.check, now, way);
+        }
+        notices
+    }
+
+    /// Takes in a segment that has arrived.
+    pub(super) fn hear(
+        &mut self,
+        segment: &Segment,
+        now: Instant,
+        way: &mut impl Way,
+    ) -> Option<Notice> {
+        let answered = segment.acknowledged.wrapping_sub(1);
+        let key = self.sent.backends.get(&answered)?;
+        let round = self.rounds.get_mut(key)?;
+        let is_from_vip =
+            segment.from.ip() == round.check.vip.address && segment.from.port() == round.check.port;
+        if !is_from_vip || segment.flags & ACK == 0 {
+            return None;
+        }
+        let is_rst = segment.flags & RST != 0;
+        match &mut round.phase {
+            Phase::Asking(asking) if asking.sequence == answered => {
+                if is_rst {
+                    return round.finish(Err(TunnelError::Refused), now, &mut self.draws);
+                }
+                if segment.flags & SYN == 0 {
+                    return None;
+                }
+                // The connection that is half open there ends.
+                let _ = way.send(&round.check, Outgoing::Rst { sequence: segment.acknowledged });
+                round.finish(Ok(()), now, &mut self.draws)
+            }
+            // A connection of an earlier check is still half open there: its RST was lost. It would answer for the new
+            // one, too, so it ends, and the SYN is sent again.
+            phase if !is_rst => {
+                let _ = way.send(&round.check, Outgoing::Rst { sequence: segment.acknowledged });
+                if let Phase::Asking(asking) = phase {
+                    asking.send_at = now;
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Round {
+    fn due(&self) -> Instant {
+        match &self.phase {
+            Phase::Waiting { until } => *until,
+            Phase::Asking(it) => it.send_at.min(it.began + self.check.rules.timeout),
+        }
+    }
+
+    /// Ends a check.
+    fn finish(
+        &mut self,
+        result: Result<(), TunnelError>,
+        now: Instant,
+        draws: &mut Draws,
+    ) -> Option<Notice> {
+        let rules = &self.check.rules;
+        let began = match &self.phase {
+            Phase::Asking(asking) => asking.began,
+            Phase::Waiting { .. } => now,
+        };
+        // As other health checks: a fleet does not ask in step.
+        let pause = rules.interval.mul_f64(0.9 + 0.2 * draws.share());
+        self.phase = Phase::Waiting { until: now.max(began + pause) };
+        let was_checked = self.last.as_ref().is_none_or(says_something);
+        let verdict =
+            says_something(&result).then(|| self.health.checked(result.is_ok(), rules)).flatten();
+        let notice = match (&result, verdict) {
+            (_, Some(verdict)) => self.turned(verdict, result.as_ref().err()),
+            (Err(error), None) if was_checked && !says_something(&result) => {
+                let (vip, backend) = (self.check.vip, self.check.backend);
+                Some(Notice::NotCheckedThroughTunnel { vip, backend, why: error.clone() })
+            }
+            _ => None,
+        };
+        self.last = Some(result);
+        notice
+    }
+
+    fn turned(&self, verdict: Verdict, why: Option<&TunnelError>) -> Option<Notice> {
+        let (vip, backend) = (self.check.vip, self.check.backend);
+        match (verdict.health, why) {
+            (Health::Unhealthy, Some(why)) => {
+                let checks = verdict.checks;
+                Some(Notice::TunnelFailed { vip, backend, checks, why: why.clone() })
+            }
+            // That a backend passes its first check is no news.
+            (Health::Healthy, _) if !verdict.first => Some(Notice::TunnelWorks { vip, backend }),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a result is about the backend and not about this machine.
+fn says_something(result: &Result<(), TunnelError>) -> bool {
+    result.as_ref().err().is_none_or(TunnelError::blames_backend)
+}
+
+impl Asking {
+    fn new(sequence: u32, check: &TunnelCheck, now: Instant) -> Asking {
+        let pause = check.rules.timeout / FIRST_PAUSE;
+        let obstacle = Some(TunnelError::NoAnswer(check.rules.timeout));
+        Asking { sequence, began: now, send_at: now, pause, obstacle }
+    }
+
+    fn send(&mut self, check: &TunnelCheck, now: Instant, way: &mut impl Way) {
+        match way.send(check, Outgoing::Syn { sequence: self.sequence }) {
+            Ok(()) => self.obstacle = None,
+            Err(error) => self.obstacle = self.obstacle.is_some().then_some(error),
+        }
+        self.send_at = now + self.pause;
+        self.pause *= 2;
+    }
+
+    /// The time is over. An answer may have been lost, so that a connection is half open.
+    fn failed(&mut self, check: &TunnelCheck, way: &mut impl Way) -> TunnelError {
+        let _ = way.send(check, Outgoing::Rst { sequence: self.sequence.wrapping_add(1) });
+        self.obstacle.take().unwrap_or(TunnelError::NoAnswer(check.rules.timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+use equipoise_health::ActiveHealth;
+
+use super::*;
+use crate::abi::Forward;
+
+const INTERVAL: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What was sent, and whether that is possible.
+#[derive(Default)]
+struct Recorder {
+    sent: Vec<(BackendId, Outgoing)>,
+    obstacle: Option<TunnelError>,
+}
+
+impl Way for Recorder {
+    fn send(&mut self, check: &TunnelCheck, segment: Outgoing) -> Result<(), TunnelError> {
+        if let Some(obstacle) = &self.obstacle {
+            return Err(obstacle.clone());
+        }
+        self.sent.push((check.backend, segment));
+        Ok(())
+    }
+}
+
+impl Recorder {
+    fn take(&mut self) -> Vec<Outgoing> {
+        self.sent.drain(..).map(|(_, segment)| segment).collect()
+    }
+
+    /// The sequence number of the one SYN that was sent.
+    fn syn(&mut self) -> u32 {
+        match self.take()[..] {
+            [Outgoing::Syn { sequence }] => sequence,
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn check(last: u8) -> TunnelCheck {
+    TunnelCheck {
+        vip: "203.0.113.1:80/tcp".parse().unwrap(),
+        port: 80,
+        forward: Forward::Tunnel,
+        backend: BackendId { address: [192, 0, 2, last].into(), port: None },
+        rules: ActiveHealth {
+            interval: INTERVAL,
+            timeout: TIMEOUT,
+            rise: 2,
+            fall: 2,
+            ..ActiveHealth::default()
+        },
+    }
+}
+
+struct Bench {
+    rounds: Rounds,
+    way: Recorder,
+    now: Instant,
+}
+
+impl Bench {
+    /// Its backends' first SYNs are sent.
+    fn new(backends: &[u8]) -> Bench {
+        let checks: Vec<_> = backends.iter().map(|last| check(*last)).collect();
+        let mut bench =
+            Bench { rounds: Rounds::default(), way: Recorder::default(), now: Instant::now() };
+        bench.rounds.follow(&checks, bench.now);
+        assert_eq!(bench.after(STAGGER_MAX), []);
+        bench
+    }
+
+    fn after(&mut self, time: Duration) -> Vec<Notice> {
+        self.now += time;
+        self.rounds.tick(self.now, &mut self.way)
+    }
+
+    fn answer(&mut self, flags: u8, acknowledged: u32) -> Option<Notice> {
+        let segment = Segment {
+            from: "203.0.113.1:80".parse().unwrap(),
+            to: "192.0.2.2:40000".parse().unwrap(),
+            sequence: 77,
+            acknowledged,
+            flags,
+        };
+        self.rounds.hear(&segment, self.now, &mut self.way)
+    }
+
+    /// Waits until the next check begins; the sequence number of its SYN.
+    fn next_check(&mut self) -> u32 {
+        self.way.take();
+        assert_eq!(self.after(INTERVAL.mul_f64(1.1)), []);
+        self.way.syn()
+    }
+
+    fn report(&self) -> (Health, Option<TunnelError>) {
+        let report = self.rounds.reports().into_values().next().unwrap();
+        (report.health, report.error)
+    }
+}
+
+#[test]
+fn a_syn_ack_passes_and_the_half_open_connection_is_reset() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    assert_eq!(bench.report(), (Health::Unknown, None));
+    let expected = sequence.wrapping_add(1);
+    assert_eq!(bench.answer(SYN | ACK, expected), None);
+    assert_eq!(bench.way.take(), [Outgoing::Rst { sequence: expected }]);
+    assert_eq!(bench.report(), (Health::Healthy, None));
+    assert_ne!(bench.next_check(), sequence);
+}
+
+#[test]
+fn a_lost_syn_is_sent_again_twice_before_the_check_fails() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    for pause in [TIMEOUT / 4, TIMEOUT / 2] {
+        assert_eq!(bench.after(pause - Duration::from_millis(1)), []);
+        assert_eq!(bench.way.take(), []);
+        assert_eq!(bench.after(Duration::from_millis(1)), []);
+        assert_eq!(bench.way.take(), [Outgoing::Syn { sequence }]);
+    }
+    let notices = bench.after(TIMEOUT / 4);
+    let [Notice::TunnelFailed { checks: 1, why, .. }] = &notices[..] else { panic!("{notices:?}") };
+    assert_eq!(*why, TunnelError::NoAnswer(TIMEOUT));
+    let rst = Outgoing::Rst { sequence: sequence.wrapping_add(1) };
+    assert_eq!(bench.way.take(), [rst], "its answer may have been lost");
+    assert_eq!(bench.report(), (Health::Unhealthy, Some(TunnelError::NoAnswer(TIMEOUT))));
+}
+
+#[test]
+fn rise_and_fall_turn_a_verdict() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    bench.answer(SYN | ACK, sequence.wrapping_add(1));
+    bench.next_check();
+    assert_eq!(bench.after(TIMEOUT), [], "one failure of two");
+    assert_eq!(bench.report().0, Health::Healthy);
+    bench.next_check();
+    assert_eq!(bench.after(TIMEOUT).len(), 1);
+    assert_eq!(bench.report().0, Health::Unhealthy);
+    for notice in [false, true] {
+        let sequence = bench.next_check();
+        assert_eq!(bench.answer(SYN | ACK, sequence.wrapping_add(1)).is_some(), notice);
+    }
+    assert_eq!(bench.report(), (Health::Healthy, None));
+}
+
+#[test]
+fn a_reset_says_that_nothing_listens() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    let notice = bench.answer(RST | ACK, sequence.wrapping_add(1));
+    assert!(matches!(notice, Some(Notice::TunnelFailed { why: TunnelError::Refused, .. })));
+    assert_eq!(bench.way.take(), []);
+}
+
+#[test]
+fn an_answer_with_another_number_is_ignored() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    for number in [0, 1, sequence, sequence.wrapping_add(2)] {
+        assert_eq!(bench.answer(SYN | ACK, number), None);
+        assert_eq!(bench.answer(RST | ACK, number), None);
+    }
+    // Without ACK, its number means nothing.
+    assert_eq!(bench.answer(RST, sequence.wrapping_add(1)), None);
+    assert_eq!(bench.way.take(), []);
+    assert_eq!(bench.after(TIMEOUT).len(), 1, "the check fails");
+}
+
+#[test]
+fn numbers_that_answers_acknowledge_have_the_mark_and_do_not_repeat() {
+    let mut bench = Bench::new(&[11]);
+    let mark = u32::from(bench.rounds.mark());
+    let mut seen = std::collections::HashSet::from([bench.way.syn()]);
+    for _ in 0..1000 {
+        bench.after(TIMEOUT);
+        bench.way.take();
+        bench.after(INTERVAL);
+        assert!(seen.insert(bench.way.syn()));
+    }
+    assert!(seen.iter().all(|it| it.wrapping_add(1) >> MARK_SHIFT == mark));
+}
+
+#[test]
+fn an_answer_counts_for_the_backend_that_was_asked() {
+    let mut bench = Bench::new(&[11, 12]);
+    let sent = std::mem::take(&mut bench.way.sent);
+    let Outgoing::Syn { sequence } = sent[1].1 else { panic!("{sent:?}") };
+    bench.answer(SYN | ACK, sequence.wrapping_add(1));
+    assert_eq!(bench.way.sent[0].0, sent[1].0);
+    bench.after(TIMEOUT);
+    let health = |last| {
+        let key = (check(last).vip, check(last).backend);
+        bench.rounds.reports()[&key].health
+    };
+    assert_eq!((health(11), health(12)), (Health::Unhealthy, Health::Healthy));
+}
+
+#[test]
+fn what_an_earlier_check_left_half_open_ends_and_does_not_count() {
+    let mut bench = Bench::new(&[11]);
+    let first = bench.way.syn();
+    bench.answer(SYN | ACK, first.wrapping_add(1));
+    // That RST is lost, and so the backend answers for its connection that is still half open.
+    let second = bench.next_check();
+    for flags in [SYN | ACK, ACK] {
+        assert_eq!(bench.answer(flags, first.wrapping_add(1)), None);
+        assert_eq!(bench.way.take(), [Outgoing::Rst { sequence: first.wrapping_add(1) }]);
+        assert_eq!(bench.after(Duration::ZERO), []);
+        assert_eq!(bench.way.take(), [Outgoing::Syn { sequence: second }], "sent again at once");
+    }
+    assert_eq!(bench.after(TIMEOUT), []);
+    assert_eq!(bench.report(), (Health::Healthy, Some(TunnelError::NoAnswer(TIMEOUT))));
+    bench.now += SENT_KEPT;
+    bench.after(Duration::ZERO);
+    bench.way.take();
+    bench.answer(ACK, first.wrapping_add(1));
+    assert_eq!(bench.way.take(), [], "old numbers are forgotten");
+}
+
+#[test]
+fn a_next_hop_that_is_resolved_within_the_timeout_is_in_time() {
+    let mut bench = Bench::new(&[]);
+    bench.rounds.follow(&[check(11)], bench.now);
+    bench.way.obstacle = Some(TunnelError::NoNextHop);
+    bench.after(STAGGER_MAX);
+    bench.way.obstacle = None;
+    bench.after(TIMEOUT / 4);
+    let sequence = bench.way.syn();
+    bench.answer(SYN | ACK, sequence.wrapping_add(1));
+    assert_eq!(bench.report(), (Health::Healthy, None));
+}
+
+#[test]
+fn this_machines_own_trouble_is_no_verdict_and_is_said_once() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    bench.answer(SYN | ACK, sequence.wrapping_add(1));
+    bench.way.obstacle = Some(TunnelError::NoSource);
+    let mut notices = Vec::new();
+    for _ in 0..4 {
+        notices.extend(bench.after(INTERVAL.mul_f64(1.1)));
+        notices.extend(bench.after(TIMEOUT));
+    }
+    assert!(matches!(notices[..], [Notice::NotCheckedThroughTunnel { .. }]), "{notices:?}");
+    assert_eq!(bench.report(), (Health::Healthy, Some(TunnelError::NoSource)));
+    bench.way.obstacle = Some(TunnelError::NoNextHop);
+    let mut notices = Vec::new();
+    for _ in 0..2 {
+        notices.extend(bench.after(INTERVAL.mul_f64(1.1)));
+        notices.extend(bench.after(TIMEOUT));
+    }
+    assert!(matches!(notices[..], [Notice::TunnelFailed { checks: 2, .. }]), "{notices:?}");
+}
+
+#[test]
+fn a_backend_that_stays_keeps_its_verdict_and_one_that_goes_does_not() {
+    let mut bench = Bench::new(&[11]);
+    bench.after(TIMEOUT);
+    assert_eq!(bench.report().0, Health::Unhealthy);
+    let mut slower = check(11);
+    slower.rules.interval *= 2;
+    bench.rounds.follow(&[slower, check(12)], bench.now);
+    assert_eq!(bench.report().0, Health::Unhealthy);
+    let other_way = TunnelCheck { forward: Forward::Gue, ..check(11) };
+    bench.rounds.follow(&[other_way], bench.now);
+    assert_eq!(bench.report().0, Health::Unknown);
+    bench.rounds.follow(&[], bench.now);
+    assert_eq!(bench.rounds.next_tick(), None);
+}
