@@ -18,8 +18,8 @@ pub struct BackendLive {
     pub cut: AtomicBool,
     /// Set while active checks find the backend unhealthy.
     pub unhealthy: AtomicBool,
-    /// Set when a response could not be framed beyond doubt, or bytes came that no request was due: the backend gets
-    /// exclusive sessions alone, until an operator sets it up again.
+    /// Set when a response could not be framed beyond doubt, or bytes came that no request was due: each session to the
+    /// backend carries one request alone, until an operator sets it up again.
     multiplexing_lost: AtomicBool,
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
@@ -53,7 +53,7 @@ impl BackendLive {
         self.multiplexing_lost.store(false, Relaxed);
     }
 
-    /// Whether the backend gets exclusive sessions alone.
+    /// Whether each session to the backend carries one request alone.
     pub fn is_multiplexing_lost(&self) -> bool {
         self.multiplexing_lost.load(Relaxed)
     }

@@ -179,6 +179,7 @@ pub(crate) struct IdleSessions {
 
 impl IdleSessions {
     /// The most recently used session to the backend that is still open and silent, and encrypted by `tls` or not at all.
+    /// None to a backend whose framing is not to be trusted: bytes that it sends late would answer the next request.
     pub(crate) fn take(
         &self,
         backend: &BackendView,
@@ -186,6 +187,10 @@ impl IdleSessions {
     ) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
         let sessions = all.get_mut(&backend.id)?;
+        if backend.live.is_multiplexing_lost() {
+            sessions.clear();
+            return None;
+        }
         while let Some((_, session)) = sessions.pop_back() {
             // One that has become readable was closed by the backend, or says something unasked.
             if session.is_good_for(tls) && session.reaches(backend) && session.socket.is_silent() {

@@ -304,8 +304,11 @@ fn a_backend_that_speaks_unasked_is_multiplexed_no_more_and_one_that_closes_is()
         assert_eq!(proxy.ask(get("/")).text(), "ok");
         gate.open();
         assert!(eventually(|| multiplex_faults(&proxy) == faults), "{name}");
+        let reused = || proxy.backends[0].live.stats.sum(|s| s.sessions_reused.get());
+        let before = reused();
         everybody_gets_their_own(proxy.address, 4, 10);
         assert_eq!(multiplex_faults(&proxy), faults, "{name}");
+        assert!(faults == 0 || reused() == before, "{name}: a session carried two requests");
         assert_eq!(proxy.backends[0].live.is_multiplexing_lost(), faults > 0, "{name}");
         proxy.assert_drops(&[]);
     }

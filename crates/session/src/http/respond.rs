@@ -155,7 +155,9 @@ impl ClientConnection {
     /// Counts how a request went at its backend, and keeps its session.
     pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
         let now = answered.ended;
-        if let Some(session) = answered.session {
+        if let Some(session) = answered.session
+            && !lease.backend().live.is_multiplexing_lost()
+        {
             self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
         }
         match answered.failed {
