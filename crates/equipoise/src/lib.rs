@@ -45,15 +45,17 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "slice")]
         Command::SampleWorker(args) => demo::slice::sample::run(&args),
     };
-    outcome.unwrap_or_else(|error| {
+    let code = outcome.unwrap_or_else(|error| {
         // A reader that closes the pipe early, as `head` does, has read enough.
         let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         if error.downcast_ref().is_some_and(is_pipe) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("{}", cli::message(&error));
+        run::logs::print_error(&cli::message(&error));
         ExitCode::FAILURE
-    })
+    });
+    run::logs::finish();
+    code
 }
 
 /// What blocks on a file or a resolver may hold up the end for this long.

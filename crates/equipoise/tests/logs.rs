@@ -2,8 +2,11 @@
 
 mod common;
 
-use common::{Folder, Process, get, text};
-use equipoise_testkit::{HttpBackend, eventually, free_port};
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use common::{EQUIPOISE, Folder, Process, equipoise, get, kill, post_unix, stderr, text};
+use equipoise_testkit::{HttpBackend, eventually, free_port, spawn_bound};
 use serde_json::Value;
 
 #[test]
@@ -62,4 +65,89 @@ fn events_and_access_log_are_json_objects_with_pool_and_backend() {
     assert_eq!((&request["pool"], &request["status"]), (&"web".into(), &200.into()));
     let event = find("backend", "dead").expect("it was waited for");
     assert_eq!((&event["level"], &event["pool"]), (&"WARN".into(), &"web".into()), "{event}");
+}
+
+/// A log larger than any pipe.
+const CHANGES: usize = 300;
+
+#[test]
+fn a_reader_of_standard_error_that_stands_still_delays_nothing() {
+    let (folder, door, api) = (Folder::new("blocked-log"), free_port(), free_port());
+    let (backend, socket) = (HttpBackend::named("a"), folder.path("api.sock"));
+    let config = format!(
+        "[api]\nsocket = {socket:?}\nlisten = \"{}\"\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\naccess-log = 1.0\n\
+         [[pool]]\nname = \"web\"\nbackends = [{{ name = \"a\", address = \"{}\" }}]\n",
+        api.address(),
+        door.address(),
+        backend.address(),
+    );
+    let file = folder.write("equipoise.toml", &config);
+    let (mut reader, writer) = std::io::pipe().expect("a pipe can be made");
+    let mut command = Command::new(EQUIPOISE);
+    command.args(["run", text(&file)]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut process = spawn_bound(command).expect("the binary runs");
+    // The first line is read, so that the process is known to log; then the reader stands still.
+    reader.read_exact(&mut [0; 1]).expect("it logs");
+    let is_ready = || equipoise(&["status", "--api", text(&socket)]).status.success();
+    assert!(eventually(is_ready), "the process does not start");
+
+    for number in 0..CHANGES {
+        let action = ["drain", "undrain"][number % 2];
+        let path = format!("/v1/pools/web/backends/a/{action}");
+        let (status, answer) = post_unix(&socket, &path, "");
+        assert_eq!(status, 200, "{number}: {answer}");
+        // The status is that of either state: a busy thread may see a change late.
+        get(door.address(), "/");
+    }
+    for path in ["/v1/health", "/v1/status", "/metrics"] {
+        assert_eq!(get(api.address(), path).status(), 200, "{path}");
+    }
+    let shown = equipoise(&["status", "--api", text(&socket)]);
+    assert!(shown.status.success(), "{}", stderr(&shown));
+
+    kill(process.id(), libc::SIGTERM);
+    let mut ended = None;
+    let has_ended = eventually(|| {
+        ended = process.try_wait().expect("it is our child");
+        ended.is_some()
+    });
+    if !has_ended {
+        let _ = process.kill();
+    }
+    assert!(ended.is_some_and(|status| status.success()), "one SIGTERM: {ended:?}");
+    // The pipe was full: the last line did not fit.
+    let mut log = Vec::new();
+    reader.read_to_end(&mut log).expect("a pipe can be read");
+    let log = String::from_utf8_lossy(&log);
+    assert!(!log.contains(" stopped\n"), "the pipe took all {} bytes", log.len());
+}
+
+#[test]
+fn the_last_lines_of_a_normal_end_are_in_the_log() {
+    let (folder, door) = (Folder::new("last-lines"), free_port());
+    let config = format!(
+        "[api]\nsocket = {:?}\nlisten = \"off\"\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"tcp\"\npool = \"web\"\n\
+         [[pool]]\nname = \"web\"\nbackends = [\"127.0.0.1:9\"]\n",
+        folder.path("api.sock"),
+        door.address(),
+    );
+    let file = folder.write("equipoise.toml", &config);
+    let mut process = Process::start(&["run", text(&file)]);
+    process.wait_for_text(" ready ");
+    process.signal(libc::SIGTERM);
+    assert!(process.ended().success());
+    assert!(process.printed().contains(" stopped\n"), "{}", process.printed());
+    // An error at the start is the last line after the log's lines.
+    let second = Folder::new("last-error");
+    let config = config.replace("127.0.0.1:9", "127.0.0.1:9\", \"127.0.0.1:10");
+    let taken = std::net::TcpListener::bind(door.address()).expect("the port is reserved");
+    let file = second.write("equipoise.toml", &config);
+    let failed = equipoise(&["run", text(&file)]);
+    drop(taken);
+    assert!(!failed.status.success());
+    let printed = stderr(&failed);
+    let last = printed.lines().last().unwrap_or_default();
+    assert!(last.starts_with("equipoise: cannot open the front doors"), "{printed}");
 }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_core::{LineFormat, LogLine};
+use tokio::sync::oneshot;
 
 use crate::door::Door;
 use crate::lease::Lease;
@@ -67,16 +68,19 @@ pub(crate) struct ThreadLog {
 }
 
 impl AccessLog {
-    /// Starts the writing thread; it ends when the last handle is gone and all is written.
+    /// Starts the writing thread; it ends, and says so, when the last handle is gone and all is written.
     pub(crate) fn start(
         to: Box<dyn Write + Send>,
         format: LineFormat,
-    ) -> io::Result<(AccessLog, thread::JoinHandle<()>)> {
+    ) -> io::Result<(AccessLog, oneshot::Receiver<()>)> {
         let (lines, queue) = mpsc::sync_channel(QUEUE_LINES);
-        let thread = thread::Builder::new()
-            .name("access-log".into())
-            .spawn(move || write_lines(&queue, to))?;
-        Ok((AccessLog { lines: Arc::new(lines), format, unwritten: Arc::default() }, thread))
+        let (done, ended) = oneshot::channel();
+        thread::Builder::new().name("access-log".into()).spawn(move || {
+            write_lines(&queue, to);
+            // The engine may have given up waiting.
+            let _ = done.send(());
+        })?;
+        Ok((AccessLog { lines: Arc::new(lines), format, unwritten: Arc::default() }, ended))
     }
 
     /// For one data-plane thread.

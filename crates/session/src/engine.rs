@@ -24,6 +24,10 @@ use crate::{listener, udp};
 /// millisecond; one that is starved of its core still installs the snapshot later.
 const INSTALL_WAIT: Duration = Duration::from_secs(1);
 
+/// Limit of the time that [`Engine::stop`] waits for the last lines of the access log, whose file or pipe
+/// may block.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+
 /// How often a thread closes idle upstream sessions that are past their time.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -64,7 +68,8 @@ pub struct StopReport {
 pub struct Engine {
     threads: Vec<DataThread>,
     log_lines: LogLines,
-    log_thread: thread::JoinHandle<()>,
+    /// The access log's thread has written all lines and ended.
+    log_ended: oneshot::Receiver<()>,
     published: Mutex<Published>,
     sources: Arc<SourceSamples>,
 }
@@ -92,7 +97,7 @@ impl Engine {
     /// # Errors
     /// What the operating system says when it denies a thread or an event queue.
     pub fn start(options: EngineOptions) -> io::Result<Engine> {
-        let (access_log, log_thread) =
+        let (access_log, log_ended) =
             AccessLog::start(options.access_log, options.access_log_format)?;
         let log_lines = access_log.guest();
         let sources = Arc::new(SourceSamples::new(options.threads.max(1)));
@@ -116,7 +121,7 @@ impl Engine {
                 Ok(DataThread { commands, handle })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Engine { threads, log_lines, log_thread, published: Mutex::default(), sources })
+        Ok(Engine { threads, log_lines, log_ended, published: Mutex::default(), sources })
     }
 
     /// How many data-plane threads there are; shards are indexed below it.
@@ -210,8 +215,10 @@ impl Engine {
                 tracing::error!("a data-plane thread panicked");
             }
         }
-        if self.log_thread.join().is_err() {
-            tracing::error!("the access-log thread panicked");
+        match tokio::time::timeout(LAST_LINES_WITHIN, self.log_ended).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!("the access-log thread panicked"),
+            Err(_) => tracing::warn!("the access log blocks: its last lines are lost"),
         }
         report
     }

@@ -170,6 +170,7 @@ fn who_was_turned_away_and_what_the_audit_log_lost_is_counted() {
     for line in [
         r#"equipoise_api_turned_away_total{reason="wrong_token"} 4"#,
         r#"equipoise_audit_lines_lost_total 1"#,
+        r#"equipoise_log_lines_lost_total 2"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
@@ -283,7 +284,11 @@ fn reading() -> Reading {
             last_succeeded: false,
             last_success_unix_seconds: 1_700_000_000,
         },
-        access: AccessReading { turned_away: vec![("wrong_token", 4)], audit_lines_lost: 1 },
+        access: AccessReading {
+            turned_away: vec![("wrong_token", 4)],
+            audit_lines_lost: 1,
+            log_lines_lost: 2,
+        },
         front_doors: vec![
             FrontDoorReading {
                 name: "http:127.0.0.1:80".into(),

@@ -36,7 +36,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
             "`cluster.store` makes this a controller, which reports to itself: use `equipoise run`"
         );
     };
-    let _logs = Logs::start(config.operations.log_level, config.operations.log_format);
+    let _logs = Logs::start(config.operations.log_level, config.operations.log_format)?;
     warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(file)));
     for pool in config.planning.makers.keys() {
         tracing::warn!(

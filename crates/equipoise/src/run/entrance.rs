@@ -8,6 +8,7 @@ use equipoise_api::metrics::AccessReading;
 use equipoise_cluster::{Deed, Journal};
 
 use crate::config::Operations;
+use crate::run::logs;
 
 /// What the API's listeners and reloads share.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ impl Entrance {
     /// For metrics.
     pub(crate) fn reading(&self) -> AccessReading {
         let (turned_away, audit_lines_lost) = (self.gate.turned_away(), self.audit.lost());
-        AccessReading { turned_away, audit_lines_lost }
+        AccessReading { turned_away, audit_lines_lost, log_lines_lost: logs::lines_lost() }
     }
 
     /// As configured by now. An audit log that cannot be opened leaves the one that was.

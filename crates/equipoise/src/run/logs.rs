@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
 use equipoise_core::LineFormat;
@@ -15,6 +16,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::config::{AccessLog, LogFormat, LogLevel};
+use crate::run::log_queue::{EventWriter, LogQueue};
+
+/// The process's log, once [`Logs::start`] has started it.
+static EVENTS: OnceLock<Arc<LogQueue>> = OnceLock::new();
+
+/// Limit of the time that the end of the process waits for standard error to accept the last lines.
+const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// The log's settings that can be changed while it is written.
 #[derive(Clone, Debug)]
@@ -24,10 +32,19 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Writes events to standard error from now on.
-    pub(crate) fn start(level: LogLevel, format: LogFormat) -> Logs {
+    /// Starts the thread that writes events to standard error.
+    ///
+    /// # Errors
+    /// The operating system denies a thread.
+    pub(crate) fn start(level: LogLevel, format: LogFormat) -> anyhow::Result<Logs> {
+        let queue = LogQueue::start(io::stderr(), |lines| {
+            tracing::warn!(lines, "lines of the log were lost: standard error did not accept them");
+        });
+        let queue = queue.context("cannot start the thread of the log")?;
+        let queue = Arc::clone(EVENTS.get_or_init(|| queue));
         let (filter, handle) = reload::Layer::new(filter(level));
-        let layer = fmt::layer().with_writer(io::stderr).with_target(false);
+        let layer = fmt::layer().with_writer(move || EventWriter(Arc::clone(&queue)));
+        let layer = layer.with_target(false);
         let layer = match format {
             LogFormat::Text => layer.with_ansi(colour()).boxed(),
             LogFormat::Json => layer.json().flatten_event(true).boxed(),
@@ -35,7 +52,7 @@ impl Logs {
         let started = tracing_subscriber::registry().with(filter).with(layer).try_init();
         // Another subscriber is there only where a test has set one; its log is as good.
         let _ = started;
-        Logs { level: handle, reopen_access_log: Arc::default() }
+        Ok(Logs { level: handle, reopen_access_log: Arc::default() })
     }
 
     /// Changes what is logged.
@@ -67,6 +84,26 @@ impl Logs {
                 Ok(Box::new(Reopened { path: path.clone(), file, reopen }))
             }
         }
+    }
+}
+
+/// Lines of the log that were lost since the start.
+pub(crate) fn lines_lost() -> u64 {
+    EVENTS.get().map_or(0, |queue| queue.lost())
+}
+
+/// Prints the error that ends the process. A process with a log does not wait for standard error.
+pub(crate) fn print_error(message: &str) {
+    match EVENTS.get() {
+        Some(queue) => queue.push_last(format!("{message}\n").as_bytes()),
+        None => eprintln!("{message}"),
+    }
+}
+
+/// Waits for a bounded time until the last lines of the log are written.
+pub(crate) fn finish() {
+    if let Some(queue) = EVENTS.get() {
+        queue.flush(END_WITHIN);
     }
 }
 

@@ -7,6 +7,7 @@ mod dns;
 mod entrance;
 pub(crate) mod hosts;
 mod limits;
+mod log_queue;
 pub(crate) mod logs;
 mod notify;
 mod operator;
@@ -80,7 +81,7 @@ impl Running {
     pub(crate) async fn start(file: &Path, leave: Leave) -> anyhow::Result<Running> {
         let Loaded { config, warnings } = config::load(file)?;
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-        let logs = Logs::start(config.operations.log_level, config.operations.log_format);
+        let logs = Logs::start(config.operations.log_level, config.operations.log_format)?;
         warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(&file)));
         // From here on a signal is noted, and obeyed when everything stands.
         let signals = Signals::install().context("cannot handle signals")?;

@@ -197,6 +197,7 @@ pub fn reload(socket: &Path) -> (u16, String) {
 /// A POST of JSON over a unix socket: the status, and the whole answer.
 pub fn post_unix(socket: &Path, path: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).expect("the API listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("PATIENCE is not zero");
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{body}",

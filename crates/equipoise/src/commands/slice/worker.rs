@@ -81,7 +81,7 @@ const REMIND: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stream = args.stream.read()?;
-    let _logs = Logs::start(LogLevel::Info, LogFormat::Text);
+    let _logs = Logs::start(LogLevel::Info, LogFormat::Text)?;
     // From here on a signal is noted.
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
