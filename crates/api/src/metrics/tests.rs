@@ -17,6 +17,7 @@ fn packet() -> PacketStatus {
         listed: true,
         reachable: true,
         tunnel: None,
+        detail: None,
         tunnel_detail: None,
         flows: 5,
         flows_closing: 2,

@@ -102,6 +102,9 @@ pub struct VipBackendStatus {
     pub listed: bool,
     /// Whether the MAC address of the next hop to it is known.
     pub reachable: bool,
+    /// The reason for which it gets no packets, if its name resolves to an address that this VIP cannot use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// The verdict of its checks through the tunnel; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Health>,

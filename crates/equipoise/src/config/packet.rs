@@ -28,6 +28,7 @@ pub(super) fn config(
     let flows = flows(flows_table, around, findings);
     let tables = file.tables("packet");
     let mut vips: Vec<VipConfig> = Vec::new();
+    let mut read: Vec<&Values> = Vec::new();
     let pools = pools.iter().map(|pool| (Arc::clone(&pool.name), pool)).collect();
     let mut checks = Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), findings };
     for values in tables {
@@ -35,7 +36,9 @@ pub(super) fn config(
         checks.vip(values, &vip, &vips);
         checks.lines.push(checks.findings.line(values.at("vip")));
         vips.push(vip);
+        read.push(values);
     }
+    checks.loops(&read, &vips);
     checks.sizes(flows_table, &flows, &vips);
     PacketConfig { vips, flows }
 }
@@ -207,6 +210,29 @@ impl Checks<'_, '_> {
         }
     }
 
+    /// A packet to the address of a VIP, this one or another, comes back to the balancer.
+    fn loops(&mut self, tables: &[&Values], vips: &[VipConfig]) {
+        let places = vips.iter().enumerate().rev();
+        let places: HashMap<IpAddr, usize> = places.map(|(at, it)| (it.vip.address, at)).collect();
+        for (values, vip) in tables.iter().zip(vips) {
+            let Some(pool) = self.pools.get(&vip.pool).copied() else { continue };
+            let owner = |backend: &BackendConfig| places.get(&backend.address.ip()).copied();
+            let found = pool.backends.iter().find_map(|it| Some((it, owner(it)?)));
+            let Some((backend, place)) = found else { continue };
+            let whose = if vips[place].vip.address == vip.vip.address {
+                "the VIP's own address".to_string()
+            } else {
+                format!("the address of VIP \"{}\", on line {}", vips[place].vip, self.lines[place])
+            };
+            let text = format!(
+                "backend `{}` has {whose}, so its packets would come back here; accepted: the address of the backend's \
+                 own interface",
+                backend.name
+            );
+            self.error(values, "pool", text);
+        }
+    }
+
     fn weights(&mut self, values: &Values, vip: &VipConfig, pool: &PoolConfig) {
         let weighted = match vip.scheduler {
             SchedulerKind::RoundRobin => "weighted-round-robin",
@@ -287,12 +313,6 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
         Forward::Gue => "gue",
         Forward::DirectRouting => "direct-routing",
     };
-    if address.ip() == vip.vip.address {
-        return Some(format!(
-            "backend `{name}` has the VIP's own address, so its packets would come back here; accepted: the address of \
-             the backend's own interface"
-        ));
-    }
     let is_named = matches!(backend.place, Place::Host { .. });
     let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
     // Which addresses a name has shows later; one of the VIP's family is used.

@@ -180,7 +180,7 @@ impl Control {
 
     async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
         let session = self.session(&config.session);
-        let wish = PacketWish { config: config.packet.clone(), pools: session.pools.clone() };
+        let wish = PacketWish::new(config.packet.clone(), session.pools.clone());
         let pools = self.levels.registry.pools().borrow().clone();
         // A fault of the packet level, such as an interface that has gone, does not hold up the session level.
         let packet = self.levels.packet.follow(wish, &pools).await;

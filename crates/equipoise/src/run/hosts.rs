@@ -239,16 +239,16 @@ impl Shared {
     }
 }
 
-/// Log lines about one name.
+/// Bounds the log lines about one name.
 #[derive(Default)]
-struct Lines {
+pub(super) struct Lines {
     minute: Option<Instant>,
     written: u32,
 }
 
 impl Lines {
     /// Counts a line, and returns whether it may be written.
-    fn may_write(&mut self, now: Instant) -> bool {
+    pub(super) fn may_write(&mut self, now: Instant) -> bool {
         let is_same = self.minute.is_some_and(|since| now - since < Duration::from_secs(60));
         if !is_same {
             *self = Lines { minute: Some(now), written: 0 };

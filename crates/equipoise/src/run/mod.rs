@@ -99,7 +99,7 @@ impl Running {
         let applied = plane.registry.apply(session.clone()).await;
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
-        let wish = PacketWish { config: config.packet.clone(), pools: session.pools };
+        let wish = PacketWish::new(config.packet.clone(), session.pools);
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines());

@@ -1,5 +1,7 @@
 //! The packet level of a running process: an engine while there are VIPs, and what it is told.
 
+mod empty_places;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,14 +19,35 @@ use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+pub(crate) use self::empty_places::EmptyPlaces;
+use self::empty_places::EmptyPlacesLog;
+
 /// What is wanted of the packet level: its tables of the file, and the pools that they name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PacketWish {
     pub(crate) config: PacketConfig,
     pub(crate) pools: Vec<PoolConfig>,
+    /// Backends that get no packets, because of what their names resolve to.
+    pub(crate) empty: EmptyPlaces,
 }
 
 impl PacketWish {
+    /// The VIPs of `config` over `pools`, whose names are resolved.
+    pub(crate) fn new(config: PacketConfig, pools: Vec<PoolConfig>) -> PacketWish {
+        PacketWish { config, pools, empty: EmptyPlaces::new() }.with_empty_places()
+    }
+
+    fn with_empty_places(mut self) -> PacketWish {
+        self.empty = empty_places::find(&self.config.vips, &self.pools);
+        self
+    }
+
+    /// Whether packets of `vip` can go to `backend`.
+    fn has_place(&self, vip: &VipConfig, backend: &BackendConfig) -> bool {
+        let is_empty = self.empty.contains_key(&(vip.vip, backend.address));
+        !is_empty && destination(vip, backend).is_some()
+    }
+
     /// The addresses of each host name begin with those that its checks stay with: packets go to the first of a family.
     fn beginning_where_checked(mut self, pools: &[PoolState]) -> PacketWish {
         let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
@@ -39,7 +62,7 @@ impl PacketWish {
                 }
             }
         }
-        self
+        self.with_empty_places()
     }
 }
 
@@ -58,6 +81,7 @@ struct State {
     generation: Generation,
     /// The states of pools that the engine went by last.
     told: Option<Wanted>,
+    log: EmptyPlacesLog,
 }
 
 impl PacketPlane {
@@ -89,8 +113,8 @@ impl PacketPlane {
                 state.engine = Some(Arc::new(started.context("cannot start the packet level")?));
             }
         }
-        state.wish = wish;
-        state.told = Some(wanted);
+        state.log.forget_others(&wish.config.vips);
+        state.go_over_to(wish, wanted);
         Ok(())
     }
 
@@ -105,15 +129,13 @@ impl PacketPlane {
                 && told.interfaces == wanted.interfaces
                 && told.macs == wanted.macs
                 && told.checks == wanted.checks
+                && wish.empty == state.wish.empty
         });
         if same {
             return;
         }
         match tell(&engine, wanted.clone()).await {
-            Ok(()) => {
-                state.wish = wish;
-                state.told = Some(wanted);
-            }
+            Ok(()) => state.go_over_to(wish, wanted),
             Err(error) => tracing::error!("a change did not reach the packet level: {error:#}"),
         }
     }
@@ -164,16 +186,22 @@ impl State {
         self.generation = self.generation.next().max(unix_microseconds());
         let wanted: HashMap<&str, _> = wish.pools.iter().map(|pool| (&*pool.name, pool)).collect();
         let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
-        let vips =
-            wish.config.vips.iter().map(|vip| {
-                spec(vip, wanted.get(&*vip.pool).copied(), states.get(&*vip.pool).copied())
-            });
+        let vips = wish.config.vips.iter().map(|vip| {
+            spec(wish, vip, wanted.get(&*vip.pool).copied(), states.get(&*vip.pool).copied())
+        });
         Wanted {
             snapshot: Snapshot { generation: self.generation, vips: vips.collect() },
             interfaces: interfaces(&wish.config.vips),
             macs: macs(&wish.config.vips),
-            checks: tunnel_checks(&wish.config.vips, &wanted),
+            checks: tunnel_checks(wish, &wanted),
         }
+    }
+
+    /// Notes what the engine goes by now.
+    fn go_over_to(&mut self, wish: PacketWish, wanted: Wanted) {
+        self.log.note(&self.wish.empty, &wish.empty);
+        self.wish = wish;
+        self.told = Some(wanted);
     }
 }
 
@@ -203,13 +231,18 @@ fn macs(vips: &[VipConfig]) -> BTreeMap<Arc<str>, BTreeSet<[u8; 6]>> {
     macs
 }
 
-fn spec(vip: &VipConfig, pool: Option<&PoolConfig>, state: Option<&PoolState>) -> VipSpec {
+fn spec(
+    wish: &PacketWish,
+    vip: &VipConfig,
+    pool: Option<&PoolConfig>,
+    state: Option<&PoolState>,
+) -> VipSpec {
     let by_address: HashMap<SocketAddr, &BackendState> =
         state.into_iter().flat_map(|pool| &pool.backends).map(|b| (b.address, b)).collect();
     let mut ids = HashSet::new();
     // Two names may have the same address.
     let backends = pool.into_iter().flat_map(|pool| &pool.backends);
-    let backends = backends.filter(|b| destination(vip, b).is_some() && ids.insert(id(vip, b)));
+    let backends = backends.filter(|b| wish.has_place(vip, b) && ids.insert(id(vip, b)));
     let backends = backends.map(|b| backend(vip, b, by_address.get(&b.address).copied())).collect();
     VipSpec {
         address: vip.vip.address,
@@ -223,16 +256,16 @@ fn spec(vip: &VipConfig, pool: Option<&PoolConfig>, state: Option<&PoolState>) -
 }
 
 /// A check through the tunnel for each backend of a VIP of TCP whose pool has health checks, as often as those.
-fn tunnel_checks(vips: &[VipConfig], pools: &HashMap<&str, &PoolConfig>) -> Vec<TunnelCheck> {
+fn tunnel_checks(wish: &PacketWish, pools: &HashMap<&str, &PoolConfig>) -> Vec<TunnelCheck> {
     let is_tunnel = |vip: &&VipConfig| matches!(vip.forward, Forward::Tunnel | Forward::Gue);
     let is_checked = |vip: &&VipConfig| vip.check_tunnel && vip.vip.protocol == Protocol::Tcp;
     let mut checks = Vec::new();
-    for vip in vips.iter().filter(is_tunnel).filter(is_checked) {
+    for vip in wish.config.vips.iter().filter(is_tunnel).filter(is_checked) {
         let Some(pool) = pools.get(&*vip.pool) else { continue };
         let Some(rules) = &pool.health else { continue };
         for backend in &pool.backends {
             let Some(port) = checked_port(vip, backend) else { continue };
-            if destination(vip, backend).is_none() {
+            if !wish.has_place(vip, backend) {
                 continue;
             }
             let (rules, forward) = (rules.clone(), vip.forward);

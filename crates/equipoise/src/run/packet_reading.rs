@@ -117,8 +117,41 @@ fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipSta
         decisions: decisions.collect(),
         drops,
         notes,
-        backends: status.backends.iter().map(|b| backend(b, &status.vip, tunnels, wish)).collect(),
+        backends: backends(status, tunnels, wish),
     }
+}
+
+/// Those of the engine, and those that have an empty place.
+fn backends(
+    status: &VipStatus,
+    tunnels: &Tunnels,
+    wish: &PacketWish,
+) -> Vec<wire::VipBackendStatus> {
+    let seated = status.backends.iter().map(|b| backend(b, &status.vip, tunnels, wish));
+    let mut backends: Vec<_> = seated.collect();
+    let empty = wish.empty.iter().filter(|((vip, _), _)| *vip == status.vip);
+    for (_, place) in empty {
+        let detail = Some(place.detail.clone());
+        // One that got packets at this address before may still drain.
+        match backends.iter_mut().find(|it| *it.name == *place.name) {
+            Some(draining) => draining.detail = detail,
+            None => backends.push(wire::VipBackendStatus {
+                name: place.name.to_string(),
+                address: place.at.to_string(),
+                state: "gone".into(),
+                listed: true,
+                reachable: false,
+                detail,
+                tunnel: None,
+                tunnel_detail: None,
+                flows: 0,
+                flows_closing: 0,
+                packets_total: 0,
+                bytes_total: 0,
+            }),
+        }
+    }
+    backends
 }
 
 fn phase(phase: Phase) -> &'static str {
@@ -148,6 +181,7 @@ fn backend(
         state: state.into(),
         listed: status.listed,
         reachable: status.reachable,
+        detail: None,
         tunnel: tunnel.map(|report| reading::health(report.health)),
         tunnel_detail: tunnel.and_then(|report| Some(report.error.as_ref()?.to_string())),
         flows: status.active.into(),
@@ -184,13 +218,13 @@ pub(crate) fn add_to_backend(
     let named: Vec<_> = seen.filter(|(_, it)| it.name == backend.name).collect();
     backend.flows = named.iter().map(|(_, it)| it.flows + it.flows_closing).sum();
     for (vip, it) in named {
-        if it.tunnel == Some(api::Health::Unhealthy) {
+        if it.tunnel == Some(api::Health::Unhealthy) || it.detail.is_some() {
             backend.health = api::Health::Unhealthy;
             if backend.state == api::BackendState::Up && !has_door {
                 backend.state = api::BackendState::Unhealthy;
             }
         }
-        if let Some(detail) = &it.tunnel_detail {
+        for detail in [&it.detail, &it.tunnel_detail].into_iter().flatten() {
             let before = backend.health_detail.take().map(|it| it + "; ").unwrap_or_default();
             backend.health_detail = Some(format!("{before}{}: {detail}", vip.vip));
         }

@@ -106,9 +106,8 @@ impl Control {
 
     /// The packet level goes first: it can go back without losing a flow, and a front door that was closed cannot.
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
-        let wish = |config: &Config| PacketWish {
-            config: config.packet.clone(),
-            pools: self.session(&config.session).pools,
+        let wish = |config: &Config| {
+            PacketWish::new(config.packet.clone(), self.session(&config.session).pools)
         };
         let pools = self.levels.registry.pools().borrow().clone();
         self.levels.packet.follow(wish(after), &pools).await?;

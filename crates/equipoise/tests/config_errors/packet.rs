@@ -171,6 +171,31 @@ fn a_vip_is_not_its_own_backend() {
 }
 
 #[test]
+fn another_vip_is_no_backend() {
+    let file = |first: &str, second: &str| {
+        format!(
+            "[[pool]]\nname = 'a'\nbackends = ['{first}']\n[[pool]]\nname = 'b'\nbackends = ['{second}']\n\
+             [[packet]]\nvip = '192.0.2.20:80/tcp'\ninterface = 'eth0'\nforward = 'nat'\npool = 'a'\n\
+             [[packet]]\nvip = '192.0.2.21:80/tcp'\ninterface = 'eth0'\nforward = 'nat'\npool = 'b'\n"
+        )
+    };
+    assert_eq!(said(&file("10.0.0.1:80", "10.0.0.2:80")), "");
+    let wrong = |vip: &str, backend: &str, other: &str| {
+        format!(
+            "packet[{vip}:80/tcp].pool: backend `{backend}` has the address of VIP \"{other}:80/tcp\", on line "
+        )
+    };
+    let (first, second) = ("192.0.2.20", "192.0.2.21");
+    let found = said(&file("192.0.2.21:80", "192.0.2.20:80"));
+    assert!(found.contains(&wrong(first, "192.0.2.21:80", second)), "{found}");
+    assert!(found.contains(&wrong(second, "192.0.2.20:80", first)), "{found}");
+    // The other ports of the address are not the VIP's, but they are on no backend either.
+    let found = said(&file("10.0.0.1:80", "192.0.2.20:8080"));
+    assert!(found.contains(&wrong(second, "192.0.2.20:8080", first)), "{found}");
+    assert!(!found.contains(&format!("packet[{first}")), "{found}");
+}
+
+#[test]
 fn sizes_hold_what_the_file_has() {
     assert_said(
         &[

@@ -1,6 +1,7 @@
 //! Whether a snapshot can be had: checked whole before anything changes.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use super::Control;
 use super::error::ApplyError;
@@ -19,6 +20,7 @@ pub(super) fn checked(
         check_vip(vip)?;
     }
     check_overlaps(snapshot)?;
+    check_loops(snapshot)?;
     check_replies(snapshot)?;
     check_room(snapshot, limits, control)
 }
@@ -37,9 +39,6 @@ fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
         let backend = backend.id();
         if !ids.insert(backend) {
             return Err(ApplyError::Twice { vip, backend });
-        }
-        if backend.address == spec.address {
-            return Err(ApplyError::Itself { vip });
         }
         let is_tunnel = matches!(spec.forward, Forward::Tunnel | Forward::Gue);
         if !is_tunnel && backend.address.is_ipv4() != spec.address.is_ipv4() {
@@ -66,6 +65,19 @@ fn check_overlaps(snapshot: &Snapshot) -> Result<(), ApplyError> {
         };
         if ids.iter().filter(is_beside).count() > RANGES_MAX {
             return Err(ApplyError::Ranges { vip: *first });
+        }
+    }
+    Ok(())
+}
+
+/// A backend at the address of a VIP would send the packets back here: each packet could go round until its TTL ends.
+fn check_loops(snapshot: &Snapshot) -> Result<(), ApplyError> {
+    let owners: HashMap<IpAddr, VipId> =
+        snapshot.vips.iter().rev().map(|spec| (spec.address, spec.id())).collect();
+    for spec in &snapshot.vips {
+        let found = spec.backends.iter().find_map(|backend| owners.get(&backend.address));
+        if let Some(of) = found {
+            return Err(ApplyError::Loop { vip: spec.id(), of: *of });
         }
     }
     Ok(())

@@ -89,11 +89,14 @@ pub enum ApplyError {
     },
     /// A VIP whose packets would come back to the balancer.
     #[error(
-        "{vip}: a backend has the VIP's own address, so its packets would come back here: give the address of its own interface"
+        "{vip}: a backend has the address of VIP {of}, so its packets would come back here: give the address of its own \
+         interface"
     )]
-    Itself {
+    Loop {
         /// The VIP.
         vip: VipId,
+        /// The VIP of the same address, which may be the same VIP.
+        of: VipId,
     },
     /// nat and direct routing do not change the family.
     #[error(

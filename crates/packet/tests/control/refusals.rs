@@ -94,10 +94,16 @@ fn what_there_is_no_room_for_is_refused_with_what_to_raise() {
 }
 
 #[test]
-fn a_vip_that_is_its_own_backend_is_refused() {
+fn a_backend_at_the_address_of_a_vip_is_refused() {
     for forward in [Forward::Nat, Forward::Tunnel, Forward::Gue, Forward::DirectRouting] {
         let mut spec = VipSpec { forward, ..vip(1, Maglev, &[1]) };
         spec.backends[0].address = spec.address;
-        assert!(matches!(with(vec![spec]).unwrap_err(), ApplyError::Itself { .. }), "{forward:?}");
+        assert!(matches!(with(vec![spec]).unwrap_err(), ApplyError::Loop { .. }), "{forward:?}");
+        let (mut first, second) = (vip(1, Maglev, &[1]), vip(2, Maglev, &[2]));
+        first.forward = forward;
+        first.backends[0].address = second.address;
+        let refused = with(vec![first.clone(), second.clone()]).unwrap_err();
+        let expected = ApplyError::Loop { vip: first.id(), of: second.id() };
+        assert_eq!(refused, expected, "{forward:?}");
     }
 }

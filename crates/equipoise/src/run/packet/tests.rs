@@ -13,7 +13,7 @@ fn wish(text: &str) -> PacketWish {
         mode: &|_| Ok(0o600),
     };
     let loaded = parse(text, Path::new("f"), &around).unwrap();
-    PacketWish { config: loaded.config.packet, pools: loaded.config.session.pools }
+    PacketWish::new(loaded.config.packet, loaded.config.session.pools)
 }
 
 const FILE: &str = r#"
@@ -185,4 +185,86 @@ fn other_vips_have_no_check_through_a_tunnel() {
 fn a_backend_without_an_address_is_not_checked_through_a_tunnel() {
     let named = TUNNEL.replace("10.0.0.1:80", "web.internal:80");
     assert_eq!(checked(&named).len(), 1);
+}
+
+const NAMED: &str = r#"
+[[pool]]
+name = "a"
+backends = ["loop.test:80", "10.0.0.1:80"]
+[[pool]]
+name = "b"
+backends = ["10.0.0.2:80"]
+[[packet]]
+vip = "192.0.2.20:80/tcp"
+interface = "eth0"
+forward = "nat"
+pool = "a"
+[[packet]]
+vip = "192.0.2.21:80/tcp"
+interface = "eth0"
+forward = "nat"
+pool = "b"
+"#;
+
+/// The configuration, with `loop.test` resolved to this address.
+fn resolved(text: &str, address: &str) -> PacketWish {
+    let PacketWish { config, mut pools, .. } = wish(text);
+    let Place::Host { resolved, .. } = &mut pools[0].backends[0].place else { panic!() };
+    *resolved = Resolved::new([address.parse().unwrap()]);
+    PacketWish::new(config, pools)
+}
+
+/// The addresses of each VIP's backends, and the texts of the empty places.
+fn placed(wish: &PacketWish) -> (Vec<Vec<String>>, Vec<String>) {
+    let wanted = State::default().wanted(wish, &[]);
+    let addresses = |vip: &VipSpec| vip.backends.iter().map(|it| it.id().to_string()).collect();
+    let details = wish.empty.values().map(|place| place.detail.clone()).collect();
+    (wanted.snapshot.vips.iter().map(addresses).collect(), details)
+}
+
+#[test]
+fn a_name_that_resolves_to_a_vip_has_an_empty_place() {
+    let without = vec![vec!["10.0.0.1:80".to_owned()], vec!["10.0.0.2:80".to_owned()]];
+    for vip in ["192.0.2.20", "192.0.2.21"] {
+        let (backends, details) = placed(&resolved(NAMED, &format!("{vip}:80")));
+        assert_eq!(backends, without, "{vip}");
+        let said = format!(
+            "no packets go to it: its name resolves to {vip}:80, and VIP {vip}:80/tcp has that address: packets would \
+             come back to the balancer"
+        );
+        assert_eq!(details, [said]);
+    }
+    let (backends, details) = placed(&resolved(NAMED, "10.0.0.9:80"));
+    assert_eq!(backends[0], ["10.0.0.9:80", "10.0.0.1:80"]);
+    assert_eq!(details, [""; 0]);
+}
+
+#[test]
+fn a_name_that_resolves_to_a_backend_of_another_nat_vip_has_an_empty_place() {
+    let without = vec![vec!["10.0.0.1:80".to_owned()], vec!["10.0.0.2:80".to_owned()]];
+    let (backends, details) = placed(&resolved(NAMED, "10.0.0.2:80"));
+    assert_eq!(backends, without);
+    let said = "no packets go to it: its name resolves to 10.0.0.2:80, and VIP 192.0.2.21:80/tcp sends packets there by \
+                nat, too: replies could not be told apart";
+    assert_eq!(details, [said]);
+    // Replies are told apart by protocol and port, and only nat needs to.
+    for (is, other) in [("21:80/tcp", "21:80/udp"), ("0.2:80", "0.2:81")] {
+        let text = NAMED.replace(is, other);
+        assert_ne!(text, NAMED);
+        assert_eq!(placed(&resolved(&text, "10.0.0.2:80")).1, [""; 0], "{other}");
+    }
+    let tunnels = NAMED.replace("\"nat\"", "\"tunnel\"");
+    assert_eq!(placed(&resolved(&tunnels, "10.0.0.2:80")).1, [""; 0]);
+    assert_eq!(placed(&resolved(&tunnels, "192.0.2.21:80")).1.len(), 1);
+}
+
+#[test]
+fn of_two_names_with_one_address_the_first_in_the_file_has_it() {
+    let text = NAMED.replace("\"10.0.0.2:80\"", "\"other.test:80\"");
+    let PacketWish { config, mut pools, .. } = resolved(&text, "10.0.0.9:80");
+    let Place::Host { resolved, .. } = &mut pools[1].backends[0].place else { panic!() };
+    *resolved = Resolved::new(["10.0.0.9:80".parse().unwrap()]);
+    let (backends, details) = placed(&PacketWish::new(config, pools));
+    assert_eq!(backends, [vec!["10.0.0.9:80", "10.0.0.1:80"], vec![]]);
+    assert_eq!(details.len(), 1, "{details:?}");
 }

@@ -16,6 +16,7 @@ fn packet() -> PacketStatus {
         listed: false,
         reachable: false,
         tunnel: None,
+        detail: None,
         tunnel_detail: None,
         flows: 5,
         flows_closing: 2,

@@ -1,0 +1,126 @@
+//! Host names of backends whose addresses a VIP cannot use.
+//!
+//! The answer of a resolver is no error of the configuration. Such a backend has an empty place at its VIP: it gets no
+//! packets, `status` and the log give the reason, and everything else goes on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use equipoise_packet::abi::Forward;
+use equipoise_packet::config::VipConfig;
+use equipoise_packet::{BackendId, Ports, Protocol, VipId};
+use equipoise_session::config::{BackendConfig, Place, PoolConfig};
+use tokio::time::Instant;
+
+use super::{destination, id};
+use crate::run::hosts::Lines;
+
+/// By VIP and the address that identifies the backend.
+pub(crate) type EmptyPlaces = BTreeMap<(VipId, SocketAddr), EmptyPlace>;
+
+/// A backend that gets no packets of a VIP, because of the address that its name resolves to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EmptyPlace {
+    /// The name of the backend in its pool.
+    pub(crate) name: Arc<str>,
+    /// The address that the VIP cannot use.
+    pub(crate) at: BackendId,
+    /// The problem, for `status` and the log.
+    pub(crate) detail: String,
+}
+
+/// The empty places of all VIPs. Addresses that the file states come first, then names in the order of the file.
+pub(super) fn find(vips: &[VipConfig], pools: &[PoolConfig]) -> EmptyPlaces {
+    let is_named = |backend: &&BackendConfig| matches!(backend.place, Place::Host { .. });
+    if !pools.iter().flat_map(|pool| &pool.backends).any(|backend| is_named(&backend)) {
+        return EmptyPlaces::new();
+    }
+    let pools: HashMap<&str, &PoolConfig> = pools.iter().map(|pool| (&*pool.name, pool)).collect();
+    let backends =
+        |vip: &VipConfig| pools.get(&*vip.pool).into_iter().flat_map(|pool| &pool.backends);
+    let addresses: HashMap<IpAddr, VipId> =
+        vips.iter().rev().map(|vip| (vip.vip.address, vip.vip)).collect();
+    let mut sources = ReplySources::default();
+    for vip in vips {
+        for backend in backends(vip).filter(|backend| !is_named(backend)) {
+            sources.claim(vip, backend.address);
+        }
+    }
+    let mut empty = EmptyPlaces::new();
+    for vip in vips {
+        for backend in backends(vip).filter(is_named) {
+            let Some(to) = destination(vip, backend) else { continue };
+            let at = id(vip, backend);
+            let problem = if let Some(other) = addresses.get(&to.ip()) {
+                format!(
+                    "{at}, and VIP {other} has that address: packets would come back to the balancer"
+                )
+            } else if let Some(other) = sources.claim(vip, to) {
+                format!(
+                    "{at}, and VIP {other} sends packets there by nat, too: replies could not be told apart"
+                )
+            } else {
+                continue;
+            };
+            let detail = format!("no packets go to it: its name resolves to {problem}");
+            let place = EmptyPlace { name: Arc::clone(&backend.name), at, detail };
+            empty.insert((vip.vip, backend.address), place);
+        }
+    }
+    empty
+}
+
+/// The VIP that a reply belongs to with nat, by the source of the reply.
+#[derive(Default)]
+struct ReplySources(HashMap<(IpAddr, Protocol), Vec<PortsOf>>);
+
+/// First and last port, and the VIP that they belong to.
+type PortsOf = (u16, u16, VipId);
+
+impl ReplySources {
+    /// Notes that replies from `to` belong to `vip`. Returns another VIP that has them already.
+    fn claim(&mut self, vip: &VipConfig, to: SocketAddr) -> Option<VipId> {
+        if vip.forward != Forward::Nat {
+            return None;
+        }
+        let (first, last) = match vip.vip.ports {
+            Ports::One(_) => (to.port(), to.port()),
+            _ => vip.vip.ports.bounds(),
+        };
+        let claimed = self.0.entry((to.ip(), vip.vip.protocol)).or_default();
+        let overlaps = |from: u16, until: u16| from <= last && first <= until;
+        let other = claimed.iter().find(|(a, z, of)| *of != vip.vip && overlaps(*a, *z));
+        if let Some((.., other)) = other {
+            return Some(*other);
+        }
+        claimed.push((first, last, vip.vip));
+        None
+    }
+}
+
+/// Log lines about empty places, few a minute for each.
+#[derive(Default)]
+pub(super) struct EmptyPlacesLog(BTreeMap<(VipId, SocketAddr), Lines>);
+
+impl EmptyPlacesLog {
+    /// Logs the places that became empty, or that are no longer.
+    pub(super) fn note(&mut self, before: &EmptyPlaces, now: &EmptyPlaces) {
+        let mut may_write = |key| self.0.entry(key).or_default().may_write(Instant::now());
+        for (key, place) in now {
+            if before.get(key) != Some(place) && may_write(*key) {
+                tracing::warn!("backend {}: {}: {}", place.name, key.0, place.detail);
+            }
+        }
+        for (key, place) in before {
+            if !now.contains_key(key) && may_write(*key) {
+                tracing::info!("backend {}: {}: its place is no longer empty", place.name, key.0);
+            }
+        }
+    }
+
+    /// Forgets VIPs that the configuration does not have.
+    pub(super) fn forget_others(&mut self, vips: &[VipConfig]) {
+        self.0.retain(|(vip, _), _| vips.iter().any(|it| it.vip == *vip));
+    }
+}
