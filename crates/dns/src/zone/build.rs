@@ -8,7 +8,7 @@ use rand::Rng;
 
 use super::balance::Spreading;
 use super::collect::{Names, collect, is_within, lower};
-use super::nested::{is_elsewhere, served_below};
+use super::nested::{ZoneTree, is_elsewhere};
 use super::view::View;
 use super::{NodeState, Standing};
 use crate::config::{DnsConfig, DnsOptions, ZoneConfig};
@@ -74,10 +74,10 @@ pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
 
 /// Static answers, and the tables by which names are found.
 fn fixed(zones: &[Arc<ZoneConfig>], before: Option<&Snapshot>) -> Fixed {
-    let origins: Vec<_> = zones.iter().map(|zone| lower(&zone.origin)).collect();
+    let tree = ZoneTree::new(zones.iter().map(|zone| &zone.origin));
     let mut parts = Parts::default();
     for zone in zones {
-        parts.zone(zone, &origins);
+        parts.zone(zone, &tree);
     }
     parts.take_ds();
     let layout = match before {
@@ -100,8 +100,17 @@ fn spreads(
     rng: &mut dyn Rng,
 ) -> (Vec<Spread>, Vec<NameStatus>) {
     let origins: Vec<_> = fixed.of.iter().map(|zone| lower(&zone.origin)).collect();
+    let nodes_before: Vec<usize> = fixed
+        .of
+        .iter()
+        .scan(0, |total, zone| {
+            let before = *total;
+            *total += zone.nodes.len();
+            Some(before)
+        })
+        .collect();
     let made = fixed.balanced.iter().enumerate().map(|(account, (zone, place))| {
-        let nodes_before = fixed.of[..*zone].iter().map(|before| before.nodes.len()).sum();
+        let nodes_before = nodes_before[*zone];
         let (origin, own) = (&origins[*zone], states.get(*zone));
         let (number, zone) = (*zone, &fixed.of[*zone]);
         let state = |node: usize| {
@@ -138,10 +147,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn zone(&mut self, zone: &ZoneConfig, origins: &[Vec<u8>]) {
+    fn zone(&mut self, zone: &ZoneConfig, tree: &ZoneTree) {
         let (mut names, _) = collect(zone);
         let origin = lower(&zone.origin);
-        let below = served_below(origins, &origin);
+        let below = tree.below(&origin);
         for other in &below {
             names.entry(other.to_vec()).or_default();
         }

@@ -11,7 +11,7 @@ mod view;
 pub use build::{SnapshotInput, build};
 pub use collect::check;
 pub use error::ZoneError;
-pub use nested::check_below;
+pub use nested::{ZoneTree, check_below};
 
 /// How a node stands, for the names that it serves. They are given in this order: those of the first standing that any
 /// has, and those that are down never.

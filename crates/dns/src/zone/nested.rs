@@ -3,32 +3,62 @@
 //! A name is answered from the closest zone that is served, as by other servers, whatever the order of the zones: what a zone
 //! above says of names at or below that zone's own is left out, but for DS records, which are the zone's above (RFC 4035, 3.1.4.1).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::ZoneError;
-use super::collect::{host_name, is_within, lower, text};
-use crate::Mode;
+use super::collect::{host_name, lower, text};
 use crate::config::ZoneConfig;
 use crate::message::tail::suffixes;
+use crate::{Mode, Name};
 
-/// The zones of `origins` that are closest below `origin`, all in lower case.
-pub(super) fn served_below<'o>(origins: &'o [Vec<u8>], origin: &[u8]) -> BTreeSet<&'o [u8]> {
-    let is_below = |other: &&[u8]| *other != origin && is_within(other, origin);
-    let below: BTreeSet<&[u8]> = origins.iter().map(|other| &other[..]).filter(is_below).collect();
-    let closest = |zone: &&[u8]| !suffixes(zone).skip(1).any(|(_, above)| below.contains(above));
-    below.iter().copied().filter(closest).collect()
+/// The zones of a process by their names: for each zone, the zones that are closest below it.
+#[derive(Clone, Debug, Default)]
+pub struct ZoneTree {
+    /// By the name of the zone above, in lower case.
+    below: HashMap<Vec<u8>, BTreeSet<Vec<u8>>>,
 }
+
+impl ZoneTree {
+    /// The tree of zones of these names.
+    pub fn new<'n>(origins: impl IntoIterator<Item = &'n Name>) -> ZoneTree {
+        let origins: HashSet<Vec<u8>> = origins.into_iter().map(lower).collect();
+        let mut below = HashMap::<Vec<u8>, BTreeSet<Vec<u8>>>::new();
+        for origin in &origins {
+            let above = suffixes(origin).skip(1).map(|(_, above)| above);
+            let mut above = above.chain((origin != ROOT).then_some(ROOT));
+            if let Some(closest) = above.find(|above| origins.contains(*above)) {
+                below.entry(closest.to_vec()).or_default().insert(origin.clone());
+            }
+        }
+        ZoneTree { below }
+    }
+
+    /// The zones that are closest below `origin`, all in lower case.
+    pub(super) fn below(&self, origin: &[u8]) -> BTreeSet<&[u8]> {
+        self.below.get(origin).into_iter().flatten().map(|other| &other[..]).collect()
+    }
+}
+
+/// The name of the root zone.
+const ROOT: &[u8] = &[0];
 
 /// Whether one of the zones `below` answers for `name`.
 pub(super) fn is_elsewhere(name: &[u8], below: &BTreeSet<&[u8]>) -> bool {
-    suffixes(name).any(|(_, above)| below.contains(above))
+    answering(name, below).is_some()
+}
+
+/// The zone of `below` that answers for `name`.
+fn answering<'b>(name: &[u8], below: &BTreeSet<&'b [u8]>) -> Option<&'b [u8]> {
+    suffixes(name).find_map(|(_, above)| below.get(above).copied())
 }
 
 /// What a zone says of names that zones below it answer for, and that would never be answered.
-pub fn check_below(zone: &ZoneConfig, all: &[&ZoneConfig]) -> Vec<ZoneError> {
-    let origins: Vec<_> = all.iter().map(|zone| lower(&zone.origin)).collect();
+pub fn check_below(zone: &ZoneConfig, tree: &ZoneTree) -> Vec<ZoneError> {
     let origin = lower(&zone.origin);
-    let below = served_below(&origins, &origin);
+    let below = tree.below(&origin);
+    if below.is_empty() {
+        return Vec::new();
+    }
     let hosts = zone.names.iter().filter(|name| matches!(name.mode, Mode::Srv | Mode::Https));
     let hosts = hosts.flat_map(|name| &name.nodes).filter_map(|place| zone.nodes.get(*place));
     let hosts = hosts.filter_map(|node| host_name(&node.name, &origin));
@@ -36,8 +66,54 @@ pub fn check_below(zone: &ZoneConfig, all: &[&ZoneConfig]) -> Vec<ZoneError> {
     names.sort_unstable();
     names.dedup();
     let elsewhere = names.iter().filter_map(|name| {
-        let closest = below.iter().find(|below| is_within(name, below))?;
+        let closest = answering(name, &below)?;
         Some(ZoneError::Elsewhere { name: text(name), zone: text(closest) })
     });
     elsewhere.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::collect::is_within;
+
+    #[test]
+    fn each_zone_has_the_zones_that_are_closest_below_it() {
+        let texts = [
+            "example.",
+            "a.example.",
+            "b.a.example.",
+            "d.c.b.example.",
+            "b.example.",
+            "x.",
+            "c.x.",
+        ];
+        let with_root = [&["."][..], &texts].concat();
+        for texts in [&texts[..], &with_root] {
+            let names: Vec<Name> = texts.iter().map(|it| it.parse().unwrap()).collect();
+            let tree = ZoneTree::new(&names);
+            let origins: Vec<_> = names.iter().map(lower).collect();
+            for origin in &origins {
+                let is_below = |other: &&Vec<u8>| *other != origin && is_within(other, origin);
+                let below: Vec<_> = origins.iter().filter(is_below).collect();
+                let is_closest = |zone: &&&Vec<u8>| {
+                    below.iter().all(|other| other == *zone || !is_within(zone, other))
+                };
+                let closest: BTreeSet<&[u8]> =
+                    below.iter().filter(is_closest).map(|zone| &zone[..]).collect();
+                assert_eq!(tree.below(origin), closest, "{}", text(origin));
+            }
+        }
+    }
+
+    /// One look at each zone: each compared with each would be 400 million comparisons.
+    #[test]
+    fn many_zones_have_a_tree_at_once() {
+        let names: Vec<Name> =
+            (0..20_000).map(|number| format!("z{number}.example.").parse().unwrap()).collect();
+        let above: Name = "example.".parse().unwrap();
+        let tree = ZoneTree::new(names.iter().chain([&above]));
+        assert_eq!(tree.below(&lower(&above)).len(), names.len());
+        assert!(names.iter().all(|name| tree.below(&lower(name)).is_empty()));
+    }
 }

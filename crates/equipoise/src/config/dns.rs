@@ -4,11 +4,12 @@ mod balanced;
 mod elastic;
 mod zone;
 
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equipoise_dns::config::{DnsConfig, DnsOptions, ZoneConfig};
-use equipoise_dns::zone::check_below;
+use equipoise_dns::zone::{ZoneTree, check_below};
 use equipoise_dns::{CookieSecrets, Name, RateLimit};
 use equipoise_session::config::PoolConfig;
 
@@ -29,16 +30,17 @@ pub(super) fn config(
     let server = file.table("nameserver").expect("has a default: a test reads every one");
     let mut config =
         DnsConfig { options: options(server, instance, findings), ..DnsConfig::default() };
+    let by_name = PoolsByName::of(file, pools);
+    let (mut listens, mut origins) = (HashSet::new(), HashSet::new());
     for values in file.tables("dns") {
         for address in addresses::<SocketAddr>(values, "listen") {
-            if !config.listen.contains(&address) {
+            if listens.insert(address) {
                 config.listen.push(address);
             }
         }
-        let mut reading = Reading { file, values, pools, around, findings };
+        let mut reading = Reading { file, by_name: &by_name, values, pools, around, findings };
         let Some(zone) = reading.zone() else { continue };
-        let same = |other: &Arc<ZoneConfig>| other.origin == zone.origin;
-        if config.zones.iter().any(same) {
+        if !origins.insert(zone.origin.clone()) {
             let text = format!("\"{}\" is there twice; accepted: each zone once", zone.origin);
             findings.error(values.at("zone"), &values.path_of("zone"), text);
             continue;
@@ -50,15 +52,38 @@ pub(super) fn config(
     config
 }
 
+/// The pools of a file, and their tables.
+struct PoolsByName<'p>(HashMap<&'p str, (&'p PoolConfig, Option<&'p Values>)>);
+
+impl<'p> PoolsByName<'p> {
+    /// Of two pools with one name, which is an error, the first counts.
+    fn of(file: &'p Values, pools: &'p [PoolConfig]) -> PoolsByName<'p> {
+        let tables = file.tables("pool").iter().rev();
+        let tables: HashMap<&str, &Values> =
+            tables.filter_map(|table| Some((table.text("name")?, table))).collect();
+        let found = |pool: &'p PoolConfig| (pool, tables.get(&*pool.name).copied());
+        PoolsByName(pools.iter().rev().map(|pool| (&*pool.name, found(pool))).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&'p PoolConfig> {
+        self.0.get(name).map(|(pool, _)| *pool)
+    }
+
+    /// The elastic part of a pool.
+    fn elastic(&self, name: &str) -> Option<&'p Values> {
+        self.0.get(name)?.1?.table("elastic")
+    }
+}
+
 /// Names that belong into the table of a zone below.
 fn nested(file: &Values, zones: &[Arc<ZoneConfig>], findings: &mut Findings<'_>) {
-    let all: Vec<&ZoneConfig> = zones.iter().map(|zone| &**zone).collect();
+    let by_origin: HashMap<&Name, &ZoneConfig> =
+        zones.iter().map(|zone| (&zone.origin, &**zone)).collect();
+    let tree = ZoneTree::new(by_origin.keys().copied());
     for values in file.tables("dns") {
         let origin = values.text("zone").and_then(|text| Name::vec_from_str(text).ok());
-        let Some(zone) = all.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
-            continue;
-        };
-        for wrong in check_below(zone, &all) {
+        let Some(zone) = origin.and_then(|origin| by_origin.get(&lower(origin))) else { continue };
+        for wrong in check_below(zone, &tree) {
             let text = wrong.to_string();
             findings.error(values.at("names"), &values.path_of("names"), text);
         }

@@ -1,10 +1,10 @@
 //! `[[dns]] shares`: zones whose answers follow the plan, and which member of the cluster each backend stands for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use equipoise_cluster::Name as Member;
 use equipoise_dns::Name;
-use equipoise_dns::config::DnsConfig;
+use equipoise_dns::config::{DnsConfig, ZoneConfig};
 
 use super::build::chosen;
 use super::planning::Planning;
@@ -23,6 +23,8 @@ pub(super) fn by_load(
     findings: &mut Findings<'_>,
 ) -> NamesByLoad {
     let mut names = NamesByLoad::new();
+    let zones: HashMap<&Name, &ZoneConfig> =
+        dns.zones.iter().map(|zone| (&zone.origin, &**zone)).collect();
     for values in file.tables("dns") {
         if !chosen(values, "shares", &tables::SHARES) {
             continue;
@@ -39,9 +41,7 @@ pub(super) fn by_load(
             origin.make_canonical();
             origin
         });
-        let Some(zone) = dns.zones.iter().find(|zone| Some(&zone.origin) == origin.as_ref()) else {
-            continue;
-        };
+        let Some(zone) = origin.and_then(|origin| zones.get(&origin)) else { continue };
         let elastic = zone.names.iter().find_map(|name| Some((name, name.elastic.as_ref()?)));
         if let Some((name, elastic)) = elastic {
             // The zone's own name has no such option.

@@ -177,14 +177,13 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
             take(protocol == Protocol::Udp, address, door);
         }
     }
-    let mut served: Vec<SocketAddr> = Vec::new();
+    let mut served: HashSet<SocketAddr> = HashSet::new();
     for zone in file.tables("dns") {
         for address in
             zone.texts("listen").unwrap_or_default().iter().filter_map(|t| t.parse().ok())
         {
             // Zones share their addresses.
-            if !served.contains(&address) {
-                served.push(address);
+            if served.insert(address) {
                 take(true, address, zone);
                 take(false, address, zone);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::config::{NameServer, ZoneConfig};
 use crate::fixture::zone;
-use crate::zone::check_below;
+use crate::zone::{ZoneTree, check_below};
 use crate::{Mode, ZoneError};
 
 const ABOVE: &str = "
@@ -108,15 +108,16 @@ fn the_zone_above_answers_for_ds() {
 #[test]
 fn what_a_zone_below_answers_for_belongs_into_its_table() {
     let [above, below] = [0, 1].map(|place| (*zones()[place]).clone());
-    assert_eq!(check_below(&above, &[&above, &below]), []);
+    let tree = ZoneTree::new([&above.origin, &below.origin]);
+    assert_eq!(check_below(&above, &tree), []);
     let mut wrong = above.clone();
     wrong.names[1].name = name("www.sub.cluster.example.");
-    let said = check_below(&wrong, &[&below, &wrong]);
+    let said = check_below(&wrong, &tree);
     assert!(
         matches!(&said[..], [ZoneError::Elsewhere { zone, .. }] if zone == "sub.cluster.example.")
     );
     let mut wrong = above;
     wrong.nodes[2].name = "sub".into();
     assert!(wrong.names.iter().any(|name| name.mode == Mode::Srv));
-    assert_eq!(check_below(&wrong, &[&below, &wrong]).len(), 1, "a host name of SRV");
+    assert_eq!(check_below(&wrong, &tree).len(), 1, "a host name of SRV");
 }

@@ -24,7 +24,7 @@ impl Reading<'_, '_> {
             self.error(values, "pool", text.into());
             return;
         };
-        let Some(pool) = self.pools.iter().find(|pool| &*pool.name == pool_name) else { return };
+        let Some(pool) = self.by_name.get(pool_name) else { return };
         let is_own = std::ptr::eq(values, own);
         let mode = match is_own {
             true => None,

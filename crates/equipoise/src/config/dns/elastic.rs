@@ -1,5 +1,6 @@
 //! Names over elastic pools: what their backends must be for clients that are sent to them directly.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ impl Reading<'_, '_> {
         pool: &PoolConfig,
         mode: Mode,
     ) -> Option<ElasticNodes> {
-        let elastic = elastic_of(self.file, &pool.name)?;
+        let elastic = self.by_name.elastic(&pool.name)?;
         let at = if values.given("mode") { "mode" } else { "pool" };
         let (name, word) = (&pool.name, mode.word());
         // The zone's own name has no such option.
@@ -50,11 +51,6 @@ impl Reading<'_, '_> {
     }
 }
 
-/// The elastic part of a pool.
-fn elastic_of<'f>(file: &'f Values, pool: &str) -> Option<&'f Values> {
-    file.tables("pool").iter().find(|it| it.text("name") == Some(pool))?.table("elastic")
-}
-
 fn has_one_port(process: &Values) -> bool {
     let ports: Option<PortRange> = process.parsed("ports");
     matches!(ports, Some(PortRange(Some((first, last)))) if first == last)
@@ -69,11 +65,12 @@ fn makes_host_names(pool: &str) -> bool {
 
 /// Checks what elastic pools say to the names that are spread over them.
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    let longest = longest_ttls(file);
     for pool in file.tables("pool") {
         let (Some(name), Some(elastic)) = (pool.text("name"), pool.table("elastic")) else {
             continue;
         };
-        let Some(ttl) = longest_ttl(file, name) else { continue };
+        let Some(ttl) = longest.get(name).copied() else { continue };
         let drain = elastic.duration("drain-timeout");
         if drain < ttl {
             let text = format!(
@@ -96,18 +93,20 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// The longest TTL of names that are spread over a whole pool; `None` without such names.
-fn longest_ttl(file: &Values, pool: &str) -> Option<Duration> {
-    let of_zone = |zone: &Values| {
-        let own = zone.text("pool");
-        let is_over = |name: &&Values| {
-            let picks = name.given("backends") || name.given("labels");
-            !picks && name.text("pool").or(own) == Some(pool)
-        };
-        let names = zone.tables("names").iter().filter(is_over);
-        let ttl = zone.duration("ttl");
-        let of_names = names.map(|name| name.duration_if_any("ttl").unwrap_or(ttl));
-        of_names.chain((own == Some(pool)).then_some(ttl)).max()
-    };
-    file.tables("dns").iter().filter_map(of_zone).max()
+/// By pool: the longest TTL of names that are spread over the whole pool.
+fn longest_ttls(file: &Values) -> HashMap<&str, Duration> {
+    let mut longest = HashMap::<&str, Duration>::new();
+    for zone in file.tables("dns") {
+        let (own, ttl) = (zone.text("pool"), zone.duration("ttl"));
+        let picks = |name: &Values| name.given("backends") || name.given("labels");
+        let names = zone.tables("names").iter().filter(|name| !picks(name));
+        let of_names = names
+            .map(|name| (name.text("pool").or(own), name.duration_if_any("ttl").unwrap_or(ttl)));
+        for (pool, ttl) in of_names.chain([(own, ttl)]) {
+            let Some(pool) = pool else { continue };
+            let known = longest.entry(pool).or_default();
+            *known = ttl.max(*known);
+        }
+    }
+    longest
 }

@@ -7,7 +7,7 @@ use equipoise_dns::zone::{check, file as zone_file};
 use equipoise_dns::{Name, ZoneError};
 use equipoise_session::config::PoolConfig;
 
-use super::{addresses, below, lower};
+use super::{PoolsByName, addresses, below, lower};
 use crate::config::problem::Findings;
 use crate::config::values::Values;
 use crate::config::{FileKind, Surroundings};
@@ -15,6 +15,7 @@ use crate::config::{FileKind, Surroundings};
 /// A zone that is being read.
 pub(super) struct Reading<'r, 's> {
     pub(super) file: &'r Values,
+    pub(super) by_name: &'r PoolsByName<'r>,
     pub(super) values: &'r Values,
     pub(super) pools: &'r [PoolConfig],
     pub(super) around: &'r Surroundings<'r>,
