@@ -121,38 +121,68 @@ eqp_inline __u32 translated_rank(const struct eqp_job *job, __u64 word, __u64 ti
 	return 2 + (stage << 16) + (EQP_TRANSLATED_TIME_MASK - age);
 }
 
-/* The flow's word in its line, or, if it is not there and `any` is set, the one that gives way. */
+/* The flow's word in its line, or the one that gives way. */
 struct eqp_translated_search {
 	const struct eqp_job *job;
 	__u64 digest;
 	__u64 tick;
 	__u64 word;
-	__u32 least; /* rank of the word; EQP_TRANSLATED_STAYS: none is found */
+	__u32 least; /* rank of the word, 0 of the flow's own; EQP_TRANSLATED_STAYS: none is found */
 	__u32 place;
-	bool any;
 };
 
-/* One place of the search; 1 ends it. */
+/* 0 for 0, 1 for any other number. The compiler does not see what it is, and so makes no branch of it. */
+eqp_inline __u64 is_not_zero(__u64 number)
+{
+	__u64 negative = -number;
+
+	eqp_opaque(negative);
+	return (number | negative) >> 63;
+}
+
+/*
+ * Looks for the flow's own word in its line. Without a branch: the verifier would go through all ways from place to place,
+ * and a processor would mispredict.
+ */
+eqp_inline bool translated_own(struct eqp_translated_search *search, const __u64 *line)
+{
+	__u64 found = 0, at = 0, place;
+
+	/* From the last to the first, which stays. */
+	eqp_unroll
+	for (place = EQP_TRANSLATED_WAYS; place-- > 0;) {
+		__u64 word = eqp_read_once(line[place]), other = (word ^ search->digest) >> EQP_TRANSLATED_DIGEST_SHIFT;
+		/* All ones if this is the flow's word, which is not 0. */
+		__u64 is_own = (is_not_zero(other) | (is_not_zero(word) ^ 1)) - 1;
+
+		found ^= (found ^ word) & is_own;
+		at ^= (at ^ place) & is_own;
+	}
+	if (!found)
+		return false;
+	search->word = found;
+	search->place = at;
+	search->least = 0;
+	return true;
+}
+
+/* One place of the search for the word that gives way. */
 static long translated_step(__u32 place, void *argument)
 {
 	struct eqp_translated_search *search = argument;
 	const struct eqp_job *job = search->job;
 	__u64 word = eqp_read_once(translated_line(job, search->digest)[place & (EQP_TRANSLATED_WAYS - 1)]);
-	bool is_same = is_translated(word, search->digest);
-	__u32 rank;
+	__u32 rank = translated_rank(job, word, search->tick);
 
-	if (!is_same && !search->any)
-		return 0;
-	rank = is_same ? 0 : translated_rank(job, word, search->tick);
-	if (is_same || rank < search->least) {
+	if (rank < search->least) {
 		search->least = rank;
 		search->word = word;
 		search->place = place;
 	}
-	return is_same;
+	return 0;
 }
 
-/* As a loop of the kernel: unrolled, the verifier would go through all ways from place to place. */
+/* The flow's word; if it has none and `any` is set, the one that gives way. That search is a loop of the kernel. */
 eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *job, __u64 digest, bool any)
 {
 	struct eqp_translated_search search = {
@@ -160,10 +190,10 @@ eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *
 		.digest = digest,
 		.tick = translated_tick(),
 		.least = EQP_TRANSLATED_STAYS,
-		.any = any,
 	};
 
-	repeat(EQP_TRANSLATED_WAYS, translated_step, &search);
+	if (!translated_own(&search, translated_line(job, digest)) && any)
+		repeat(EQP_TRANSLATED_WAYS, translated_step, &search);
 	return search;
 }
 
