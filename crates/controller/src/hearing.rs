@@ -116,11 +116,11 @@ impl Witnesses {
         let best = self.best(None);
         let other = best.map(|(name, _)| name.to_string());
         let most = best.map(|(_, heard)| heard).unwrap_or_default();
-        let deaf = |other| Verdict::Deaf { hears: own, expected: there, other };
+        let deaf = |hears, other| Verdict::Deaf { hears, expected: there, other };
         let hears_much_less = 2 * own.nodes < most.nodes
             || own == Heard::default() && most > own && there > Heard::default();
         if hears_much_less {
-            return deaf(other);
+            return deaf(own, other);
         }
         let hears_one = match there.nodes {
             0 => there.controllers == 0 || fresh.controllers > 0,
@@ -128,9 +128,9 @@ impl Witnesses {
         };
         match (hears_one, most.nodes > 0, fresh.controllers > 0) {
             (true, ..) => Verdict::Hears,
-            (false, true, _) => deaf(other),
+            (false, true, _) => deaf(fresh, other),
             (false, false, true) => Verdict::Unheard { nodes: there.nodes },
-            (false, false, false) => deaf(None),
+            (false, false, false) => deaf(fresh, None),
         }
     }
 }
@@ -148,7 +148,7 @@ pub(crate) enum Verdict {
     },
     /// It hears no member, or few of those that another controller hears: it plans nothing.
     Deaf {
-        /// The members that it hears.
+        /// The members that it hears: without those whose reports are missing, if that is why.
         hears: Heard,
         /// The members that there should be.
         expected: Heard,
@@ -217,8 +217,8 @@ mod tests {
         let rows = [
             (&others[..], all, all, all, None, false),
             (&others, none, none, all, deaf(0, 0, "c3"), false),
-            // Before ten seconds are over.
-            (&others, all, none, all, deaf(3, 2, "c3"), false),
+            // Before ten seconds are over: reports are missing, so it hears none now.
+            (&others, all, none, all, deaf(0, 0, "c3"), false),
             (&others, "c2 c3", "c2 c3", all, deaf(0, 2, "c3"), false),
             (&others, "n1", "n1", all, deaf(1, 0, "c3"), false),
             (&others, "n1 n2 c2 c3", "n1 n2 c2 c3", all, None, false),

@@ -193,6 +193,14 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
     let (_, status) = instance.command(&["status"]);
     assert!(status.contains("the last reload failed"), "{status}");
 
+    instance.folder.write("equipoise.toml", "# A template that failed.\n");
+    let (worked, said) = instance.command(&["reload"]);
+    assert!(
+        !worked && said.contains("would remove all that runs") && said.contains("SIGTERM"),
+        "{said}"
+    );
+    assert_eq!(instance.who(), "b");
+
     instance.rewrite(&backends(&[("a", &a)]));
     instance.process.signal(libc::SIGHUP);
     assert!(eventually(|| instance.who() == "a"));

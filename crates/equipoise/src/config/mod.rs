@@ -85,6 +85,17 @@ pub struct Config {
     pub slices: Vec<SliceStream>,
 }
 
+impl Config {
+    /// Whether the file has no front door, pool or zone, and this machine is no member of a cluster.
+    pub(crate) fn configures_nothing(&self) -> bool {
+        self.session == SessionConfig::default()
+            && self.packet.vips.is_empty()
+            && self.dns.zones.is_empty()
+            && self.slices.is_empty()
+            && self.cluster.is_none()
+    }
+}
+
 /// This process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {

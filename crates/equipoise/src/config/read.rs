@@ -288,6 +288,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("rr", &["round-robin"]),
     ("wrr", &["weighted-round-robin"]),
     ("random", &["weighted-random"]),
+    ("random(2)", &["power-of-two"]),
     ("p2c", &["power-of-two"]),
     ("ewma", &["least-time"]),
     ("peak-ewma", &["least-time"]),

@@ -61,8 +61,14 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     let served = LEVELS.into_iter().chain(["slice"]).any(|level| file.given(level));
     // Members of a cluster may serve nothing: agents report, controllers plan.
     if !served && doors().next().is_none() && !file.given("cluster") {
-        let text = "no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table";
-        findings.warning(0, "session", text.to_string());
+        let what = match pools.is_empty() {
+            true => "no front door, pool or zone, so this file configures nothing",
+            false => "no front door, so nothing is served",
+        };
+        let text = format!(
+            "{what}; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table"
+        );
+        findings.warning(0, "session", text);
     }
     unique(file.table("api").map(|api| api.tables("token")).unwrap_or_default(), "name", findings);
     unique(pools, "name", findings);

@@ -50,6 +50,17 @@ pub(super) fn warn(
 ) {
     let Some(path) = values.text(option).map(Path::new) else { return };
     let Ok(mode) = (around.mode)(path) else { return };
+    // Without its kind, it is taken for a regular file.
+    let kind = mode & libc::S_IFMT;
+    if kind != 0 && kind != libc::S_IFREG {
+        let text = format!(
+            "\"{}\" is not a regular file, so {secret} cannot be read from it",
+            path.display()
+        );
+        let text = text + "; accepted: a regular file (a FIFO, a device or a directory is none)";
+        findings.warning(values.at(option), &values.path_of(option), text);
+        return;
+    }
     if let Some(text) = too_open(path, mode, readers, secret) {
         findings.warning(values.at(option), &values.path_of(option), text);
     }

@@ -68,6 +68,12 @@ impl Control {
                 "{file}: a reload that began later has taken effect already"
             )]);
         }
+        if config.configures_nothing() && !running.configures_nothing() {
+            let text = "it has no front door, pool or zone, and would remove all that runs; accepted: a file with at least \
+                        one (to stop: end the process, by `systemctl stop` or SIGTERM)";
+            self.levels.hosts.forget_others(&running.session);
+            return Err(vec![format!("{}: {text}", self.file.display())]);
+        }
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }

@@ -16,6 +16,7 @@ fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
         mode: &|file| match file.to_str() {
             Some("/open") => Ok(0o100644),
             Some("/group") => Ok(0o100640),
+            Some("/fifo") => Ok(0o010_644),
             Some("/missing") => Err(io::Error::from(io::ErrorKind::NotFound)),
             _ => Ok(0o100600),
         },
@@ -126,6 +127,11 @@ fn files_with_secrets_that_others_can_read_are_warned_of() {
         warned(&node("/open")),
         "f:3:19: warning: cluster.join-token-file: \"/open\" has the mode 0644, so users besides its owner and group can get at \
          the join token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)"
+    );
+    assert_eq!(
+        warned(&node("/fifo")),
+        "f:3:19: warning: cluster.join-token-file: \"/fifo\" is not a regular file, so the join token cannot be read from it; \
+         accepted: a regular file (a FIFO, a device or a directory is none)"
     );
     for (file, said) in [
         (

@@ -80,8 +80,8 @@ fn options_without_effect_are_warnings() {
     let udp = in_pool("send-proxy = 'v1'").replace("'http'", "'udp'");
     let cases = [
         (
-            "".to_string(),
-            "f:1:1: warning: session: no front door, so nothing is served; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table",
+            "# A template that failed.".to_string(),
+            "f:1:1: warning: session: no front door, pool or zone, so this file configures nothing; add a [[session]], [[dispatch]], [[packet]], [[dns]] or [[slice]] table",
         ),
         (
             "session = []\n[[pool]]\nname = 'p'".to_string(),

@@ -76,6 +76,10 @@ fn wrong_words_flags_and_forms_say_what_is_accepted() {
                 "f:8:12: pool.p.upstream: 'multiplex' is none of them (did you mean \"multiplexed\"?); accepted: \"exclusive\" or \"multiplexed\"",
             ),
             (
+                "scheduler = 'random(2)'",
+                "f:8:13: pool.p.scheduler: 'random(2)' is none of them (did you mean \"power-of-two\"?); accepted: \"round-robin\", \"weighted-round-robin\", \"least-connection\", \"weighted-least-connection\", \"weighted-random\", \"power-of-two\", \"least-time\", \"maglev\" or \"source-hash\"",
+            ),
+            (
                 "send-proxy = 'binary'",
                 "f:8:14: pool.p.send-proxy: 'binary' is none of them; accepted: \"v1\" or \"v2\"",
             ),
