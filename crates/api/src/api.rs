@@ -84,7 +84,7 @@ impl<O: Operator> Api<O> {
             before: before.and_then(to_json),
             after: after.filter(|_| outcome.is_ok()).and_then(to_json),
         };
-        self.audit().write(Line::new(asked, happened, SystemTime::now()));
+        self.audit().write(Line::new(asked, happened, SystemTime::now())).await;
         outcome
     }
 

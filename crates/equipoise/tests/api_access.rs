@@ -47,8 +47,12 @@ impl Instance {
         (output.status.success(), stdout(&output) + &stderr(&output))
     }
 
-    fn audited(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.folder.path("audit")).expect("it was opened");
+    /// The audit log, once it has `count` lines: an answer waits for its line for a bounded time.
+    fn audited(&self, count: usize) -> Vec<Value> {
+        let path = self.folder.path("audit");
+        let read = || std::fs::read_to_string(&path).unwrap_or_default();
+        equipoise_testkit::eventually(|| read().lines().count() >= count);
+        let text = read();
         text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
     }
 }
@@ -100,7 +104,7 @@ fn commands_over_tcp_need_a_token_whose_role_suffices() {
     let (worked, said) = instance.command(&["status"], &[("EQUIPOISE_API_TOKEN", "short")]);
     assert!(!worked && said.contains("EQUIPOISE_API_TOKEN is no token"), "{said}");
 
-    let lines = instance.audited();
+    let lines = instance.audited(4);
     let shown: Vec<_> = lines
         .iter()
         .map(|line| format!("{} {} {}", line["who"], line["outcome"], line["after"]["admin"]))
@@ -142,11 +146,11 @@ fn a_reload_picks_up_changed_tokens_and_opens_the_audit_log_again() {
     assert!(worked, "{said}");
     let before = std::fs::read_to_string(moved).expect("it was moved");
     assert_eq!(before.lines().count(), 1, "{before}");
-    assert_eq!(instance.audited().len(), 3, "{:?}", instance.audited());
+    assert_eq!(instance.audited(3).len(), 3, "{:?}", instance.audited(3));
     instance.process.signal(libc::SIGHUP);
     assert!(equipoise_testkit::eventually(|| {
         instance
-            .audited()
+            .audited(4)
             .iter()
             .any(|line| line["who"] == "signal:SIGHUP" && line["outcome"] == "done")
     }));

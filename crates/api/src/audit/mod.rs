@@ -1,60 +1,72 @@
 //! The audit log: every change that was asked for, and every caller that was turned away.
 //!
-//! A line is written before the answer is sent. Callers that are turned away too often are only counted: the next
-//! line carries their number, so that nobody fills the log from outside.
+//! A thread writes the lines, since a file system may hang. An answer waits for its line for a bounded time.
+//! Callers that are turned away too often are only counted: the next line carries their number, so that no
+//! client fills the log from outside.
 
 mod line;
+mod queue;
 mod target;
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 pub use line::Elsewhere;
 pub(crate) use line::{Asked, Happened, Line};
+use queue::{Job, Queue};
 use target::Opened;
 pub use target::{AuditError, AuditTarget};
+use tokio::sync::oneshot;
 
-/// Where lines go, and what never became one.
+/// Limit of the time that an answer waits for its line. Later answers do not wait until a line is written.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// The audit log.
 #[derive(Debug)]
 pub struct Audit {
-    opened: Mutex<Opened>,
+    queue: Arc<Queue>,
     /// Callers turned away without a line since the last line.
     uncounted: AtomicU64,
-    lost: AtomicU64,
 }
 
 impl Audit {
     /// Opens the target.
     ///
     /// # Errors
-    /// [`AuditError`]: its file cannot be opened.
+    /// [`AuditError`]: its file cannot be opened, or the operating system denies a thread.
     pub fn open(target: &AuditTarget) -> Result<Audit, AuditError> {
-        Ok(Audit {
-            opened: Mutex::new(Opened::open(target)?),
-            uncounted: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        })
+        Audit::start(Opened::open(target)?).map_err(AuditError::Thread)
     }
 
-    /// Opens the target anew: it may be another, or its file may have been moved away (logrotate).
-    ///
-    /// # Errors
-    /// [`AuditError`]; lines go on to where they went.
-    pub fn reopen(&self, target: &AuditTarget) -> Result<(), AuditError> {
-        let opened = Opened::open(target)?;
-        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = opened;
-        Ok(())
+    fn start(opened: Opened) -> io::Result<Audit> {
+        let queue = Arc::new(Queue::default());
+        let of_thread = Arc::clone(&queue);
+        thread::Builder::new().name("audit-log".into()).spawn(move || of_thread.work(opened))?;
+        Ok(Audit { queue, uncounted: AtomicU64::new(0) })
+    }
+
+    /// Opens the target anew after the lines that wait: it may be another, or its file may have been moved
+    /// away (logrotate). If it cannot be opened, lines go on to where they went, and the log has the error.
+    pub fn reopen(&self, target: &AuditTarget) {
+        drop(self.queue.add(Job::Reopen(target.clone())));
     }
 
     /// Lines that could not be written, since the start.
     pub fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
+        self.queue.lost.load(Relaxed)
+    }
+
+    /// Lines that are not written yet.
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
     }
 
     /// Notes something that was asked of another than the API.
     pub fn note(&self, asked: Elsewhere) {
-        self.write(Line::of_elsewhere(asked, SystemTime::now()));
+        drop(self.add(Line::of_elsewhere(asked, SystemTime::now())));
     }
 
     /// A caller was turned away of whom there is no line.
@@ -62,14 +74,29 @@ impl Audit {
         self.uncounted.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn write(&self, mut line: Line) {
-        line.turned_away_unlogged = self.uncounted.swap(0, Relaxed);
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = opened.write(&line) {
-            self.lost.fetch_add(1, Relaxed);
-            tracing::error!(%error, "the audit log cannot be written; the line follows");
-            line.to_log();
+    /// Waits until all lines are written, at most for `within`. Lines that are left go to the process's log.
+    pub fn finish(&self, within: Duration) {
+        self.queue.finish(within);
+    }
+
+    /// Has a line written, and waits for it for a bounded time.
+    pub(crate) async fn write(&self, line: Line) {
+        let written = self.add(line);
+        if !self.queue.is_blocked() && tokio::time::timeout(WRITTEN_WITHIN, written).await.is_err()
+        {
+            self.queue.set_blocked();
         }
+    }
+
+    fn add(&self, mut line: Line) -> oneshot::Receiver<()> {
+        line.turned_away_unlogged = self.uncounted.swap(0, Relaxed);
+        self.queue.add(Job::Write(Box::new(line)))
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 

@@ -22,24 +22,40 @@ pub enum AuditTarget {
 
 /// The audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the audit log {} (option `api.audit-log`)", path.display())]
-pub struct AuditError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
+pub enum AuditError {
+    /// Its file cannot be opened.
+    #[error("cannot write the audit log {} (option `api.audit-log`)", path.display())]
+    File {
+        /// The file's path.
+        path: PathBuf,
+        /// The operating system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// It has no thread that writes it.
+    #[error("cannot start the thread of the audit log")]
+    Thread(#[source] io::Error),
 }
 
 #[derive(Debug)]
 pub(super) enum Opened {
     Log,
-    File { path: PathBuf, file: File, bytes: u64, bytes_max: u64 },
+    File {
+        path: PathBuf,
+        file: File,
+        bytes: u64,
+        bytes_max: u64,
+    },
+    /// A file system that hangs until the test sends something or ends.
+    #[cfg(test)]
+    Hanging(std::sync::mpsc::Receiver<()>),
 }
 
 impl Opened {
     pub(super) fn open(target: &AuditTarget) -> Result<Opened, AuditError> {
         let AuditTarget::File { path, bytes_max } = target else { return Ok(Opened::Log) };
         let (file, bytes) =
-            append_to(path).map_err(|source| AuditError { path: path.clone(), source })?;
+            append_to(path).map_err(|source| AuditError::File { path: path.clone(), source })?;
         Ok(Opened::File { path: path.clone(), file, bytes, bytes_max: *bytes_max })
     }
 
@@ -49,6 +65,8 @@ impl Opened {
                 line.to_log();
                 Ok(())
             }
+            #[cfg(test)]
+            Opened::Hanging(go_on) => go_on.recv().map_err(|_| io::ErrorKind::BrokenPipe.into()),
             Opened::File { path, file, bytes, bytes_max } => {
                 let mut text = line.to_json();
                 text.push('\n');

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use equipoise_testkit::Folder;
+use equipoise_testkit::{Folder, PATIENCE};
 use serde_json::{Value, json};
 
 use super::*;
@@ -101,19 +101,20 @@ fn a_line_is_bounded_whatever_was_asked() {
     assert!(text.contains("\"left_out_bytes\":100002"), "{text}");
 }
 
-#[test]
-fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
+#[tokio::test]
+async fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("moved");
     let (path, moved) = (folder.path("audit"), folder.path("moved"));
     let target = AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 };
     let audit = Audit::open(&target).unwrap();
-    audit.write(line("/one", 200));
+    audit.write(line("/one", 200)).await;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::rename(&path, &moved).unwrap();
-    audit.write(line("/two", 200));
-    audit.reopen(&target).unwrap();
-    audit.write(line("/three", 200));
+    audit.write(line("/two", 200)).await;
+    audit.reopen(&target);
+    audit.write(line("/three", 200)).await;
+    audit.finish(PATIENCE);
     assert_eq!(
         lines(&moved).iter().map(|line| &line["path"]).collect::<Vec<_>>(),
         ["/one", "/two"]
@@ -121,14 +122,15 @@ fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
     assert_eq!(lines(&path)[0]["path"], "/three");
 }
 
-#[test]
-fn two_files_are_kept_and_no_more() {
+#[tokio::test]
+async fn two_files_are_kept_and_no_more() {
     let folder = Folder::new("bounded");
     let path = folder.path("audit");
     let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1000 }).unwrap();
     for number in 0..100 {
-        audit.write(line(&format!("/{number}"), 200));
+        audit.write(line(&format!("/{number}"), 200)).await;
     }
+    audit.finish(PATIENCE);
     let names = std::fs::read_dir(folder.root()).unwrap().count();
     let bytes = |path: &Path| std::fs::metadata(path).unwrap().len();
     assert_eq!(names, 2);
@@ -136,14 +138,15 @@ fn two_files_are_kept_and_no_more() {
     assert_eq!(lines(&path).last().unwrap()["path"], "/99");
 }
 
-#[test]
-fn callers_that_were_only_counted_are_in_the_next_line() {
+#[tokio::test]
+async fn callers_that_were_only_counted_are_in_the_next_line() {
     let folder = Folder::new("counted");
     let path = folder.path("audit");
     let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 }).unwrap();
     (0..3).for_each(|_| audit.count());
-    audit.write(line("/", 200));
-    audit.write(line("/", 200));
+    audit.write(line("/", 200)).await;
+    audit.write(line("/", 200)).await;
+    audit.finish(PATIENCE);
     let lines = lines(&path);
     assert_eq!(lines[0]["turned_away_unlogged"], 3);
     assert!(lines[1].get("turned_away_unlogged").is_none());
@@ -154,4 +157,30 @@ fn a_file_that_cannot_be_opened_is_named_with_its_option() {
     let target = AuditTarget::File { path: "/nonexistent/audit".into(), bytes_max: 1 };
     let text = Audit::open(&target).unwrap_err().to_string();
     assert!(text.contains("/nonexistent/audit") && text.contains("`api.audit-log`"), "{text}");
+}
+
+#[tokio::test]
+async fn a_file_system_that_hangs_delays_one_answer_and_loses_no_line() {
+    let (go_on, hanging) = std::sync::mpsc::channel();
+    let audit = Audit::start(Opened::Hanging(hanging)).unwrap();
+    // Each of them would wait for ever for its line.
+    audit.write(line("/one", 200)).await;
+    assert!(audit.queue.is_blocked());
+    audit.write(line("/two", 200)).await;
+    assert_eq!((audit.waiting(), audit.lost()), (2, 0));
+    go_on.send(()).unwrap();
+    go_on.send(()).unwrap();
+    audit.finish(PATIENCE);
+    assert_eq!((audit.waiting(), audit.lost()), (0, 0));
+    assert!(!audit.queue.is_blocked());
+}
+
+#[tokio::test]
+async fn lines_that_a_hanging_file_system_leaves_are_in_the_log_and_counted() {
+    let (_go_on, hanging) = std::sync::mpsc::channel();
+    let audit = Audit::start(Opened::Hanging(hanging)).unwrap();
+    audit.write(line("/one", 200)).await;
+    audit.write(line("/two", 200)).await;
+    audit.finish(Duration::from_millis(1));
+    assert_eq!((audit.waiting(), audit.lost()), (0, 2));
 }

@@ -53,7 +53,7 @@ pub(crate) async fn admit<O: Operator>(
             api.audit().count();
         } else {
             let happened = happened_in(&away.response, &Notes::default());
-            api.audit().write(Line::new(asked, happened, SystemTime::now()));
+            api.audit().write(Line::new(asked, happened, SystemTime::now())).await;
         }
         return away.response;
     }
@@ -65,7 +65,8 @@ pub(crate) async fn admit<O: Operator>(
     // A change is finished and noted whether or not its caller still waits for it.
     let change = tokio::spawn(async move {
         let response = next.run(request).await;
-        api.audit().write(Line::new(asked, happened_in(&response, &notes), SystemTime::now()));
+        let line = Line::new(asked, happened_in(&response, &notes), SystemTime::now());
+        api.audit().write(line).await;
         response
     });
     in_time(async { change.await.unwrap_or_else(|_| panicked().into_response()) }).await

@@ -71,6 +71,9 @@ impl Collected {
         let help = "Lines of the audit log that could not be written there; they are in the log";
         let mut family = describe(out, "audit_lines_lost", help, None, MetricType::Counter)?;
         family.encode_counter::<NoLabelSet, _, u64>(&access.audit_lines_lost, None)?;
+        let help = "Lines of the audit log that are not written yet: its file system may hang";
+        let mut gauge = describe(out, "audit_lines_waiting", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&access.audit_lines_waiting)?;
         let help = "Lines of the log that were lost because standard error did not accept them";
         let mut family = describe(out, "log_lines_lost", help, None, MetricType::Counter)?;
         family.encode_counter::<NoLabelSet, _, u64>(&access.log_lines_lost, None)

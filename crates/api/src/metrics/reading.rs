@@ -52,6 +52,8 @@ pub struct AccessReading {
     pub turned_away: Vec<(&'static str, u64)>,
     /// Lines that could not be written where the audit log is.
     pub audit_lines_lost: u64,
+    /// Lines of the audit log that are not written yet.
+    pub audit_lines_waiting: u64,
     /// Lines of the process's log that standard error did not accept.
     pub log_lines_lost: u64,
 }

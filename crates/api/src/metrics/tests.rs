@@ -171,6 +171,7 @@ fn who_was_turned_away_and_what_the_audit_log_lost_is_counted() {
     for line in [
         r#"equipoise_api_turned_away_total{reason="wrong_token"} 4"#,
         r#"equipoise_audit_lines_lost_total 1"#,
+        r#"equipoise_audit_lines_waiting 3"#,
         r#"equipoise_log_lines_lost_total 2"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
@@ -288,6 +289,7 @@ fn reading() -> Reading {
         access: AccessReading {
             turned_away: vec![("wrong_token", 4)],
             audit_lines_lost: 1,
+            audit_lines_waiting: 3,
             log_lines_lost: 2,
         },
         front_doors: vec![

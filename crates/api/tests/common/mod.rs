@@ -524,12 +524,21 @@ pub fn policy() -> Policy {
 
 /// An API with `policy` that notes its changes in `file`.
 pub fn guarded_api(operator: &Arc<Recorder>, policy: Policy, file: PathBuf) -> Api<Recorder> {
-    let audit = Audit::open(&AuditTarget::File { path: file, bytes_max: 1 << 20 }).unwrap();
-    Api::new(Arc::clone(operator), Arc::new(Gate::new(policy)), Arc::new(audit))
+    let target = AuditTarget::File { path: file.clone(), bytes_max: 1 << 20 };
+    let audit = Arc::new(Audit::open(&target).unwrap());
+    AUDITS.lock().unwrap().push((file, Arc::clone(&audit)));
+    Api::new(Arc::clone(operator), Arc::new(Gate::new(policy)), audit)
 }
 
-/// The lines of an audit log.
+/// The audit logs by their files.
+static AUDITS: Mutex<Vec<(PathBuf, Arc<Audit>)>> = Mutex::new(Vec::new());
+
+/// The lines of an audit log, all of which are written.
 pub fn audited(file: &Path) -> Vec<serde_json::Value> {
+    for (_, audit) in AUDITS.lock().unwrap().iter().filter(|(path, _)| path == file) {
+        // An answer waits for its line for a bounded time.
+        audit.finish(equipoise_testkit::PATIENCE);
+    }
     let text = std::fs::read_to_string(file).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

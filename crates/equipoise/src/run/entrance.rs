@@ -36,17 +36,18 @@ impl Entrance {
 
     /// For metrics.
     pub(crate) fn reading(&self) -> AccessReading {
-        let (turned_away, audit_lines_lost) = (self.gate.turned_away(), self.audit.lost());
-        AccessReading { turned_away, audit_lines_lost, log_lines_lost: logs::lines_lost() }
+        AccessReading {
+            turned_away: self.gate.turned_away(),
+            audit_lines_lost: self.audit.lost(),
+            audit_lines_waiting: self.audit.waiting() as u64,
+            log_lines_lost: logs::lines_lost(),
+        }
     }
 
     /// As configured by now. An audit log that cannot be opened leaves the one that was.
     pub(crate) fn follow(&self, operations: &Operations) {
         self.gate.set(operations.api_policy.clone());
-        if let Err(error) = self.audit.reopen(&operations.audit) {
-            let error = anyhow::Error::from(error);
-            tracing::error!("{error:#}; it goes on where it went");
-        }
+        self.audit.reopen(&operations.audit);
     }
 }
 

@@ -35,6 +35,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::Context;
+use equipoise_api::audit::Audit;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
 use equipoise_packet::engine::Leave;
@@ -67,6 +68,7 @@ pub(crate) struct Running {
     plane: DataPlane,
     control: Arc<Control>,
     api: Api,
+    audit: Arc<Audit>,
 }
 
 /// Time that the start waits for host names of backends. Those that do not resolve in time join their pools later.
@@ -120,10 +122,11 @@ impl Running {
         tokio::spawn(Arc::clone(&control).follow_made());
         tokio::spawn(Arc::clone(&control).learn_sources(plane.data.clone()));
         tokio::spawn(Arc::clone(&control).follow_plan());
+        let audit = Arc::clone(&entrance.audit);
         let api = listening.serve(&control, entrance);
         notify(Notice::Ready);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");
-        Ok(Running { signals, plane: plane.data, control, api })
+        Ok(Running { signals, plane: plane.data, control, api, audit })
     }
 
     /// Obeys signals until one says stop; then finishes what is in flight.
@@ -157,6 +160,7 @@ impl Running {
             tracing::warn!(cut, "the grace period is over: what was left has been cut");
         }
         self.api.stop().await;
+        self.audit.finish(LAST_LINES_WITHIN);
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
@@ -280,6 +284,9 @@ struct Api {
     stop: watch::Sender<()>,
     tasks: JoinSet<std::io::Result<()>>,
 }
+
+/// Limit of the time that the end waits for the last lines of the audit log.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the API is still answering at the end may take this long.
 const API_GRACE: Duration = Duration::from_secs(1);

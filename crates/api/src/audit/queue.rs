@@ -1,0 +1,148 @@
+use std::collections::VecDeque;
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::target::Opened;
+use super::{AuditTarget, Line};
+
+/// Limit of the lines that wait for the file.
+const LINES_MAX: usize = 1024;
+
+/// The lines that wait for the thread that writes them.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// A job was added, or the log is closed.
+    added: Condvar,
+    /// A job was done.
+    done: Condvar,
+    pub(super) lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first one is the job that the thread works on.
+    jobs: VecDeque<Waiting>,
+    /// A caller has waited in vain for its line, and no line was written since.
+    is_blocked: bool,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    job: Job,
+    /// Dropped when the job is done.
+    _done: oneshot::Sender<()>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    Write(Box<Line>),
+    Reopen(AuditTarget),
+}
+
+impl Queue {
+    /// Adds a job; the receiver ends when it is done. A line for which there is no room is in the
+    /// process's log instead.
+    pub(super) fn add(&self, job: Job) -> oneshot::Receiver<()> {
+        let (done, ended) = oneshot::channel();
+        let mut state = self.lock();
+        if state.jobs.len() < LINES_MAX {
+            state.jobs.push_back(Waiting { job, _done: done });
+            self.added.notify_one();
+        } else {
+            drop(state);
+            self.lose(&job);
+        }
+        ended
+    }
+
+    /// No caller need wait for its line: an earlier one has waited in vain.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.lock().is_blocked
+    }
+
+    /// A caller has waited in vain.
+    pub(super) fn set_blocked(&self) {
+        let mut state = self.lock();
+        if !state.jobs.is_empty() && !state.is_blocked {
+            state.is_blocked = true;
+            drop(state);
+            tracing::error!(
+                "the audit log does not accept lines: changes are answered before their lines are written \
+                 (option `api.audit-log`)"
+            );
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().jobs.len()
+    }
+
+    /// Ends the thread when all jobs are done.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.added.notify_one();
+    }
+
+    /// Waits until all lines are written, at most for `within`. Lines that are left go to the
+    /// process's log.
+    pub(super) fn finish(&self, within: Duration) {
+        let waits = |state: &mut State| !state.jobs.is_empty();
+        let waited = self.done.wait_timeout_while(self.lock(), within, waits);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let left = std::mem::take(&mut state.jobs);
+        drop(state);
+        left.iter().for_each(|waiting| self.lose(&waiting.job));
+    }
+
+    /// The thread's work: does all jobs until the log is closed.
+    pub(super) fn work(&self, mut opened: Opened) {
+        while let Some(job) = self.next() {
+            match job {
+                Job::Write(line) => {
+                    if let Err(error) = opened.write(&line) {
+                        tracing::error!(%error, "the audit log cannot be written; the line follows");
+                        self.lose(&Job::Write(line));
+                    }
+                }
+                Job::Reopen(target) => match Opened::open(&target) {
+                    Ok(anew) => opened = anew,
+                    Err(error) => {
+                        let cause = error.source().map(ToString::to_string).unwrap_or_default();
+                        tracing::error!("{error}: {cause}; it goes on where it went");
+                    }
+                },
+            }
+            let mut state = self.lock();
+            state.jobs.pop_front();
+            if std::mem::take(&mut state.is_blocked) {
+                tracing::info!("the audit log accepts lines again");
+            }
+            self.done.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let waits = |state: &mut State| state.jobs.is_empty() && !state.is_closed;
+        let state = self.added.wait_while(self.lock(), waits);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        state.jobs.front().map(|waiting| waiting.job.clone())
+    }
+
+    /// Counts a line, and writes it to the process's log.
+    fn lose(&self, job: &Job) {
+        if let Job::Write(line) = job {
+            self.lost.fetch_add(1, Relaxed);
+            line.to_log();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
