@@ -144,9 +144,9 @@ fn a_reload_picks_up_changed_tokens_and_opens_the_audit_log_again() {
     assert!(!with(&old).0, "and no longer");
     let (worked, said) = with(&new);
     assert!(worked, "{said}");
+    assert_eq!(instance.audited(3).len(), 3, "{:?}", instance.audited(3));
     let before = std::fs::read_to_string(moved).expect("it was moved");
     assert_eq!(before.lines().count(), 1, "{before}");
-    assert_eq!(instance.audited(3).len(), 3, "{:?}", instance.audited(3));
     instance.process.signal(libc::SIGHUP);
     assert!(equipoise_testkit::eventually(|| {
         instance

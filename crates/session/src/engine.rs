@@ -26,7 +26,7 @@ const INSTALL_WAIT: Duration = Duration::from_secs(1);
 
 /// Limit of the time that [`Engine::stop`] waits for the last lines of the access log, whose file or pipe
 /// may block.
-const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often a thread closes idle upstream sessions that are past their time.
 const SWEEP: Duration = Duration::from_secs(1);

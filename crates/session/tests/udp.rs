@@ -228,7 +228,6 @@ fn forged_sources_take_nobodys_place() {
     for _ in 0..3 {
         is_answered(&client(&rig));
     }
-    assert_eq!(rig.drops(Reason::TooManyClients), 0);
 }
 
 #[test]

@@ -47,11 +47,11 @@ pub(super) enum Job {
 
 impl Queue {
     /// Adds a job; the receiver ends when it is done. A line for which there is no room is in the
-    /// process's log instead.
+    /// process's log instead; another file is always taken.
     pub(super) fn add(&self, job: Job) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
         let mut state = self.lock();
-        if state.jobs.len() < LINES_MAX {
+        if state.jobs.len() < LINES_MAX || matches!(job, Job::Reopen(_)) {
             state.jobs.push_back(Waiting { job, _done: done });
             self.added.notify_one();
         } else {

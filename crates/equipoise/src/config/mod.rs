@@ -86,13 +86,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether the file has no front door, pool or zone, and this machine is no member of a cluster.
-    pub(crate) fn configures_nothing(&self) -> bool {
-        self.session == SessionConfig::default()
-            && self.packet.vips.is_empty()
-            && self.dns.zones.is_empty()
-            && self.slices.is_empty()
-            && self.cluster.is_none()
+    /// Whether the file states nothing, as an empty one does.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Config::default()
     }
 }
 

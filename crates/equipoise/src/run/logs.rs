@@ -22,7 +22,7 @@ use crate::run::log_queue::{EventWriter, LogQueue};
 static EVENTS: OnceLock<Arc<LogQueue>> = OnceLock::new();
 
 /// Limit of the time that the end of the process waits for standard error to accept the last lines.
-const END_WITHIN: Duration = Duration::from_secs(1);
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// The log's settings that can be changed while it is written.
 #[derive(Clone, Debug)]

@@ -151,6 +151,7 @@ impl Running {
             report = engine.stop(grace) => report,
             () = self.signals.stop_again() => {
                 tracing::warn!("stopped at once by a second signal");
+                self.audit.finish(LAST_LINES_WITHIN);
                 return Ok(ExitCode::FAILURE);
             }
         };
@@ -286,7 +287,7 @@ struct Api {
 }
 
 /// Limit of the time that the end waits for the last lines of the audit log.
-const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the API is still answering at the end may take this long.
 const API_GRACE: Duration = Duration::from_secs(1);

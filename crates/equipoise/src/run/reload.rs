@@ -68,9 +68,9 @@ impl Control {
                 "{file}: a reload that began later has taken effect already"
             )]);
         }
-        if config.configures_nothing() && !running.configures_nothing() {
-            let text = "it has no front door, pool or zone, and would remove all that runs; accepted: a file with at least \
-                        one (to stop: end the process, by `systemctl stop` or SIGTERM)";
+        if config.is_empty() && !running.is_empty() {
+            let text = "it states nothing, and would remove all that runs (to stop: end the process, by `systemctl stop` \
+                        or SIGTERM)";
             self.levels.hosts.forget_others(&running.session);
             return Err(vec![format!("{}: {text}", self.file.display())]);
         }

@@ -151,6 +151,13 @@ pub enum Notice {
         /// The failure of the last one.
         why: TunnelError,
     },
+    /// The first check through the tunnel passed. No news for the log.
+    TunnelFound {
+        /// The VIP.
+        vip: VipId,
+        /// The backend.
+        backend: BackendId,
+    },
     /// Checks through the tunnel made a backend healthy again.
     TunnelWorks {
         /// The VIP.
@@ -190,6 +197,7 @@ impl Notice {
             | Notice::Offload { .. }
             | Notice::Adopted { .. }
             | Notice::Known { .. }
+            | Notice::TunnelFound { .. }
             | Notice::TunnelWorks { .. }
             | Notice::Drained { .. } => false,
             _ => true,
@@ -268,6 +276,9 @@ impl Notice {
                 f,
                 "{vip}: backend {backend} became unhealthy after {checks} failed checks: {why}"
             ),
+            Notice::TunnelFound { vip, backend } => {
+                write!(f, "{vip}: backend {backend} answers through the tunnel")
+            }
             Notice::TunnelWorks { vip, backend } => {
                 write!(f, "{vip}: backend {backend} answers through the tunnel again")
             }
@@ -280,10 +291,10 @@ impl Notice {
     }
 
     pub(super) fn log(&self) {
-        if self.is_warning() {
-            tracing::warn!("{self}");
-        } else {
-            tracing::info!("{self}");
+        match self {
+            Notice::TunnelFound { .. } => tracing::debug!("{self}"),
+            _ if self.is_warning() => tracing::warn!("{self}"),
+            _ => tracing::info!("{self}"),
         }
     }
 }

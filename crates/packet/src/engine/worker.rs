@@ -26,7 +26,7 @@ use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
 use crate::program::Program;
 use crate::registry::Registry;
-use crate::snapshot::{Protocol, Snapshot, Station, VipId, VipSpec};
+use crate::snapshot::{BackendSpec, Protocol, Snapshot, Station, VipId, VipSpec};
 use crate::twin::{Surroundings, Twin};
 
 /// At the start, next hops may take this long to be resolved before the program is attached.
@@ -205,15 +205,21 @@ impl Worker {
         notice.iter().for_each(Notice::log);
     }
 
-    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail.
+    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail. Where they pass for no backend of
+    /// a VIP, they say nothing: rather does no backend answer this machine's address than that all tunnels are dead.
     fn with_tunnels(&self, snapshot: &Snapshot) -> Snapshot {
         let mut snapshot = snapshot.clone();
         let reports = self.tunnels.reports();
         for vip in &mut snapshot.vips {
             let id = vip.id();
+            let health = |backend: &BackendSpec| {
+                reports.get(&(id, backend.id())).map(|report| report.health)
+            };
+            if vip.backends.iter().all(|backend| health(backend) != Some(Health::Healthy)) {
+                continue;
+            }
             for backend in &mut vip.backends {
-                let report = reports.get(&(id, backend.id()));
-                if report.is_some_and(|report| report.health == Health::Unhealthy) {
+                if health(backend) == Some(Health::Unhealthy) {
                     backend.health = Health::Unhealthy;
                 }
             }

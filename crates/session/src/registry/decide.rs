@@ -1,6 +1,7 @@
 //! What follows from a check, a failure, an operator's wish, the passing of time. Pure but for the
 //! cells shared with the data plane (`failures_in_row`, `cut`, `unhealthy`).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -126,14 +127,21 @@ impl Inventory {
     }
 
     /// Notes the addresses at which a backend with a host name passed its check; returns whether they are others than before.
+    /// A family in which the check failed keeps the address at which it passed last.
     pub(crate) fn note_addresses(&mut self, report: &CheckReport) -> bool {
         if report.addresses.is_empty() {
             return false;
         }
         let mut backends = self.pools.iter_mut().flat_map(|pool| &mut pool.backends);
         let Some(backend) = backends.find(|it| it.id == report.backend) else { return false };
-        let is_new = backend.checked_at != report.addresses;
-        backend.checked_at.clone_from(&report.addresses);
+        let mut addresses = report.addresses.clone();
+        let is_reported =
+            |known: &&SocketAddr| report.addresses.iter().any(|it| it.is_ipv6() == known.is_ipv6());
+        addresses.extend(backend.checked_at.iter().filter(|known| !is_reported(known)));
+        // IPv6 first, as reports have them.
+        addresses.sort_by_key(|address| !address.is_ipv6());
+        let is_new = backend.checked_at != addresses;
+        backend.checked_at = addresses;
         is_new
     }
 

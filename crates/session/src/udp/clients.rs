@@ -141,9 +141,8 @@ pub(super) struct Clients {
     all: Slab<Client>,
     sockets_opened: u32,
     added: u64,
-    /// Those of the last [`PROBATION`], the oldest first: number, place, when it came. Some are proven by
-    /// now, or gone.
-    newcomers: VecDeque<(u64, usize, Instant)>,
+    /// Those that are not proven, the oldest first: number and place. Some are proven since the last sweep, or gone.
+    newcomers: VecDeque<(u64, usize)>,
     /// A new client was turned away since the last sweep.
     is_crowded: bool,
 }
@@ -202,7 +201,7 @@ impl Clients {
             _task: self.worker.task(),
         });
         self.by_ends.insert(ends, at);
-        self.newcomers.push_back((self.added, at, now));
+        self.newcomers.push_back((self.added, at));
         Ok(at)
     }
 
@@ -265,13 +264,13 @@ impl Clients {
     fn evict(&mut self, keep: Option<usize>) -> bool {
         let mut kept = None;
         let mut evicted = false;
-        while let Some((number, at, since)) = self.newcomers.pop_front() {
+        while let Some((number, at)) = self.newcomers.pop_front() {
             let is_it = |client: &Client| client.number == number && !client.is_proven;
             if !self.all.get(at).is_some_and(is_it) {
                 continue;
             }
             if keep == Some(at) {
-                kept = Some((number, at, since));
+                kept = Some((number, at));
                 continue;
             }
             self.end(at, Some(Reason::ClientEvicted));
@@ -296,9 +295,10 @@ impl Clients {
 
     /// Forgets the clients that were idle for too long, and those of backends that were set down.
     pub(super) fn sweep(&mut self, now: Instant, idle: Duration) {
-        while self.newcomers.front().is_some_and(|(_, _, since)| now - *since >= PROBATION) {
-            self.newcomers.pop_front();
-        }
+        let Clients { newcomers, all, .. } = self;
+        newcomers.retain(|(number, at)| {
+            all.get(*at).is_some_and(|client| client.number == *number && !client.is_proven)
+        });
         let is_crowded = mem::take(&mut self.is_crowded);
         self.remove(|client| {
             let cut = client.upstream.as_ref().is_some_and(|upstream| upstream.lease.is_cut());

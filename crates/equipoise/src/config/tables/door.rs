@@ -31,7 +31,7 @@ pub(super) const CONNECTIONS_MAX: Opt = Opt::default(
     "connections-max",
     Kind::Count(1, 10_000_000),
     "100000",
-    "Open connections (udp: client addresses) for each data-plane thread. Beyond it accepting pauses (udp: a new client takes the place of one that sent a single datagram and had no answer, or its datagrams are dropped). The limit of open files may allow fewer.",
+    "Open connections (udp: client addresses) for each data-plane thread. Beyond it accepting pauses (udp: a new client takes the place of one that has not yet sent for a second, or its datagrams are dropped). The limit of open files may allow fewer.",
 );
 
 pub(super) const HEADER_TIMEOUT: Opt = Opt::default(

@@ -286,8 +286,8 @@ impl Round {
                 let checks = verdict.checks;
                 Some(Notice::TunnelFailed { vip, backend, checks, why: why.clone() })
             }
-            // That a backend passes its first check is no news.
-            (Health::Healthy, _) if !verdict.first => Some(Notice::TunnelWorks { vip, backend }),
+            (Health::Healthy, _) if verdict.first => Some(Notice::TunnelFound { vip, backend }),
+            (Health::Healthy, _) => Some(Notice::TunnelWorks { vip, backend }),
             _ => None,
         }
     }

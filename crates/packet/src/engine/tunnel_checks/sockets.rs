@@ -42,6 +42,8 @@ impl Sockets {
     pub(super) fn open(mark: u8) -> io::Result<Sockets> {
         // Without a protocol it receives nothing.
         let out = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
+        // A card that takes nothing would hold up all that the packet level's thread does.
+        out.set_nonblocking(true)?;
         let v4 = Receiver::open(false, mark)?;
         let v6 = match Receiver::open(true, mark) {
             Ok(receiver) => Some(receiver),
