@@ -4,6 +4,7 @@
 //! number generator are arguments (ARCHITECTURE.md, invariant 2).
 
 mod backend;
+pub mod concurrency;
 pub mod hash;
 pub mod load;
 mod log_line;

@@ -1,8 +1,10 @@
-//! A pick allocates nothing, whichever scheduler it is (ARCHITECTURE.md, invariant 1).
+//! A pick allocates nothing, whichever scheduler it is (ARCHITECTURE.md, invariant 1); nor does learning a limit.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
+use equipoise_core::concurrency::{Learner, Load, Outcome, Sample};
 use equipoise_core::load::{Choice, DispatchTable, PerClass, RequestClass, Underway};
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Ask, Candidate, Loads, SchedulerKind};
@@ -89,4 +91,23 @@ fn a_pick_allocates_nothing() {
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(ALLOCATIONS.get(), before + 1, "the allocator counts");
+}
+
+#[test]
+fn learning_a_limit_allocates_nothing() {
+    let mut learner = Learner::new(Duration::from_secs(1));
+    let before = ALLOCATIONS.get();
+    for step in 0..20_000u64 {
+        let now = Duration::from_millis(5 * step);
+        let one = Sample {
+            finished: now,
+            service_time: Duration::from_millis(20),
+            outcome: Outcome::Answered,
+        };
+        learner.observe(&[one; 4]);
+        let in_flight = learner.limit();
+        learner.step(Load { now, in_flight, waiting: 50, oldest_wait: Duration::from_millis(60) });
+    }
+    assert!(learner.report().knee.is_some());
+    assert_eq!(ALLOCATIONS.get(), before);
 }

@@ -1,0 +1,236 @@
+use std::time::Duration;
+
+use super::hold::Hold;
+use super::parked::Parked;
+use super::window::{Passed, Times, Window};
+use super::{Load, Outcome, Region, Report, Sample};
+
+/// Limit before anything was seen.
+pub(super) const FIRST: f64 = 16.0;
+/// Largest limit.
+const LARGEST: f64 = 1e6;
+/// A window ends after this many seconds, if it has [`FEW`] answers.
+const WINDOW_SECONDS_MAX: f64 = 4.0;
+/// Answers which a window has at least.
+const FEW: f64 = 8.0;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Mode {
+    /// Raises the limit while the rate follows. `below` was measured at that limit.
+    Ascend { below: Option<(Window, f64)> },
+    /// Halves the limit while the rate does not follow. `above` was measured at twice the limit.
+    Descend { above: Window },
+    /// Keeps the limit near the knee.
+    Hold,
+    /// Measures under the knee.
+    Probe,
+    /// Measures at the held limit again, to compare it with the probe that was measured at `at`.
+    After { probe: Window, at: f64 },
+}
+
+/// Learns the limit of one backend from what passes.
+///
+/// One owner calls [`Self::observe`] and [`Self::step`] every few milliseconds and publishes
+/// [`Self::limit`]; permits are counted elsewhere. A call allocates nothing. The module's page
+/// describes the algorithm.
+#[derive(Clone, Debug)]
+pub struct Learner {
+    /// Longest wait in the queue, in seconds.
+    pub(super) wait: f64,
+    pub(super) mode: Mode,
+    /// Limit without parked requests.
+    pub(super) limit: u32,
+    pub(super) window: Window,
+    pub(super) hold: Hold,
+    pub(super) last: Load,
+    /// Squared coefficient of variation of the service time at one limit.
+    pub(super) variation: f64,
+    /// Seconds since a request finished or since the limit did not bind.
+    pub(super) silent: f64,
+    /// Mean seconds between two finished requests while the limit binds.
+    pub(super) gap: f64,
+    /// The limit rose because nothing finished, and nothing has finished since.
+    pub(super) gave_way: bool,
+    times: Times,
+    passed: Passed,
+    parked: Parked,
+    started: bool,
+    /// Seconds since the limit bound.
+    unbound: f64,
+    /// Seconds in flight of all requests together, and how many finished in that time.
+    area: f64,
+    finished: f64,
+    /// Requests in flight that count, smoothed over about a second.
+    in_flight: f64,
+}
+
+impl Learner {
+    /// A learner for a backend whose requests wait in the queue for at most `wait`.
+    pub fn new(wait: Duration) -> Learner {
+        Learner {
+            wait: wait.as_secs_f64(),
+            mode: Mode::Ascend { below: None },
+            limit: FIRST as u32,
+            window: Window::default(),
+            hold: Hold::default(),
+            last: Load::default(),
+            variation: 1.0,
+            silent: 0.0,
+            gap: 0.0,
+            gave_way: false,
+            times: Times::default(),
+            passed: Passed::default(),
+            parked: Parked::default(),
+            started: false,
+            unbound: 0.0,
+            area: 0.0,
+            finished: 0.0,
+            in_flight: 0.0,
+        }
+    }
+
+    /// Requests that may be in flight now. At least 1.
+    pub fn limit(&self) -> u32 {
+        self.limit.saturating_add(self.parked.count())
+    }
+
+    /// The learned state, for people and for schedulers.
+    pub fn report(&self) -> Report {
+        let known = !matches!(self.mode, Mode::Ascend { .. });
+        let knee = known.then_some(self.hold.knee);
+        Report {
+            limit: self.limit(),
+            parked: self.parked.count(),
+            knee,
+            answers_per_second: known.then(|| self.hold.rate()).flatten(),
+            service_time: Duration::from_secs_f64(self.mean_time()),
+            region: Region::of(self.in_flight, knee, f64::from(self.limit)),
+        }
+    }
+
+    /// Takes in requests that have finished since the last step, in any order.
+    pub fn observe(&mut self, samples: &[Sample]) {
+        for sample in samples {
+            let seconds = sample.service_time.as_secs_f64();
+            if self.parked.finished(sample) {
+                self.passed.add_parked(seconds);
+                continue;
+            }
+            self.passed.add(sample.outcome, seconds);
+            if sample.outcome != Outcome::NotMeasured {
+                self.times.add(seconds);
+            }
+        }
+    }
+
+    /// Adjusts the limit. Call it every few milliseconds, after [`Self::observe`].
+    pub fn step(&mut self, load: Load) {
+        let now = load.now.as_secs_f64();
+        let passed = std::mem::take(&mut self.passed);
+        let seconds = match self.started {
+            true => load.now.saturating_sub(self.last.now).as_secs_f64(),
+            false => 0.0,
+        };
+        let bound = self.started && self.last.waiting > 0 && load.waiting > 0;
+        self.started = true;
+        self.last = load;
+        self.account(&passed, seconds, bound);
+        if self.unbound > 0.5f64.max(4.0 * self.mean_time()) {
+            self.rest();
+            return;
+        }
+        if self.retreats() {
+            return;
+        }
+        match self.mode {
+            Mode::Ascend { below } => self.ascend(below),
+            Mode::Descend { above } => self.descend(above),
+            Mode::Hold => self.hold(now),
+            Mode::Probe => self.probe(),
+            Mode::After { probe, at } => self.after(probe, at),
+        }
+    }
+
+    /// Adds up what passed in the last `seconds`.
+    fn account(&mut self, passed: &Passed, seconds: f64, bound: bool) {
+        let load = self.last;
+        let counted = f64::from(load.in_flight.saturating_sub(self.parked.count()));
+        self.area += counted * seconds + passed.parked;
+        self.finished += passed.finished;
+        if self.finished > 1000.0 {
+            (self.area, self.finished) = (self.area / 2.0, self.finished / 2.0);
+        }
+        self.in_flight += seconds.min(1.0) * (counted - self.in_flight);
+        let age = (20.0 * self.mean_time()).max(self.wait / 2.0);
+        self.parked.step(load.now, load.in_flight, Duration::from_secs_f64(age));
+        if bound && passed.finished > 0.0 {
+            self.gap += 0.1 * ((self.silent + seconds) / passed.finished - self.gap);
+        }
+        self.silent = if bound && passed.finished == 0.0 { self.silent + seconds } else { 0.0 };
+        self.unbound = if bound { 0.0 } else { self.unbound + seconds };
+        self.window.elapsed += seconds;
+        self.window.failed += passed.failed;
+        if self.window.settle > 0.0 {
+            if load.in_flight <= self.limit() {
+                self.window.settle -= passed.finished;
+            }
+            if self.window.elapsed > 2f64.max(1.5 * self.mean_time()) {
+                self.window.settle = 0.0;
+            }
+        } else if bound {
+            self.window.answers += passed.answers;
+            self.window.service += passed.service;
+            self.window.seconds += seconds;
+        }
+        if self.times.count() >= 32.0 && self.window.settle <= 0.0 {
+            self.variation += 0.3 * (self.times.variation().clamp(0.2, 10.0) - self.variation);
+            self.times = Times::default();
+        }
+    }
+
+    /// Mean seconds in flight, or 0 before anything finished.
+    ///
+    /// By Little's law, so that requests which have not finished count, too: the first to finish
+    /// are the short ones.
+    pub(super) fn mean_time(&self) -> f64 {
+        if self.finished < 1.0 { 0.0 } else { self.area / self.finished }
+    }
+
+    /// Answers that a window needs before its rate says something.
+    pub(super) fn need(&self) -> f64 {
+        let noise = match self.mode {
+            Mode::Ascend { below: None } => 24.0 * self.variation,
+            Mode::Ascend { .. } | Mode::Descend { .. } => 32.0 * self.variation,
+            _ => 64.0 * self.variation,
+        };
+        noise.max(f64::from(self.limit)).max(FEW)
+    }
+
+    /// The window has seen enough.
+    pub(super) fn full(&self) -> bool {
+        let late = self.window.elapsed >= WINDOW_SECONDS_MAX && self.window.answers >= FEW;
+        self.window.settle <= 0.0 && (self.window.answers >= self.need() || late)
+    }
+
+    /// Sets the limit and begins a window once what is in flight has left.
+    pub(super) fn set(&mut self, limit: f64) {
+        let before = self.limit;
+        self.limit = limit.clamp(1.0, LARGEST) as u32;
+        self.window = Window::after(if self.limit == before { 0.0 } else { f64::from(self.limit) });
+        self.times = Times::default();
+    }
+
+    /// Standard deviation of the logarithm of the quotient of two windows' rates.
+    pub(super) fn noise(&self, one: &Window, other: &Window) -> f64 {
+        (self.variation * (1.0 / one.answers.max(1.0) + 1.0 / other.answers.max(1.0))).sqrt()
+    }
+
+    /// Nothing waits: nothing can be learned, and nothing moves.
+    fn rest(&mut self) {
+        if matches!(self.mode, Mode::Ascend { .. }) {
+            self.window = Window::default();
+        } else {
+            self.hold_from_here();
+        }
+    }
+}

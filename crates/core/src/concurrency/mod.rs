@@ -1,0 +1,68 @@
+//! Learns how many requests a backend can serve at once.
+//!
+//! A backend's throughput V grows with the number of requests in flight N up to a knee. Beyond it V
+//! stays or falls, and all that grows is the time T that each request takes (Little's law: N = V
+//! T). [`Learner`] holds N just above the knee. Requests beyond the limit wait in the balancer's
+//! queue, where they can be ordered, refused and counted.
+//!
+//! ```text
+//! Sample, Load --Learner--> limit (permits are counted by the caller), Report
+//! ```
+//!
+//! # Algorithm
+//!
+//! The learner compares V with V. It keeps no smallest T: such a baseline is wrong for ever once it
+//! was measured under load, or on a small request.
+//!
+//! 1. Only time in which requests wait counts ([`Load::waiting`]): otherwise V is what clients ask
+//!    for.
+//! 2. A *window* measures V at one limit. It begins when what was in flight has left, and lasts
+//!    until its answers are enough for the spread of service times (search.rs, hold.rs).
+//! 3. *Ascend*: from 16 on the limit doubles while V follows, and quadruples once V followed fully.
+//! 4. *Descend*: if V does not follow, the limit halves until V falls. The knee lies on the line
+//!    through the lower point: `knee = lower limit * V / V(lower limit)`.
+//! 5. *Hold*: the limit is 1.08 to 1.5 times the knee; the learner plays two limits in that range
+//!    and prefers the lower one if V falls between them (a lock, a cache, memory), the higher one
+//!    if V still grows.
+//! 6. Once a cycle it measures above (1.5 times the limit). That costs nothing if V is flat, and
+//!    shows that a backend has grown. If V falls there, it measures there a quarter as often.
+//! 7. Once in four cycles, and whenever V has changed, it measures below (0.75 times the knee),
+//!    which shows that the backend has shrunk. A short measurement is enough if it confirms what is
+//!    known. The knee is a Kalman filter of these estimates, on a logarithmic scale.
+//! 8. Cycles follow the wall clock and last a power of four seconds, so that all balancers before
+//!    one backend measure at the same time. Each sees what all of them together gain. One that
+//!    measured alone would see its own throughput grow at the cost of the others, at every limit.
+//! 9. If requests begin to fail at a higher limit, the limit falls back at once.
+//! 10. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
+//!     limit gives way. A request that runs for much longer than most is *parked* and does not
+//!     count. Without a standing queue nothing moves.
+//!
+//! # Limits
+//!
+//! - Rare dear requests among many cheap ones are noise, which takes minutes to see through. At four
+//!   times the capacity the limit can run away then (the mixed backends in `tests/concurrency`).
+//! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
+//!   until then.
+//! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most
+//!   of it, because each sees too few answers to measure in unison: they need each other's reports.
+//!
+//! # Sources
+//!
+//! - Probing rate and delay apart, and probing in unison: Cardwell et al., "BBR", ACM Queue 14
+//!   (2016).
+//! - Comparing utility at rates above and below: Dong et al., "PCC Vivace", NSDI 2018.
+//! - Faults of baselines of T: `Gradient2Limit` and `VegasLimit` of Netflix concurrency-limits, and
+//!   Envoy's adaptive concurrency (envoyproxy/envoy 38338, 46532, 11579). `tests/concurrency` runs
+//!   them beside the learner.
+
+mod hold;
+mod learner;
+mod parked;
+mod report;
+mod sample;
+mod search;
+mod window;
+
+pub use learner::Learner;
+pub use report::{Region, Report};
+pub use sample::{Load, Outcome, Sample};

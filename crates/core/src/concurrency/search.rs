@@ -1,0 +1,105 @@
+use super::hold::HEADROOM;
+use super::learner::{Learner, Mode};
+use super::window::Window;
+
+/// Failed requests of a window, and their share of it, from which on the limit retreats.
+const FAILED_MIN: f64 = 5.0;
+const FAILING: f64 = 0.1;
+/// Share of failed requests that says nothing.
+const FAILING_USUAL: f64 = 0.03;
+
+impl Learner {
+    /// Doubles the limit while the rate grows with it, and quadruples it once the rate did so
+    /// fully.
+    pub(super) fn ascend(&mut self, below: Option<(Window, f64)>) {
+        if self.gives_way() || !self.full() {
+            return;
+        }
+        let window = self.window;
+        let limit = f64::from(self.limit);
+        let mut factor = 2.0;
+        if let Some((below, from)) = below {
+            let step = (limit / from).ln();
+            let gain = below.growth(&window, step);
+            let noise = 0.5 * self.noise(&window, &below);
+            if gain + noise < 0.7 * step {
+                if gain - noise < 0.25 * step {
+                    self.descend_from(from, below);
+                } else {
+                    self.arrive(from * gain.exp(), 2.0 * noise);
+                }
+                return;
+            }
+            if gain > 0.85 * step {
+                factor = 4.0;
+            }
+        }
+        self.mode = Mode::Ascend { below: Some((window, limit)) };
+        self.set(factor * limit);
+    }
+
+    /// Raises the limit if nothing finishes while requests wait: a queue cannot help what takes
+    /// longer than its wait.
+    fn gives_way(&mut self) -> bool {
+        let usual = (6.0 * self.gap).max(4.0 * self.mean_time());
+        if self.silent > (0.7 * self.wait).max(usual) {
+            let all = f64::from(self.last.in_flight) + f64::from(self.last.waiting);
+            self.gave_way = true;
+            self.silent = 0.5 * self.wait.max(self.silent);
+            self.mode = Mode::Ascend { below: None };
+            self.set(all.max(1.5 * f64::from(self.limit)));
+            return true;
+        }
+        if self.gave_way && self.silent == 0.0 {
+            self.gave_way = false;
+            self.set(1.25 * f64::from(self.last.in_flight));
+        }
+        false
+    }
+
+    /// Goes back at once when requests begin to fail, without waiting for the window's end.
+    ///
+    /// Only a rise counts. A backend that fails at every limit fails for another reason, and a
+    /// lower limit is no help.
+    pub(super) fn retreats(&mut self) -> bool {
+        let failing = self.window.failed >= FAILED_MIN && self.window.failing() > FAILING;
+        match self.mode {
+            Mode::Ascend { below: Some((below, from)) }
+                if failing && below.failing() < FAILING_USUAL =>
+            {
+                self.arrive(from / HEADROOM, 0.3);
+                true
+            }
+            Mode::Hold => failing && self.hold_retreats(FAILING_USUAL),
+            _ => false,
+        }
+    }
+
+    /// Goes on at half of a limit at which the rate was `above`.
+    pub(super) fn descend_from(&mut self, limit: f64, above: Window) {
+        self.mode = Mode::Descend { above };
+        self.set((limit / 2.0).floor());
+    }
+
+    /// Halves the limit while the rate stays.
+    pub(super) fn descend(&mut self, above: Window) {
+        if !self.full() {
+            return;
+        }
+        let limit = f64::from(self.limit);
+        let step = 2f64.ln();
+        let gain = (above.rate() / self.window.rate()).ln();
+        let noise = self.noise(&self.window, &above);
+        if gain + 0.5 * noise < 0.25 * step && limit > 1.0 {
+            self.descend_from(limit, self.window);
+        } else {
+            self.arrive(limit * gain.clamp(0.0, step).exp(), noise);
+        }
+    }
+
+    /// Holds a knee that was found.
+    fn arrive(&mut self, knee: f64, spread: f64) {
+        self.hold.found(knee, spread);
+        self.hold_from_here();
+    }
+}
