@@ -1,0 +1,12 @@
+//! The concurrency learner and what others do, on simulated backends.
+
+mod backend;
+mod climb;
+mod goals;
+mod harmless;
+mod measure;
+mod others;
+mod queue;
+mod scenarios;
+mod simulator;
+mod table;

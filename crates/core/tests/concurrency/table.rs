@@ -1,0 +1,120 @@
+//! Prints the goodput of each algorithm over several seeds:
+//! `cargo test --release -p equipoise-core --test concurrency -- --ignored --nocapture`.
+//!
+//! `BACKEND`, `ALGORITHM` and `QUEUE` in the environment choose rows, `SEEDS` how many seeds,
+//! `WAIT` the queue's wait in seconds, `TRACE` prints the learner every 100 ms.
+
+use super::backend::Backend;
+use super::climb::Climb;
+use super::measure::{learner, possible};
+use super::others::{Delivery, Envoy, Fixed, Gradient2, Vegas};
+use super::queue::Discipline;
+use super::scenarios::{first_ten, more};
+use super::simulator::{Limiter, Setting, simulate};
+
+type Maker = fn(&Setting) -> Box<dyn Limiter>;
+
+const ALGORITHMS: [(&str, Maker); 7] = [
+    ("none", |_| Box::new(Fixed(u32::MAX))),
+    ("gradient2", |_| Box::new(Gradient2::new())),
+    ("vegas", |_| Box::new(Vegas::new())),
+    ("envoy", |_| Box::new(Envoy::new())),
+    ("rate-floor", |_| Box::new(Delivery::new())),
+    ("climb", |_| Box::new(Climb::new())),
+    ("learner", learner),
+];
+
+const DISCIPLINES: [(&str, Discipline); 7] = [
+    ("fifo", Discipline::Fifo),
+    ("lifo", Discipline::Lifo),
+    ("adaptive-lifo", Discipline::AdaptiveLifo),
+    ("late-lifo", Discipline::LateLifo),
+    ("codel", Discipline::CoDel),
+    ("adaptive-lifo-codel", Discipline::AdaptiveLifoCoDel),
+    ("short-fifo", Discipline::ShortFifo),
+];
+
+fn text(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(name: &str) -> Option<f64> {
+    text(name)?.parse().ok()
+}
+
+fn setting(backend: &Backend, times: f64, seed: u64) -> Setting {
+    let mut setting = Setting::new(backend, times, seed);
+    if backend.name.contains("at 40 s") {
+        setting.seconds = 80.0;
+    } else if backend.deadline > 1.0 {
+        setting.seconds = if backend.deadline > 10.0 { 3000.0 } else { 300.0 };
+        setting.wait = 1.0;
+    }
+    setting.wait = number("WAIT").unwrap_or(setting.wait);
+    setting.seconds = number("DURATION").unwrap_or(setting.seconds);
+    setting.skews = vec![0.0; number("BALANCERS").unwrap_or(1.0) as usize];
+    let spread = number("SKEW").unwrap_or(0.0);
+    for (index, skew) in setting.skews.iter_mut().enumerate() {
+        *skew = spread * index as f64;
+    }
+    setting.trace = text("TRACE").is_some();
+    setting
+}
+
+/// Mean and worst share of what is possible, share refused, p99 in ms, and the mean limit.
+fn cell(backend: &Backend, make: Maker, discipline: Discipline, times: f64) -> String {
+    let seeds = number("SEEDS").unwrap_or(5.0) as u64;
+    let first = number("FIRST").unwrap_or(1.0) as u64;
+    let (mut mean, mut worst, mut refused, mut late, mut limit) = (0.0, 9f64, 0.0, 0.0, 0.0);
+    for seed in first..first + seeds {
+        let mut setting = setting(backend, times, seed);
+        setting.discipline = discipline;
+        let mut limiters: Vec<_> = setting.skews.iter().map(|_| make(&setting)).collect();
+        let out = simulate(&setting, &mut limiters);
+        let (from, to) = (setting.seconds / 4.0, setting.seconds);
+        let share = out.goodput(from, to) / possible(backend, times, from, to);
+        let of = 1.0 / seeds as f64;
+        mean += share * of;
+        worst = worst.min(share);
+        refused += out.refused(from, to) * of;
+        late += 1e3 * out.latency(0.99, from, to) * of;
+        limit += out.limit() * of;
+    }
+    format!("{mean:.2} ({worst:.2}) {refused:.3} {late:5.0} ms L {limit:4.0}")
+}
+
+fn print(backend: &Backend, label: &str, make: Maker, discipline: Discipline) {
+    let loads = number("LOAD").map_or(vec![0.8, 2.0, 4.0], |load| vec![load]);
+    let row: Vec<String> =
+        loads.into_iter().map(|times| cell(backend, make, discipline, times)).collect();
+    println!("{:34} {label:20} {}", backend.name, row.join(" | "));
+}
+
+fn backends() -> Vec<Backend> {
+    let which = text("BACKEND").unwrap_or_default();
+    let all = first_ten().into_iter().chain(more());
+    all.filter(|backend| backend.name.contains(&which)).collect()
+}
+
+#[test]
+#[ignore = "prints a table"]
+fn algorithms() {
+    let only = text("ALGORITHM").unwrap_or_default();
+    let queue = text("QUEUE").unwrap_or("late-lifo".into());
+    let discipline = DISCIPLINES.iter().find(|(name, _)| *name == queue).unwrap().1;
+    for backend in backends() {
+        for (label, make) in ALGORITHMS.iter().filter(|(label, _)| label.contains(&only)) {
+            print(&backend, label, *make, discipline);
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints a table"]
+fn disciplines() {
+    for backend in backends() {
+        for (label, discipline) in DISCIPLINES {
+            print(&backend, label, learner, discipline);
+        }
+    }
+}
