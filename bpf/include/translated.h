@@ -40,8 +40,11 @@ enum eqp_translated_stage {
 eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
 {
 	__u64 line = digest & (limits.translated_lines - 1);
+	unsigned char *lines = job->state + limits.translated_offset;
 
-	return (__u64 *)(job->state + limits.translated_offset) + line * EQP_TRANSLATED_WAYS;
+	/* The verifier bounds what is added to a pointer: the sum of both offsets would be too large with many flows. */
+	eqp_opaque(lines);
+	return (__u64 *)lines + line * EQP_TRANSLATED_WAYS;
 }
 
 eqp_inline __u64 translated_tick(void)
