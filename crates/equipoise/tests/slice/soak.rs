@@ -1,13 +1,13 @@
 //! `make soak`: one process balances requests and a stream while processes stand still, slices move and junk comes from outside.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use equipoise_testkit::{HttpBackend, free_port};
+use equipoise_testkit::free_port;
 
 use crate::bed::{Bed, python};
 use crate::common::Load;
@@ -55,8 +55,33 @@ impl Flood {
     }
 }
 
-fn bed(door: SocketAddr, backends: &[&HttpBackend]) -> Bed {
-    let addresses: Vec<_> = backends.iter().map(|it| it.address().to_string()).collect();
+/// A backend that answers every request and remembers none: those of an hour would fill the memory.
+fn backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(client));
+        }
+    });
+    address
+}
+
+/// Answers requests without a body, until the connection ends.
+fn answer(mut client: TcpStream) -> io::Result<()> {
+    let mut requests = BufReader::new(client.try_clone()?);
+    let mut line = String::new();
+    while requests.read_line(&mut line)? > 0 {
+        if line == "\r\n" {
+            client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+fn bed(door: SocketAddr) -> Bed {
+    let addresses = [backend(), backend()].map(|it| it.to_string());
     let web = format!(
         "[[pool]]\nname = \"web\"\nbackends = {addresses:?}\n\
          [[session]]\nname = \"web\"\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\n"
@@ -69,10 +94,9 @@ fn bed(door: SocketAddr, backends: &[&HttpBackend]) -> Bed {
 fn pauses_and_floods_fail_no_request_and_lose_no_item() {
     assert!(python(), "the workers' program needs Python");
     let minutes = std::env::var("SOAK_MINUTES").map_or(1.0, |text| text.parse::<f64>().unwrap());
-    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let port = free_port();
     let door = port.address();
-    let bed = bed(door, &[&a, &b]);
+    let bed = bed(door);
     let publisher = start_publisher(&bed);
     let (load, flood) = (Load::start(door, CLIENTS), Flood::start(door));
     let paused = [
