@@ -52,9 +52,9 @@ impl fmt::Display for Endpoint {
 pub struct Place {
     /// Where the API is.
     pub endpoint: Endpoint,
-    /// Who or what named it, such as `from --api`.
+    /// How the API was chosen, such as `from --api`.
     pub origin: String,
-    /// What to do if no process answers there.
+    /// Advice for the operator if no process answers there.
     pub advice: String,
 }
 

@@ -23,9 +23,9 @@ const ETHERNET_BYTES: usize = 14;
 const VLAN_BYTES: usize = 4;
 
 const TCP_FIN: u8 = 1;
-const TCP_SYN: u8 = 2;
-const TCP_RST: u8 = 4;
-const TCP_ACK: u8 = 16;
+pub(crate) const TCP_SYN: u8 = 2;
+pub(crate) const TCP_RST: u8 = 4;
+pub(crate) const TCP_ACK: u8 = 16;
 
 /// An address as the tables hold it: IPv4 in the first 4 bytes, the rest zero.
 pub type AddressBytes = [u8; 16];

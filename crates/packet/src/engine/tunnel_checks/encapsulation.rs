@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::segment::{ipv4, ipv6};
 use crate::abi::Forward;
 use crate::control::Settings;
+use crate::packet::protocol::UDP;
 use crate::snapshot::NextHop;
 
 const IPIP: u8 = 4;
-const UDP: u8 = 17;
 const IPV6: u8 = 41;
 const UDP_BYTES: usize = 8;
 /// GUE sends from dynamic ports (RFC 6335, section 6).

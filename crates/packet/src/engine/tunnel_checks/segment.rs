@@ -2,14 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-pub(super) const SYN: u8 = 2;
-pub(super) const RST: u8 = 4;
-pub(super) const ACK: u8 = 16;
+use crate::packet::protocol::TCP;
+pub(super) use crate::packet::{TCP_ACK as ACK, TCP_RST as RST, TCP_SYN as SYN};
 
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TCP_BYTES: usize = 20;
-const TCP: u8 = 6;
 const HOP_LIMIT: u8 = 64;
 const WINDOW: u16 = 65_535;
 /// MSS 1220: a segment of this size fits every path with IPv6. No data follows.

@@ -9,12 +9,12 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, T
 use super::encapsulation::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use super::rounds::MARK_SHIFT;
 use super::segment::Segment;
+use crate::packet::protocol::TCP;
 
 /// Longer than the headers of any answer.
 const PACKET_BYTES: usize = 256;
 /// Any port will do: nothing is sent to it.
 const DISCARD: u16 = 9;
-const TCP: u32 = 6;
 
 /// For all checks together.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ fn filter(v6: bool, port: u16, mark: u8) -> Vec<SockFilter> {
     if v6 {
         return vec![
             op(byte | libc::BPF_ABS, 0, 0, 6),
-            op(equal, 0, 6, TCP),
+            op(equal, 0, 6, TCP.into()),
             op(half | libc::BPF_ABS, 0, 0, 42),
             op(equal, 0, 4, port),
             op(word | libc::BPF_ABS, 0, 0, 48),
@@ -143,7 +143,7 @@ fn filter(v6: bool, port: u16, mark: u8) -> Vec<SockFilter> {
     }
     vec![
         op(byte | libc::BPF_ABS, 0, 0, 9),
-        op(equal, 0, 9, TCP),
+        op(equal, 0, 9, TCP.into()),
         op(half | libc::BPF_ABS, 0, 0, 6),
         // A fragment.
         op(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 7, 0, 0x3fff),
