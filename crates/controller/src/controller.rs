@@ -8,7 +8,7 @@ use equipoise_store::{
     Election, Entry, Key, KeyError, Leader, Membership, Prefix, Store, StoreError,
 };
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::candidate;
@@ -48,6 +48,9 @@ pub enum ControllerError {
     /// The store does not do it.
     #[error("the store does not note it")]
     Store(#[from] StoreError),
+    /// The store has not answered. It may still do it.
+    #[error("the store has not taken the change; the change may still take effect")]
+    Unanswered,
 }
 
 /// What the tasks of a controller share.
@@ -86,6 +89,8 @@ pub(crate) struct Known {
     /// When the newest instructions were published here.
     pub(crate) published: Option<Instant>,
     pub(crate) failing: Option<Failing>,
+    /// An operator's write that the store did not answer in time.
+    pub(crate) unanswered: Option<JoinHandle<()>>,
     /// Why it cannot become leader, as the store said last.
     pub(crate) cannot_lead: Option<Refused>,
     pub(crate) is_stopping: bool,

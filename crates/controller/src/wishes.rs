@@ -1,14 +1,22 @@
 //! What operators said: noted in the store, known to every controller.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::Mode;
-use equipoise_store::{Entry, Key, StoreError};
+use equipoise_store::{Entry, Key, StoreError, Transaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
+use crate::condition::Late;
 use crate::controller::{ControllerError, ControllerHandle, Shared};
+
+/// Limit of the time that an operator's command waits for the store.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
 /// What operators said.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,7 +79,8 @@ impl ControllerHandle {
     /// the leader plans at once.
     ///
     /// # Errors
-    /// [`ControllerError`], if the store does not note it; nothing has changed then.
+    /// [`ControllerError`], if the store does not note it. Nothing has changed then; only
+    /// [`ControllerError::Unanswered`] may still take effect.
     pub async fn set_size(
         &self,
         pool: &str,
@@ -105,17 +114,40 @@ impl ControllerHandle {
         Ok(())
     }
 
-    async fn wish(&self, key: &Key, wish: Option<&impl Serialize>) -> Result<(), StoreError> {
-        let store = &self.shared.store;
-        let done = match wish {
+    /// Writes in a task of its own, which goes on after a caller that has waited long enough. While such a write has no
+    /// answer, no other is begun: it would wait behind that one.
+    async fn wish(&self, key: &Key, wish: Option<&impl Serialize>) -> Result<(), ControllerError> {
+        let is_unanswered =
+            self.shared.known().unanswered.as_ref().is_some_and(|task| !task.is_finished());
+        if is_unanswered {
+            return Err(ControllerError::Unanswered);
+        }
+        let write = match wish {
             Some(wish) => {
                 let value = serde_json::to_vec(wish).expect("a wish is a word or a number");
-                store.put(key, value.into()).await
+                Transaction::new().put(key.clone(), value)
             }
-            None => store.delete(key).await,
+            None => Transaction::new().delete(key.clone()),
         };
-        self.shared.note_store(&done);
-        done.map(drop)
+        let (answer, answered) = oneshot::channel();
+        let shared = Arc::clone(&self.shared);
+        let task = tokio::spawn(async move {
+            let done = shared.store.commit(write).await;
+            shared.note_store(&done);
+            // The caller may have stopped waiting.
+            drop(answer.send(done));
+        });
+        match timeout(ANSWERED_WITHIN, answered).await {
+            Ok(answered) => {
+                let _unconditional = answered.map_err(|_| StoreError::Closed)??;
+                Ok(())
+            }
+            Err(_) => {
+                self.shared.note_failure(&Late(ANSWERED_WITHIN));
+                self.shared.known().unanswered = Some(task);
+                Err(ControllerError::Unanswered)
+            }
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use equipoise_controller::{Edition, Intake, IntakeError, NodeReport, SizeWish};
+use equipoise_controller::{ControllerError, Edition, Intake, IntakeError, NodeReport, SizeWish};
+use equipoise_core::AdminState;
 use equipoise_core::load::{ClassRate, ClassRates};
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
 use equipoise_planner::{NameSpec, NodePlan, Standing};
@@ -260,5 +261,35 @@ async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process()
     handle.set_size("web", None).await.unwrap();
     assert!(handle.sizes().is_empty());
     assert!(handle.set_size("no/such/\0", None).await.is_err());
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_holds_no_operator_and_takes_the_change_later() {
+    let scratch = Folder::new("hanging");
+    let store = Flaky::new(store_in(&scratch).await);
+    let controller = start("one", store.clone(), stage(&["a"]));
+    let handle = controller.handle();
+    newer(&handle, Edition::default()).await;
+    store.hangs.send_replace(true);
+    let began = tokio::time::Instant::now();
+    let paused = Some(SizeWish::Mode(Mode::Paused));
+    let unanswered = |done| matches!(done, Err(ControllerError::Unanswered));
+    assert!(unanswered(handle.set_size("web", paused).await));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let began = tokio::time::Instant::now();
+    // The next command need not find out anew that the store hangs.
+    assert!(unanswered(handle.set_admin("edge-1", AdminState::Drain).await));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(handle.sizes().is_empty() && handle.admins().is_empty());
+
+    store.hangs.send_replace(false);
+    let mut seen = newer(&handle, Edition::default()).await.edition();
+    while handle.sizes().is_empty() {
+        seen = newer(&handle, seen).await.edition();
+    }
+    assert_eq!(handle.sizes()["web"].mode(), Mode::Paused);
+    assert!(handle.admins().is_empty(), "a refused command does nothing later");
+    handle.set_admin("edge-1", AdminState::Drain).await.unwrap();
     controller.stop().await;
 }

@@ -21,6 +21,7 @@ use equipoise_store::{
     Revision, Store, StoreError, Transaction, Watch,
 };
 use equipoise_testkit::Folder;
+use tokio::sync::watch;
 
 pub(crate) async fn store_in(folder: &Folder) -> Embedded {
     let options = EmbeddedOptions::new(folder.path("controller.store"));
@@ -89,12 +90,21 @@ pub(crate) struct Flaky {
     pub(crate) is_mute: AtomicBool,
     /// It can be read, and lets nobody write.
     pub(crate) is_read_only: AtomicBool,
+    /// Writes wait while this is true.
+    pub(crate) hangs: watch::Sender<bool>,
 }
 
 impl Flaky {
     pub(crate) fn new(inner: Embedded) -> Arc<Flaky> {
         let is = AtomicBool::new;
-        Arc::new(Flaky { inner, is_gone: is(false), is_mute: is(false), is_read_only: is(false) })
+        let hangs = watch::Sender::new(false);
+        Arc::new(Flaky {
+            inner,
+            is_gone: is(false),
+            is_mute: is(false),
+            is_read_only: is(false),
+            hangs,
+        })
     }
 
     fn there(&self) -> Result<(), StoreError> {
@@ -130,6 +140,7 @@ impl Store for Flaky {
         self.heard(self.inner.list(prefix).await)
     }
     async fn commit(&self, transaction: Transaction) -> Result<Committed, StoreError> {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
         self.writable()?;
         let done = self.inner.commit(transaction).await;
         self.heard(done)

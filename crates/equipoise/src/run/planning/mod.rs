@@ -315,6 +315,14 @@ impl Planner {
         }
     }
 
+    /// The store's file, or etcd's endpoints.
+    fn store_name(&self) -> String {
+        match self.seat.etcd() {
+            Some(etcd) => etcd.endpoints.join(", "),
+            None => place::store_file(self.state.as_deref(), &self.instance).display().to_string(),
+        }
+    }
+
     async fn start_controller(&self) {
         let file = place::store_file(self.state.as_deref(), &self.instance);
         let etcd = self.seat.etcd();
@@ -329,8 +337,7 @@ impl Planner {
         let active = match started {
             Ok(running) => {
                 lock(&self.complaint).is_over();
-                let store =
-                    etcd.map_or_else(|| file.display().to_string(), |it| it.endpoints.join(", "));
+                let store = self.store_name();
                 tracing::info!(store, "controller");
                 self.scalers.let_scale();
                 Active::Running(Box::new(running))

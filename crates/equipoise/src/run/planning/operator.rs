@@ -6,7 +6,7 @@ use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
 use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
 };
-use equipoise_controller::{ControllerHandle, Intake, NodeKind, SizeWish};
+use equipoise_controller::{ControllerError, ControllerHandle, Intake, NodeKind, SizeWish};
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::{Elasticity, Mode};
 
@@ -41,10 +41,7 @@ impl Planner {
     ) -> Result<PlanStatus, OperateError> {
         let controller = self.asked(|| "plan".to_string())?;
         let size = self.size(pool, &wish, controller.sizes().get(pool))?;
-        controller.set_size(pool, size).await.map_err(|error| {
-            let error = anyhow::Error::from(error);
-            OperateError::Refused(crate::cli::with_causes(&error))
-        })?;
+        controller.set_size(pool, size).await.map_err(|error| self.not_noted(error))?;
         // One plan may be under way that does not know of it yet.
         let mut seen = controller.instructions().borrow().edition();
         seen.generation += 1;
@@ -128,10 +125,7 @@ impl Planner {
             )));
         }
         let mut seen = controller.instructions().borrow().edition();
-        controller.set_admin(node, admin).await.map_err(|error| {
-            let error = anyhow::Error::from(error);
-            OperateError::Refused(crate::cli::with_causes(&error))
-        })?;
+        controller.set_admin(node, admin).await.map_err(|error| self.not_noted(error))?;
         // One plan may be under way that does not know of it yet.
         seen.generation += 1;
         controller.newer_than(seen, self.period * 3).await;
@@ -182,6 +176,17 @@ impl Planner {
         let mut standing = cluster::standing(NodeKind::Node, &status, self.own_load());
         standing.problems.extend(self.unscaled());
         Some(standing)
+    }
+
+    fn not_noted(&self, error: ControllerError) -> OperateError {
+        if let ControllerError::Unanswered = error {
+            let store = self.store_name();
+            return OperateError::Unavailable(format!(
+                "the store {store} has not taken the change, which may still take effect: see to its disk or its members, \
+                 then look at `equipoise plan` and `equipoise status --cluster`"
+            ));
+        }
+        OperateError::Refused(crate::cli::with_causes(&anyhow::Error::from(error)))
     }
 
     fn own_load(&self) -> Option<OwnLoad> {
