@@ -42,6 +42,9 @@ pub struct PoolSpec {
     pub backends: BTreeMap<String, BackendSpec>,
     /// Whether it asks for `weights = "load"`.
     pub weights_by_load: bool,
+    /// Whether its requests pass no balancer that counts them: the packet level forwards them, or names lead to its
+    /// backends.
+    pub is_forwarded: bool,
     /// How it grows and shrinks, if it does.
     pub elastic: Option<Elasticity>,
     /// The steps that its driver has taken, as far as `backends` show them: a number that no other state of it ever has.

@@ -13,7 +13,7 @@
 //! | part | decides | file |
 //! |---|---|---|
 //! | liveness | which nodes take part, and how much of their share they get | `liveness.rs` |
-//! | steering | shares of nodes in names, weights of backends in pools | `steering.rs`, `names.rs`, `weights.rs` |
+//! | steering | shares of nodes in names, weights of backends in pools | `steering.rs`, `room.rs`, `names.rs`, `weights.rs` |
 //! | dispatch | what overloaded nodes keep, and who takes the rest | `dispatch.rs` |
 //! | elasticity | how many backends of which size a pool has | `elastic/` |
 
@@ -27,6 +27,7 @@ mod names;
 mod plan;
 mod planner;
 mod policy;
+mod room;
 mod steering;
 mod weights;
 

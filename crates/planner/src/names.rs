@@ -5,6 +5,7 @@ use crate::inventory::NameSpec;
 use crate::plan::{NamePlan, Share, Standing};
 use crate::planner::Row;
 use crate::policy::Policy;
+use crate::room::in_use;
 use crate::steering::{Member, relative, steer};
 
 /// Shares of a name's nodes; `rows` has all nodes of the inventory.
@@ -22,7 +23,8 @@ pub(crate) fn answers(
     let member = |(row, presence): (&&Row, f64)| {
         let nominal = row.spec.capacity / mean;
         let learnt = before.as_mut().and_then(|it| it.find(row.name)).map_or(1.0, |it| it.learnt);
-        let load = row.plan.load.map(|load| load.l1);
+        let load =
+            row.load.and_then(|load| in_use(&policy.coefficients, load, row.spec.dispatches));
         Member { learnt: learnt * nominal, nominal, presence, load }
     };
     let mut steered: Vec<Member> = members.iter().zip(presences).map(member).collect();

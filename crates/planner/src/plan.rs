@@ -45,7 +45,7 @@ pub struct NodePlan {
 /// A node's load in the coming period, per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedLoad {
-    /// L1 of what clients ask of it: what its share of names follows.
+    /// L1 of what clients ask of it, memory included.
     pub l1: f64,
     /// L2 of what it does.
     pub l2: f64,

@@ -61,8 +61,9 @@ pub(crate) struct Row<'a> {
     pub(crate) spec: &'a NodeSpec,
     pub(crate) missed_beats: f64,
     pub(crate) plan: NodePlan,
+    /// Its measured load; `None` before it reported.
+    pub(crate) load: Option<&'a NodeLoad>,
     was: Option<&'a NodePlan>,
-    load: Option<&'a NodeLoad>,
 }
 
 #[derive(Clone, Copy)]

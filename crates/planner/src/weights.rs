@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
 use crate::plan::{BackendPlan, PoolPlan};
 use crate::policy::Policy;
+use crate::room;
 use crate::steering::{Member, relative, steer};
 
 /// The mean weight by load, fine enough for steps of one per cent; more if the smallest would be none, less if the
@@ -18,12 +19,18 @@ const WEIGHT_MEAN: f64 = 100.0;
 const CROWD_MEAN: f64 = 50.0;
 /// Requests in flight for each backend, on average, below which differences between backends are chance.
 const CROWD_MIN: f64 = 0.5;
+/// Requests in flight in the whole pool below which it is at rest.
+const IDLE: f64 = 0.01;
 
 /// A weight for each backend that may be given new work. They begin in proportion to the operator's.
 ///
-/// A backend's load is L1 of its machine. If no machine of the pool reports, it is what the balancers see: its requests
-/// in flight beside those of the others. A backend that is slow for what it is given has more of them, whatever makes it
-/// slow, and weights come to rest where all have equally many: in proportion to their speeds.
+/// A backend's load is what requests bring to it, by the first of these that is known:
+/// 1. its requests in flight over its concurrency limit: weights come to rest in proportion to capacity, the
+///    throughput at the limit;
+/// 2. the CPU and network of its machine, while requests are in flight in the pool;
+/// 3. its requests in flight beside those of the others: weights come to rest in proportion to speed.
+///
+/// Memory does not leave with requests and counts nowhere. Without requests nothing moves.
 pub(crate) fn by_load(
     policy: &Policy,
     history: &History,
@@ -36,7 +43,7 @@ pub(crate) fn by_load(
         spec.backends.iter().filter(|(_, it)| it.is_eligible()).collect();
     let total: f64 = backends.iter().map(|(_, it)| f64::from(it.weight.get())).sum();
     let mean = total / backends.len().max(1) as f64;
-    let loads = loads(policy, history, name, &backends);
+    let loads = loads(policy, history, name, spec, &backends);
     let member = |((name, spec), load): (&(&String, &BackendSpec), Option<f64>)| {
         let nominal = f64::from(spec.weight.get()) / mean;
         let learnt = before(name).map_or(1.0, |was| was.learnt);
@@ -61,20 +68,33 @@ fn loads(
     policy: &Policy,
     history: &History,
     name: &str,
+    spec: &PoolSpec,
     backends: &[(&String, &BackendSpec)],
 ) -> Vec<Option<f64>> {
+    let pool = history.pool(name);
+    let in_flight = |name: &String| pool.and_then(|pool| pool.in_flight(name));
+    let crowds: Vec<Option<f64>> = backends.iter().map(|(name, _)| in_flight(name)).collect();
+    let sum = crowds.iter().flatten().sum::<f64>();
+    if !spec.is_forwarded && sum < IDLE {
+        return vec![None; backends.len()];
+    }
+    let of_limit = |((name, _), crowd): (&(&String, &BackendSpec), &Option<f64>)| {
+        Some((100.0 * (*crowd)? / pool?.limit(name)?).min(100.0))
+    };
+    let of_limits: Option<Vec<f64>> = backends.iter().zip(&crowds).map(of_limit).collect();
+    if let Some(of_limits) = of_limits {
+        return of_limits.into_iter().map(Some).collect();
+    }
     let of_machine = |(_, spec): &(&String, &BackendSpec)| {
         let load = history.load(spec.machine.as_ref()?)?;
-        Some(policy.coefficients.l1(&load.coming()).get())
+        room::in_use(&policy.coefficients, load, false)
     };
     let reported: Vec<Option<f64>> = backends.iter().map(of_machine).collect();
-    let Some(pool) = history.pool(name) else { return reported };
     if reported.iter().any(Option::is_some) {
         return reported;
     }
-    let crowds: Vec<Option<f64>> = backends.iter().map(|(name, _)| pool.in_flight(name)).collect();
     let known = crowds.iter().flatten().count().max(1) as f64;
-    let mean = crowds.iter().flatten().sum::<f64>() / known;
+    let mean = sum / known;
     let load = |crowd: f64| (CROWD_MEAN * crowd / mean.max(CROWD_MIN)).min(100.0);
     crowds.into_iter().map(|crowd| crowd.map(load)).collect()
 }
@@ -92,6 +112,7 @@ mod tests {
     use equipoise_core::load::Reported;
 
     use super::*;
+    use crate::elastic::{BackendSample, PoolSample};
     use crate::history::Report;
 
     fn pool(weights: &[(&str, u16)]) -> PoolSpec {
@@ -104,42 +125,109 @@ mod tests {
         PoolSpec { backends, weights_by_load: true, ..PoolSpec::default() }
     }
 
-    /// The weights after `periods` of these loads.
-    fn planned(pool: &PoolSpec, cpu: &[(&str, f64)], periods: u64) -> Vec<u16> {
+    /// The weights after `periods` in which machines report CPU and memory, and each backend has `in_flight` requests.
+    fn planned(
+        pool: &PoolSpec,
+        machines: &[(&str, f64, f64)],
+        in_flight: f64,
+        periods: u64,
+    ) -> Vec<u16> {
         let policy = Policy::default();
         let mut history = History::new(policy.smoothing, Duration::ZERO);
         let mut was: Option<PoolPlan> = None;
         for at in 1..=periods {
-            for (name, cpu) in cpu {
-                let load = Reported { cpu: *cpu, memory: 0.0, net: None };
+            let now = Duration::from_secs(at);
+            for (name, cpu, memory) in machines {
+                let load = Reported { cpu: *cpu, memory: *memory, net: None };
                 let report = Report { load, ..Report::default() };
-                history
-                    .record(&format!("machine-of-{name}"), Duration::from_secs(at), &report)
-                    .unwrap();
+                history.record(&format!("machine-of-{name}"), now, &report).unwrap();
             }
+            let sample = |name: &String| {
+                (name.clone(), BackendSample { in_flight, ..BackendSample::default() })
+            };
+            let backends = pool.backends.keys().map(sample).collect();
+            history.record_pool("pool", now, &PoolSample { backends, queued: 0.0 });
             let weights = by_load(&policy, &history, "pool", pool, was.as_ref());
             was = Some(PoolPlan { weights, scaling: None });
         }
         was.unwrap().weights.values().map(|it| it.weight.get()).collect()
     }
 
+    const HOUR: u64 = 3600;
+
+    #[test]
+    fn at_rest_nothing_moves_for_an_hour_whatever_the_machines_do() {
+        let pool = pool(&[("a", 1), ("b", 1)]);
+        let machines = [("a", 60.0, 94.0), ("b", 2.0, 12.0)];
+        assert_eq!(planned(&pool, &machines, 0.0, HOUR), [100, 100]);
+    }
+
+    #[test]
+    fn memory_moves_no_weight() {
+        let pool = pool(&[("a", 1), ("b", 1)]);
+        for cpu in [5.0, 60.0] {
+            let machines = [("a", cpu, 94.0), ("b", cpu, 12.0)];
+            let found = planned(&pool, &machines, 3.0, HOUR);
+            assert!(found.iter().all(|weight| (95..=105).contains(weight)), "{cpu}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn weights_of_a_forwarded_pool_follow_its_machines() {
+        let pool = PoolSpec { is_forwarded: true, ..pool(&[("a", 1), ("b", 1)]) };
+        let found = planned(&pool, &[("a", 90.0, 0.0), ("b", 30.0, 0.0)], 0.0, 12);
+        assert!(found[0] < 95 && found[1] > 105, "{found:?}");
+    }
+
+    #[test]
+    fn weights_come_to_rest_in_proportion_to_throughput_at_the_limit() {
+        let pool = pool(&[("large", 1), ("small", 1)]);
+        let policy = Policy::default();
+        let mut history = History::new(policy.smoothing, Duration::ZERO);
+        let mut was: Option<PoolPlan> = None;
+        // 40 slots of 10 ms and 10 slots of 10 ms: 4000 and 1000 requests a second. Machines say the opposite.
+        let limit = |name: &str| if name == "large" { 40.0 } else { 10.0 };
+        for at in 1..=600 {
+            let now = Duration::from_secs(at);
+            for (machine, cpu) in [("machine-of-large", 90.0), ("machine-of-small", 10.0)] {
+                let load = Reported { cpu, memory: 50.0, net: None };
+                history.record(machine, now, &Report { load, ..Report::default() }).unwrap();
+            }
+            let weight = |name: &str| {
+                was.as_ref().map_or(1.0, |was| f64::from(was.weights[name].weight.get()))
+            };
+            let total: f64 = pool.backends.keys().map(|name| weight(name.as_str())).sum();
+            let sample = |name: &String| {
+                let in_flight = (3000.0 * weight(name) / total * 0.01).min(limit(name));
+                let limit = Some(limit(name));
+                (name.clone(), BackendSample { in_flight, limit, ..BackendSample::default() })
+            };
+            let backends = pool.backends.keys().map(sample).collect();
+            history.record_pool("pool", now, &PoolSample { backends, queued: 0.0 });
+            let weights = by_load(&policy, &history, "pool", &pool, was.as_ref());
+            was = Some(PoolPlan { weights, scaling: None });
+        }
+        let was = was.unwrap();
+        let [large, small] = ["large", "small"].map(|it| f64::from(was.weights[it].weight.get()));
+        assert!((3.5..4.5).contains(&(large / small)), "{large} to {small}");
+    }
+
     #[test]
     fn weights_begin_as_the_operator_set_them() {
-        assert_eq!(planned(&pool(&[("a", 1), ("b", 3)]), &[], 1), [50, 150]);
-        assert_eq!(planned(&pool(&[("a", 1), ("b", 1000)]), &[], 1), [1, 1000]);
+        assert_eq!(planned(&pool(&[("a", 1), ("b", 3)]), &[], 1.0, 1), [50, 150]);
+        assert_eq!(planned(&pool(&[("a", 1), ("b", 1000)]), &[], 1.0, 1), [1, 1000]);
     }
 
     #[test]
     fn the_busier_backend_gets_less_and_one_without_an_agent_what_it_had() {
         let pool = pool(&[("a", 1), ("b", 1), ("c", 1)]);
-        let found = planned(&pool, &[("a", 90.0), ("b", 30.0)], 12);
+        let found = planned(&pool, &[("a", 90.0, 0.0), ("b", 30.0, 0.0)], 1.0, 12);
         assert!(found[0] < found[2] && found[2] < found[1], "{found:?}");
     }
 
     /// The weights after `periods` in which a backend of the first kind takes ten times as long to answer, and requests
     /// go by weight.
     fn planned_by_crowd(pool: &PoolSpec, rate: f64, periods: u64) -> Vec<u16> {
-        use crate::elastic::{BackendSample, PoolSample};
         let policy = Policy::default();
         let mut history = History::new(policy.smoothing, Duration::ZERO);
         let mut was: Option<PoolPlan> = None;
@@ -177,13 +265,13 @@ mod tests {
     #[test]
     fn steps_too_small_to_matter_are_not_sent() {
         let pool = pool(&[("a", 1), ("b", 1)]);
-        assert_eq!(planned(&pool, &[("a", 52.0), ("b", 48.0)], 3), [100, 100]);
+        assert_eq!(planned(&pool, &[("a", 52.0, 0.0), ("b", 48.0, 0.0)], 1.0, 3), [100, 100]);
     }
 
     #[test]
     fn a_drained_backend_has_no_weight_by_load() {
         let mut pool = pool(&[("a", 1), ("b", 1)]);
         pool.backends.get_mut("a").unwrap().admin = AdminState::Drain;
-        assert_eq!(planned(&pool, &[], 1), [100]);
+        assert_eq!(planned(&pool, &[], 1.0, 1), [100]);
     }
 }

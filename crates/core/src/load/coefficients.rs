@@ -72,7 +72,7 @@ impl Coefficients {
         }
     }
 
-    /// L1: the load by which the DNS level and pool weights go.
+    /// L1: the load that status and metrics show. Shares follow the part of it that leaves with requests.
     pub fn l1(&self, signals: &Signals) -> Percent {
         let (net, of_net) = signals.net.map_or((0.0, 0.0), |net| (self.net * net, self.net));
         let sum = net + self.cpu * signals.cpu + self.memory * signals.memory;

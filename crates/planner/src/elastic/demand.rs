@@ -190,6 +190,11 @@ impl PoolHistory {
         self.in_flight.get(backend).map(Forecaster::smoothed)
     }
 
+    /// The concurrency limit of a backend; `None` without one.
+    pub(crate) fn limit(&self, backend: &str) -> Option<f64> {
+        self.latest.backends.get(backend)?.limit.filter(|limit| *limit > 0.0)
+    }
+
     /// Requests that wait for a backend.
     pub fn queued(&self) -> f64 {
         if self.latest.queued.is_finite() { self.latest.queued.max(0.0) } else { 0.0 }

@@ -6,5 +6,6 @@
 
 mod closed;
 mod delegation;
+mod rest;
 mod rules;
 mod shares;

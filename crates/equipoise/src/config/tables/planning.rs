@@ -11,7 +11,7 @@ const ELASTIC_MAX: u64 = 10_000;
 
 pub(super) static LOAD: Table = Table {
     title: "[load]",
-    help: "How a machine's load is made of what it uses, and how often. L1 is the mean of network, CPU and memory, in per cent, each counted as often as said here; L2 is the same without the network. A machine whose link speed is unknown has no network in either.",
+    help: "How a machine's load is made of what it uses, and how often. L1 is the mean of network, CPU and memory, in per cent, each counted as often as said here; L2 is the same without the network. A machine whose link speed is unknown has no network in either. Shares of names and weights of pools follow the network and CPU that requests use; memory does not leave with requests and moves neither.",
     options: &[
         Opt::default("net", Kind::Number(0.0, 1000.0), "2.0", "How much the network counts."),
         Opt::default("cpu", Kind::Number(0.0, 1000.0), "1.0", "How much CPU counts."),

@@ -113,6 +113,7 @@ fn pool(status: &PoolStatus, wish: &Wish, ages: &HashMap<Name, Duration>) -> Poo
     PoolSpec {
         backends: status.backends.iter().map(backend).collect(),
         weights_by_load: wish.weighs(&status.name),
+        is_forwarded: wish.forwarded.contains(&*status.name),
         elastic: wish.planning.elastic.get(&*status.name).cloned(),
         steps: None,
     }

@@ -25,7 +25,7 @@ impl Case {
         let backends = (1..=count).map(|n| (format!("e{n}"), spec.clone())).collect();
         Case {
             elastic: Elasticity { min: 1, max: 4, ..Elasticity::default() },
-            pool: PoolSpec { backends, weights_by_load: false, elastic: None, steps: None },
+            pool: PoolSpec { backends, ..PoolSpec::default() },
             in_flight: Some(TOP / 2.0),
             queued: 0.0,
             was: ScalingPlan {
