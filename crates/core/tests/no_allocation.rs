@@ -60,6 +60,14 @@ impl Loads for Uneven {
     fn response_us(&self, slot: usize) -> Option<f64> {
         (!slot.is_multiple_of(5)).then_some(slot as f64)
     }
+
+    fn limit(&self, slot: usize) -> Option<u32> {
+        (!slot.is_multiple_of(3)).then_some((slot % 5) as u32 + 1)
+    }
+
+    fn is_full(&self, slot: usize) -> bool {
+        self.limit(slot).is_some_and(|limit| self.in_flight(slot) >= limit)
+    }
 }
 
 #[test]

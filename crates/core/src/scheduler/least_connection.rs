@@ -3,9 +3,12 @@ use std::sync::Arc;
 use rand::Rng;
 
 use super::roster::Roster;
-use super::{Ask, Scheduler};
+use super::{Ask, Loads, Scheduler};
 
 /// The candidate with the fewest in flight, whatever its weight. O(n); O(1) while the next one is idle.
+///
+/// Full candidates are skipped. Two that both have a concurrency limit are compared by in flight over limit, so
+/// that a larger backend is not taken for a busier one.
 ///
 /// # Source
 /// LVS `lc` (Linux `net/netfilter/ipvs/ip_vs_lc.c`): the least overhead among those of weight above zero.
@@ -27,21 +30,46 @@ impl LeastConnection {
 impl Scheduler for LeastConnection {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
         let avoided = self.roster.avoidable(ask.avoid);
-        let mut least: Option<(usize, u32)> = None;
+        let mut least: Option<(usize, Load)> = None;
         for (position, entry) in self.roster.rotated(self.next) {
             if Some(position) == avoided {
                 continue;
             }
-            let load = ask.loads.in_flight(entry.slot);
-            if least.is_none_or(|(_, lowest)| load < lowest) {
+            let load = Load::of(entry.slot, ask.loads);
+            if least.as_ref().is_none_or(|(_, least)| load.is_less_than(least))
+                && !ask.loads.is_full(entry.slot)
+            {
+                let is_idle = load.in_flight == 0;
                 least = Some((position, load));
-            }
-            if load == 0 {
-                break;
+                if is_idle {
+                    break;
+                }
             }
         }
         let (position, _) = least?;
         self.next = self.roster.after(position);
         Some(self.roster.entries()[position].slot)
+    }
+}
+
+/// What a candidate has in flight, and how much it can take.
+struct Load {
+    in_flight: u32,
+    limit: Option<u32>,
+}
+
+impl Load {
+    fn of(slot: usize, loads: &dyn Loads) -> Load {
+        Load { in_flight: loads.in_flight(slot), limit: loads.limit(slot) }
+    }
+
+    fn is_less_than(&self, other: &Load) -> bool {
+        let (own, others) = (u64::from(self.in_flight), u64::from(other.in_flight));
+        match (self.limit, other.limit) {
+            (Some(limit), Some(others_limit)) => {
+                own * u64::from(others_limit) < others * u64::from(limit)
+            }
+            _ => own < others,
+        }
     }
 }

@@ -4,7 +4,8 @@ use super::roster::{Entry, Roster};
 use super::{Ask, Loads, Scheduler};
 
 /// The cheaper of two different random candidates, where cost is the time an answer should take:
-/// `response_us * (in_flight + 1 + failures) / weight`. O(log n).
+/// `response_us * (in_flight + 1 + failures) / weight`. O(log n). Where both have a concurrency limit, it replaces
+/// the weight in the cost.
 ///
 /// Two choices, not the least of all: the lowest response time is stale by as much as an answer takes, so a
 /// search of all sends every thread's burst to one backend, and it would decay 1000 averages per pick. The
@@ -34,7 +35,9 @@ impl LeastTime {
 impl Scheduler for LeastTime {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
         self.roster.better_of_two(ask, |second, first, loads| {
-            Seen::of(second, loads).is_better_than(&Seen::of(first, loads))
+            let (second_capacity, first_capacity) = second.capacities(first, loads);
+            let first = Seen::of(first, first_capacity, loads);
+            Seen::of(second, second_capacity, loads).is_better_than(&first)
         })
     }
 }
@@ -42,18 +45,18 @@ impl Scheduler for LeastTime {
 /// What is known of a candidate.
 struct Seen {
     response_us: Option<f64>,
-    /// In flight and failures as such, per weight.
+    /// In flight and failures as such, per weight or limit.
     queue: f64,
     is_untried: bool,
 }
 
 impl Seen {
-    fn of(entry: &Entry, loads: &dyn Loads) -> Seen {
+    fn of(entry: &Entry, capacity: u32, loads: &dyn Loads) -> Seen {
         let response_us = loads.response_us(entry.slot);
         let load = entry.load(loads);
         Seen {
             response_us,
-            queue: (load + 1) as f64 / f64::from(entry.weight),
+            queue: (load + 1) as f64 / f64::from(capacity),
             is_untried: response_us.is_none() && load == 0,
         }
     }

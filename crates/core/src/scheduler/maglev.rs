@@ -1,12 +1,17 @@
 use std::sync::Arc;
 
-use super::{Ask, Candidate, Scheduler};
+use super::{Ask, Candidate, Loads, Scheduler};
 use crate::hash;
 
 /// The candidate that the flow's hash finds in a Maglev table: the same for a flow in every thread and
 /// process with the same seed, and for nearly every flow still the same when other candidates change. O(1).
 ///
-/// A retry takes the next entry of the table that is another candidate's: consistent too.
+/// A retry takes the next entry of the table that is another candidate's: consistent too. A full candidate is
+/// passed over in the same way.
+///
+/// # Source
+/// For full candidates: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018, as in
+/// HAProxy's `hash-balance-factor` and Envoy's bounded-load ring. Deviates: the bound is the concurrency limit.
 pub(super) struct Maglev {
     table: Arc<Table>,
 }
@@ -19,7 +24,7 @@ impl Maglev {
 
 impl Scheduler for Maglev {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
-        self.table.lookup(ask.flow_hash, ask.avoid)
+        self.table.lookup(ask.flow_hash, ask.avoid, ask.loads)
     }
 }
 
@@ -34,6 +39,8 @@ impl Scheduler for Maglev {
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Box<[u32]>,
+    /// The slots that have entries.
+    slots: Box<[u32]>,
 }
 
 /// The paper's small size; one size for nearly all pools, because another size moves nearly all flows.
@@ -48,19 +55,31 @@ const EMPTY: u32 = u32::MAX;
 impl Table {
     pub(super) fn new(candidates: &[Candidate], seed: u64) -> Table {
         let turns = turns(candidates);
+        let slots = turns.iter().map(|turn| turn.slot).collect();
         let size = if turns.len() * ENTRIES_PER_CANDIDATE_MIN <= SIZE { SIZE } else { SIZE_LARGE };
-        Table { entries: entries(turns, size, seed) }
+        Table { entries: entries(turns, size, seed), slots }
     }
 
-    pub(super) fn lookup(&self, hash: u64, avoid: Option<usize>) -> Option<usize> {
+    /// The slot of `hash`, or the next one in the table that is neither avoided nor full. O(1); if that search is
+    /// needed, O(n) and the entries up to that slot's.
+    pub(super) fn lookup(
+        &self,
+        hash: u64,
+        avoid: Option<usize>,
+        loads: &dyn Loads,
+    ) -> Option<usize> {
         let at = ((u128::from(hash) * self.entries.len() as u128) >> u64::BITS) as usize;
-        let slot = *self.entries.get(at)? as usize;
-        if avoid != Some(slot) {
-            return Some(slot);
+        let first = *self.entries.get(at)? as usize;
+        let avoid = avoid.filter(|_| self.slots.len() > 1);
+        let may_be_picked = |slot: &usize| avoid != Some(*slot) && !loads.is_full(*slot);
+        if may_be_picked(&first) {
+            return Some(first);
+        }
+        if !self.slots.iter().any(|&slot| may_be_picked(&(slot as usize))) {
+            return None;
         }
         let (before, after) = self.entries.split_at(at);
-        let other = after.iter().chain(before).map(|&entry| entry as usize).find(|&it| it != slot);
-        Some(other.unwrap_or(slot))
+        after.iter().chain(before).map(|&slot| slot as usize).find(may_be_picked)
     }
 
     #[cfg(test)]

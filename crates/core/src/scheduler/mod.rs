@@ -7,6 +7,18 @@
 //!
 //! A *slot* is an index into the candidates that [`prepare`] was given: only eligible backends, in
 //! configured order.
+//!
+//! A slot at its concurrency limit ([`Loads::is_full`]) is never picked. What each scheduler picks instead:
+//!
+//! | scheduler | when its choice is full |
+//! |---|---|
+//! | `round-robin` | the next candidate in turn; the full one's turn passes |
+//! | `weighted-round-robin` | a random one by weight; the full one's turn passes |
+//! | `least-connection` | skips it; compares in flight over limit where both candidates have a limit |
+//! | `weighted-least-connection` | skips it; still compares in flight over weight |
+//! | `weighted-random` | a random other by weight |
+//! | `power-of-two`, `least-time` | the other of the two, or a random one by weight; the limit replaces the weight in the comparison where both have one |
+//! | `maglev`, `source-hash` | the next candidate in the order of the table (consistent hashing with bounded loads) |
 
 mod kind;
 mod least_connection;
@@ -65,6 +77,16 @@ pub trait Loads {
     fn recent_failures(&self, slot: usize) -> u32;
     /// Peak-EWMA response time of the slot in microseconds, decayed to now; `None` before the first sample.
     fn response_us(&self, slot: usize) -> Option<f64>;
+
+    /// The concurrency limit of the slot, at least 1; `None` if it has none.
+    fn limit(&self, _slot: usize) -> Option<u32> {
+        None
+    }
+
+    /// Whether the slot has no free permit. A full slot is never picked.
+    fn is_full(&self, _slot: usize) -> bool {
+        false
+    }
 }
 
 /// One question put to a scheduler.
@@ -73,7 +95,7 @@ pub struct Ask<'a> {
     pub flow_hash: u64,
     /// Hash of the client's address alone: what `source-hash` goes by.
     pub source_hash: u64,
-    /// A slot not to be picked unless it is the only one (a retry elsewhere).
+    /// A slot not to be picked unless it is the only one (a retry elsewhere). It stays avoided while the others are full.
     pub avoid: Option<usize>,
     /// The load of each slot.
     pub loads: &'a dyn Loads,
@@ -83,7 +105,7 @@ pub struct Ask<'a> {
 
 /// Picks a backend. One instance belongs to one thread. A pick does not allocate.
 pub trait Scheduler {
-    /// The slot to use, or `None` if no candidate has a weight above zero.
+    /// The slot to use, or `None` if no candidate has a weight above zero or every one that may be picked is full.
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize>;
 }
 

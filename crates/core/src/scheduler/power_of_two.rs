@@ -7,7 +7,8 @@ use super::{Ask, Scheduler};
 ///
 /// The two are drawn in proportion to weight; load is what is in flight per weight, a recent failure
 /// counting as [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in flight, so that a backend that fails at once, and hence is
-/// always idle, attracts nothing. Of equals the first drawn is taken: an idle pool is shared by weight.
+/// always idle, attracts nothing. Of equals the first drawn is taken: an idle pool is shared by weight. Where both
+/// have a concurrency limit, load is per limit: it says what a backend can take, and the weight is a guess at that.
 ///
 /// # Source
 /// Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001. Deviates:
@@ -26,8 +27,9 @@ impl PowerOfTwo {
 impl Scheduler for PowerOfTwo {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
         self.roster.better_of_two(ask, |second, first, loads| {
-            let first_scaled = u128::from(first.load(loads)) * u128::from(second.weight);
-            let second_scaled = u128::from(second.load(loads)) * u128::from(first.weight);
+            let (second_capacity, first_capacity) = second.capacities(first, loads);
+            let first_scaled = u128::from(first.load(loads)) * u128::from(second_capacity);
+            let second_scaled = u128::from(second.load(loads)) * u128::from(first_capacity);
             second_scaled < first_scaled
         })
     }

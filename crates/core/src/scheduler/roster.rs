@@ -25,6 +25,14 @@ impl Entry {
         u64::from(loads.in_flight(self.slot)) + failures * u64::from(FAILURE_AS_IN_FLIGHT)
     }
 
+    /// What its load is divided by beside `other`: the limits if both have one, or else the weights.
+    pub(super) fn capacities(&self, other: &Entry, loads: &dyn Loads) -> (u32, u32) {
+        match (loads.limit(self.slot), loads.limit(other.slot)) {
+            (Some(own), Some(others)) => (own, others),
+            _ => (self.weight, other.weight),
+        }
+    }
+
     fn start(&self) -> u64 {
         self.end - u64::from(self.weight)
     }
@@ -45,7 +53,8 @@ impl Roster {
         Roster { entries }
     }
 
-    /// Draws two candidates by weight and takes the first drawn unless the second is better.
+    /// Draws two candidates by weight and takes the first drawn unless the second is better. A full one is not
+    /// taken; if both are, another is drawn.
     pub(super) fn better_of_two(
         &self,
         ask: &mut Ask<'_>,
@@ -54,10 +63,15 @@ impl Roster {
         let avoided = self.avoidable(ask.avoid);
         let (first, second) = self.draw_two(ask.rng, avoided)?;
         let first = &self.entries()[first];
-        let Some(second) = second.map(|position| &self.entries()[position]) else {
-            return Some(first.slot);
-        };
-        Some(if second_is_better(second, first, ask.loads) { second.slot } else { first.slot })
+        let second = second.map(|position| &self.entries()[position]);
+        let is_free = |entry: &&Entry| !ask.loads.is_full(entry.slot);
+        match (Some(first).filter(is_free), second.filter(is_free)) {
+            (Some(first), Some(second)) if second_is_better(second, first, ask.loads) => {
+                Some(second.slot)
+            }
+            (Some(free), _) | (None, Some(free)) => Some(free.slot),
+            (None, None) => self.draw_free(ask, avoided),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -95,6 +109,27 @@ impl Roster {
     /// The position after this one, around.
     pub(super) fn after(&self, position: usize) -> usize {
         if position + 1 == self.len() { 0 } else { position + 1 }
+    }
+
+    /// A random slot that is not full, in proportion to weight; not that of the position `avoided`. O(n): for when
+    /// the choice that does not look at limits was full.
+    ///
+    /// # Source
+    /// Weighted reservoir sampling of one item (Chao, "A general purpose unequal probability sampling plan",
+    /// Biometrika 69, 1982): one pass, so that it does not matter that loads change meanwhile.
+    pub(super) fn draw_free(&self, ask: &mut Ask<'_>, avoided: Option<usize>) -> Option<usize> {
+        let mut total = 0;
+        let mut drawn = None;
+        for (position, entry) in self.entries.iter().enumerate() {
+            if Some(position) == avoided || ask.loads.is_full(entry.slot) {
+                continue;
+            }
+            total += u64::from(entry.weight);
+            if ask.rng.random_range(0..total) < u64::from(entry.weight) {
+                drawn = Some(entry.slot);
+            }
+        }
+        drawn
     }
 
     /// A random position in proportion to weight, none of `except` (ascending, each at most once).

@@ -11,7 +11,7 @@ use super::{Ask, Scheduler};
 /// LVS `rr` (Linux `net/netfilter/ipvs/ip_vs_rr.c`): the next destination after the last one whose weight
 /// is above zero. Deviates: a thread starts at a random candidate, not at the first, because every thread
 /// has a rotation of its own. A retry takes no turn and goes to a random other: a turn for it would hand
-/// the failing backend a larger part of the first attempts.
+/// the failing backend a larger part of the first attempts. A full candidate's turn goes to the next.
 pub(super) struct RoundRobin {
     roster: Arc<Roster>,
     next: usize,
@@ -26,17 +26,21 @@ impl RoundRobin {
 
 impl Scheduler for RoundRobin {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
-        let position = match self.roster.avoidable(ask.avoid) {
+        let avoided = self.roster.avoidable(ask.avoid);
+        let start = match avoided {
             Some(avoided) => {
                 let other = ask.rng.random_range(0..self.roster.len() - 1);
                 if other < avoided { other } else { other + 1 }
             }
-            None => {
-                let position = self.next;
-                self.next = self.roster.after(position);
-                position
-            }
+            None => self.next,
         };
-        self.roster.entries().get(position).map(|entry| entry.slot)
+        let (position, entry) = self
+            .roster
+            .rotated(start)
+            .find(|(at, entry)| Some(*at) != avoided && !ask.loads.is_full(entry.slot))?;
+        if avoided.is_none() {
+            self.next = self.roster.after(position);
+        }
+        Some(entry.slot)
     }
 }

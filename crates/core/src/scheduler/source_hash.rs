@@ -5,6 +5,8 @@ use super::{Ask, Scheduler};
 
 /// The candidate that the client's address finds: one client, whatever its port, has one backend. O(1).
 ///
+/// A client leaves its backend while that is full, as in [`super::maglev`], and comes back.
+///
 /// It goes by a [`Table`] of its own pool, keyed by the source instead of the flow. Weighted rendezvous
 /// hashing would move no client but those of a lost backend (the table moves a few more, see its tests), at
 /// the price of hashing all candidates in every pick: 1000 hashes and logarithms against one lookup.
@@ -24,6 +26,6 @@ impl SourceHash {
 
 impl Scheduler for SourceHash {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
-        self.table.lookup(ask.source_hash, ask.avoid)
+        self.table.lookup(ask.source_hash, ask.avoid, ask.loads)
     }
 }

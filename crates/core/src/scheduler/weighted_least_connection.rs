@@ -5,7 +5,8 @@ use rand::Rng;
 use super::roster::Roster;
 use super::{Ask, Scheduler};
 
-/// The candidate with the fewest in flight per weight. O(n); O(1) while the next one is idle.
+/// The candidate with the fewest in flight per weight. O(n); O(1) while the next one is idle. Full candidates are
+/// skipped; those that are not are compared by weight alone, as the operator asked.
 ///
 /// # Source
 /// LVS `wlc` (Linux `net/netfilter/ipvs/ip_vs_wlc.c`): the least overhead divided by weight, compared by
@@ -37,11 +38,11 @@ impl Scheduler for WeightedLeastConnection {
             let is_less = least.is_none_or(|(_, least_load, least_weight)| {
                 load * least_weight < least_load * weight
             });
-            if is_less {
+            if is_less && !ask.loads.is_full(entry.slot) {
                 least = Some((position, load, weight));
-            }
-            if load == 0 {
-                break;
+                if load == 0 {
+                    break;
+                }
             }
         }
         let (position, ..) = least?;

@@ -23,6 +23,7 @@ impl Scheduler for WeightedRandom {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
         let avoided = self.roster.avoidable(ask.avoid);
         let position = self.roster.draw(ask.rng, avoided.as_slice())?;
-        Some(self.roster.entries()[position].slot)
+        let slot = self.roster.entries()[position].slot;
+        if ask.loads.is_full(slot) { self.roster.draw_free(ask, avoided) } else { Some(slot) }
     }
 }

@@ -23,7 +23,8 @@ use super::{Ask, Candidate, Scheduler};
 ///
 /// Compared with LVS `wrr` (`ip_vs_wrr.c`): the same turns per cycle, in another order (LVS gives the heavy
 /// ones theirs in a row). Ties go by the order of the candidates from a random one on, chosen per thread.
-/// A retry takes no turn and is drawn at random by weight, as in [`super::round_robin`].
+/// A retry takes no turn and is drawn at random by weight, as in [`super::round_robin`]. A full candidate's turn
+/// passes to one that is drawn by weight.
 pub(super) struct WeightedRoundRobin {
     roster: Arc<Roster>,
     /// Picks made in this cycle.
@@ -129,11 +130,13 @@ fn picks_until_due(turns: u64, weight: u64, cycle: u64) -> u64 {
 
 impl Scheduler for WeightedRoundRobin {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
-        let position = match self.roster.avoidable(ask.avoid) {
+        let avoided = self.roster.avoidable(ask.avoid);
+        let position = match avoided {
             Some(avoided) => self.roster.draw(ask.rng, &[avoided])?,
             None => self.take_turn()?,
         };
-        Some(self.roster.entries()[position].slot)
+        let slot = self.roster.entries()[position].slot;
+        if ask.loads.is_full(slot) { self.roster.draw_free(ask, avoided) } else { Some(slot) }
     }
 }
 

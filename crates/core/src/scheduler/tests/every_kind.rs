@@ -20,6 +20,7 @@ fn any_loads(slots: usize) -> impl Strategy<Value = Given> {
             in_flight,
             failures,
             response_us,
+            ..Given::default()
         })
 }
 

@@ -160,13 +160,13 @@ fn a_retry_takes_the_next_entry_of_another_backend() {
     for at in (0..SIZE).step_by(97).chain([SIZE - 1]) {
         let hash = (((at as u128) << 64) / SIZE as u128 + 1) as u64;
         let slot = entries[at] as usize;
-        assert_eq!(table.lookup(hash, None), Some(slot));
-        assert_eq!(table.lookup(hash, Some(slot + 1)), Some(slot));
+        assert_eq!(table.lookup(hash, None, &Given::default()), Some(slot));
+        assert_eq!(table.lookup(hash, Some(slot + 1), &Given::default()), Some(slot));
         let mut next = at;
         while entries[next] as usize == slot {
             next = (next + 1) % SIZE;
         }
-        assert_eq!(table.lookup(hash, Some(slot)), Some(entries[next] as usize));
+        assert_eq!(table.lookup(hash, Some(slot), &Given::default()), Some(entries[next] as usize));
     }
 }
 
@@ -182,7 +182,11 @@ fn each_goes_by_its_own_hash_and_by_nothing_else() {
             let loads = Given::in_flight(&[at as u32; 50]);
             let rng = &mut bench.rng;
             let mut ask = Ask { flow_hash, source_hash, avoid: None, loads: &loads, rng };
-            assert_eq!(bench.scheduler.pick(&mut ask), table.lookup(key, None), "{kind}");
+            assert_eq!(
+                bench.scheduler.pick(&mut ask),
+                table.lookup(key, None, &Given::default()),
+                "{kind}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Schedulers against naive models written from the definitions.
 
 mod every_kind;
+mod full;
 mod kind;
 mod least_loaded;
 mod maglev;
@@ -20,6 +21,7 @@ struct Given {
     in_flight: Vec<u32>,
     failures: Vec<u32>,
     response_us: Vec<Option<f64>>,
+    limits: Vec<Option<u32>>,
 }
 
 impl Given {
@@ -39,6 +41,14 @@ impl Loads for Given {
 
     fn response_us(&self, slot: usize) -> Option<f64> {
         self.response_us.get(slot).copied().flatten()
+    }
+
+    fn limit(&self, slot: usize) -> Option<u32> {
+        self.limits.get(slot).copied().flatten()
+    }
+
+    fn is_full(&self, slot: usize) -> bool {
+        self.limit(slot).is_some_and(|limit| self.in_flight(slot) >= limit)
     }
 }
 

@@ -50,6 +50,7 @@ fn least_time_takes_the_cheaper_of_a_weighted_pair() {
         in_flight: vec![3, 1, 0, 4, 2, 0],
         failures: vec![0, 1, 0, 0, 0, 0],
         response_us: [900.0, 500.0, 1.0, 700.0, 2500.0, 9000.0].map(Some).to_vec(),
+        ..Given::default()
     };
     let cost = |slot: usize| {
         let load = loads.in_flight(slot) + 8 * loads.recent_failures(slot);
@@ -99,6 +100,7 @@ impl Simulated {
             in_flight: vec![0; backends],
             failures: vec![0; backends],
             response_us: vec![None; backends],
+            ..Given::default()
         };
         let (failures, response_us) = (vec![0.0; backends], vec![None; backends]);
         Simulated { given, failures, response_us, at_us: 0 }
