@@ -156,6 +156,15 @@ pub struct PoolStatus {
     pub upstream: String,
     /// Backends that may be given new work.
     pub backends_eligible: usize,
+    /// Requests (HTTP) or connections (TCP) that wait for a backend with room.
+    #[serde(default)]
+    pub queued: u64,
+    /// Those that have waited so far.
+    #[serde(default)]
+    pub queue_waited_total: u64,
+    /// How long they waited in all, however that ended.
+    #[serde(default)]
+    pub queue_wait_seconds_total: f64,
     /// In configured order.
     pub backends: Vec<BackendStatus>,
 }
@@ -183,6 +192,10 @@ pub struct BackendStatus {
     pub health_detail: Option<String>,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
+    /// The concurrency limit; absent: it has none. Tunnels and clients that read or send slowly are in flight and do not
+    /// count against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
     /// Flows of the packet level that go to it, over all VIPs of its pool.
     #[serde(default)]
     pub flows: u64,

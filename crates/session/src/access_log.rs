@@ -260,6 +260,8 @@ pub(crate) struct FlowLine<'a> {
     pub(crate) bytes_in: u64,
     /// To the client.
     pub(crate) bytes_out: u64,
+    /// Time that it waited for a backend with room, if it had to.
+    pub(crate) queued: Option<Duration>,
     /// `None`: in good order.
     pub(crate) reason: Option<Reason>,
 }
@@ -273,6 +275,10 @@ impl FlowLine<'_> {
             line.number("bytes_in", self.bytes_in);
             line.number("bytes_out", self.bytes_out);
             line.seconds("seconds", self.took);
+            match self.queued {
+                Some(queued) => line.seconds("queue_seconds", queued),
+                None => line.none("queue_seconds"),
+            }
             write_backend(line, self.lease);
             write_reason(line, self.reason);
         });

@@ -4,6 +4,7 @@
 //! defaults here are those that it shows.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -184,6 +185,8 @@ pub struct FrontDoor {
     pub responses: Option<u32>,
     /// The share of requests or connections written to the access log, `0.0..=1.0`.
     pub access_log: f64,
+    /// Its requests stand in the queue before those of front doors with a lower one.
+    pub priority: u8,
     /// Node mode: the pool is the local application's, and requests may be delegated. HTTP only.
     pub dispatch: Option<NodeDoor>,
 }
@@ -211,8 +214,44 @@ impl FrontDoor {
             accept_proxy: false,
             responses: None,
             access_log: 0.0,
+            priority: 0,
             dispatch: None,
         }
+    }
+}
+
+/// How many requests (HTTP), connections (TCP) or client addresses (UDP) a backend is given at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Concurrency {
+    /// As many as there are.
+    #[default]
+    None,
+    /// So many, over all data-plane threads. What exceeds it waits in the pool's queue.
+    Fixed(NonZeroU32),
+}
+
+impl Concurrency {
+    /// The limit, if it is a number.
+    pub fn fixed(self) -> Option<NonZeroU32> {
+        match self {
+            Concurrency::None => None,
+            Concurrency::Fixed(limit) => Some(limit),
+        }
+    }
+}
+
+/// How requests wait while every backend of a pool is at its concurrency limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// How long a request waits in all; then 503.
+    pub wait: Duration,
+    /// How many wait at once; beyond it 503.
+    pub length: usize,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        QueueOptions { wait: Duration::from_secs(1), length: 1000 }
     }
 }
 
@@ -241,6 +280,8 @@ pub struct PoolOptions {
     pub send_proxy: Option<ProxyProtocol>,
     /// Value of `Retry-After` when no backend can take a request.
     pub retry_after: Duration,
+    /// How requests wait for a backend with room.
+    pub queue: QueueOptions,
     /// A session to a backend that has fallen silent for so long is lost, and so are idempotent requests that wait for one that
     /// its checks find unhealthy. `None`: only time-outs end the wait. Of a peers' pool.
     pub lost_after: Option<Duration>,
@@ -262,6 +303,7 @@ impl Default for PoolOptions {
             retries: 1,
             send_proxy: None,
             retry_after: Duration::from_secs(5),
+            queue: QueueOptions::default(),
             lost_after: None,
             tls: None,
         }
@@ -281,6 +323,8 @@ pub struct BackendConfig {
     pub weight: Weight,
     /// It gets new work only while no other kind of backend of the pool can take any; backups share that work.
     pub backup: bool,
+    /// Its concurrency limit; `None`: the pool's.
+    pub concurrency: Option<Concurrency>,
 }
 
 /// One pool as the configuration states it.
@@ -292,6 +336,8 @@ pub struct PoolConfig {
     pub scheduler: SchedulerKind,
     /// In configured order.
     pub backends: Vec<BackendConfig>,
+    /// The concurrency limit of each backend that does not state its own.
+    pub concurrency: Concurrency,
     /// The upstream side.
     pub options: PoolOptions,
     /// Active checks; `None`: every backend is taken for healthy until the traffic shows otherwise.

@@ -168,6 +168,9 @@ impl Engine {
                 thread.insert(door.id, socket);
             }
         }
+        for (at, pool) in snapshot.pools.iter().enumerate() {
+            pool.queue.install(&snapshot, at);
+        }
         let (done, installed) = ack::channel();
         for (thread, opened) in self.threads.iter().zip(opened) {
             let command =

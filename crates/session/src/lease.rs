@@ -15,24 +15,77 @@ use equipoise_core::Loads;
 use crate::snapshot::{BackendView, PoolView, Snapshot};
 use crate::stats::BackendStats;
 
-/// A backend picked for one piece of work; counted in flight until dropped.
+/// A backend picked for one piece of work: counted in flight until dropped, and the permit for it.
 pub(crate) struct Lease {
     snapshot: Rc<Arc<Snapshot>>,
     pool: usize,
     slot: usize,
     thread: usize,
+    has_permit: Cell<bool>,
 }
 
 impl Lease {
-    /// Counts the backend in `slot` of a pool one more in flight.
-    pub(crate) fn new(
+    /// Counts the backend in `slot` of a pool one more in flight; `None` if it has no free permit.
+    #[inline]
+    pub(crate) fn acquire(
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        slot: usize,
+        thread: usize,
+    ) -> Option<Lease> {
+        let is_acquired = snapshot.pools[pool].backends[slot].live.permits.try_acquire();
+        is_acquired.then(|| Lease::of_permit(snapshot.clone(), pool, slot, thread))
+    }
+
+    /// A lease with a permit that was acquired already.
+    pub(crate) fn of_permit(
         snapshot: Rc<Arc<Snapshot>>,
         pool: usize,
         slot: usize,
         thread: usize,
     ) -> Lease {
-        snapshot.pools[pool].backends[slot].live.in_flight.fetch_add(1, Relaxed);
-        Lease { snapshot, pool, slot, thread }
+        Lease { snapshot, pool, slot, thread, has_permit: Cell::new(true) }
+    }
+
+    /// Counts the backend in `slot` of a pool one more in flight, whatever its limit, and holds no permit.
+    pub(crate) fn without_permit(
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        slot: usize,
+        thread: usize,
+    ) -> Lease {
+        snapshot.pools[pool].backends[slot].live.permits.begin_without();
+        let has_permit = Cell::new(false);
+        Lease { snapshot: snapshot.clone(), pool, slot, thread, has_permit }
+    }
+
+    /// Gives the permit back: from now on the backend is not what this work waits for.
+    pub(crate) fn give_permit_back(&self) {
+        if self.has_permit.replace(false) {
+            self.backend().live.permits.give_back();
+            self.freed();
+        }
+    }
+
+    /// Takes the permit back, if it was given back. The backend may then have more than its limit.
+    pub(crate) fn take_permit_back(&self) {
+        if !self.has_permit.replace(true) {
+            self.backend().live.permits.take_back();
+        }
+    }
+
+    /// Whether it holds a permit of a backend that has a limit.
+    pub(crate) fn holds_others_up(&self) -> bool {
+        self.has_permit.get() && self.backend().live.permits.limit().is_some()
+    }
+
+    /// Hands a permit that has come free to a request that waits for one.
+    #[inline]
+    fn freed(&self) {
+        let queue = &self.pool().queue;
+        if queue.has_waiting() {
+            queue.freed(self.slot, &self.backend().live);
+        }
     }
 
     pub(crate) fn pool(&self) -> &PoolView {
@@ -55,7 +108,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.backend().live.in_flight.fetch_sub(1, Relaxed);
+        let has_permit = self.has_permit.get();
+        self.backend().live.permits.release(has_permit);
+        if has_permit {
+            self.freed();
+        }
     }
 }
 
@@ -63,11 +120,18 @@ pub(crate) struct PoolLoads<'a> {
     pool: &'a PoolView,
     epoch: Instant,
     now: Cell<Option<Instant>>,
+    /// Backends are picked whatever their limits.
+    is_exempt: bool,
 }
 
 impl<'a> PoolLoads<'a> {
     pub(crate) fn new(pool: &'a PoolView, epoch: Instant) -> Self {
-        PoolLoads { pool, epoch, now: Cell::new(None) }
+        PoolLoads { pool, epoch, now: Cell::new(None), is_exempt: false }
+    }
+
+    /// As schedulers see them for what no limit holds up.
+    pub(crate) fn exempt(self) -> Self {
+        PoolLoads { is_exempt: true, ..self }
     }
 
     /// Failures seen lately at any of them, decayed.
@@ -85,7 +149,15 @@ impl<'a> PoolLoads<'a> {
 
 impl Loads for PoolLoads<'_> {
     fn in_flight(&self, slot: usize) -> u32 {
-        self.pool.backends[slot].live.in_flight.load(Relaxed)
+        self.pool.backends[slot].live.in_flight()
+    }
+
+    fn limit(&self, slot: usize) -> Option<u32> {
+        self.pool.backends[slot].live.limit()
+    }
+
+    fn is_full(&self, slot: usize) -> bool {
+        !self.is_exempt && self.pool.backends[slot].live.permits.is_full()
     }
 
     fn recent_failures(&self, slot: usize) -> u32 {

@@ -1,17 +1,16 @@
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crossbeam_utils::CachePadded;
-
+use crate::permits::Permits;
 use crate::stats::{BackendStats, Sharded};
 
 /// What is known of a backend while it is used: shared by all threads, kept across snapshots for as
 /// long as the pool keeps that address.
 #[derive(Debug)]
 pub struct BackendLive {
-    /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight, over all threads.
-    pub in_flight: CachePadded<AtomicU32>,
+    pub(crate) permits: Permits,
     /// Failures in a row that blame the backend; a success sets it to zero.
     pub failures_in_row: AtomicU32,
     /// Set when the backend was set down or force-removed: what it has is to be cut.
@@ -31,7 +30,7 @@ impl BackendLive {
     /// A backend that nothing is known of yet.
     pub fn new(threads: usize) -> Arc<BackendLive> {
         Arc::new(BackendLive {
-            in_flight: CachePadded::new(AtomicU32::new(0)),
+            permits: Permits::new(),
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             unhealthy: AtomicBool::new(false),
@@ -40,6 +39,27 @@ impl BackendLive {
             response: PeakEwma::default(),
             failures: Decayed::default(),
         })
+    }
+
+    /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight, over all threads.
+    pub fn in_flight(&self) -> u32 {
+        self.permits.in_flight()
+    }
+
+    /// How many of those in flight count against the limit. Tunnels and clients that read or send slowly do not.
+    pub fn permits_held(&self) -> u32 {
+        self.permits.held()
+    }
+
+    /// The concurrency limit; `None` if there is none.
+    pub fn limit(&self) -> Option<u32> {
+        self.permits.limit()
+    }
+
+    /// Sets the concurrency limit, over all threads. [`Queue::look`](crate::Queue::look) of the pool has to follow one
+    /// that is higher.
+    pub fn set_limit(&self, limit: Option<NonZeroU32>) {
+        self.permits.set_limit(limit);
     }
 
     /// Counts a fault of the backend's framing, after which it is not multiplexed. `thread` is the caller's.

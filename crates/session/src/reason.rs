@@ -57,6 +57,11 @@ reasons! {
     NoBackend = "no_backend", 503;
     /// The whole cluster has more to do than it can, and this class of requests is refused first.
     Overloaded = "overloaded", 503;
+    /// Every backend is at its concurrency limit, and as many requests wait as may; or a UDP client's datagram found no
+    /// backend with room.
+    QueueFull = "queue_full", 503;
+    /// No backend had room within the time that a request may wait for one.
+    QueueTimeout = "queue_timeout", 503;
     /// The backend refused the connection.
     ConnectRefused = "connect_refused", 502;
     /// The backend did not accept the connection in time.

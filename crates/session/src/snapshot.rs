@@ -7,6 +7,7 @@ use equipoise_health::Place;
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
 use crate::dispatch::{DispatchView, InFlight};
 use crate::live::BackendLive;
+use crate::queue::Queue;
 use crate::reason::Reason;
 use crate::stats::{FrontDoorStats, Sharded};
 
@@ -53,6 +54,8 @@ pub struct PoolView {
     pub needs_response_time: bool,
     /// The eligible backends; a scheduler's slot is an index into it.
     pub backends: Vec<BackendView>,
+    /// Requests that wait for a backend; kept across snapshots.
+    pub queue: Arc<Queue>,
     /// The upstream side.
     pub options: PoolOptions,
     /// When a row of failures is reported.

@@ -260,6 +260,25 @@ impl Socket {
         self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
+    /// Ready with true once the peer has closed or reset the connection, with false once there is something to read
+    /// before its end; consumes nothing.
+    pub(crate) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.tls.as_ref().is_some_and(|tls| tls.borrow().holds_bytes()) {
+            return Poll::Ready(false);
+        }
+        loop {
+            let Ok(mut guard) = ready!(self.fd.poll_read_ready(cx)) else {
+                return Poll::Ready(true);
+            };
+            match self.peek() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(1..) => return Poll::Ready(false),
+                Ok(0) | Err(_) => return Poll::Ready(true),
+            }
+        }
+    }
+
     /// How many bytes of at most one could be read now.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = 0u8;

@@ -1,11 +1,14 @@
 //! TCP front doors: a virtual client of a backend for every client connection.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use equipoise_core::load::RequestClass;
 
 use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
@@ -13,11 +16,12 @@ use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::lease::Lease;
 use crate::proxy_protocol::{self, Announced};
+use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
 use crate::socket::Socket;
 use crate::upstream::{self, Session};
-use crate::worker::{ClientHashes, Phase, Worker};
+use crate::worker::{ClientHashes, Phase, Pick, Worker};
 
 /// Serves one client connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, peer: SocketAddr) {
@@ -25,7 +29,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
     let _open = door.enter();
     let logged_since = access_log::is_sampled(&worker, &door).then(Instant::now);
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
-    let mut connection = Connection { worker, door, client, deadline, peer, announced: None };
+    let (since, queued) = (Instant::now(), Cell::default());
+    let mut connection =
+        Connection { worker, door, client, deadline, peer, announced: None, since, queued };
     let (end, lease) = connection.serve().await;
     if let Some(since) = logged_since {
         let line = FlowLine {
@@ -34,6 +40,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
             took: since.elapsed(),
             bytes_in: end.sent,
             bytes_out: end.received,
+            queued: connection.queued.get(),
             reason: end.reason,
         };
         line.write(&connection.worker, &connection.door, "connection");
@@ -47,6 +54,10 @@ struct Connection {
     deadline: Deadline,
     peer: SocketAddr,
     announced: Option<Announced>,
+    /// When it was accepted.
+    since: Instant,
+    /// Time that it waited for a backend with room.
+    queued: Cell<Option<Duration>>,
 }
 
 impl Connection {
@@ -99,8 +110,16 @@ impl Connection {
         let (mut failed, mut tries) = (None, 0);
         loop {
             let avoid = failed.map(|(backend, _)| backend);
-            let Some(lease) = self.worker.pick(&self.door, &hashes, avoid) else {
-                return Err(failed.map_or(Reason::NoBackend, |(_, reason)| reason));
+            let lease = match self.worker.pick(&self.door, &hashes, avoid) {
+                Pick::Free(lease) => lease,
+                // Boxed, as it is rare: the task is as large as its largest moment.
+                Pick::Full(full) => match Box::pin(self.wait_in_queue(full, avoid)).await? {
+                    Some(lease) => lease,
+                    None => continue,
+                },
+                Pick::NoBackend => {
+                    return Err(failed.map_or(Reason::NoBackend, |(_, reason)| reason));
+                }
             };
             let reason = match self.connect_to(&lease).await {
                 Ok(session) => {
@@ -118,6 +137,18 @@ impl Connection {
             self.door.stats(|stats| stats.retries.add(1));
             failed = Some((lease.backend().id, reason));
         }
+    }
+
+    /// Waits for a backend with room. `None`: pick again, the pool has changed.
+    async fn wait_in_queue(&self, full: Full, avoid: Option<u32>) -> Result<Option<Lease>, Reason> {
+        let priority = self.door.view().config.priority;
+        let rank = Rank::new(priority, RequestClass::default(), self.since);
+        let so_far = self.queued.get().unwrap_or_default();
+        self.deadline.set(Instant::now(), full.options().wait.saturating_sub(so_far));
+        let (worker, door, client) = (&self.worker, &self.door, &self.client);
+        let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
+        self.queued.set(Some(so_far + waited.took));
+        waited.lease
     }
 
     async fn connect_to(&self, lease: &Lease) -> Result<Session, Reason> {

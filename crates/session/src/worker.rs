@@ -26,6 +26,7 @@ use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
 use crate::http::{Logged, MuxSessions};
 use crate::lease::{Lease, PoolLoads};
+use crate::queue::Full;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::{SAMPLE, SourceSamples};
@@ -65,6 +66,16 @@ pub(crate) struct Shared {
 
 /// A pool's scheduler on this thread, with the pool's id and the generation it was made for.
 type Scheduling = (u32, Generation, Box<dyn Scheduler>);
+
+/// What came of picking a backend.
+pub(crate) enum Pick {
+    /// A backend with room.
+    Free(Lease),
+    /// No backend has room, or requests wait for it already.
+    Full(Full),
+    /// The pool has no backend that may be picked.
+    NoBackend,
+}
 
 /// One data-plane thread's state.
 pub(crate) struct Worker {
@@ -156,16 +167,21 @@ impl Worker {
     }
 
     /// Picks a backend of the door's pool for a client, other than `avoid` if there is another.
-    pub(crate) fn pick(
+    pub(crate) fn pick(&self, door: &Door, client: &ClientHashes, avoid: Option<u32>) -> Pick {
+        if self.is_sampled() {
+            self.shared.sources.count(self.index, client.address);
+        }
+        self.pick_of(door, door.view().pool, client, avoid, false)
+    }
+
+    /// As [`Self::pick`] for a check of this node by a peer, which holds no permit and never waits for one.
+    pub(crate) fn pick_for_check(
         &self,
         door: &Door,
         client: &ClientHashes,
         avoid: Option<u32>,
-    ) -> Option<Lease> {
-        if self.is_sampled() {
-            self.shared.sources.count(self.index, client.address);
-        }
-        self.pick_of(door, door.view().pool, client, avoid)
+    ) -> Pick {
+        self.pick_of(door, door.view().pool, client, avoid, true)
     }
 
     /// Whether the instructions let a client's request of this class in.
@@ -222,13 +238,25 @@ impl Worker {
             let id = peers.backends.get(slot)?.id;
             snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
         };
-        Some(Lease::new(snapshot, at, slot, self.index))
+        Lease::acquire(&snapshot, at, slot, self.index)
     }
 
-    /// Any peer of the door's, where nobody here can do a request.
+    /// Any peer of the door's with room, where nobody here can do a request.
     pub(crate) fn any_peer(&self, door: &Door, client: &ClientHashes) -> Option<Lease> {
         let peers = door.view().dispatch.as_ref()?.peers;
-        self.pick_of(door, peers, client, None)
+        match self.pick_of(door, peers, client, None, false) {
+            Pick::Free(lease) => Some(lease),
+            Pick::Full(_) | Pick::NoBackend => None,
+        }
+    }
+
+    /// Whether the door's pool is still that in whose queue a request waits, and still has a backend.
+    pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {
+        let (snapshot, pool) = self.place_of(door, door.view().pool);
+        let pool = snapshot.pools.get(pool);
+        pool.is_some_and(|pool| {
+            Arc::ptr_eq(&pool.queue, &full.pool().queue) && !pool.backends.is_empty()
+        })
     }
 
     /// What a client is told by `Retry-After` where the door's pool can do nothing.
@@ -257,9 +285,16 @@ impl Worker {
         pool: usize,
         client: &ClientHashes,
         avoid: Option<u32>,
-    ) -> Option<Lease> {
+        is_exempt: bool,
+    ) -> Pick {
         let (snapshot, pool) = self.place_of(door, pool);
-        let view = snapshot.pools.get(pool)?;
+        let Some(view) = snapshot.pools.get(pool).filter(|view| !view.backends.is_empty()) else {
+            return Pick::NoBackend;
+        };
+        if view.queue.has_waiting() && !is_exempt {
+            // Those that wait come first.
+            return Pick::Full(Full { snapshot, pool });
+        }
         let mut schedulers = self.schedulers.borrow_mut();
         let rng = &mut *self.rng.borrow_mut();
         let mut of_the_gone;
@@ -273,6 +308,7 @@ impl Worker {
             }
         };
         let loads = PoolLoads::new(view, self.shared.epoch);
+        let loads = if is_exempt { loads.exempt() } else { loads };
         let mut ask = Ask {
             flow_hash: client.flow,
             source_hash: client.source,
@@ -280,8 +316,16 @@ impl Worker {
             loads: &loads,
             rng,
         };
-        let slot = scheduler.pick(&mut ask)?;
-        Some(Lease::new(snapshot, pool, slot, self.index))
+        let slot = scheduler.pick(&mut ask);
+        if is_exempt {
+            let lease = slot.map(|slot| Lease::without_permit(&snapshot, pool, slot, self.index));
+            return lease.map_or(Pick::NoBackend, Pick::Free);
+        }
+        // Another thread may have taken the last permit since. The queue then looks at all backends.
+        match slot.and_then(|slot| Lease::acquire(&snapshot, pool, slot, self.index)) {
+            Some(lease) => Pick::Free(lease),
+            None => Pick::Full(Full { snapshot, pool }),
+        }
     }
 
     /// Says so once in [`SAMPLE`] times, on average: at random distances, so that no rhythm of clients escapes.

@@ -141,7 +141,7 @@ fn a_backend_that_is_set_down_has_its_requests_cut(mode: Upstream) {
     assert_eq!(client.response().map(|r| r.status()), Ok(502));
     assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
     proxy.assert_drops(&[(Reason::BackendRemoved, 1)]);
-    assert!(eventually(|| cut.live.in_flight.load(Relaxed) == 0));
+    assert!(eventually(|| cut.live.in_flight() == 0));
 }
 
 fn a_front_door_that_is_gone_refuses_and_keeps_what_it_had(mode: Upstream) {

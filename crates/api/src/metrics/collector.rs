@@ -28,6 +28,7 @@ impl Collector for Collected {
         self.front_door_by_label(out)?;
         dispatch::encode(&self.0.front_doors, out)?;
         self.backend_states(out)?;
+        self.queues(out)?;
         self.backend_counters(out)?;
         self.backend_by_label(out)?;
         self.0.packet.as_ref().map_or(Ok(()), |packet| packet_level::encode(packet, out))?;
@@ -182,6 +183,28 @@ impl Collected {
             for (pool, backend) in self.backends() {
                 gauge(&mut family, &backend_labels(pool, backend), of(backend))?;
             }
+        }
+        Ok(())
+    }
+
+    fn queues(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "The backend's concurrency limit; absent without one";
+        let mut family = describe(out, "backend_limit", help, None, MetricType::Gauge)?;
+        for (pool, backend) in self.backends() {
+            if let Some(limit) = backend.limit {
+                gauge(&mut family, &backend_labels(pool, backend), limit.into())?;
+            }
+        }
+        let help = "Requests or connections that wait for a backend with room";
+        let mut family = describe(out, "pool_queued", help, None, MetricType::Gauge)?;
+        for pool in &self.0.pools {
+            gauge(&mut family, &[("pool", &*pool.name)], pool.queued)?;
+        }
+        let help = "How long requests or connections waited for a backend with room";
+        let name = "pool_queue_wait";
+        let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for pool in &self.0.pools {
+            histogram(&mut family, &[("pool", &*pool.name)], &pool.queue_wait)?;
         }
         Ok(())
     }

@@ -114,6 +114,10 @@ pub struct FrontDoorReading {
 pub struct PoolReading {
     /// Its name.
     pub name: String,
+    /// Requests or connections that wait for a backend with room.
+    pub queued: u64,
+    /// How long they waited, however that ended.
+    pub queue_wait: TimeReading,
     /// Its backends.
     pub backends: Vec<BackendReading>,
 }
@@ -135,6 +139,8 @@ pub struct BackendReading {
     pub requests: u64,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
+    /// The concurrency limit, if it has one.
+    pub limit: Option<u32>,
     /// Its responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
     /// From a request sent to its response complete (HTTP).

@@ -317,6 +317,8 @@ fn reading() -> Reading {
         planning: Some(planning()),
         pools: vec![PoolReading {
             name: "web".into(),
+            queued: 3,
+            queue_wait: TimeReading { buckets: vec![(f64::INFINITY, 9)], sum_seconds: 0.25 },
             backends: vec![BackendReading {
                 name: "10.0.0.1:80".into(),
                 admin: Admin::Drain,
@@ -325,6 +327,7 @@ fn reading() -> Reading {
                 weight: 7,
                 requests: 43,
                 in_flight: 2,
+                limit: Some(40),
                 responses: [0, 40, 0, 2, 1],
                 response_time: TimeReading { buckets: vec![(f64::INFINITY, 43)], sum_seconds: 0.5 },
                 failures: vec![("connect_refused", 5)],
@@ -356,6 +359,10 @@ fn figures_are_exported_under_conventional_names() {
         r#"equipoise_backend_admin{pool="web",backend="10.0.0.1:80",admin="drain"} 1"#,
         r#"equipoise_backend_sessions_reused_total{pool="web",backend="10.0.0.1:80"} 39"#,
         r#"equipoise_backend_multiplex_faults_total{pool="web",backend="10.0.0.1:80"} 6"#,
+        r#"equipoise_backend_limit{pool="web",backend="10.0.0.1:80"} 40"#,
+        r#"equipoise_pool_queued{pool="web"} 3"#,
+        r#"equipoise_pool_queue_wait_seconds_count{pool="web"} 9"#,
+        r#"equipoise_pool_queue_wait_seconds_sum{pool="web"} 0.25"#,
         r#"equipoise_backend_failures_total{pool="web",backend="10.0.0.1:80",reason="connect_refused"} 5"#,
         r#"equipoise_config_reloads_total{result="failure"} 1"#,
         r#"equipoise_dispatch_keep_ratio{front_door="http:127.0.0.1:80",class="computing"} 0.5"#,

@@ -146,6 +146,7 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
         state: BackendState::Up,
         health_detail: None,
         in_flight: 0,
+        limit: None,
         flows: 0,
         requests_total: 0,
         responses: ByClass::default(),

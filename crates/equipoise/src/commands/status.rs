@@ -169,6 +169,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
         ("HEALTH", Align::Left),
         ("WEIGHT", Align::Right),
         ("IN FLIGHT", Align::Right),
+        ("LIMIT", Align::Right),
         ("SESSIONS", Align::Right),
         ("REUSED", Align::Right),
         ("REQ/S", Align::Right),
@@ -186,6 +187,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
                 backend.health.into(),
                 backend.weight.into(),
                 backend.in_flight.into(),
+                backend.limit.map_or("none".into(), |limit| u64::from(limit).into()),
                 backend.sessions_open.into(),
                 reused(backend).into(),
                 rate(backend.rates.requests).into(),
@@ -220,6 +222,7 @@ fn details(status: &Status, out: &mut String) {
         if pool.backends_eligible == 0 {
             lines.push(format!("pool {}: NO BACKEND can take new work", pool.name));
         }
+        lines.extend(queue_detail(pool));
         for backend in &pool.backends {
             if let Some(detail) = &backend.health_detail {
                 lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
@@ -238,6 +241,18 @@ fn details(status: &Status, out: &mut String) {
     if !lines.is_empty() {
         let _ = write!(out, "\n{}\n", lines.join("\n"));
     }
+}
+
+/// What waits for the pool's backends, once anything has.
+fn queue_detail(pool: &PoolStatus) -> Option<String> {
+    let (queued, waited) = (pool.queued, pool.queue_waited_total);
+    (queued + waited > 0).then(|| {
+        let mean_ms = pool.queue_wait_seconds_total * 1e3 / waited.max(1) as f64;
+        format!(
+            "pool {}: {queued} queued; {waited} have waited, {mean_ms:.0} ms on average",
+            pool.name
+        )
+    })
 }
 
 /// Why a backend of a multiplexed pool gets exclusive sessions, if a fault of it is the cause.

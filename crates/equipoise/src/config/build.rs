@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_session::config::{
-    ActiveHealth, BackendConfig, ClientTimeouts, Forwarded, FrontDoor, HealthCheck, HttpCheck,
-    Limits, PassiveHealth, Place, PoolConfig, PoolOptions, Resolved, SessionConfig, stand_in,
+    ActiveHealth, BackendConfig, ClientTimeouts, Concurrency, Forwarded, FrontDoor, HealthCheck,
+    HttpCheck, Limits, PassiveHealth, Place, PoolConfig, PoolOptions, QueueOptions, Resolved,
+    SessionConfig, stand_in,
 };
 
 use super::option::Choices;
@@ -90,6 +92,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
         name: pool.text("name")?.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
         backends: backends(pool, findings),
+        concurrency: concurrency(pool).expect("has a default: a test reads every one"),
         options: PoolOptions {
             upstream: chosen(pool, "upstream", &tables::UPSTREAM),
             multiplex_sessions: pool.amount("multiplex-sessions"),
@@ -102,6 +105,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
             retries: pool.amount("retries"),
             send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
             retry_after: pool.duration("retry-after"),
+            queue: queue(pool.table("queue").expect("has a default: a test reads every one")),
             lost_after: None,
             tls: None,
         },
@@ -117,6 +121,16 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
         weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
         starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
     })
+}
+
+fn concurrency(values: &Values) -> Option<Concurrency> {
+    values.number_or_choice("concurrency", &tables::CONCURRENCY, |limit| {
+        u32::try_from(limit).ok().and_then(NonZeroU32::new).map(Concurrency::Fixed)
+    })
+}
+
+fn queue(queue: &Values) -> QueueOptions {
+    QueueOptions { wait: queue.duration("wait"), length: queue.amount("length") }
 }
 
 /// When the first backend of an elastic pool is to serve at the latest: made, warm and checked. `None` if none is to be there.
@@ -196,6 +210,7 @@ fn backend(backend: &Values) -> Option<BackendConfig> {
         place,
         weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
         backup: backend.flag("backup"),
+        concurrency: concurrency(backend),
     })
 }
 
@@ -300,6 +315,7 @@ pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
         upgrades: door.texts("upgrades").unwrap_or_default().into(),
         via: door.flag("via"),
         access_log: door.share("access-log"),
+        priority: door.amount("priority"),
         ..unnamed
     }
 }

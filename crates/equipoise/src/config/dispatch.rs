@@ -7,8 +7,8 @@ use std::time::Duration;
 use equipoise_core::load::{ClassRule, ClassRules, PerClass};
 use equipoise_core::{SchedulerKind, Weight};
 use equipoise_session::config::{
-    ActiveHealth, BackendConfig, FrontDoor, HealthCheck, PassiveHealth, PoolConfig, PoolOptions,
-    Protocol,
+    ActiveHealth, BackendConfig, Concurrency, FrontDoor, HealthCheck, PassiveHealth, PoolConfig,
+    PoolOptions, Protocol,
 };
 use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 
@@ -119,6 +119,7 @@ fn peers_pool(
         // Only where nobody here can do a request; otherwise instructions say who takes it.
         scheduler: SchedulerKind::WeightedRandom,
         backends,
+        concurrency: Concurrency::None,
         options: PoolOptions {
             connect_timeout: values.duration("peer-connect-timeout"),
             response_timeout: served.response_timeout,
@@ -167,7 +168,14 @@ fn members(
         }
         let weight = Weight::new(peer.amount("weight"));
         let weight = weight.expect("the option's maximum is Weight::MAX");
-        made.push(BackendConfig { name: node.into(), address, place, weight, backup: false });
+        made.push(BackendConfig {
+            name: node.into(),
+            address,
+            place,
+            weight,
+            backup: false,
+            concurrency: None,
+        });
     }
     made
 }

@@ -50,6 +50,8 @@ pub(super) enum Kind {
     Flag,
     /// A whole number within bounds.
     Count(u64, u64),
+    /// A whole number within bounds, or one of several words.
+    CountOr(u64, u64, &'static (dyn Words + Sync)),
     /// A number from 0.0 to 1.0.
     Share,
     /// A number within bounds.
@@ -186,19 +188,9 @@ impl Kind {
                 show_size(*min),
                 show_size(*max)
             ),
-            Kind::Choice(choices) => {
-                let words = choices.words();
-                let mut text = String::new();
-                for (place, (word, _)) in words.iter().enumerate() {
-                    let joint = match place {
-                        0 => "",
-                        _ if place + 1 == words.len() => " or ",
-                        _ => ", ",
-                    };
-                    // Writing to a string cannot fail.
-                    let _ = write!(text, "{joint}\"{word}\"");
-                }
-                text
+            Kind::Choice(choices) => one_of(*choices),
+            Kind::CountOr(min, max, words) => {
+                format!("a whole number, {min} to {max}, or {}", one_of(*words))
             }
             Kind::Text(form) => form.accepted.into(),
             Kind::Texts(form) => format!("{}; or a list of such", form.accepted),
@@ -207,4 +199,20 @@ impl Kind {
             Kind::Briefs(_, brief) => format!("a list of `{brief}` strings or of tables"),
         }
     }
+}
+
+/// The words, quoted.
+fn one_of(choices: &dyn Words) -> String {
+    let words = choices.words();
+    let mut text = String::new();
+    for (place, (word, _)) in words.iter().enumerate() {
+        let joint = match place {
+            0 => "",
+            _ if place + 1 == words.len() => " or ",
+            _ => ", ",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{joint}\"{word}\"");
+    }
+    text
 }

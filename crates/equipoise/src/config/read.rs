@@ -216,7 +216,10 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
 fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
     match (kind, value) {
         (Kind::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
-        (Kind::Count(min, max), DeValue::Integer(number)) => {
+        (Kind::CountOr(_, _, words), DeValue::String(_)) => {
+            read_scalar(&Kind::Choice(*words), value)
+        }
+        (Kind::Count(min, max) | Kind::CountOr(min, max, _), DeValue::Integer(number)) => {
             let count = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
             match u64::try_from(count) {
                 Ok(count) if count > *max => Err("is too large".into()),

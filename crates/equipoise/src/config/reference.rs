@@ -86,8 +86,12 @@ fn default(option: &Opt) -> String {
 }
 
 fn choices(page: &mut String, option: &Opt) {
-    let Kind::Choice(choices) = option.kind else { return };
-    let _ = write!(page, "\n`{}` is one of\n\n", option.name);
+    let (choices, number) = match option.kind {
+        Kind::Choice(choices) => (choices, ""),
+        Kind::CountOr(_, _, words) => (words, "a number or "),
+        _ => return,
+    };
+    let _ = write!(page, "\n`{}` is {number}one of\n\n", option.name);
     for (word, help) in choices.words() {
         let _ = writeln!(page, "- `\"{word}\"`: {help}");
     }

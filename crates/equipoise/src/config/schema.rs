@@ -51,10 +51,13 @@ fn property(option: &Opt) -> Value {
     property
 }
 
-fn kind(kind: &Kind) -> Value {
-    match kind {
+fn kind(of: &Kind) -> Value {
+    match of {
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Count(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::CountOr(min, max, words) => json!({
+            "anyOf": [kind(&Kind::Count(*min, *max)), kind(&Kind::Choice(*words))],
+        }),
         Kind::Number(min, max) => json!({ "type": "number", "minimum": min, "maximum": max }),
         Kind::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Kind::Duration(..) => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" }),

@@ -5,6 +5,7 @@
 
 mod api;
 mod cluster;
+mod concurrency;
 mod dispatch;
 mod dns;
 mod door;
@@ -26,6 +27,8 @@ use super::{LogFormat, LogLevel};
 use api::API;
 pub(super) use api::API_ROLE;
 use cluster::CLUSTER;
+pub(super) use concurrency::CONCURRENCY;
+use concurrency::QUEUE;
 use dispatch::DISPATCH;
 pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS};
 use dns::{DNS, NAMESERVER};
@@ -138,6 +141,8 @@ static POOL: Table = Table {
             "[]",
             "The real servers. A string is short for a table with only that `address`.",
         ),
+        concurrency::OF_POOL,
+        Opt::default("queue", Kind::Table(&QUEUE), "{}", QUEUE.help),
         Opt::default("weights", Kind::Choice(&WEIGHTS), "\"configured\"", "Where the backends' weights come from."),
         Opt::optional("elastic", Kind::Table(&ELASTIC), "it has the backends that are listed", ELASTIC.help),
         Opt::default(
@@ -251,6 +256,7 @@ static BACKEND: Table = Table {
             "false",
             "It gets new work only while every backend without this option is out. Several backups share the work.",
         ),
+        concurrency::OF_BACKEND,
         Opt::optional(
             "name",
             Kind::Text(&NAME),
@@ -399,6 +405,7 @@ static SESSION: Table = Table {
         door::HEADERS_MAX,
         door::BODY_MAX,
         door::CONNECTIONS_MAX,
+        door::PRIORITY,
         door::HEADER_TIMEOUT,
         door::IDLE_TIMEOUT,
         door::REQUEST_TIMEOUT,

@@ -35,6 +35,7 @@ etcd = "http://10.0.0.1:2379"
 name = "p"
 [[pool.backends]]
 address = "10.0.0.1:80"
+[pool.queue]
 [pool.health]
 http = "/"
 [pool.passive]
@@ -245,6 +246,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         (_, Kind::Count(min, max)) => {
             if default == max.to_string() { min } else { max }.to_string()
         }
+        (_, Kind::CountOr(min, ..)) => min.to_string(),
         (_, Kind::Share) => "0.25".into(),
         (_, Kind::Duration(min, _)) => quoted(&show_duration(*min)),
         (_, Kind::Size(min, _)) => quoted(&format!("{min}B")),
@@ -373,6 +375,7 @@ fn the_defaults_are_those_of_the_levels() {
     assert_eq!(pool.scheduler, Default::default());
     assert_eq!(pool.options, PoolOptions::default());
     assert_eq!(pool.passive, PassiveHealth::default());
+    assert_eq!(pool.concurrency, Default::default());
     assert_eq!(pool.slow_start, None);
     let check = HealthCheck::Http(HttpCheck::get("/"));
     assert_eq!(pool.health, Some(ActiveHealth { check, ..ActiveHealth::default() }));
@@ -419,6 +422,7 @@ fn bounds_are_in_order_and_hold_the_default() {
         match option.kind {
             Kind::Count(min, max) | Kind::Size(min, max) => assert!(min < max, "{name}"),
             Kind::Duration(min, max) => assert!(min < max, "{name}"),
+            Kind::CountOr(min, max, _) => assert!(min < max, "{name}"),
             _ => {}
         }
         assert!(option.help.ends_with('.'), "{name}: {}", option.help);

@@ -89,6 +89,20 @@ impl Values {
         )
     }
 
+    /// What a whole number, or the word of a choice, stands for.
+    pub(super) fn number_or_choice<T: Copy>(
+        &self,
+        name: &str,
+        choices: &Choices<T>,
+        from_number: impl Fn(u64) -> Option<T>,
+    ) -> Option<T> {
+        self.find(name, |value| match value {
+            Value::Number(number) => from_number(*number),
+            Value::Text(word) => choices.get(word),
+            _ => None,
+        })
+    }
+
     /// A count or size that has a default and an upper bound that fits a `T`.
     pub(super) fn amount<T: TryFrom<u64>>(&self, name: &str) -> T {
         let amount = self.number(name).and_then(|number| T::try_from(number).ok());

@@ -1,7 +1,6 @@
 //! The session level's words in those of the API.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
@@ -125,6 +124,9 @@ pub(crate) fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire:
             .clone()
             .filter(|b| b.eligibility.is_eligible() && !b.is_standby)
             .count(),
+        queued: pool.queued as u64,
+        queue_waited_total: pool.waited,
+        queue_wait_seconds_total: pool.wait.as_secs_f64(),
         backends: backends.map(|b| backend(pool, b, rates, now)).collect(),
     }
 }
@@ -150,6 +152,7 @@ pub(crate) fn backend(
         state: state(backend),
         health_detail: health_detail(backend),
         in_flight: backend.in_flight.into(),
+        limit: backend.limit,
         flows: 0,
         requests_total: backend.requests,
         responses: backend.responses.into(),
@@ -276,12 +279,20 @@ pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> Fro
 /// The figures of `pool`'s backends; `view` has their counters.
 pub(crate) fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
     let series = view.pools.iter().filter(|series| series.name == pool.name);
+    let queue = series.clone().next().map(|series| &series.queue);
     let by_address: HashMap<_, _> =
         series.flat_map(|series| &series.backends).map(|b| (b.address, b)).collect();
     let backends = pool.backends.iter().filter_map(|backend| {
         by_address.get(&backend.address).map(|series| backend_figures(backend, series))
     });
-    PoolReading { name: pool.name.to_string(), backends: backends.collect() }
+    PoolReading {
+        name: pool.name.to_string(),
+        queued: queue.map_or(0, |queue| queue.len() as u64),
+        queue_wait: queue
+            .map(|queue| time(&queue.stats.histogram(|shard| &shard.wait)))
+            .unwrap_or_default(),
+        backends: backends.collect(),
+    }
 }
 
 fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendReading {
@@ -296,7 +307,8 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
         state: state(backend),
         weight: backend.weight.get(),
         requests: sum(|s| &s.requests),
-        in_flight: series.live.in_flight.load(Relaxed).into(),
+        in_flight: series.live.in_flight().into(),
+        limit: series.live.limit(),
         responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
         response_time: time(&stats.histogram(|s| &s.response_time)),
         failures: failures

@@ -67,7 +67,9 @@ fn phrase(status: u16) -> &'static str {
 /// The error type of RFC 9209 section 2.3 that fits best.
 fn proxy_error(reason: Reason) -> &'static str {
     match reason {
-        Reason::NoBackend | Reason::Overloaded => "destination_unavailable",
+        Reason::NoBackend | Reason::Overloaded | Reason::QueueFull | Reason::QueueTimeout => {
+            "destination_unavailable"
+        }
         Reason::ConnectRefused => "connection_refused",
         Reason::ConnectTimeout => "connection_timeout",
         Reason::ConnectFailed => "destination_ip_unroutable",
@@ -98,6 +100,8 @@ fn explain(reason: Reason) -> &'static str {
         Reason::BodyTimeout => "the request body did not arrive in time",
         Reason::NoBackend => "no backend is available",
         Reason::Overloaded => "there is more to do than can be done; try again later",
+        Reason::QueueFull => "too many requests wait for a backend; try again later",
+        Reason::QueueTimeout => "no backend had room in time; try again later",
         Reason::ConnectRefused => "the backend refused the connection",
         Reason::ConnectTimeout => "the backend did not accept the connection in time",
         Reason::ConnectFailed => "the backend cannot be reached",

@@ -71,6 +71,9 @@ pub(super) struct Answered {
     pub(super) bytes: u64,
 }
 
+/// A client that has taken so long to send a body, and has not sent the rest, gives the request's permit back.
+const SLOW_UPLOAD: Duration = Duration::from_millis(100);
+
 /// A response that takes longer is worth a look whether its client is still there.
 const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
 
@@ -96,6 +99,7 @@ impl ClientConnection {
             was_refused: false,
             input: None,
             reusable: true,
+            begun,
             waiting_since: begun,
             watch: Watch::Later,
         };
@@ -124,6 +128,7 @@ impl ClientConnection {
             was_refused: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
+            begun: Instant::now(),
             waiting_since: Instant::now(),
             watch: Watch::Later,
         };
@@ -235,7 +240,35 @@ impl ClientConnection {
             let bound = upstream.lease.pool().options.response_timeout;
             self.arm(now, WATCH_CLIENT_AFTER.min(bound));
         } else {
-            self.arm(now, self.door.view().config.timeouts.idle);
+            self.arm_upload(upstream);
+        }
+    }
+
+    /// Bounds the wait for more of the body, which has lasted since `waiting_since`.
+    fn arm_upload(&self, upstream: &Upstream<'_>) {
+        let idle = self.door.view().config.timeouts.idle;
+        let has_permit = upstream.lease.holds_others_up();
+        self.arm(upstream.waiting_since, if has_permit { idle.min(SLOW_UPLOAD) } else { idle });
+    }
+
+    /// Gives the permit back once the client is slow with the body: the backend waits for the client, too. A body that
+    /// comes at once keeps the permit, as the backend then works on it at once.
+    pub(super) fn look_at_upload(&self, upstream: &Upstream<'_>, outgoing: &Outgoing) {
+        let (is_past, lease) = (self.deadline.is_past(), upstream.lease);
+        if outgoing.upload.is_done() || !(is_past || lease.holds_others_up()) {
+            return;
+        }
+        let now = Instant::now();
+        let holds_bytes = self.input.is_some() || outgoing.upload.holds_bytes();
+        let awaits_continue = outgoing.head.expects_continue && !outgoing.streamed;
+        if !holds_bytes && !awaits_continue && now - upstream.begun >= SLOW_UPLOAD {
+            lease.give_permit_back();
+        }
+        let idle = self.door.view().config.timeouts.idle;
+        let is_overdue =
+            now - upstream.waiting_since >= idle || self.request_end.is_some_and(|end| now >= end);
+        if is_past && !is_overdue {
+            self.arm(upstream.waiting_since, idle);
         }
     }
 
@@ -278,6 +311,7 @@ impl ClientConnection {
                 Reason::UpstreamClosed
             }));
         }
+        self.look_at_upload(upstream, outgoing);
         let uploaded = outgoing.upload.is_done();
         if upstream.watch == Watch::Later && uploaded && self.deadline.is_past() {
             upstream.watch = Watch::Now;
@@ -339,10 +373,11 @@ impl ClientConnection {
             session.written += count;
             self.door.stats(|stats| stats.bytes_in.add(count));
             upstream.waiting_since = Instant::now();
-            self.arm(upstream.waiting_since, self.door.view().config.timeouts.idle);
+            self.arm_upload(upstream);
         }
         match moved {
             Poll::Ready(Ok(())) => {
+                upstream.lease.take_permit_back();
                 upstream.waiting_since = Instant::now();
                 upstream.watch = Watch::Now;
                 let left = upstream.lease.pool().options.response_timeout;

@@ -52,12 +52,18 @@ impl ClientConnection {
             _ if self.shown.is_some() || head.is_check => false,
             Marker::None => true,
             Marker::Believed => false,
-            Marker::Refused => {
-                let view = self.door.view();
-                let from = self.peer.ip().to_canonical();
-                view.dispatch.as_ref().is_some_and(|it| !it.places.contains(&from))
-            }
+            Marker::Refused => self.door.view().dispatch.is_some() && !self.is_where_a_peer_is(),
         }
+    }
+
+    /// Whether the connection is a peer's, as far as this node can tell.
+    pub(super) fn is_from_peer(&self) -> bool {
+        self.shown.is_some() || self.is_where_a_peer_is()
+    }
+
+    fn is_where_a_peer_is(&self) -> bool {
+        let (view, from) = (self.door.view(), self.peer.ip().to_canonical());
+        view.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
     }
 
     /// Has a peer do the request. `None`: it failed and nothing was sent back, and the request is to be done here.

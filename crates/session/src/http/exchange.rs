@@ -5,15 +5,18 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use equipoise_core::load::RequestClass;
+
 use super::attempt::{Answered, Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
 use crate::lease::Lease;
+use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;
 use crate::upstream::{Session, connect_failure};
-use crate::worker::Phase;
+use crate::worker::{Phase, Pick};
 
 /// Why an attempt gave no response to send on.
 pub(super) struct Failure {
@@ -66,6 +69,8 @@ pub(super) struct Tries {
     pub(super) failed: Option<(u32, Reason)>,
     /// It is done here, whatever the instructions say.
     pub(super) stays: bool,
+    /// Time spent in the queue, in all tries.
+    queued: Duration,
 }
 
 impl ClientConnection {
@@ -135,7 +140,8 @@ impl ClientConnection {
     ) -> Result<Reached, Reason> {
         let stays = !self.may_delegate(&outgoing.head);
         let (retries, shares) = (0, SHARES);
-        let mut tries = Tries { begun, retries, shares, fresh: false, failed: None, stays };
+        let queued = Duration::ZERO;
+        let mut tries = Tries { begun, retries, shares, fresh: false, failed: None, stays, queued };
         let mut dispatched = None;
         loop {
             if !tries.stays {
@@ -151,8 +157,18 @@ impl ClientConnection {
                 continue;
             }
             let avoid = tries.failed.map(|(backend, _)| backend);
-            let Some(lease) = self.worker.pick(&self.door, &self.hashes, avoid) else {
-                return Box::pin(self.without_backend(outgoing, &mut tries)).await;
+            let lease = match self.pick(&outgoing.head, avoid) {
+                Pick::Free(lease) => lease,
+                Pick::Full(full) => {
+                    let waited = self.wait_in_queue(full, outgoing.head.class, begun, &mut tries);
+                    match Box::pin(waited).await? {
+                        Some(lease) => lease,
+                        None => continue,
+                    }
+                }
+                Pick::NoBackend => {
+                    return Box::pin(self.without_backend(outgoing, &mut tries)).await;
+                }
             };
             lease.stats().requests.add(1);
             self.log_backend(&lease);
@@ -181,6 +197,8 @@ impl ClientConnection {
                 Attempt::Failed(failure) => match self.after(&lease, &failure, &mut tries) {
                     Next::Again => {}
                     Next::Elsewhere => {
+                        // Its permit is free while a peer does the request.
+                        drop(lease);
                         return Box::pin(self.without_backend(outgoing, &mut tries)).await;
                     }
                     Next::Over(reason) => return Err(reason),
@@ -189,6 +207,36 @@ impl ClientConnection {
             self.retried();
             tries.begun = Instant::now();
         }
+    }
+
+    /// Picks a backend; a peer's check of this node finds out how it is, however much waits.
+    fn pick(&self, head: &RequestHead, avoid: Option<u32>) -> Pick {
+        if head.is_check && self.is_from_peer() {
+            return self.worker.pick_for_check(&self.door, &self.hashes, avoid);
+        }
+        self.worker.pick(&self.door, &self.hashes, avoid)
+    }
+
+    /// Waits for a backend with room. `None`: pick again, the pool has changed.
+    async fn wait_in_queue(
+        &mut self,
+        full: Full,
+        class: RequestClass,
+        begun: Instant,
+        tries: &mut Tries,
+    ) -> Result<Option<Lease>, Reason> {
+        let rank = Rank::new(self.door.view().config.priority, class, begun);
+        let avoid = tries.failed.map(|(backend, _)| backend);
+        self.arm(Instant::now(), full.options().wait.saturating_sub(tries.queued));
+        let (worker, door, client) = (&self.worker, &self.door, &self.client);
+        let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
+        tries.queued += waited.took;
+        tries.begun = Instant::now();
+        self.log_queued(tries.queued);
+        waited.lease.map_err(|reason| match reason {
+            Reason::QueueTimeout => self.timed_out(reason),
+            reason => reason,
+        })
     }
 
     /// Counts what came of an attempt that was answered.
@@ -210,7 +258,7 @@ impl ClientConnection {
             return Shared::NoRoom(lease);
         }
         tries.shares -= 1;
-        self.share(lease, outgoing, begun).await
+        self.share(lease, outgoing, begun, tries.begun).await
     }
 
     /// Counts a failed attempt, and says what follows.

@@ -40,6 +40,7 @@ pub(crate) struct Logged {
     /// Pool and backend of the last try.
     backend: Option<(Arc<str>, Arc<str>)>,
     retries: u32,
+    queued: Option<Duration>,
     connect: Option<Duration>,
     first_byte: Option<Duration>,
     reason: Option<Reason>,
@@ -60,6 +61,7 @@ impl Logged {
             request_id: None,
             backend: None,
             retries: 0,
+            queued: None,
             connect: None,
             first_byte: None,
             reason: None,
@@ -112,9 +114,11 @@ impl Logged {
         line.number("bytes_in", end.bytes_in);
         line.number("bytes_out", end.bytes_out);
         line.seconds("seconds", end.took);
-        for (key, time) in
-            [("connect_seconds", self.connect), ("first_byte_seconds", self.first_byte)]
-        {
+        for (key, time) in [
+            ("queue_seconds", self.queued),
+            ("connect_seconds", self.connect),
+            ("first_byte_seconds", self.first_byte),
+        ] {
             match time {
                 Some(time) => line.seconds(key, time),
                 None => line.none(key),
@@ -211,6 +215,13 @@ impl ClientConnection {
     pub(super) fn log_backend(&mut self, lease: &Lease) {
         if let Some(logged) = &mut self.logged {
             logged.backend = Some((lease.pool().name.clone(), lease.backend().name.clone()));
+        }
+    }
+
+    /// Notes how long it has waited for a backend with room.
+    pub(super) fn log_queued(&mut self, took: Duration) {
+        if let Some(logged) = &mut self.logged {
+            logged.queued = Some(took);
         }
     }
 

@@ -59,6 +59,8 @@ impl ClientConnection {
         answer: &[u8],
     ) -> Answered {
         upstream.reusable = false;
+        // A tunnel is idle for most of its time, and may last for days.
+        upstream.lease.give_permit_back();
         let mut sent = 0;
         let result = poll_fn(|cx| {
             // The request may not be through yet, and the other protocol begins after it.
@@ -137,6 +139,7 @@ impl ClientConnection {
             if self.poll_request(cx, upstream, outgoing).is_err() {
                 (upstream.deaf, upstream.reusable) = (true, false);
             }
+            self.look_at_upload(upstream, outgoing);
         }
         if moved > 0 || !sending.armed {
             sending.armed = true;
@@ -145,6 +148,10 @@ impl ClientConnection {
         let to_client = upstream.input.is_some()
             || sending.download.holds_bytes()
             || sending.sent < answer.len();
+        if to_client {
+            // The backend waits for the client now, as far as the buffers between them are full.
+            upstream.lease.give_permit_back();
+        }
         let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
         match self.interruption(upstream.lease, overdue) {
             Some(reason) => Poll::Ready(Err(reason)),

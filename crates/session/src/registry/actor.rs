@@ -136,6 +136,7 @@ impl<P: Publish> Registry<P> {
             self.published = built;
         }
         self.inventory = next;
+        self.inventory.set_limits();
         let stats = Arc::new(self.inventory.stats());
         *self.stats.write().expect("whoever reads it cannot panic") = stats;
         self.wake = self.inventory.next_wake(now);

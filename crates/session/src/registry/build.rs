@@ -118,6 +118,7 @@ fn pool_view(
         scheduler: prepare(made_of.scheduler, &candidates(&made_of.slots), scheduler_seed),
         needs_response_time: made_of.scheduler.reads_response_time(),
         backends: backends.collect(),
+        queue: Arc::clone(&pool.queue),
         options: made_of.options.clone(),
         passive: made_of.passive.clone(),
     }

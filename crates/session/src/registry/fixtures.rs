@@ -7,8 +7,8 @@ use equipoise_core::{SchedulerKind, Weight};
 
 use super::inventory::{BackendEntry, Inventory};
 use crate::config::{
-    ActiveHealth, BackendConfig, FrontDoor, PassiveHealth, Place, PoolConfig, PoolOptions,
-    Protocol, SessionConfig,
+    ActiveHealth, BackendConfig, Concurrency, FrontDoor, PassiveHealth, Place, PoolConfig,
+    PoolOptions, Protocol, SessionConfig,
 };
 use crate::{BackendEvent, Reason};
 use equipoise_health::{CheckError, CheckReport};
@@ -27,6 +27,7 @@ pub(super) fn backend(number: u8) -> BackendConfig {
         place: Place::Address,
         weight: Weight::DEFAULT,
         backup: false,
+        concurrency: None,
     }
 }
 
@@ -36,6 +37,7 @@ pub(super) fn pool(name: &str, backends: u8) -> PoolConfig {
         name: name.into(),
         scheduler: SchedulerKind::WeightedRoundRobin,
         backends: (1..=backends).map(backend).collect(),
+        concurrency: Concurrency::None,
         options: PoolOptions::default(),
         health: None,
         passive: PassiveHealth::default(),

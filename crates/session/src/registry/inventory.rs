@@ -2,6 +2,7 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use super::error::{ApplyError, Known, RegistryError};
 use crate::config::{BackendConfig, FrontDoor, Place, PoolConfig, Protocol, SessionConfig};
 use crate::dispatch::{InFlight, Shares};
 use crate::live::BackendLive;
+use crate::queue::Queue;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
 
@@ -42,6 +44,7 @@ pub(crate) struct PoolEntry {
     /// The pool's options. Its `backends` are empty here: they are below.
     pub(crate) settings: Arc<PoolConfig>,
     pub(crate) backends: Vec<BackendEntry>,
+    pub(crate) queue: Arc<Queue>,
     /// Whether any backend was eligible when last looked.
     pub(crate) serving: bool,
     /// Whether only backups were eligible when last looked.
@@ -186,6 +189,16 @@ impl Inventory {
         Ok((&entry.settings, &mut entry.backends[at]))
     }
 
+    /// Sets the concurrency limits that the configuration states; what waits gets the room that is new.
+    pub(crate) fn set_limits(&self) {
+        for pool in &self.pools {
+            for backend in &pool.backends {
+                backend.live.set_limit(limit_of(&pool.settings, &backend.config));
+            }
+            pool.queue.look();
+        }
+    }
+
     /// This inventory as `config` has it: what is the same keeps its number, its counters, its health
     /// and what operators set.
     pub(crate) fn reloaded(
@@ -199,6 +212,10 @@ impl Inventory {
         let front_doors = reload.front_doors(&self.front_doors, &config.front_doors, &pools)?;
         Ok((Inventory { pools, front_doors, ids: reload.ids }, reload.changes))
     }
+}
+
+fn limit_of(pool: &PoolConfig, backend: &BackendConfig) -> Option<NonZeroU32> {
+    backend.concurrency.unwrap_or(pool.concurrency).fixed()
 }
 
 struct Reload {
@@ -269,7 +286,16 @@ impl Reload {
             let starting_until = within.map(|within| self.now + within);
             let id = take(&mut self.ids.pool);
             let (serving, on_backups) = (true, false);
-            return PoolEntry { id, settings, backends, serving, on_backups, starting_until };
+            let queue = Queue::new(self.threads);
+            return PoolEntry {
+                id,
+                settings,
+                backends,
+                queue,
+                serving,
+                on_backups,
+                starting_until,
+            };
         };
         if before.settings != settings {
             self.changes.pools.changed.push(name);
@@ -295,6 +321,8 @@ impl Reload {
         with_pool: bool,
     ) -> BackendEntry {
         self.changes.backends.added.push(format!("{}/{}", pool.name, config.name));
+        let live = BackendLive::new(self.threads);
+        live.set_limit(limit_of(pool, config));
         BackendEntry {
             id: take(&mut self.ids.backend),
             config: config.clone(),
@@ -307,7 +335,7 @@ impl Reload {
             ramp_from: None,
             was_eligible: with_pool,
             refusal_noted: None,
-            live: BackendLive::new(self.threads),
+            live,
         }
     }
 

@@ -1,6 +1,5 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use equipoise_core::load::PerClass;
@@ -11,6 +10,7 @@ use crate::Reason;
 use crate::config::{Place, Protocol, Upstream};
 use crate::dispatch::{Encryption, NodeDoor};
 use crate::live::BackendLive;
+use crate::queue::Queue;
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
 
 /// How everything is at one moment. Rates follow from two of them and the time between.
@@ -102,6 +102,12 @@ pub struct PoolStatus {
     pub scheduler: SchedulerKind,
     /// How requests share sessions.
     pub upstream: Upstream,
+    /// Requests (HTTP) or connections (TCP) that wait for a backend with room.
+    pub queued: usize,
+    /// Those that have waited so far.
+    pub waited: u64,
+    /// How long they waited, in all.
+    pub wait: Duration,
     /// In configured order.
     pub backends: Vec<BackendStatus>,
 }
@@ -137,6 +143,8 @@ pub struct BackendStatus {
     pub ejection_left: Option<Duration>,
     /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight.
     pub in_flight: u32,
+    /// The concurrency limit, if it has one.
+    pub limit: Option<u32>,
     /// Of them given to it so far.
     pub requests: u64,
     /// Responses by class, 1xx to 5xx (HTTP).
@@ -199,6 +207,8 @@ pub struct PoolSeries {
     pub name: Arc<str>,
     /// Its backends.
     pub backends: Vec<BackendSeries>,
+    /// What waits for them.
+    pub queue: Arc<Queue>,
 }
 
 /// A backend's counters.
@@ -236,6 +246,7 @@ impl Inventory {
         let pool = |pool: &PoolEntry| PoolSeries {
             name: pool.settings.name.clone(),
             backends: pool.backends.iter().map(backend).collect(),
+            queue: Arc::clone(&pool.queue),
         };
         StatsView {
             front_doors: self.front_doors.iter().map(front_door).collect(),
@@ -299,6 +310,9 @@ fn pool(pool: &PoolEntry, now: Instant) -> PoolStatus {
         name: pool.settings.name.clone(),
         scheduler: pool.settings.scheduler,
         upstream: pool.settings.options.upstream,
+        queued: pool.queue.len(),
+        waited: pool.queue.stats.sum(|shard| shard.waited.get()),
+        wait: Duration::from_micros(pool.queue.stats.histogram(|shard| &shard.wait).sum_us),
         backends: {
             let is_on_backups = pool.picked().any(|b| b.config.backup);
             pool.backends.iter().map(|b| backend(pool, b, is_on_backups, now)).collect()
@@ -335,7 +349,8 @@ fn backend(
             .health
             .ejected_until()
             .map(|until| until.saturating_duration_since(now)),
-        in_flight: backend.live.in_flight.load(Relaxed),
+        in_flight: backend.live.in_flight(),
+        limit: backend.live.limit(),
         requests: sum(|s| &s.requests),
         responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
         failures: by_reason(|reason| stats.sum(|s| s.failures[reason as usize].get())),

@@ -18,7 +18,7 @@ use crate::door::{Door, DoorGuard};
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::socket::open_below;
-use crate::worker::{ClientHashes, TaskGuard, Worker};
+use crate::worker::{ClientHashes, Pick, TaskGuard, Worker};
 
 /// A client address may be forged until it has sent a datagram this long after its first one. Until then it makes room for
 /// new ones. An answer proves nothing, since a forged address gets one, too.
@@ -226,8 +226,12 @@ impl Clients {
             return Ok(());
         }
         let hashes = ClientHashes::new(client.ends.peer, self.door.view().config.listen);
-        let lease = self.worker.pick(&self.door, &hashes, client.avoid);
-        let lease = lease.ok_or(Reason::NoBackend)?;
+        let lease = match self.worker.pick(&self.door, &hashes, client.avoid) {
+            Pick::Free(lease) => lease,
+            // A datagram is not worth a wait: its client sends again, or has given up.
+            Pick::Full(_) => return Err(Reason::QueueFull),
+            Pick::NoBackend => return Err(Reason::NoBackend),
+        };
         // Events of a socket that was closed meanwhile must not be taken for its successor's.
         self.sockets_opened = self.sockets_opened.wrapping_add(1);
         let token = u64::from(self.sockets_opened) << 32 | at as u64;
@@ -356,6 +360,7 @@ fn log(worker: &Worker, door: &Door, client: &Client, end: Option<Reason>) {
         took: since.elapsed(),
         bytes_in: client.bytes_in,
         bytes_out: client.bytes_out,
+        queued: None,
         reason: end,
     };
     line.write(worker, door, "udp_client");

@@ -18,7 +18,7 @@ use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol,
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
-    PoolView, Reason, Snapshot, StopReport,
+    PoolView, Queue, Reason, Snapshot, StopReport,
 };
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
@@ -116,6 +116,7 @@ impl Plan {
             options: self.options,
             passive: self.passive,
             scheduler: self.scheduler,
+            queue: Queue::new(self.threads),
             threads: self.threads,
             generation: Generation::default(),
             ids: 0,
@@ -148,6 +149,8 @@ pub(crate) struct Proxy {
     pub(crate) options: PoolOptions,
     passive: PassiveHealth,
     scheduler: SchedulerKind,
+    /// Of the pool.
+    pub(crate) queue: Arc<Queue>,
     threads: usize,
     generation: Generation,
     ids: u32,
@@ -199,6 +202,7 @@ impl Proxy {
             scheduler: prepare(self.scheduler, &self.candidates(), 1),
             needs_response_time: false,
             backends: self.backends.clone(),
+            queue: self.queue.clone(),
             options: self.options.clone(),
             passive: self.passive.clone(),
         };
@@ -252,8 +256,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn assert_nothing_in_flight(&self) {
         let requests = || self.stats.sum(|s| s.requests_in_flight.get());
-        let backends =
-            || -> u32 { self.backends.iter().map(|b| b.live.in_flight.load(Relaxed)).sum() };
+        let backends = || -> u32 { self.backends.iter().map(|b| b.live.in_flight()).sum() };
         assert!(
             eventually(|| requests() == 0 && backends() == 0),
             "in flight: {} at the front door, {} at the backends",

@@ -47,11 +47,13 @@ pub(crate) fn pool(name: &str, backends: &[(&str, SocketAddr)]) -> PoolConfig {
         address: *address,
         place: Default::default(),
         weight: Weight::DEFAULT,
+        concurrency: None,
     };
     PoolConfig {
         name: name.into(),
         scheduler: SchedulerKind::WeightedRandom,
         backends: backends.iter().map(backend).collect(),
+        concurrency: Default::default(),
         options: PoolOptions { connect_timeout: Duration::from_secs(20), ..PoolOptions::default() },
         health: None,
         passive: PassiveHealth { failures: 0, ..PassiveHealth::default() },

@@ -13,8 +13,8 @@ use equipoise_core::{Generation, SchedulerKind, hash};
 use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol};
 use equipoise_session::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
 use equipoise_session::{
-    BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, PoolView, Reason,
-    Snapshot, StopReport,
+    BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, PoolView, Queue,
+    Reason, Snapshot, StopReport,
 };
 use tokio::sync::mpsc;
 
@@ -32,6 +32,8 @@ pub(crate) struct Rig {
     pub(crate) log: Log,
     door: FrontDoor,
     options: PoolOptions,
+    /// Of the pool.
+    pub(crate) queue: Arc<Queue>,
     generation: u64,
 }
 
@@ -77,6 +79,7 @@ impl Rig {
             backends: backends.collect(),
             events,
             log,
+            queue: Queue::new(THREADS),
             door: wishes.door,
             options: wishes.options,
             generation: 0,
@@ -106,6 +109,7 @@ impl Rig {
             scheduler: prepare(SchedulerKind::RoundRobin, &candidates, 0),
             needs_response_time: false,
             backends,
+            queue: self.queue.clone(),
             options: self.options.clone(),
             passive: PassiveHealth::default(),
         };
@@ -154,7 +158,7 @@ impl Rig {
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
-        self.backends.iter().map(|backend| backend.live.in_flight.load(Relaxed)).sum()
+        self.backends.iter().map(|backend| backend.live.in_flight()).sum()
     }
 
     /// Waits until nothing is open, then checks that nothing is counted as if it were.

@@ -68,6 +68,7 @@ pub(super) static DISPATCH: Table = Table {
         door::HEADERS_MAX,
         door::BODY_MAX,
         door::CONNECTIONS_MAX,
+        door::PRIORITY,
         door::HEADER_TIMEOUT,
         door::IDLE_TIMEOUT,
         door::REQUEST_TIMEOUT,

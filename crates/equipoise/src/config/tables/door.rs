@@ -34,6 +34,13 @@ pub(super) const CONNECTIONS_MAX: Opt = Opt::default(
     "Open connections (udp: client addresses) for each data-plane thread. Beyond it accepting pauses (udp: a new client takes the place of one that has not yet sent for a second, or its datagrams are dropped). The limit of open files may allow fewer.",
 );
 
+pub(super) const PRIORITY: Opt = Opt::default(
+    "priority",
+    Kind::Count(0, 9),
+    "0",
+    "Where requests of this front door stand in the pool's `queue`: before those of front doors with a lower priority.",
+);
+
 pub(super) const HEADER_TIMEOUT: Opt = Opt::default(
     "header-timeout",
     Kind::Duration(ms(100), HOUR),

@@ -29,6 +29,7 @@ impl Learnt {
             place: Place::Address,
             weight: Weight::DEFAULT,
             backup: false,
+            concurrency: None,
         };
         Learnt {
             peers: others.filter_map(|(name, it)| Some(peer((name, it.endpoint?)))).collect(),

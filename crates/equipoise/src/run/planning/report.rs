@@ -143,7 +143,7 @@ impl Planner {
                 counted.push(Counted {
                     pool: pool.name.clone(),
                     backend: backend.name.clone(),
-                    in_flight: backend.live.in_flight.load(std::sync::atomic::Ordering::Relaxed),
+                    in_flight: backend.live.in_flight(),
                     answers: time.counts.iter().sum(),
                     answer_time: Duration::from_micros(time.sum_us),
                 });

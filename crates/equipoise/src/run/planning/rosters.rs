@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
 
 use equipoise_controller::{Edition, Entry, Made, MadeState, Making, Roster, Wanted};
 use equipoise_core::{AdminState, Weight};
@@ -35,6 +34,7 @@ pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
         place: Place::Address,
         weight: Weight::DEFAULT,
         backup: false,
+        concurrency: None,
     })
 }
 
@@ -92,7 +92,7 @@ pub(super) fn drained(
             let takes_work =
                 state.backends.iter().any(|it| *it.name == *name && it.admin == AdminState::Up);
             let live = series.and_then(|it| it.backends.iter().find(|b| *b.name == *name));
-            let in_flight = live.map_or(0, |live| live.live.in_flight.load(Relaxed));
+            let in_flight = live.map_or(0, |live| live.live.in_flight());
             !takes_work && in_flight == 0
         };
         let draining = roster.backends.iter().filter(|(_, it)| it.wanted == Wanted::Drain);

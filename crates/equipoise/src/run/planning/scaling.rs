@@ -357,7 +357,7 @@ impl Scalers {
                 let live =
                     series.and_then(|it| it.backends.iter().find(|b| *b.name == *backend.name));
                 let takes_work = state.is_some_and(|state| state.admin == AdminState::Up);
-                let in_flight = live.map_or(0, |live| live.live.in_flight.load(Relaxed));
+                let in_flight = live.map_or(0, |live| live.live.in_flight());
                 if !takes_work && in_flight == 0 {
                     let _ = one.scaler.drained(&backend.name).await;
                 }
@@ -501,5 +501,6 @@ fn joined(made: &ElasticBackend) -> Option<BackendConfig> {
     let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
     let address = made.address.filter(|_| serves)?;
     let (name, weight) = (made.name.as_str().into(), Weight::DEFAULT);
-    Some(BackendConfig { name, address, place: Place::Address, weight, backup: false })
+    let (place, backup, concurrency) = (Place::Address, false, None);
+    Some(BackendConfig { name, address, place, weight, backup, concurrency })
 }

@@ -29,14 +29,16 @@ pub(in crate::http) enum Shared {
 }
 
 impl ClientConnection {
-    /// Puts the request on a shared session and waits for its end.
+    /// Puts the request on a shared session and waits for its end. Its head was read at `begun`; it has had the lease
+    /// since `leased`.
     pub(in crate::http) async fn share(
         &mut self,
         lease: Lease,
         outgoing: &Outgoing,
         begun: Instant,
+        leased: Instant,
     ) -> Shared {
-        let Some(session) = self.worker.mux.choose(&self.worker, &lease, begun) else {
+        let Some(session) = self.worker.mux.choose(&self.worker, &lease, leased) else {
             return Shared::NoRoom(lease);
         };
         let view = self.door.view();
@@ -50,7 +52,7 @@ impl ClientConnection {
         // With a further request read already, the socket may stay silent; a log line is due at the end.
         ticket.wants_wake.set(self.input.is_some() || self.logged.is_some());
         match self.request_end {
-            Some(end) => self.deadline.set(begun, end.saturating_duration_since(begun)),
+            Some(end) => self.deadline.set(leased, end.saturating_duration_since(leased)),
             // The session's task looks after a backend that is slow.
             None => self.deadline.clear(),
         }
@@ -59,6 +61,7 @@ impl ClientConnection {
             head: outgoing.head,
             lease,
             begun,
+            leased,
             via: view.config.via,
             dispatches: view.config.dispatch.is_some(),
             end: 0,

@@ -371,6 +371,9 @@ impl Task {
         slot.ticket.deliver(&self.answer);
         self.answer.clear();
         let unsent = slot.ticket.leftover.borrow().len() as u64;
+        if unsent > 0 {
+            slot.lease.give_permit_back();
+        }
         let done = current.pump.is_done();
         let (left, keep_alive) = (current.pump.left_at_least(), current.head.keep_alive);
         drop(queue);
@@ -396,7 +399,7 @@ impl Task {
         let status = current.head.status;
         let stats = slot.lease.stats();
         count_status(&stats.responses, status);
-        let took = now.saturating_duration_since(slot.begun);
+        let took = now.saturating_duration_since(slot.leased);
         self.worker.backend_answered(&slot.lease, status, took, now);
         slot.ticket.finish(&slot, &current.head, now);
     }

@@ -173,6 +173,8 @@ pub(super) struct Slot {
     pub(super) lease: Lease,
     /// When its head was read.
     pub(super) begun: Instant,
+    /// When it got its backend: later, if it waited for one with room.
+    pub(super) leased: Instant,
     /// Add `Via` to the response.
     pub(super) via: bool,
     /// The front door is in node mode.

@@ -1,4 +1,5 @@
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -304,7 +305,8 @@ async fn status_sums_the_threads_and_names_what_was_dropped() {
         backend.sessions_reused.add(4);
         backend.failures[ConnectRefused as usize].add(1);
     }
-    stats.pools[0].backends[0].live.in_flight.store(6, Relaxed);
+    stats.pools[0].backends[0].live.set_limit(NonZeroU32::new(8));
+    (0..6).for_each(|_| assert!(stats.pools[0].backends[0].live.permits.try_acquire()));
     let status = run.handle.status().await.unwrap();
     let (door, backend) = (&status.front_doors[0], &status.pools[0].backends[0]);
     assert_eq!((door.requests, door.responses), (6, [0, 0, 0, 0, 2]));

@@ -19,6 +19,7 @@ fn config(listen: std::net::SocketAddr) -> SessionConfig {
         name: name.into(),
         scheduler: Default::default(),
         backends: Vec::new(),
+        concurrency: Default::default(),
         options: Default::default(),
         health: None,
         passive: Default::default(),

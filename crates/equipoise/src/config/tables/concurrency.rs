@@ -1,0 +1,46 @@
+//! How many requests a backend is given at once, and how those wait that exceed it.
+
+use equipoise_session::config::Concurrency;
+
+use super::super::option::{Choices, Kind, Opt, Table};
+use super::{ms, secs};
+
+/// The most that a limit may be.
+const LIMIT_MAX: u64 = 1_000_000;
+
+/// Words of `concurrency`.
+pub(in super::super) static CONCURRENCY: Choices<Concurrency> =
+    Choices(&[("none", Concurrency::None, "as many as there are; none waits")]);
+
+pub(super) const OF_POOL: Opt = Opt::default(
+    "concurrency",
+    Kind::CountOr(1, LIMIT_MAX, &CONCURRENCY),
+    "\"none\"",
+    "Requests (http), connections (tcp) or client addresses (udp) that each backend is given at once, over all data-plane threads. What exceeds it waits in the pool's `queue`; udp: datagrams of new clients are dropped. A request counts while the backend is what it waits for: a tunnel (101) does not count, nor a response that its client reads slowly, nor a body that its client sends slowly.",
+);
+
+pub(super) const OF_BACKEND: Opt = Opt::optional(
+    "concurrency",
+    Kind::CountOr(1, LIMIT_MAX, &CONCURRENCY),
+    "the pool's",
+    "As `concurrency` of the pool, for this backend.",
+);
+
+pub(super) static QUEUE: Table = Table {
+    title: "[pool.queue]",
+    help: "How requests (http) and connections (tcp) wait while every backend of the pool is at its `concurrency`. Higher `priority` first, then first come first served; in node mode lighter classes first.",
+    options: &[
+        Opt::default(
+            "wait",
+            Kind::Duration(ms(10), secs(600)),
+            "\"1s\"",
+            "How long a request waits, over all its tries; then it is answered 503 (tcp: reset).",
+        ),
+        Opt::default(
+            "length",
+            Kind::Count(0, LIMIT_MAX),
+            "1000",
+            "Requests that wait at once, at most. Beyond it the one that would be served last is answered 503 at once (tcp: reset).",
+        ),
+    ],
+};

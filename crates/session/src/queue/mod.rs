@@ -1,0 +1,290 @@
+//! A pool's queue: requests that wait for a permit of one of its backends.
+//!
+//! A queue belongs to the process, not to a thread. Only a request that found no free permit locks it, and a release
+//! that sees that a request waits. A waiter announces itself ([`Queue::has_waiting`]) and then looks for a free
+//! permit once more; a release frees its permit and then looks for waiters. Both are `SeqCst`, so that at least one
+//! of the two sees the other, and no request waits while a permit is free.
+//!
+//! A permit goes straight to the next waiter: it is taken in the waiter's name before the waiter wakes, and new
+//! arrivals stand behind those that wait.
+
+mod order;
+mod wait;
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+use self::order::{Order, Place};
+use crate::lease::Lease;
+use crate::live::BackendLive;
+use crate::reason::Reason;
+use crate::snapshot::{BackendView, PoolView, Snapshot};
+use crate::stats::{Counter, Histogram, Sharded};
+
+pub(crate) use self::order::Rank;
+pub(crate) use self::wait::{Full, wait};
+
+/// Requests that wait for a permit of a pool's backends, over all threads.
+pub struct Queue {
+    /// Length of [`State::order`].
+    waiting: AtomicUsize,
+    state: Mutex<State>,
+    /// Counters, one shard per data-plane thread.
+    pub stats: Sharded<QueueStats>,
+}
+
+/// Counters of a pool's queue.
+#[derive(Debug, Default)]
+pub struct QueueStats {
+    /// Requests that waited.
+    pub waited: Counter,
+    /// How long each waited, however that ended.
+    pub wait: Histogram,
+}
+
+#[derive(Default)]
+struct State {
+    /// The newest snapshot with the pool, and the pool's index there. Weak: the snapshot owns the queue.
+    snapshot: Weak<Snapshot>,
+    pool: usize,
+    /// Keys of `waiters`.
+    order: Order<usize>,
+    waiters: Slab<Entry>,
+}
+
+struct Entry {
+    /// A backend whose permits it does not take.
+    avoid: Option<u32>,
+    waker: Option<Waker>,
+    stage: Stage,
+}
+
+enum Stage {
+    Waiting(Place),
+    /// A permit was taken in its name.
+    Granted(Grant),
+    /// The queue was too long.
+    Refused,
+    /// It has its lease.
+    Over,
+}
+
+/// A backend with a permit that was taken for a waiter.
+struct Grant {
+    snapshot: Arc<Snapshot>,
+    pool: usize,
+    slot: usize,
+}
+
+impl Grant {
+    fn lease(self, thread: usize) -> Lease {
+        Lease::of_permit(Rc::new(self.snapshot), self.pool, self.slot, thread)
+    }
+}
+
+/// Wakers to call once the queue is unlocked.
+type ToWake = Vec<Waker>;
+
+impl Queue {
+    /// An empty one, for as many threads.
+    pub fn new(threads: usize) -> Arc<Queue> {
+        Arc::new(Queue {
+            waiting: AtomicUsize::new(0),
+            state: Mutex::default(),
+            stats: Sharded::new(threads),
+        })
+    }
+
+    /// Requests that wait now.
+    pub fn len(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    /// Whether no request waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a request waits. What is new then stands behind it.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
+    }
+
+    /// Hands out permits of the pool as this snapshot has it from now on; those that are free at once.
+    pub(crate) fn install(&self, snapshot: &Arc<Snapshot>, pool: usize) {
+        let mut state = self.lock();
+        state.snapshot = Arc::downgrade(snapshot);
+        state.pool = pool;
+        let to_wake = self.hand_out(&mut state, None);
+        drop(state);
+        to_wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Hands out permits that are free, as after a limit was raised.
+    pub fn look(&self) {
+        if self.has_waiting() {
+            let to_wake = self.hand_out(&mut self.lock(), None);
+            to_wake.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Hands out the permits of a backend that has come to have free ones; `slot` is its place in a recent snapshot.
+    #[cold]
+    pub(crate) fn freed(&self, slot: usize, backend: &Arc<BackendLive>) {
+        let to_wake = self.hand_out(&mut self.lock(), Some((slot, backend)));
+        to_wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Stands in the queue until the waiter is dropped. Beyond `length` waiters the last in order is refused.
+    fn join(
+        self: &Arc<Self>,
+        rank: Rank,
+        avoid: Option<u32>,
+        length: usize,
+        thread: usize,
+    ) -> Waiter {
+        let mut state = self.lock();
+        let entry = state.waiters.vacant_entry();
+        let key = entry.key();
+        entry.insert(Entry { avoid, waker: None, stage: Stage::Over });
+        let place = state.order.join(rank, key);
+        state.waiters[key].stage = Stage::Waiting(place);
+        self.count(&state);
+        let mut to_wake = self.hand_out(&mut state, None);
+        while state.order.len() > length
+            && let Some(last) = state.order.pop_last()
+        {
+            to_wake.extend(state.waiters[last].end(Stage::Refused));
+        }
+        self.count(&state);
+        drop(state);
+        to_wake.into_iter().for_each(Waker::wake);
+        Waiter { queue: self.clone(), key, thread }
+    }
+
+    /// Gives free permits to those that wait, in their order: those of one backend, or of all in turn.
+    fn hand_out(&self, state: &mut State, freed: Option<(usize, &Arc<BackendLive>)>) -> ToWake {
+        let mut to_wake = ToWake::new();
+        let Some(snapshot) = state.snapshot.upgrade() else { return to_wake };
+        let Some(pool) = snapshot.pools.get(state.pool) else { return to_wake };
+        let slots = match freed {
+            None => 0..pool.backends.len(),
+            Some((hint, backend)) => match slot_of(pool, hint, backend) {
+                Some(slot) => slot..slot + 1,
+                None => return to_wake,
+            },
+        };
+        let mut any = true;
+        while std::mem::take(&mut any) {
+            for slot in slots.clone() {
+                let Some((place, key)) = state.next_for(pool, slot) else { continue };
+                if !pool.backends[slot].live.permits.try_acquire() {
+                    continue;
+                }
+                state.order.leave(&place);
+                let grant = Grant { snapshot: snapshot.clone(), pool: state.pool, slot };
+                to_wake.extend(state.waiters[key].end(Stage::Granted(grant)));
+                any = true;
+            }
+        }
+        self.count(state);
+        to_wake
+    }
+
+    fn count(&self, state: &State) {
+        self.waiting.store(state.order.len(), SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics in between that would leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The next one that takes a permit of the backend in `slot`.
+    fn next_for(&self, pool: &PoolView, slot: usize) -> Option<(Place, usize)> {
+        let backend = pool.backends[slot].id;
+        let is_only = pool.backends.len() == 1;
+        let takes = |key: usize| is_only || self.waiters[key].avoid != Some(backend);
+        self.order.iter().map(|(place, key)| (*place, *key)).find(|(_, key)| takes(*key))
+    }
+}
+
+/// Where a backend is in the pool, if it may still be picked. Its number may be another one now.
+fn slot_of(pool: &PoolView, hint: usize, backend: &Arc<BackendLive>) -> Option<usize> {
+    let is_it = |view: &BackendView| Arc::ptr_eq(&view.live, backend);
+    match pool.backends.get(hint) {
+        Some(view) if is_it(view) => Some(hint),
+        _ => pool.backends.iter().position(is_it),
+    }
+}
+
+impl Entry {
+    /// Takes it out of the order; the answer is the waker to call.
+    fn end(&mut self, stage: Stage) -> Option<Waker> {
+        self.stage = stage;
+        self.waker.take()
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("waiting", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A place in a queue. Dropped, it leaves the queue, and gives on a permit that came in the same moment.
+struct Waiter {
+    queue: Arc<Queue>,
+    key: usize,
+    thread: usize,
+}
+
+impl Waiter {
+    /// Ready with the lease, or with the reason of a refusal.
+    fn poll(&self, cx: &Context<'_>) -> Poll<Result<Lease, Reason>> {
+        let mut state = self.queue.lock();
+        let entry = &mut state.waiters[self.key];
+        match std::mem::replace(&mut entry.stage, Stage::Over) {
+            Stage::Waiting(place) => {
+                entry.stage = Stage::Waiting(place);
+                match &mut entry.waker {
+                    Some(known) => known.clone_from(cx.waker()),
+                    None => entry.waker = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            Stage::Granted(grant) => {
+                drop(state);
+                Poll::Ready(Ok(grant.lease(self.thread)))
+            }
+            Stage::Refused | Stage::Over => Poll::Ready(Err(Reason::QueueFull)),
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        let entry = state.waiters.remove(self.key);
+        if let Stage::Waiting(place) = &entry.stage {
+            state.order.leave(place);
+            self.queue.count(&state);
+        }
+        drop(state);
+        if let Stage::Granted(grant) = entry.stage {
+            // The lease's end hands the permit on.
+            drop(grant.lease(self.thread));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
