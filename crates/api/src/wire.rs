@@ -159,10 +159,10 @@ pub struct PoolStatus {
     /// Requests (HTTP) or connections (TCP) that wait for a backend with room.
     #[serde(default)]
     pub queued: u64,
-    /// Those that have waited so far.
+    /// Requests that have joined the queue so far.
     #[serde(default)]
     pub queue_waited_total: u64,
-    /// How long they waited in all, however that ended.
+    /// Total time that requests spent in the queue, however that ended.
     #[serde(default)]
     pub queue_wait_seconds_total: f64,
     /// In configured order.

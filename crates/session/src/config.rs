@@ -223,10 +223,10 @@ impl FrontDoor {
 /// How many requests (HTTP), connections (TCP) or client addresses (UDP) a backend is given at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Concurrency {
-    /// As many as there are.
+    /// No limit.
     #[default]
     None,
-    /// So many, over all data-plane threads. What exceeds it waits in the pool's queue.
+    /// This number, over all data-plane threads. What exceeds it waits in the pool's queue.
     Fixed(NonZeroU32),
 }
 
@@ -245,7 +245,7 @@ impl Concurrency {
 pub struct QueueOptions {
     /// How long a request waits in all; then 503.
     pub wait: Duration,
-    /// How many wait at once; beyond it 503.
+    /// Requests that wait at once, at most; beyond it 503.
     pub length: usize,
 }
 

@@ -74,7 +74,7 @@ impl Lease {
         }
     }
 
-    /// Whether it holds a permit of a backend that has a limit.
+    /// Whether it holds a permit of a backend that has a limit, so that other requests may wait for it.
     pub(crate) fn holds_others_up(&self) -> bool {
         self.has_permit.get() && self.backend().live.permits.limit().is_some()
     }
@@ -129,7 +129,7 @@ impl<'a> PoolLoads<'a> {
         PoolLoads { pool, epoch, now: Cell::new(None), is_exempt: false }
     }
 
-    /// As schedulers see them for what no limit holds up.
+    /// The same loads without limits.
     pub(crate) fn exempt(self) -> Self {
         PoolLoads { is_exempt: true, ..self }
     }

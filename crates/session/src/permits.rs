@@ -14,8 +14,8 @@ use crossbeam_utils::CachePadded;
 /// permits that this work holds in the lower half. Work gives its permit back early when the backend is no longer
 /// what it waits for (a tunnel, a client that reads slowly); it stays in flight for schedulers and status.
 ///
-/// The order of a release against a look at the queue matters ([`crate::queue`]), hence `SeqCst`; on x86 that costs
-/// a locked instruction nothing.
+/// `SeqCst`, because the order of a release and a look at the queue matters ([`crate::queue`]). On x86 a locked
+/// instruction costs the same with it.
 #[derive(Debug)]
 pub(crate) struct Permits {
     counts: CachePadded<AtomicU64>,

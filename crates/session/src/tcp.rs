@@ -143,6 +143,7 @@ impl Connection {
     async fn wait_in_queue(&self, full: Full, avoid: Option<u32>) -> Result<Option<Lease>, Reason> {
         let priority = self.door.view().config.priority;
         let rank = Rank::new(priority, RequestClass::default(), self.since);
+        let rank = rank.again(avoid.is_some());
         let so_far = self.queued.get().unwrap_or_default();
         self.deadline.set(Instant::now(), full.options().wait.saturating_sub(so_far));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);

@@ -292,7 +292,7 @@ impl Worker {
             return Pick::NoBackend;
         };
         if view.queue.has_waiting() && !is_exempt {
-            // Those that wait come first.
+            // Waiting requests come first.
             return Pick::Full(Full { snapshot, pool });
         }
         let mut schedulers = self.schedulers.borrow_mut();

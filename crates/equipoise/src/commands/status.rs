@@ -243,7 +243,7 @@ fn details(status: &Status, out: &mut String) {
     }
 }
 
-/// What waits for the pool's backends, once anything has.
+/// The pool's queue, once a request has waited.
 fn queue_detail(pool: &PoolStatus) -> Option<String> {
     let (queued, waited) = (pool.queued, pool.queue_waited_total);
     (queued + waited > 0).then(|| {

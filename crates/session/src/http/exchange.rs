@@ -71,6 +71,8 @@ pub(super) struct Tries {
     pub(super) stays: bool,
     /// Time spent in the queue, in all tries.
     queued: Duration,
+    /// It has had a backend.
+    had_lease: bool,
 }
 
 impl ClientConnection {
@@ -139,9 +141,7 @@ impl ClientConnection {
         begun: Instant,
     ) -> Result<Reached, Reason> {
         let stays = !self.may_delegate(&outgoing.head);
-        let (retries, shares) = (0, SHARES);
-        let queued = Duration::ZERO;
-        let mut tries = Tries { begun, retries, shares, fresh: false, failed: None, stays, queued };
+        let mut tries = Tries::new(begun, stays);
         let mut dispatched = None;
         loop {
             if !tries.stays {
@@ -170,6 +170,7 @@ impl ClientConnection {
                     return Box::pin(self.without_backend(outgoing, &mut tries)).await;
                 }
             };
+            tries.had_lease = true;
             lease.stats().requests.add(1);
             self.log_backend(&lease);
             let (most, backend) = (lease.pool().options.retries, lease.backend().id);
@@ -209,7 +210,7 @@ impl ClientConnection {
         }
     }
 
-    /// Picks a backend; a peer's check of this node finds out how it is, however much waits.
+    /// Picks a backend. A peer's check of this node does not wait for requests.
     fn pick(&self, head: &RequestHead, avoid: Option<u32>) -> Pick {
         if head.is_check && self.is_from_peer() {
             return self.worker.pick_for_check(&self.door, &self.hashes, avoid);
@@ -226,6 +227,7 @@ impl ClientConnection {
         tries: &mut Tries,
     ) -> Result<Option<Lease>, Reason> {
         let rank = Rank::new(self.door.view().config.priority, class, begun);
+        let rank = rank.again(tries.had_lease);
         let avoid = tries.failed.map(|(backend, _)| backend);
         self.arm(Instant::now(), full.options().wait.saturating_sub(tries.queued));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
@@ -341,6 +343,19 @@ impl ClientConnection {
 }
 
 impl Tries {
+    fn new(begun: Instant, stays: bool) -> Tries {
+        Tries {
+            begun,
+            retries: 0,
+            shares: SHARES,
+            fresh: false,
+            failed: None,
+            stays,
+            queued: Duration::ZERO,
+            had_lease: false,
+        }
+    }
+
     /// Notes that a shared session ended before it answered; false if that used up the last of the
     /// `most` retries.
     fn lost(&mut self, lost: Lost, most: u32) -> bool {

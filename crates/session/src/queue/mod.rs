@@ -5,8 +5,8 @@
 //! permit once more; a release frees its permit and then looks for waiters. Both are `SeqCst`, so that at least one
 //! of the two sees the other, and no request waits while a permit is free.
 //!
-//! A permit goes straight to the next waiter: it is taken in the waiter's name before the waiter wakes, and new
-//! arrivals stand behind those that wait.
+//! A permit goes straight to the next waiter ([`Order`]): it is taken in the waiter's name before the waiter wakes, and
+//! new arrivals join the queue.
 
 mod order;
 mod wait;
@@ -16,10 +16,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
 use self::order::{Order, Place};
+use crate::config::QueueOptions;
 use crate::lease::Lease;
 use crate::live::BackendLive;
 use crate::reason::Reason;
@@ -41,9 +43,9 @@ pub struct Queue {
 /// Counters of a pool's queue.
 #[derive(Debug, Default)]
 pub struct QueueStats {
-    /// Requests that waited.
+    /// Requests that joined the queue.
     pub waited: Counter,
-    /// How long each waited, however that ended.
+    /// Time that each spent in the queue, however that ended.
     pub wait: Histogram,
 }
 
@@ -110,13 +112,13 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Whether a request waits. What is new then stands behind it.
+    /// Whether a request waits. A new request then joins the queue, even if it sees a free permit.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Hands out permits of the pool as this snapshot has it from now on; those that are free at once.
+    /// Uses this snapshot's view of the pool from now on, and hands out the permits that are free in it.
     pub(crate) fn install(&self, snapshot: &Arc<Snapshot>, pool: usize) {
         let mut state = self.lock();
         state.snapshot = Arc::downgrade(snapshot);
@@ -141,14 +143,15 @@ impl Queue {
         to_wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Stands in the queue until the waiter is dropped. Beyond `length` waiters the last in order is refused.
+    /// Stands in the queue until the waiter is dropped. If the queue is too long then, the last in order is refused.
     fn join(
         self: &Arc<Self>,
         rank: Rank,
         avoid: Option<u32>,
-        length: usize,
+        options: &QueueOptions,
         thread: usize,
     ) -> Waiter {
+        let now = Instant::now();
         let mut state = self.lock();
         let entry = state.waiters.vacant_entry();
         let key = entry.key();
@@ -157,8 +160,8 @@ impl Queue {
         state.waiters[key].stage = Stage::Waiting(place);
         self.count(&state);
         let mut to_wake = self.hand_out(&mut state, None);
-        while state.order.len() > length
-            && let Some(last) = state.order.pop_last()
+        while state.order.len() > options.length
+            && let Some(last) = state.order.pop_last(now, late(options))
         {
             to_wake.extend(state.waiters[last].end(Stage::Refused));
         }
@@ -168,7 +171,7 @@ impl Queue {
         Waiter { queue: self.clone(), key, thread }
     }
 
-    /// Gives free permits to those that wait, in their order: those of one backend, or of all in turn.
+    /// Hands free permits to waiting requests, in their order: permits of one backend, or of all in turn.
     fn hand_out(&self, state: &mut State, freed: Option<(usize, &Arc<BackendLive>)>) -> ToWake {
         let mut to_wake = ToWake::new();
         let Some(snapshot) = state.snapshot.upgrade() else { return to_wake };
@@ -180,10 +183,11 @@ impl Queue {
                 None => return to_wake,
             },
         };
+        let now = Instant::now();
         let mut any = true;
         while std::mem::take(&mut any) {
             for slot in slots.clone() {
-                let Some((place, key)) = state.next_for(pool, slot) else { continue };
+                let Some((place, key)) = state.next_for(pool, slot, now) else { continue };
                 if !pool.backends[slot].live.permits.try_acquire() {
                     continue;
                 }
@@ -208,16 +212,23 @@ impl Queue {
 }
 
 impl State {
-    /// The next one that takes a permit of the backend in `slot`.
-    fn next_for(&self, pool: &PoolView, slot: usize) -> Option<(Place, usize)> {
+    /// The next request that takes a permit of the backend in `slot`.
+    fn next_for(&self, pool: &PoolView, slot: usize, now: Instant) -> Option<(Place, usize)> {
         let backend = pool.backends[slot].id;
         let is_only = pool.backends.len() == 1;
-        let takes = |key: usize| is_only || self.waiters[key].avoid != Some(backend);
-        self.order.iter().map(|(place, key)| (*place, *key)).find(|(_, key)| takes(*key))
+        let takes = |key: &usize| is_only || self.waiters[*key].avoid != Some(backend);
+        self.order
+            .next_where(now, late(&pool.options.queue), takes)
+            .map(|(place, key)| (place, *key))
     }
 }
 
-/// Where a backend is in the pool, if it may still be picked. Its number may be another one now.
+/// The age of the oldest request from which on the newest is first: half of the time that a request may wait.
+fn late(options: &QueueOptions) -> Duration {
+    options.wait / 2
+}
+
+/// The backend's slot in the pool, if it may still be picked. Its id may have changed.
 fn slot_of(pool: &PoolView, hint: usize, backend: &Arc<BackendLive>) -> Option<usize> {
     let is_it = |view: &BackendView| Arc::ptr_eq(&view.live, backend);
     match pool.backends.get(hint) {

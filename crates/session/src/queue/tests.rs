@@ -11,12 +11,13 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::config::{PassiveHealth, PoolOptions};
+use crate::config::{PassiveHealth, PoolOptions, QueueOptions};
 use crate::live::BackendLive;
 use crate::snapshot::BackendView;
 
 /// The limits of a pool's backends; 0: none.
 struct Pool {
+    options: QueueOptions,
     queue: Arc<Queue>,
     backends: Vec<BackendView>,
     snapshot: Arc<Snapshot>,
@@ -33,7 +34,9 @@ impl Pool {
         };
         let backends = limits.iter().enumerate().map(backend).collect();
         let snapshot = Arc::default();
-        let mut pool = Pool { queue: Queue::new(1), backends, snapshot };
+        // So long that no queue stands.
+        let options = QueueOptions { wait: PATIENCE * 4, length: usize::MAX };
+        let mut pool = Pool { options, queue: Queue::new(1), backends, snapshot };
         pool.install(|_| true);
         pool
     }
@@ -49,7 +52,7 @@ impl Pool {
             needs_response_time: false,
             backends: kept.map(|(_, backend)| backend.clone()).collect(),
             queue: self.queue.clone(),
-            options: PoolOptions::default(),
+            options: PoolOptions { queue: self.options.clone(), ..PoolOptions::default() },
             passive: PassiveHealth::default(),
         };
         let pools = vec![Arc::new(view)];
@@ -66,7 +69,7 @@ impl Pool {
     }
 
     fn join_avoiding(&self, avoid: Option<u32>) -> Waiter {
-        self.queue.join(rank(0), avoid, 100, 0)
+        self.queue.join(rank(0), avoid, &self.options, 0)
     }
 
     fn in_flight(&self) -> Vec<u32> {
@@ -154,7 +157,8 @@ fn the_only_backend_is_not_avoided() {
 fn beyond_its_length_the_last_in_order_is_refused() {
     let pool = Pool::new(&[1]);
     let _held = pool.acquire(0);
-    let join = |priority| pool.queue.join(rank(priority), None, 2, 0);
+    let options = QueueOptions { length: 2, ..pool.options.clone() };
+    let join = |priority| pool.queue.join(rank(priority), None, &options, 0);
     let (low, middle) = (join(0), join(1));
     let is_refused = |waiter: &Waiter| matches!(poll(waiter), Poll::Ready(Err(Reason::QueueFull)));
     assert!(is_refused(&join(0)), "the newest of the lowest");
@@ -162,6 +166,22 @@ fn beyond_its_length_the_last_in_order_is_refused() {
     assert!(is_refused(&low), "the higher one takes its place");
     assert!(poll(&middle).is_pending() && poll(&high).is_pending());
     assert_eq!(pool.queue.len(), 2);
+}
+
+#[test]
+fn a_queue_whose_oldest_is_late_serves_the_newest_first_and_refuses_the_oldest() {
+    let mut pool = Pool::new(&[1]);
+    // It is late at once.
+    pool.options = QueueOptions { wait: Duration::ZERO, length: 2 };
+    pool.install(|_| true);
+    let held = pool.acquire(0);
+    let [oldest, middle, newest] = [(); 3].map(|()| pool.join());
+    assert!(matches!(poll(&oldest), Poll::Ready(Err(Reason::QueueFull))));
+    drop(held);
+    let (_, lease) = slot_and_lease(&newest);
+    assert!(poll(&middle).is_pending());
+    drop(lease);
+    slot_and_lease(&middle);
 }
 
 #[test]
@@ -256,7 +276,7 @@ async fn work(load: Arc<Load>, seed: u64) {
         let lease = match direct {
             Some(lease) => lease,
             None => {
-                let waiter = queue.join(rank(rng.random_range(0..3)), None, usize::MAX, 0);
+                let waiter = queue.join(rank(rng.random_range(0..3)), None, &load.pool.options, 0);
                 let patience = if rng.random_bool(0.2) { rng.random_range(0..4) } else { u32::MAX };
                 let polls = Cell::new(0);
                 let wait = std::future::poll_fn(|cx| match waiter.poll(cx) {

@@ -56,8 +56,8 @@ pub(crate) async fn wait(
     avoid: Option<u32>,
 ) -> Waited {
     let since = Instant::now();
-    let (queue, length) = (&full.pool().queue, full.options().length);
-    let waiter = queue.join(rank, avoid, length, worker.index);
+    let queue = &full.pool().queue;
+    let waiter = queue.join(rank, avoid, full.options(), worker.index);
     let mut wait = Wait { worker, door, client, deadline, full, waiter, watches_client: true };
     let lease = poll_fn(|cx| wait.poll(cx)).await;
     drop(wait);
@@ -98,7 +98,7 @@ impl Wait<'_> {
             if has_left {
                 return Poll::Ready(Err(Reason::ClientGone));
             }
-            // It has sent more: its end, if it comes, lies behind that.
+            // It has sent more bytes, behind which its end cannot be seen.
             self.watches_client = false;
         }
         Poll::Pending

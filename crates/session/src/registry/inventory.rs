@@ -189,7 +189,7 @@ impl Inventory {
         Ok((&entry.settings, &mut entry.backends[at]))
     }
 
-    /// Sets the concurrency limits that the configuration states; what waits gets the room that is new.
+    /// Sets the concurrency limits that the configuration states, and serves requests that wait for room.
     pub(crate) fn set_limits(&self) {
         for pool in &self.pools {
             for backend in &pool.backends {

@@ -104,9 +104,9 @@ pub struct PoolStatus {
     pub upstream: Upstream,
     /// Requests (HTTP) or connections (TCP) that wait for a backend with room.
     pub queued: usize,
-    /// Those that have waited so far.
+    /// Requests that have joined the queue so far.
     pub waited: u64,
-    /// How long they waited, in all.
+    /// Total time that requests spent in the queue.
     pub wait: Duration,
     /// In configured order.
     pub backends: Vec<BackendStatus>,
@@ -207,7 +207,7 @@ pub struct PoolSeries {
     pub name: Arc<str>,
     /// Its backends.
     pub backends: Vec<BackendSeries>,
-    /// What waits for them.
+    /// The pool's queue.
     pub queue: Arc<Queue>,
 }
 

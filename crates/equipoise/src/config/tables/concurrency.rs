@@ -28,7 +28,7 @@ pub(super) const OF_BACKEND: Opt = Opt::optional(
 
 pub(super) static QUEUE: Table = Table {
     title: "[pool.queue]",
-    help: "How requests (http) and connections (tcp) wait while every backend of the pool is at its `concurrency`. Higher `priority` first, then first come first served; in node mode lighter classes first.",
+    help: "How requests (http) and connections (tcp) wait while every backend of the pool is at its `concurrency`. Higher `priority` first, then (in node mode) lighter classes, then first come first served; the newest first once the oldest has waited for half of `wait`.",
     options: &[
         Opt::default(
             "wait",
