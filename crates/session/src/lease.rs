@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use equipoise_core::Loads;
 
+use crate::permits::Work;
 use crate::snapshot::{BackendView, PoolView, Snapshot};
 use crate::stats::BackendStats;
 
@@ -35,6 +36,64 @@ impl Lease {
     ) -> Option<Lease> {
         let is_acquired = snapshot.pools[pool].backends[slot].live.permits.try_acquire();
         is_acquired.then(|| Lease::of_permit(snapshot.clone(), pool, slot, thread))
+    }
+
+    /// As [`Self::acquire`], with the permits that this work may take.
+    #[inline]
+    pub(crate) fn acquire_for(
+        work: Work,
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        slot: usize,
+        thread: usize,
+    ) -> Option<Lease> {
+        let permits = &snapshot.pools[pool].backends[slot].live.permits;
+        let is_acquired = permits.try_acquire_for(work);
+        is_acquired.then(|| Lease::of_permit(snapshot.clone(), pool, slot, thread))
+    }
+
+    /// A peer to delegate to: one with room, or one that may be asked whether it has some.
+    pub(crate) fn of_peer(
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        slot: usize,
+        thread: usize,
+    ) -> Option<Lease> {
+        Lease::acquire(snapshot, pool, slot, thread)
+            .or_else(|| Lease::asking(snapshot, pool, slot, thread))
+    }
+
+    /// A peer that has no room, or none that is known, and may be asked again.
+    pub(crate) fn asking(
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        slot: usize,
+        thread: usize,
+    ) -> Option<Lease> {
+        let live = &snapshot.pools[pool].backends[slot].live;
+        live.room.may_ask(Instant::now()).then(|| {
+            live.permits.acquire_beyond();
+            Lease::of_permit(snapshot.clone(), pool, slot, thread)
+        })
+    }
+
+    /// Uses the room that the leased peer announced with its response: `None` if it has no limit.
+    pub(crate) fn set_room(&self, free: Option<u32>) {
+        let live = &self.backend().live;
+        match free {
+            Some(free) => live.permits.set_free(free, self.permits()),
+            None => live.permits.set_limit(None),
+        }
+        live.room.announced(Instant::now());
+    }
+
+    /// Permits that are free in the leased backend's pool once this work is over.
+    pub(crate) fn room(&self) -> Option<u32> {
+        self.pool().free_permits(self.permits())
+    }
+
+    fn permits(&self) -> u32 {
+        u32::from(self.has_permit.get())
     }
 
     /// A lease with a permit that was acquired already.
@@ -120,18 +179,18 @@ pub(crate) struct PoolLoads<'a> {
     pool: &'a PoolView,
     epoch: Instant,
     now: Cell<Option<Instant>>,
-    /// Backends are picked whatever their limits.
-    is_exempt: bool,
+    /// The limits that count: those for this work; `None`: backends are picked whatever their limits.
+    work: Option<Work>,
 }
 
 impl<'a> PoolLoads<'a> {
     pub(crate) fn new(pool: &'a PoolView, epoch: Instant) -> Self {
-        PoolLoads { pool, epoch, now: Cell::new(None), is_exempt: false }
+        PoolLoads { pool, epoch, now: Cell::new(None), work: Some(Work::Usual) }
     }
 
-    /// The same loads without limits.
-    pub(crate) fn exempt(self) -> Self {
-        PoolLoads { is_exempt: true, ..self }
+    /// The same loads for this work; `None`: without limits.
+    pub(crate) fn of(self, work: Option<Work>) -> Self {
+        PoolLoads { work, ..self }
     }
 
     /// Failures seen lately at any of them, decayed.
@@ -157,7 +216,8 @@ impl Loads for PoolLoads<'_> {
     }
 
     fn is_full(&self, slot: usize) -> bool {
-        !self.is_exempt && self.pool.backends[slot].live.permits.is_full()
+        let permits = &self.pool.backends[slot].live.permits;
+        self.work.is_some_and(|work| permits.is_full_for(work))
     }
 
     fn recent_failures(&self, slot: usize) -> u32 {

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::dispatch::PeerRoom;
 use crate::permits::Permits;
 use crate::stats::{BackendStats, Sharded};
 
@@ -11,6 +12,8 @@ use crate::stats::{BackendStats, Sharded};
 #[derive(Debug)]
 pub struct BackendLive {
     pub(crate) permits: Permits,
+    /// Of a peer: when its room was announced.
+    pub(crate) room: PeerRoom,
     /// Failures in a row that blame the backend; a success sets it to zero.
     pub failures_in_row: AtomicU32,
     /// Set when the backend was set down or force-removed: what it has is to be cut.
@@ -31,6 +34,7 @@ impl BackendLive {
     pub fn new(threads: usize) -> Arc<BackendLive> {
         Arc::new(BackendLive {
             permits: Permits::new(),
+            room: PeerRoom::new(),
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             unhealthy: AtomicBool::new(false),
@@ -60,6 +64,14 @@ impl BackendLive {
     /// that is higher.
     pub fn set_limit(&self, limit: Option<NonZeroU32>) {
         self.permits.set_limit(limit);
+    }
+
+    /// Uses the room that a peer has by its last report, unless a response from it is newer.
+    /// [`Queue::look`](crate::Queue::look) of the pool whose requests it may do has to follow.
+    pub fn set_reported_room(&self, free: u32) {
+        if self.room.is_old(Instant::now()) {
+            self.permits.set_free(free, 0);
+        }
     }
 
     /// Counts a fault of the backend's framing, after which it is not multiplexed. `thread` is the caller's.

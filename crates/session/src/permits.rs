@@ -7,6 +7,7 @@ use std::sync::atomic::{
 };
 
 use crossbeam_utils::CachePadded;
+use equipoise_core::load::RequestClass;
 
 /// What a backend has in flight, over all threads, and its concurrency limit.
 ///
@@ -21,6 +22,34 @@ pub(crate) struct Permits {
     counts: CachePadded<AtomicU64>,
     /// [`UNLIMITED`] or the most permits.
     limit: AtomicU32,
+}
+
+/// Which permits a piece of work may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Those up to the limit.
+    #[default]
+    Usual,
+    /// As many again beyond the limit. A light request costs next to nothing, and does not wait for heavy ones; what it
+    /// holds counts against heavy ones.
+    Light,
+}
+
+impl Work {
+    /// The most permits that may be held once this work has its own.
+    #[inline]
+    fn bound(self, limit: u32) -> u32 {
+        match self {
+            Work::Usual => limit,
+            Work::Light => limit.saturating_mul(2),
+        }
+    }
+}
+
+impl From<RequestClass> for Work {
+    fn from(class: RequestClass) -> Work {
+        if class == RequestClass::Light { Work::Light } else { Work::Usual }
+    }
 }
 
 const UNLIMITED: u32 = u32::MAX;
@@ -51,23 +80,52 @@ impl Permits {
         self.limit.store(limit.map_or(UNLIMITED, NonZeroU32::get), SeqCst);
     }
 
+    /// Permits that are free; `None` without a limit.
+    pub(crate) fn free(&self) -> Option<u32> {
+        self.limit().map(|limit| limit.saturating_sub(self.held()))
+    }
+
+    /// Has `free` permits free from now on, beside those that are held. `over` of these belong to work that has ended.
+    pub(crate) fn set_free(&self, free: u32, over: u32) {
+        let held = self.held().saturating_sub(over);
+        self.limit.store(held.saturating_add(free).min(UNLIMITED - 1), SeqCst);
+    }
+
     /// Whether no permit is free.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
+        self.is_full_for(Work::Usual)
+    }
+
+    /// Whether no permit is free for this work.
+    #[inline]
+    pub(crate) fn is_full_for(&self, work: Work) -> bool {
         let limit = self.limit.load(Relaxed);
-        limit != UNLIMITED && self.held() >= limit
+        limit != UNLIMITED && self.held() >= work.bound(limit)
     }
 
     /// Counts one more in flight, with a permit; false if none is free.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
+        self.try_acquire_for(Work::Usual)
+    }
+
+    /// As [`Self::try_acquire`], with the permits that this work may take.
+    #[inline]
+    pub(crate) fn try_acquire_for(&self, work: Work) -> bool {
         let limit = self.limit.load(Relaxed);
         if limit == UNLIMITED {
-            self.counts.fetch_add(IN_FLIGHT + PERMIT, SeqCst);
+            self.acquire_beyond();
             return true;
         }
+        let limit = work.bound(limit);
         let more = |counts: u64| ((counts as u32) < limit).then_some(counts + IN_FLIGHT + PERMIT);
         self.counts.fetch_update(SeqCst, SeqCst, more).is_ok()
+    }
+
+    /// Counts one more in flight, with a permit, even beyond the limit.
+    pub(crate) fn acquire_beyond(&self) {
+        self.counts.fetch_add(IN_FLIGHT + PERMIT, SeqCst);
     }
 
     /// Counts one more in flight, without a permit.
@@ -122,6 +180,35 @@ mod tests {
         assert!(permits.is_full());
         permits.release(true);
         assert_eq!((permits.in_flight(), permits.held()), (0, 0));
+    }
+
+    #[test]
+    fn light_work_passes_as_much_heavy_work_as_the_limit_allows_and_no_more() {
+        let permits = Permits::new();
+        permits.set_limit(NonZeroU32::new(2));
+        assert!(permits.try_acquire() && permits.try_acquire() && !permits.try_acquire());
+        assert!(permits.try_acquire_for(Work::Light) && permits.try_acquire_for(Work::Light));
+        assert!(permits.is_full_for(Work::Light) && !permits.try_acquire_for(Work::Light));
+        permits.release(true);
+        permits.release(true);
+        assert!(permits.is_full() && !permits.is_full_for(Work::Light), "heavy work waits");
+    }
+
+    #[test]
+    fn free_permits_are_stated_beside_those_that_are_held() {
+        let permits = Permits::new();
+        assert_eq!(permits.free(), None);
+        assert!(permits.try_acquire() && permits.try_acquire());
+        permits.set_free(1, 1);
+        permits.release(true);
+        assert_eq!(permits.free(), Some(1));
+        permits.set_free(0, 1);
+        permits.release(true);
+        assert!(permits.is_full() && !permits.try_acquire(), "a limit of none at all");
+        permits.acquire_beyond();
+        permits.set_free(3, 1);
+        permits.release(true);
+        assert_eq!(permits.free(), Some(3));
     }
 
     #[test]

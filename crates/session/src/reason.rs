@@ -62,6 +62,9 @@ reasons! {
     QueueFull = "queue_full", 503;
     /// No backend had room within the time that a request may wait for one.
     QueueTimeout = "queue_timeout", 503;
+    /// A peer delegated the request, and every backend here is at its concurrency limit: the peer has it back. No client
+    /// sees it.
+    NoRoom = "no_room", 503;
     /// The backend refused the connection.
     ConnectRefused = "connect_refused", 502;
     /// The backend did not accept the connection in time.

@@ -5,7 +5,7 @@ use equipoise_core::{Generation, Prepared};
 use equipoise_health::Place;
 
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
-use crate::dispatch::{DispatchView, InFlight};
+use crate::dispatch::{DispatchView, InFlight, NodeDoor};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -37,6 +37,25 @@ pub struct FrontDoorView {
     pub in_flight: Arc<InFlight>,
     /// Counters, kept across snapshots.
     pub stats: Arc<Sharded<FrontDoorStats>>,
+}
+
+impl FrontDoorView {
+    /// Index of the pool of the peers, where requests can be delegated.
+    pub(crate) fn peers(&self) -> Option<usize> {
+        let may_delegate = self.config.dispatch.as_ref().is_some_and(NodeDoor::may_delegate);
+        self.dispatch.as_ref().filter(|_| may_delegate).map(|dispatch| dispatch.peers)
+    }
+}
+
+impl PoolView {
+    /// Permits that are free once a request with `over` permits has ended; `None` if a backend has no limit, or if
+    /// there is no backend.
+    pub(crate) fn free_permits(&self, over: u32) -> Option<u32> {
+        let free = |backend: &BackendView| backend.live.permits.free();
+        let limited = self.backends.iter().map(free).sum::<Option<u32>>()?;
+        let waits = self.queue.has_waiting();
+        (!self.backends.is_empty()).then_some(if waits { 0 } else { limited + over })
+    }
 }
 
 /// A pool as the data plane sees it: only backends that may be picked.

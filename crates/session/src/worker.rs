@@ -26,6 +26,7 @@ use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
 use crate::http::{Logged, MuxSessions};
 use crate::lease::{Lease, PoolLoads};
+use crate::permits::Work;
 use crate::queue::Full;
 use crate::reason::Reason;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
@@ -168,10 +169,21 @@ impl Worker {
 
     /// Picks a backend of the door's pool for a client, other than `avoid` if there is another.
     pub(crate) fn pick(&self, door: &Door, client: &ClientHashes, avoid: Option<u32>) -> Pick {
+        self.pick_for(Work::Usual, door, client, avoid)
+    }
+
+    /// As [`Self::pick`], with the permits that this work may take.
+    pub(crate) fn pick_for(
+        &self,
+        work: Work,
+        door: &Door,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+    ) -> Pick {
         if self.is_sampled() {
             self.shared.sources.count(self.index, client.address);
         }
-        self.pick_of(door, door.view().pool, client, avoid, false)
+        self.pick_of(door, door.view().pool, client, avoid, Some(work))
     }
 
     /// As [`Self::pick`] for a check of this node by a peer, which holds no permit and never waits for one.
@@ -181,7 +193,7 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        self.pick_of(door, door.view().pool, client, avoid, true)
+        self.pick_of(door, door.view().pool, client, avoid, None)
     }
 
     /// Whether the instructions let a client's request of this class in.
@@ -238,13 +250,33 @@ impl Worker {
             let id = peers.backends.get(slot)?.id;
             snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
         };
-        Lease::acquire(&snapshot, at, slot, self.index)
+        Lease::of_peer(&snapshot, at, slot, self.index)
     }
 
-    /// Any peer of the door's with room, where nobody here can do a request.
+    /// A peer that is known to have room, of several the one with most; or one that may be asked whether it has some.
+    pub(crate) fn peer_with_room(&self, door: &Door) -> Option<Lease> {
+        let (snapshot, at) = self.place_of(door, door.view().peers()?);
+        let slots = 0..snapshot.pools.get(at)?.backends.len();
+        let free = |slot: &usize| snapshot.pools[at].backends[*slot].live.permits.free();
+        let most = slots.clone().max_by_key(free).filter(|slot| free(slot) > Some(0));
+        let with_room = most.and_then(|slot| Lease::acquire(&snapshot, at, slot, self.index));
+        let mut may_ask = slots.filter(|slot| free(slot).is_none_or(|free| free == 0));
+        with_room
+            .or_else(|| may_ask.find_map(|slot| Lease::asking(&snapshot, at, slot, self.index)))
+    }
+
+    /// Hands requests that wait for the door's pool to peers, after a request ended at one.
+    pub(crate) fn look_for_room(&self, door: &Door) {
+        let (snapshot, pool) = self.place_of(door, door.view().pool);
+        if let Some(pool) = snapshot.pools.get(pool) {
+            pool.queue.look();
+        }
+    }
+
+    /// Any peer of the door's, whatever room it has, where no backend here can do a request.
     pub(crate) fn any_peer(&self, door: &Door, client: &ClientHashes) -> Option<Lease> {
         let peers = door.view().dispatch.as_ref()?.peers;
-        match self.pick_of(door, peers, client, None, false) {
+        match self.pick_of(door, peers, client, None, None) {
             Pick::Free(lease) => Some(lease),
             Pick::Full(_) | Pick::NoBackend => None,
         }
@@ -285,13 +317,13 @@ impl Worker {
         pool: usize,
         client: &ClientHashes,
         avoid: Option<u32>,
-        is_exempt: bool,
+        work: Option<Work>,
     ) -> Pick {
         let (snapshot, pool) = self.place_of(door, pool);
         let Some(view) = snapshot.pools.get(pool).filter(|view| !view.backends.is_empty()) else {
             return Pick::NoBackend;
         };
-        if view.queue.has_waiting() && !is_exempt {
+        if view.queue.has_waiting() && work.is_some() {
             // Waiting requests come first.
             return Pick::Full(Full { snapshot, pool });
         }
@@ -307,8 +339,7 @@ impl Worker {
                 &mut of_the_gone
             }
         };
-        let loads = PoolLoads::new(view, self.shared.epoch);
-        let loads = if is_exempt { loads.exempt() } else { loads };
+        let loads = PoolLoads::new(view, self.shared.epoch).of(work);
         let mut ask = Ask {
             flow_hash: client.flow,
             source_hash: client.source,
@@ -317,12 +348,13 @@ impl Worker {
             rng,
         };
         let slot = scheduler.pick(&mut ask);
-        if is_exempt {
+        let Some(work) = work else {
             let lease = slot.map(|slot| Lease::without_permit(&snapshot, pool, slot, self.index));
             return lease.map_or(Pick::NoBackend, Pick::Free);
-        }
+        };
         // Another thread may have taken the last permit since. The queue then looks at all backends.
-        match slot.and_then(|slot| Lease::acquire(&snapshot, pool, slot, self.index)) {
+        let acquire = |slot| Lease::acquire_for(work, &snapshot, pool, slot, self.index);
+        match slot.and_then(acquire) {
             Some(lease) => Pick::Free(lease),
             None => Pick::Full(Full { snapshot, pool }),
         }

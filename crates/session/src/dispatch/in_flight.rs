@@ -50,10 +50,19 @@ impl Counted {
         counted
     }
 
-    /// A peer failed it, and it is done here.
+    /// A peer failed it or had no room, and it is done here.
     pub(crate) fn comes_back(&mut self) {
+        self.moves(true);
+    }
+
+    /// There is no room here, and a peer does it.
+    pub(crate) fn leaves(&mut self) {
+        self.moves(false);
+    }
+
+    fn moves(&mut self, is_here: bool) {
         self.place().fetch_sub(1, Relaxed);
-        self.is_here = true;
+        self.is_here = is_here;
         self.place().fetch_add(1, Relaxed);
     }
 

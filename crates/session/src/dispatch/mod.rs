@@ -8,12 +8,13 @@
 mod encryption;
 mod in_flight;
 mod marker;
+mod room;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
+use equipoise_core::load::{ClassRules, DispatchTable, PerClass, RequestClass};
 
 pub use encryption::{Encryption, PeerCertificate, PeerCertificates, PeerTls, Transport};
 pub(crate) use encryption::{Shown, is_distrust};
@@ -21,6 +22,7 @@ pub(crate) use in_flight::Counted;
 pub use in_flight::InFlight;
 pub use marker::{DelegationKeys, KeysRefused};
 pub(crate) use marker::{FIELD, UNDONE, Whose, giver_of, write_marker};
+pub(crate) use room::{ASKED, PeerRoom, ROOM_FIELD, announced_room, write_room};
 
 /// Node mode, as the configuration has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,8 @@ pub struct DispatchView {
     pub peers: usize,
     /// Who does a request. Its peers are the pool's backends, in their order.
     pub table: DispatchTable,
+    /// The plan has this node keep nothing: it has no room for what peers ask.
+    pub keeps_nothing: bool,
     /// Where peers are, whether they may be picked or not: a marker that comes from there and is not signed as it
     /// should be is a node's with another key, not a client's forgery.
     pub places: Arc<[IpAddr]>,
@@ -76,6 +80,11 @@ impl NodeDoor {
 }
 
 impl Shares {
+    /// Whether the node is to keep no request, as one that is drained.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        RequestClass::ALL.iter().all(|class| self.keep[*class] <= 0.0)
+    }
+
     /// For these peers, by name.
     pub(crate) fn table<'a>(&self, peers: impl Iterator<Item = &'a str>) -> DispatchTable {
         let weight = |name: &str| self.weights.get(name).copied().unwrap_or(0.0);

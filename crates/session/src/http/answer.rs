@@ -2,23 +2,36 @@
 
 use std::time::Duration;
 
-use crate::dispatch::{FIELD, UNDONE};
+use crate::dispatch::{FIELD, UNDONE, write_room};
 use crate::reason::Reason;
 
-/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of text. `undone`: with the word to the
-/// peer that delegated the request that it can be done elsewhere.
+/// What an answer says to the peer that delegated the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToPeer {
+    /// Nothing; or no peer did.
+    Nothing,
+    /// The request could not be done here, and can be done elsewhere without harm.
+    Undone,
+    /// As [`ToPeer::Undone`], because this node has no room. There is no body, so that the session is kept at no cost.
+    NoRoom,
+}
+
+/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of text.
 pub(crate) fn write_answer(
     reason: Reason,
     instance: &str,
     retry_after: Duration,
     close: bool,
-    undone: bool,
+    to_peer: ToPeer,
     with_body: bool,
     out: &mut Vec<u8>,
 ) {
     let status = reason.status();
     let phrase = phrase(status);
-    let body = format!("{status} {phrase}: {}\n", explain(reason));
+    let body = match to_peer {
+        ToPeer::NoRoom => String::new(),
+        ToPeer::Nothing | ToPeer::Undone => format!("{status} {phrase}: {}\n", explain(reason)),
+    };
     out.clear();
     let mut line = |text: std::fmt::Arguments<'_>| {
         use std::io::Write;
@@ -35,11 +48,14 @@ pub(crate) fn write_answer(
     if status == 405 {
         line(format_args!("Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n"));
     }
-    if undone {
+    if to_peer != ToPeer::Nothing {
         line(format_args!("{FIELD}: {UNDONE}\r\n"));
     }
     if close {
         line(format_args!("Connection: close\r\n"));
+    }
+    if to_peer == ToPeer::NoRoom {
+        write_room(0, out);
     }
     out.extend_from_slice(b"\r\n");
     if with_body {
@@ -67,9 +83,11 @@ fn phrase(status: u16) -> &'static str {
 /// The error type of RFC 9209 section 2.3 that fits best.
 fn proxy_error(reason: Reason) -> &'static str {
     match reason {
-        Reason::NoBackend | Reason::Overloaded | Reason::QueueFull | Reason::QueueTimeout => {
-            "destination_unavailable"
-        }
+        Reason::NoBackend
+        | Reason::Overloaded
+        | Reason::QueueFull
+        | Reason::QueueTimeout
+        | Reason::NoRoom => "destination_unavailable",
         Reason::ConnectRefused => "connection_refused",
         Reason::ConnectTimeout => "connection_timeout",
         Reason::ConnectFailed => "destination_ip_unroutable",
@@ -102,6 +120,7 @@ fn explain(reason: Reason) -> &'static str {
         Reason::Overloaded => "there is more to do than can be done; try again later",
         Reason::QueueFull => "too many requests wait for a backend; try again later",
         Reason::QueueTimeout => "no backend had room in time; try again later",
+        Reason::NoRoom => "this node has no room for a request that a peer delegated",
         Reason::ConnectRefused => "the backend refused the connection",
         Reason::ConnectTimeout => "the backend did not accept the connection in time",
         Reason::ConnectFailed => "the backend cannot be reached",

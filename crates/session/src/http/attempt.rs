@@ -34,6 +34,8 @@ pub(super) struct Outgoing {
     pub(super) marker: Range<usize>,
     /// It has failed here in such a way that it may be done elsewhere.
     pub(super) undone: bool,
+    /// No backend here can do it: at a peer without room it waits.
+    pub(super) is_homeless: bool,
 }
 
 /// How an attempt ended.
@@ -106,6 +108,13 @@ impl ClientConnection {
         let mut answer = self.worker.take_vec();
         let attempt = self.attempt_over(&mut upstream, None, &mut answer, outgoing).await;
         self.worker.give_vec(answer);
+        if let Attempt::Failed(Failure { reason: Reason::NoRoom, .. }) = &attempt
+            && upstream.reusable
+        {
+            let most = lease.pool().options.idle_sessions_max;
+            self.worker.idle.give(upstream.session, most, Instant::now());
+            return attempt;
+        }
         attempt.with(upstream)
     }
 
@@ -155,9 +164,14 @@ impl ClientConnection {
                 Err(reason) => return Attempt::Failed(upstream.failure(reason, outgoing)),
             },
         };
-        if head.is_undone && !outgoing.marker.is_empty() && !outgoing.streamed {
-            let reason = Reason::BackendError;
-            return Attempt::Failed(Failure { reason, may_retry: true, stale: false });
+        if !outgoing.marker.is_empty() {
+            // An error that a node answers itself announces nothing.
+            if head.room.is_some() || head.status < 500 {
+                lease.set_room(head.room);
+            }
+            if head.is_undone && !outgoing.streamed {
+                return upstream.handed_back(&head, outgoing);
+            }
         }
         let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
         let has_surplus =
@@ -186,6 +200,7 @@ impl ClientConnection {
     ) -> Result<ResponseHead, Reason> {
         let view = self.door.view();
         let via = view.config.via.then(|| self.worker.shared.instance.clone());
+        let room_max = self.room_max(&outgoing.head);
         let mut scanner = HeadScanner::default();
         let mut was_continued = false;
         loop {
@@ -197,6 +212,7 @@ impl ClientConnection {
                     close,
                     via: via.as_deref(),
                     dispatches: view.config.dispatch.is_some(),
+                    room: room_max.and_then(|max| Some(upstream.lease.room()?.min(max))),
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);
                 if head.is_err() {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::answer::write_answer;
+use super::answer::{ToPeer, write_answer};
 use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
@@ -83,7 +83,7 @@ impl ClientConnection {
                 }
                 Next::Refused(reason, begun) => {
                     self.log_refused(begun);
-                    Box::pin(self.answer(reason, true, true, false)).await;
+                    Box::pin(self.answer(reason, true, true, ToPeer::Nothing)).await;
                     self.log_end(reason.status(), Instant::now());
                     After::Close
                 }
@@ -227,13 +227,13 @@ impl ClientConnection {
         }
     }
 
-    /// Answers for the proxy itself, counting the reason. `undone` is for the peer that delegated the request.
+    /// Answers for the proxy itself, counting the reason.
     pub(crate) async fn answer(
         &mut self,
         reason: Reason,
         close: bool,
         with_body: bool,
-        undone: bool,
+        to_peer: ToPeer,
     ) -> After {
         self.dropped(reason);
         if reason.status() == 0 {
@@ -242,7 +242,7 @@ impl ClientConnection {
         let retry_after = self.worker.retry_after(&self.door);
         let instance = &self.worker.shared.instance;
         let mut out = self.worker.take_vec();
-        write_answer(reason, instance, retry_after, close, undone, with_body, &mut out);
+        write_answer(reason, instance, retry_after, close, to_peer, with_body, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
         let mut sent = 0;

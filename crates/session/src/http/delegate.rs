@@ -7,7 +7,7 @@ use super::connection::ClientConnection;
 use super::exchange::{Reached, Tries};
 use super::head::whose_lines;
 use super::request::{Marker, RequestHead};
-use crate::dispatch::write_marker;
+use crate::dispatch::{Counted, write_marker};
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::stats::ClassStats;
@@ -23,6 +23,24 @@ impl ClientConnection {
         if head.marker == Marker::Refused {
             self.door.stats(|stats| stats.markers_refused.add(1));
         }
+    }
+
+    /// Counts a delegated request that its peer has back: it was no demand.
+    pub(super) fn count_handed_back(&self, head: &RequestHead) {
+        self.count_class(head, |class| class.taken.sub(1));
+    }
+
+    /// The most room that the response to this request announces; `None` if it announces none.
+    pub(super) fn room_max(&self, head: &RequestHead) -> Option<u32> {
+        let view = self.door.view();
+        let dispatch = view.dispatch.as_ref().filter(|_| head.marker == Marker::Believed)?;
+        Some(if dispatch.keeps_nothing { 0 } else { u32::MAX })
+    }
+
+    /// Whether the lease is of a peer.
+    pub(super) fn is_peer(&self, lease: &Lease) -> bool {
+        let view = self.door.view();
+        view.config.dispatch.as_ref().is_some_and(|node| node.peers == lease.pool().name)
     }
 
     /// Whether a request is done at all: what a peer delegated was let in there.
@@ -66,7 +84,27 @@ impl ClientConnection {
         view.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
     }
 
-    /// Has a peer do the request. `None`: it failed and nothing was sent back, and the request is to be done here.
+    /// Has a peer do a request for which there is no room here, and which is counted where it is done. As
+    /// [`Self::try_peer`].
+    pub(super) async fn leave(
+        &mut self,
+        peer: Lease,
+        outgoing: &mut Outgoing,
+        tries: &mut Tries,
+        mut counted: Option<&mut Counted>,
+    ) -> Result<Option<Reached>, Reason> {
+        if let Some(counted) = &mut counted {
+            counted.leaves();
+        }
+        let reached = self.try_peer(peer, outgoing, tries).await?;
+        if let (None, Some(counted)) = (&reached, counted) {
+            counted.comes_back();
+        }
+        Ok(reached)
+    }
+
+    /// Has a peer do the request. `None`: it failed or had no room, nothing was sent back, and the request is to be done
+    /// here.
     ///
     /// # Errors
     /// The reason why it can be done nowhere any more.
@@ -76,7 +114,21 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
         tries: &mut Tries,
     ) -> Result<Option<Reached>, Reason> {
+        let result = self.ask_peer(peer, outgoing, tries).await;
+        // The peer's permit is free, and its response may have announced more.
+        self.worker.look_for_room(&self.door);
+        result
+    }
+
+    async fn ask_peer(
+        &mut self,
+        peer: Lease,
+        outgoing: &mut Outgoing,
+        tries: &mut Tries,
+    ) -> Result<Option<Reached>, Reason> {
         tries.stays = true;
+        tries.peers_left = tries.peers_left.saturating_sub(1);
+        let asked = Instant::now();
         if !self.mark(&peer, outgoing) {
             return Ok(None);
         }
@@ -91,6 +143,14 @@ impl ClientConnection {
             }
             Attempt::Failed(failure) => failure,
         };
+        if failure.reason == Reason::NoRoom {
+            outgoing.first.drain(std::mem::take(&mut outgoing.marker));
+            self.count_class(&outgoing.head, |class| class.given.sub(1));
+            tries.queued += asked.elapsed();
+            tries.begun = Instant::now();
+            return Ok(None);
+        }
+        tries.peers_left = 0;
         // A kept-open session that the peer has closed meanwhile is no failure of its.
         if !failure.stale {
             self.worker.backend_failed(&peer, failure.reason);
@@ -123,6 +183,7 @@ impl ClientConnection {
             return Err(why);
         }
         let Some(peer) = self.worker.any_peer(&self.door, &self.hashes) else { return Err(why) };
+        outgoing.is_homeless = true;
         if tries.failed.is_some() {
             self.retried();
             tries.begun = Instant::now();
@@ -140,6 +201,10 @@ impl ClientConnection {
         let taker = &peer.backend().name;
         let (head, whose) = (&outgoing.first[..end], whose_lines(&outgoing.first));
         let marked = write_marker(&node.keys, &node.node, taker, head, whose, &mut line).is_some();
+        // A request that this node cannot do itself waits at the peer, and one that is still coming cannot come back.
+        if marked && outgoing.upload.is_done() && !outgoing.is_homeless {
+            line.extend_from_slice(b"Equipoise-Room: asked\r\n");
+        }
         if marked {
             outgoing.marker = end..end + line.len();
             outgoing.first.splice(end..end, line.iter().copied());

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
 
+use super::answer::ToPeer;
 use super::attempt::{Answered, Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
+use crate::dispatch::Counted;
 use crate::lease::Lease;
 use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;
@@ -31,6 +33,9 @@ pub(super) struct Failure {
 /// the one that delegates does so because it has too much to do.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// The most peers that are asked to do one request.
+const PEERS_ASKED: u32 = 2;
+
 /// How often a request is put on a shared session: once more if the first one ends before its turn (a
 /// backend closes after so many requests), then it gets a session of its own.
 const SHARES: u32 = 2;
@@ -43,6 +48,18 @@ enum Next {
     Elsewhere,
     /// The client is told.
     Over(Reason),
+}
+
+/// Who does a request next.
+enum Place {
+    /// A backend of this node.
+    Here(Lease),
+    /// A peer.
+    Peer(Lease),
+    /// The pool has changed while the request waited: pick again.
+    Changed,
+    /// No backend of this node can.
+    Nowhere,
 }
 
 /// How an exchange ended: with the backend's response, or with an answer of our own.
@@ -69,8 +86,10 @@ pub(super) struct Tries {
     pub(super) failed: Option<(u32, Reason)>,
     /// It is done here, whatever the instructions say.
     pub(super) stays: bool,
-    /// Time spent in the queue, in all tries.
-    queued: Duration,
+    /// Peers that may still be asked to do it while this node has no room.
+    pub(super) peers_left: u32,
+    /// Time spent in the queue, in all tries, and at peers that had no room.
+    pub(super) queued: Duration,
     /// It has had a backend.
     had_lease: bool,
 }
@@ -92,8 +111,15 @@ impl ClientConnection {
         });
         let limit = self.door.view().config.limits.body_bytes_max;
         let upload = Pump::new(head.framing, Shape::Same, limit);
-        let mut outgoing =
-            Outgoing { head, first: out, upload, streamed: false, marker: 0..0, undone: false };
+        let mut outgoing = Outgoing {
+            head,
+            first: out,
+            upload,
+            streamed: false,
+            marker: 0..0,
+            undone: false,
+            is_homeless: false,
+        };
         if self.door.view().dispatch.is_some() {
             self.count_arrival(&head);
         }
@@ -128,9 +154,18 @@ impl ClientConnection {
     async fn refuse(&mut self, outgoing: &Outgoing, reason: Reason) -> Reached {
         let head = outgoing.head;
         let close = !head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
-        // The giver has another application, and this is not yet for its client.
-        let undone = outgoing.undone && head.marker == Marker::Believed;
-        let after = Box::pin(self.answer(reason, close, !head.is_head, undone)).await;
+        // The peer that delegated it has another application, and this is not yet for its client.
+        let to_peer = match (head.marker, reason) {
+            (Marker::Believed, Reason::NoRoom | Reason::QueueFull | Reason::QueueTimeout) => {
+                ToPeer::NoRoom
+            }
+            (Marker::Believed, _) if outgoing.undone => ToPeer::Undone,
+            _ => ToPeer::Nothing,
+        };
+        if to_peer == ToPeer::NoRoom {
+            self.count_handed_back(&head);
+        }
+        let after = Box::pin(self.answer(reason, close, !head.is_head, to_peer)).await;
         Reached { after, status: reason.status(), ended: Instant::now(), counted: false }
     }
 
@@ -142,31 +177,23 @@ impl ClientConnection {
     ) -> Result<Reached, Reason> {
         let stays = !self.may_delegate(&outgoing.head);
         let mut tries = Tries::new(begun, stays);
+        if !stays && outgoing.head.class != RequestClass::Light && outgoing.upload.is_done() {
+            tries.peers_left = PEERS_ASKED;
+        }
         let mut dispatched = None;
         loop {
-            if !tries.stays {
-                dispatched = self.worker.dispatch(&self.door, outgoing.head.class);
-            }
-            if let Some((counted, peer)) = &mut dispatched
-                && let Some(peer) = peer.take()
-            {
-                match Box::pin(self.try_peer(peer, outgoing, &mut tries)).await? {
-                    Some(reached) => return Ok(reached),
-                    None => counted.comes_back(),
-                }
-                continue;
-            }
-            let avoid = tries.failed.map(|(backend, _)| backend);
-            let lease = match self.pick(&outgoing.head, avoid) {
-                Pick::Free(lease) => lease,
-                Pick::Full(full) => {
-                    let waited = self.wait_in_queue(full, outgoing.head.class, begun, &mut tries);
-                    match Box::pin(waited).await? {
-                        Some(lease) => lease,
+            let place = self.place(&outgoing.head, begun, &mut tries, &mut dispatched);
+            let lease = match place.await? {
+                Place::Here(lease) => lease,
+                Place::Peer(peer) => {
+                    let counted = dispatched.as_mut();
+                    match Box::pin(self.leave(peer, outgoing, &mut tries, counted)).await? {
+                        Some(reached) => return Ok(reached),
                         None => continue,
                     }
                 }
-                Pick::NoBackend => {
+                Place::Changed => continue,
+                Place::Nowhere => {
                     return Box::pin(self.without_backend(outgoing, &mut tries)).await;
                 }
             };
@@ -210,12 +237,59 @@ impl ClientConnection {
         }
     }
 
+    /// Finds who does a request next; `dispatched` counts it where it is done, in node mode.
+    async fn place(
+        &mut self,
+        head: &RequestHead,
+        begun: Instant,
+        tries: &mut Tries,
+        dispatched: &mut Option<Counted>,
+    ) -> Result<Place, Reason> {
+        if !tries.stays
+            && let Some((counted, peer)) = self.worker.dispatch(&self.door, head.class)
+        {
+            *dispatched = Some(counted);
+            if let Some(peer) = peer {
+                return Ok(Place::Peer(peer));
+            }
+        }
+        let avoid = tries.failed.map(|(backend, _)| backend);
+        match self.pick(head, avoid) {
+            Pick::Free(lease) => Ok(Place::Here(lease)),
+            Pick::Full(full) => Box::pin(self.find_room(full, head, begun, tries)).await,
+            Pick::NoBackend => Ok(Place::Nowhere),
+        }
+    }
+
+    /// Finds room for a request where no backend here has some: at a peer, or in the queue.
+    async fn find_room(
+        &mut self,
+        full: Full,
+        head: &RequestHead,
+        begun: Instant,
+        tries: &mut Tries,
+    ) -> Result<Place, Reason> {
+        if head.is_asked {
+            return Err(Reason::NoRoom);
+        }
+        if tries.peers_left > 0
+            && let Some(peer) = self.worker.peer_with_room(&self.door)
+        {
+            return Ok(Place::Peer(peer));
+        }
+        Ok(match self.wait_in_queue(full, head.class, begun, tries).await? {
+            Some(lease) if self.is_peer(&lease) => Place::Peer(lease),
+            Some(lease) => Place::Here(lease),
+            None => Place::Changed,
+        })
+    }
+
     /// Picks a backend. A peer's check of this node does not wait for requests.
     fn pick(&self, head: &RequestHead, avoid: Option<u32>) -> Pick {
         if head.is_check && self.is_from_peer() {
             return self.worker.pick_for_check(&self.door, &self.hashes, avoid);
         }
-        self.worker.pick(&self.door, &self.hashes, avoid)
+        self.worker.pick_for(head.class.into(), &self.door, &self.hashes, avoid)
     }
 
     /// Waits for a backend with room. `None`: pick again, the pool has changed.
@@ -227,7 +301,7 @@ impl ClientConnection {
         tries: &mut Tries,
     ) -> Result<Option<Lease>, Reason> {
         let rank = Rank::new(self.door.view().config.priority, class, begun);
-        let rank = rank.again(tries.had_lease);
+        let rank = rank.again(tries.had_lease).leaving(tries.peers_left > 0);
         let avoid = tries.failed.map(|(backend, _)| backend);
         self.arm(Instant::now(), full.options().wait.saturating_sub(tries.queued));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
@@ -351,6 +425,7 @@ impl Tries {
             fresh: false,
             failed: None,
             stays,
+            peers_left: 0,
             queued: Duration::ZERO,
             had_lease: false,
         }

@@ -58,6 +58,8 @@ pub(crate) enum Field {
     HopByHop,
     /// Another `X-Forwarded-*`, or `X-Real-IP`.
     OtherOrigin,
+    /// A peer's room, or a question after it.
+    Room,
     Te,
     TransferEncoding,
     /// An unknown name with an underscore.
@@ -84,6 +86,7 @@ impl Field {
             14 => &[
                 ("content-length", Field::ContentLength),
                 ("http2-settings", Field::Http2Settings),
+                (crate::dispatch::ROOM_FIELD, Field::Room),
             ],
             15 => &[
                 ("x-forwarded-for", Field::XForwardedFor),

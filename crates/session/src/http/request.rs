@@ -10,7 +10,7 @@ use super::head::{
 };
 use super::origin::{Claims, OriginFields, tells_origin};
 use crate::config::{FrontDoor, Underscores};
-use crate::dispatch::{NodeDoor, Shown, Whose, giver_of};
+use crate::dispatch::{ASKED, NodeDoor, Shown, Whose, giver_of};
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -41,6 +41,8 @@ pub(crate) struct RequestHead {
     pub(crate) is_check: bool,
     /// Whether a peer has delegated it to this node.
     pub(crate) marker: Marker,
+    /// The peer that has delegated it takes it back if this node has no room for it.
+    pub(crate) is_asked: bool,
 }
 
 /// What a request says of having been delegated.
@@ -136,11 +138,13 @@ pub(crate) fn read_request(
         class: origin.door.dispatch.as_ref().map_or(RequestClass::default(), classify),
         is_check: fields.is_check,
         marker: Marker::None,
+        is_asked: false,
     };
     begin_request(method, &target, out);
     let whose = request.headers.iter().zip(&kinds);
     let whose = whose.filter_map(|(header, kind)| Some((kind.whose()?, header.value)));
     parsed.marker = marker_of(origin, &fields, whose, out);
+    parsed.is_asked = fields.is_asked && parsed.marker == Marker::Believed;
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
 }
@@ -207,6 +211,7 @@ struct Fields<'a> {
     /// Of a marker; there may be more than one, and then none is believed.
     delegated: Option<&'a [u8]>,
     delegations: u32,
+    is_asked: bool,
 }
 
 /// Reads the header fields, noting in `kinds` which each is.
@@ -259,6 +264,7 @@ fn read_fields<'a>(
                 fields.delegated = Some(value);
                 fields.delegations += 1;
             }
+            Field::Room => fields.is_asked = value == ASKED.as_bytes(),
             Field::HopByHop | Field::Http2Settings | Field::Via | Field::Other => {}
         }
     }
@@ -387,7 +393,7 @@ fn write_request(
                     && (claims.covers_unsigned() || !tells_origin(header.name))
             }
             Field::Expect => parsed.expects_continue,
-            Field::Delegated => door.dispatch.is_none(),
+            Field::Delegated | Field::Room => door.dispatch.is_none(),
             Field::Via | Field::Check | Field::Other => true,
         };
         let nominated = fields.connection.nominates

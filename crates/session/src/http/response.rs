@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::head::{Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated};
 use super::request::{HEADERS_PARSED_MAX, RequestHead, write_via};
-use crate::dispatch::UNDONE;
+use crate::dispatch::{UNDONE, announced_room, write_room};
 
 /// A response head is refused beyond this.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -30,6 +30,8 @@ pub(crate) struct ResponseHead {
     pub(crate) is_doubtful: bool,
     /// It says that the request was not done and can be done elsewhere: to be believed of a peer that it was delegated to.
     pub(crate) is_undone: bool,
+    /// The room that it announces: to be believed of a peer alone.
+    pub(crate) room: Option<u32>,
 }
 
 impl ResponseHead {
@@ -48,6 +50,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) via: Option<&'a str>,
     /// The front door is in node mode: words between nodes end here.
     pub(crate) dispatches: bool,
+    /// The room that the peer which delegated the request is told.
+    pub(crate) room: Option<u32>,
 }
 
 impl Reply<'_> {
@@ -90,7 +94,7 @@ pub(crate) fn read_response(
     }
     let mut connection = Connection::default();
     let mut lengths = Lengths::default();
-    let mut is_undone = false;
+    let (mut is_undone, mut room) = (false, None);
     let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
     for (header, kind) in response.headers.iter().zip(&mut kinds) {
         *kind = Field::of(header.name);
@@ -103,6 +107,7 @@ pub(crate) fn read_response(
                 lengths.transfer_encoding(header.value).map_err(|_| BadResponse)?;
             }
             Field::Delegated => is_undone |= header.value == UNDONE.as_bytes(),
+            Field::Room => room = announced_room(header.value),
             _ => {}
         }
     }
@@ -124,6 +129,7 @@ pub(crate) fn read_response(
         closes_client: reply.closes(framing),
         is_doubtful,
         is_undone,
+        room,
     };
     write_response(head, &response, &kinds, connection, &result, reply, out);
     Ok(Some(result))
@@ -157,7 +163,7 @@ fn write_response(
             Field::ContentLength => !has_never_a_body(read.status),
             // An HTTP/1.0 client gets the payload alone, up to the close.
             Field::TransferEncoding => !http10 && !has_never_a_body(read.status),
-            Field::Delegated => !reply.dispatches,
+            Field::Delegated | Field::Room => !reply.dispatches,
             _ => true,
         };
         let nominated = connection.nominates
@@ -180,6 +186,9 @@ fn write_response(
     }
     if let Some(instance) = reply.via {
         write_via(false, instance, out);
+    }
+    if let Some(room) = reply.room.filter(|_| !read.is_interim()) {
+        write_room(room, out);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -7,6 +7,9 @@
 //!
 //! A permit goes straight to the next waiter ([`Order`]): it is taken in the waiter's name before the waiter wakes, and
 //! new arrivals join the queue.
+//!
+//! In node mode the queue also hands out what peers are known to have room for. Each request waits at the node that its
+//! client came to, and leaves for whichever application has room first.
 
 mod order;
 mod wait;
@@ -21,9 +24,10 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use self::order::{Order, Place};
-use crate::config::QueueOptions;
+use crate::config::{PoolOptions, QueueOptions};
 use crate::lease::Lease;
 use crate::live::BackendLive;
+use crate::permits::Work;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, PoolView, Snapshot};
 use crate::stats::{Counter, Histogram, Sharded};
@@ -54,6 +58,8 @@ struct State {
     /// The newest snapshot with the pool, and the pool's index there. Weak: the snapshot owns the queue.
     snapshot: Weak<Snapshot>,
     pool: usize,
+    /// The pool of the peers that may do its requests, in node mode.
+    peers: Option<usize>,
     /// Keys of `waiters`.
     order: Order<usize>,
     waiters: Slab<Entry>,
@@ -62,6 +68,9 @@ struct State {
 struct Entry {
     /// A backend whose permits it does not take.
     avoid: Option<u32>,
+    work: Work,
+    /// A peer may do it.
+    may_leave: bool,
     waker: Option<Waker>,
     stage: Stage,
 }
@@ -123,12 +132,14 @@ impl Queue {
         let mut state = self.lock();
         state.snapshot = Arc::downgrade(snapshot);
         state.pool = pool;
+        let doors = snapshot.front_doors.iter().filter(|door| door.pool == pool);
+        state.peers = doors.filter_map(|door| door.peers()).next();
         let to_wake = self.hand_out(&mut state, None);
         drop(state);
         to_wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Hands out permits that are free, as after a limit was raised.
+    /// Hands out permits that are free, as after a limit was raised or a peer announced room.
     pub fn look(&self) {
         if self.has_waiting() {
             let to_wake = self.hand_out(&mut self.lock(), None);
@@ -155,7 +166,8 @@ impl Queue {
         let mut state = self.lock();
         let entry = state.waiters.vacant_entry();
         let key = entry.key();
-        entry.insert(Entry { avoid, waker: None, stage: Stage::Over });
+        let (work, may_leave) = (rank.work(), rank.may_leave);
+        entry.insert(Entry { avoid, work, may_leave, waker: None, stage: Stage::Over });
         let place = state.order.join(rank, key);
         state.waiters[key].stage = Stage::Waiting(place);
         self.count(&state);
@@ -188,14 +200,15 @@ impl Queue {
         while std::mem::take(&mut any) {
             for slot in slots.clone() {
                 let Some((place, key)) = state.next_for(pool, slot, now) else { continue };
-                if !pool.backends[slot].live.permits.try_acquire() {
+                if !pool.backends[slot].live.permits.try_acquire_for(state.waiters[key].work) {
                     continue;
                 }
-                state.order.leave(&place);
-                let grant = Grant { snapshot: snapshot.clone(), pool: state.pool, slot };
-                to_wake.extend(state.waiters[key].end(Stage::Granted(grant)));
+                to_wake.extend(state.grant(&place, key, &snapshot, state.pool, slot));
                 any = true;
             }
+        }
+        if freed.is_none() {
+            to_wake.extend(state.hand_to_peers(&snapshot, &pool.options, now));
         }
         self.count(state);
         to_wake
@@ -217,9 +230,53 @@ impl State {
         let backend = pool.backends[slot].id;
         let is_only = pool.backends.len() == 1;
         let takes = |key: &usize| is_only || self.waiters[*key].avoid != Some(backend);
-        self.order
-            .next_where(now, late(&pool.options.queue), takes)
-            .map(|(place, key)| (place, *key))
+        let (permits, late) = (&pool.backends[slot].live.permits, late(&pool.options.queue));
+        let next = match permits.is_full() {
+            true if permits.is_full_for(Work::Light) => None,
+            true => self.order.next_light_where(now, late, takes),
+            false => self.order.next_where(now, late, takes),
+        };
+        next.map(|(place, key)| (place, *key))
+    }
+
+    /// Hands requests that may leave to peers that are known to have room.
+    fn hand_to_peers(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        options: &PoolOptions,
+        now: Instant,
+    ) -> ToWake {
+        let mut to_wake = ToWake::new();
+        let Some(at) = self.peers else { return to_wake };
+        let Some(peers) = snapshot.pools.get(at) else { return to_wake };
+        for (slot, peer) in peers.backends.iter().enumerate() {
+            while peer.live.permits.free().is_some_and(|free| free > 0) {
+                let takes = |key: &usize| self.waiters[*key].may_leave;
+                let next = self.order.next_where(now, late(&options.queue), takes);
+                let Some((place, key)) = next.map(|(place, key)| (place, *key)) else {
+                    return to_wake;
+                };
+                if !peer.live.permits.try_acquire() {
+                    break;
+                }
+                to_wake.extend(self.grant(&place, key, snapshot, at, slot));
+            }
+        }
+        to_wake
+    }
+
+    /// Gives a request the permit that was taken in its name; the answer is the waker to call.
+    fn grant(
+        &mut self,
+        place: &Place,
+        key: usize,
+        snapshot: &Arc<Snapshot>,
+        pool: usize,
+        slot: usize,
+    ) -> Option<Waker> {
+        self.order.leave(place);
+        let grant = Grant { snapshot: snapshot.clone(), pool, slot };
+        self.waiters[key].end(Stage::Granted(grant))
     }
 }
 

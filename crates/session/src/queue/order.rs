@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
 
+use crate::permits::Work;
+
 /// The priority of a request's front door, the cheapness of its class, and whether it has had a backend before. The
 /// lowest value is served first.
 type Priority = Reverse<(u8, u8, bool)>;
@@ -16,12 +18,24 @@ pub(crate) struct Rank {
     priority: Priority,
     /// When the request arrived.
     since: Instant,
+    /// A peer may do the request.
+    pub(crate) may_leave: bool,
 }
 
 impl Rank {
     pub(crate) fn new(priority: u8, class: RequestClass, since: Instant) -> Rank {
-        let cheapness = RequestClass::ALL.len() as u8 - class as u8;
-        Rank { priority: Reverse((priority, cheapness, false)), since }
+        let priority = Reverse((priority, cheapness(class), false));
+        Rank { priority, since, may_leave: false }
+    }
+
+    /// The same place, of a request that a peer may do.
+    pub(crate) fn leaving(self, may_leave: bool) -> Rank {
+        Rank { may_leave, ..self }
+    }
+
+    /// The permits that the request may take.
+    pub(crate) fn work(&self) -> Work {
+        if is_light(&self.priority) { Work::Light } else { Work::Usual }
     }
 
     /// The rank of a request that has had a backend before: ahead of first tries, as it has waited its turn.
@@ -29,6 +43,14 @@ impl Rank {
         let Reverse((priority, cheapness, _)) = self.priority;
         Rank { priority: Reverse((priority, cheapness, is_again)), ..self }
     }
+}
+
+fn cheapness(class: RequestClass) -> u8 {
+    RequestClass::ALL.len() as u8 - class as u8
+}
+
+fn is_light(Reverse((_, cheap, _)): &Priority) -> bool {
+    *cheap == cheapness(RequestClass::Light)
 }
 
 /// A place in the queue. Unique.
@@ -93,7 +115,28 @@ impl<T> Order<T> {
         late: Duration,
         takes: impl Fn(&T) -> bool,
     ) -> Option<(Place, &T)> {
-        self.groups.iter().find_map(|(priority, group)| {
+        self.next_of(|_| true, now, late, takes)
+    }
+
+    /// As [`Self::next_where`], among light requests alone.
+    pub(crate) fn next_light_where(
+        &self,
+        now: Instant,
+        late: Duration,
+        takes: impl Fn(&T) -> bool,
+    ) -> Option<(Place, &T)> {
+        self.next_of(is_light, now, late, takes)
+    }
+
+    fn next_of(
+        &self,
+        is_of: impl Fn(&Priority) -> bool,
+        now: Instant,
+        late: Duration,
+        takes: impl Fn(&T) -> bool,
+    ) -> Option<(Place, &T)> {
+        let mut groups = self.groups.iter().filter(|(priority, _)| is_of(priority));
+        groups.find_map(|(priority, group)| {
             let newest_first = is_late(group, now, late);
             let mut group = group.iter();
             let found = match newest_first {

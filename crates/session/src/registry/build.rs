@@ -170,7 +170,12 @@ fn dispatch_view(
     let places = |backend: &'_ BackendEntry| -> Vec<_> {
         ips(&backend.config.place, &backend.config.address).collect()
     };
-    Some(DispatchView { peers, table, places: pool.backends.iter().flat_map(places).collect() })
+    Some(DispatchView {
+        peers,
+        table,
+        keeps_nothing: entry.shares.as_ref().is_some_and(|shares| shares.keeps_nothing()),
+        places: pool.backends.iter().flat_map(places).collect(),
+    })
 }
 
 #[cfg(test)]

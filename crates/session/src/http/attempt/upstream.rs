@@ -4,8 +4,10 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::{Failure, Outgoing};
+use super::{Attempt, Failure, Outgoing};
 use crate::buffer::Buffer;
+use crate::http::head::Framing;
+use crate::http::response::ResponseHead;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::upstream::Session;
@@ -51,6 +53,15 @@ impl Upstream<'_> {
         let may_retry = lost && !outgoing.streamed && repeatable();
         let stale = lost && self.session.reused && self.ending != Ending::Silent;
         Failure { reason, may_retry, stale }
+    }
+
+    /// What it means that a peer has handed the request back. One without room has kept the session open.
+    pub(super) fn handed_back(&mut self, head: &ResponseHead, outgoing: &Outgoing) -> Attempt {
+        let reason = if head.room == Some(0) { Reason::NoRoom } else { Reason::BackendError };
+        let is_over = head.keep_alive && head.framing == Framing::EMPTY;
+        let has_surplus = self.input.as_ref().is_some_and(|input| !input.is_empty());
+        self.reusable &= is_over && !has_surplus && outgoing.upload.is_done();
+        Attempt::Failed(Failure { reason, may_retry: true, stale: false })
     }
 
     /// Notes how the backend's side has ended.

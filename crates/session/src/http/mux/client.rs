@@ -64,6 +64,7 @@ impl ClientConnection {
             leased,
             via: view.config.via,
             dispatches: view.config.dispatch.is_some(),
+            room_max: self.room_max(&outgoing.head),
             end: 0,
             close: !outgoing.head.keep_alive,
             idle: view.config.timeouts.idle,

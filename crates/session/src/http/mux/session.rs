@@ -311,7 +311,8 @@ impl Task {
                     || self.worker.phase.get() != Phase::Running;
                 let via = slot.via.then_some(&*self.instance);
                 let dispatches = slot.dispatches;
-                let reply = Reply { request: &slot.head, close, via, dispatches };
+                let room = slot.room_max.and_then(|max| Some(slot.lease.room()?.min(max)));
+                let reply = Reply { request: &slot.head, close, via, dispatches, room };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);

@@ -179,6 +179,8 @@ pub(super) struct Slot {
     pub(super) via: bool,
     /// The front door is in node mode.
     pub(super) dispatches: bool,
+    /// The most room that its response announces, if it announces any.
+    pub(super) room_max: Option<u32>,
     /// Bytes put on the session up to the end of this request.
     pub(super) end: u64,
     /// The client's connection ends with this response.

@@ -1,0 +1,303 @@
+//! Node mode before applications with a concurrency limit: what peers have room for, and which requests pass.
+
+mod common_dispatch;
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use common_dispatch::{MARKER, Node, Plan, get, of_all, post, seen, with_lines};
+use equipoise_core::load::{ClassRule, ClassRules, RequestClass};
+use equipoise_session::Reason;
+use equipoise_session::config::{Concurrency, Upstream};
+use equipoise_session::registry::{BackendStatus, PoolStatus};
+use equipoise_testkit::{Answer, Client, Gate, HttpBackend, PATIENCE, Step, eventually};
+
+/// The header by which nodes tell each other how much room they have.
+const ROOM: &str = "equipoise-room";
+
+/// An application that answers requests below `/held` when the gate opens, and others at once.
+fn holding(name: &'static str, gate: &Gate) -> HttpBackend {
+    let held = Answer::ok(name).first(Step::Wait(gate.clone()));
+    HttpBackend::start(move |request| match request.head.target().starts_with("/held") {
+        true => held.clone(),
+        false => Answer::ok(name),
+    })
+}
+
+/// `/light` is light, and what ends in `/compute` is computing.
+fn classes() -> ClassRules {
+    let rule =
+        |class, path: &str| ClassRule { class, paths: vec![path.into()], ..ClassRule::default() };
+    ClassRules::new(vec![
+        rule(RequestClass::Light, "/light"),
+        rule(RequestClass::Computing, "/held/compute"),
+    ])
+}
+
+/// A node before an application with this limit, where requests wait as long as a test may take.
+fn limited(name: &str, app: &HttpBackend, limit: u32) -> Plan {
+    let mut plan = Plan::new(name, app).node(|node| node.classes = classes());
+    plan.config.pools[0].concurrency =
+        Concurrency::Fixed(NonZeroU32::new(limit).expect("a limit is above 0"));
+    plan.config.pools[0].options.queue.wait = PATIENCE;
+    plan
+}
+
+fn pool(node: &Node, name: &str) -> PoolStatus {
+    let status = node.runtime.block_on(node.registry.status()).expect("it runs");
+    status.pools.into_iter().find(|pool| &*pool.name == name).expect("it has this pool")
+}
+
+/// The peer as the node sees it.
+fn peer(node: &Node, name: &str) -> BackendStatus {
+    let backends = pool(node, "app.peers").backends;
+    backends.into_iter().find(|backend| &*backend.name == name).expect("it has this peer")
+}
+
+/// Sends a request on a connection of its own.
+fn send(node: &Node, request: impl AsRef<[u8]>) -> Client {
+    let mut client = Client::connect(node.address);
+    client.send(request);
+    client
+}
+
+/// Sends a request that the application holds, and waits until the application has it.
+fn send_held(node: &Node, app: &HttpBackend) -> Client {
+    let before = app.requests().len();
+    let client = send(node, get("/held"));
+    assert!(app.wait(|requests| requests.len() > before), "the application has it");
+    client
+}
+
+/// Sends a request that finds no room, and waits until it is in the node's queue.
+fn send_queued(node: &Node, request: impl AsRef<[u8]>) -> Client {
+    let before = pool(node, "app").queued;
+    let client = send(node, request);
+    assert!(eventually(|| pool(node, "app").queued == before + 1), "it waits");
+    client
+}
+
+#[track_caller]
+fn text(client: &mut Client) -> String {
+    client.response().expect("a whole response").text()
+}
+
+#[test]
+fn light_requests_pass_heavy_ones_that_hold_every_permit_and_wait() {
+    let gate = Gate::new();
+    let app = holding("here", &gate);
+    let node = limited("a", &app, 1).start();
+    let mut running = send_held(&node, &app);
+    let mut waiting = send_queued(&node, get("/held"));
+    for _ in 0..20 {
+        assert_eq!(node.ask(get("/light")).text(), "here");
+    }
+    assert_eq!(pool(&node, "app").queued, 1, "the heavy one still waits");
+    gate.open();
+    assert_eq!((text(&mut running), text(&mut waiting)), ("here".into(), "here".into()));
+    assert!(node.status().drops.is_empty());
+}
+
+#[test]
+fn the_lowest_class_is_refused_first() {
+    let gate = Gate::new();
+    let app = holding("here", &gate);
+    let mut plan = limited("a", &app, 1);
+    plan.config.pools[0].options.queue.length = 2;
+    let node = plan.start();
+    let mut running = send_held(&node, &app);
+    let mut first = send_queued(&node, get("/held/compute"));
+    let mut second = send_queued(&node, get("/held/compute"));
+    let mut small = send(&node, get("/held/page"));
+    let refused = second.response().expect("a whole response");
+    assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("5")));
+    assert_eq!(node.ask(get("/light")).text(), "here");
+    gate.open();
+    for client in [&mut running, &mut first, &mut small] {
+        assert_eq!(text(client), "here");
+    }
+    node.assert_drops(&[(Reason::QueueFull, 1)]);
+}
+
+#[test]
+fn what_finds_no_room_is_done_by_a_peer_that_has_some() {
+    let gate = Gate::new();
+    let (here, there) = (holding("here", &gate), HttpBackend::named("there"));
+    let taker = limited("b", &there, 5).start();
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    assert_eq!(giver.ask(get("/")).text(), "here", "there is room");
+    assert!(eventually(|| pool(&giver, "app").backends[0].in_flight == 0));
+    let mut running = send_held(&giver, &here);
+    assert_eq!(giver.ask(get("/")).text(), "there", "nothing is known of the peer yet");
+    assert_eq!(peer(&giver, "b").limit, Some(5), "the response announced the free permits");
+    for _ in 0..20 {
+        assert_eq!(giver.ask(post("/", "abc")).text(), "there");
+    }
+    giver.assert_counts((23, 21, 0));
+    taker.assert_counts((0, 0, 21));
+    gate.open();
+    assert_eq!(text(&mut running), "here");
+    assert!(giver.status().drops.is_empty() && taker.status().drops.is_empty());
+}
+
+#[test]
+fn a_refusal_by_a_peer_comes_back_is_done_here_and_is_neither_failure_nor_demand() {
+    let (gate_here, gate_there) = (Gate::new(), Gate::new());
+    let (here, there) = (holding("here", &gate_here), holding("there", &gate_there));
+    let taker = limited("b", &there, 1).start();
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    let mut busy_there = send_held(&taker, &there);
+    let mut busy_here = send_held(&giver, &here);
+    let since = Instant::now();
+    let mut waiting: Vec<Client> =
+        (0..5).map(|_| send_queued(&giver, post("/held", "abc"))).collect();
+    let refused = || {
+        let drops = taker.status().drops;
+        drops.iter().find(|(reason, _)| *reason == Reason::NoRoom).map_or(0, |(_, count)| *count)
+    };
+    // The first one asks. The others know, but for one in each 250 ms.
+    assert!(eventually(|| refused() >= 1));
+    let most = 2 + since.elapsed().as_millis() as u64 / 250;
+    assert!(refused() <= most, "{} of at most {most}", refused());
+    assert_eq!(peer(&giver, "b").limit, Some(0));
+    assert_eq!(peer(&giver, "b").failures, []);
+    gate_here.open();
+    assert_eq!(text(&mut busy_here), "here");
+    for client in &mut waiting {
+        let answer = client.response().expect("a whole response");
+        assert_eq!((answer.text().as_str(), answer.header(MARKER)), ("here", None));
+        assert_eq!(answer.header(ROOM), None);
+    }
+    assert_eq!(here.requests().last().expect("it was asked").body, b"abc");
+    assert_eq!(there.requests().len(), 1);
+    gate_there.open();
+    assert_eq!(text(&mut busy_there), "there");
+    taker.assert_counts((1, 0, 0));
+    giver.assert_counts((6, 0, 0));
+    assert_eq!(giver.dispatch().returned, 0);
+    assert!(giver.status().drops.is_empty());
+}
+
+#[test]
+fn a_refusal_keeps_the_session_between_the_nodes() {
+    let (gate_here, gate_there) = (Gate::new(), Gate::new());
+    let (here, there) = (holding("here", &gate_here), holding("there", &gate_there));
+    let taker = limited("b", &there, 1).start();
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    let _busy = (send_held(&taker, &there), send_held(&giver, &here));
+    let mut waiting = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    while peer(&giver, "b").requests < 3 {
+        assert!(Instant::now() < end, "the peer is asked again and again");
+        waiting.push(send_queued(&giver, get("/held")));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(eventually(|| peer(&giver, "b").in_flight == 0));
+    assert_eq!(peer(&giver, "b").sessions_opened, 1);
+    gate_here.open();
+    gate_there.open();
+}
+
+#[test]
+fn what_waits_leaves_once_a_peer_has_room() {
+    let (gate_here, gate_there) = (Gate::new(), Gate::new());
+    let (here, there) = (holding("here", &gate_here), holding("there", &gate_there));
+    let taker = limited("b", &there, 1).start();
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    let mut busy_here = send_held(&giver, &here);
+    let mut busy_there = send_held(&giver, &there);
+    let mut waiting: Vec<Client> = (0..4).map(|_| send_queued(&giver, get("/"))).collect();
+    gate_there.open();
+    assert_eq!(text(&mut busy_there), "there");
+    for client in &mut waiting {
+        assert_eq!(text(client), "there");
+    }
+    assert_eq!(here.requests().len(), 1);
+    gate_here.open();
+    assert_eq!(text(&mut busy_here), "here");
+    giver.assert_counts((6, 5, 0));
+}
+
+#[test]
+fn where_no_backend_can_do_a_request_it_waits_at_the_peer() {
+    let (gate, here) = (Gate::new(), HttpBackend::named("here"));
+    let there = holding("there", &gate);
+    let taker = limited("b", &there, 1).start();
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    let down = giver.registry.set_admin("app", "app", equipoise_core::AdminState::Down);
+    giver.runtime.block_on(down).expect("it is there");
+    let mut busy = send_held(&taker, &there);
+    let mut waiting = send(&giver, get("/"));
+    assert!(eventually(|| pool(&taker, "app").queued == 1));
+    gate.open();
+    assert_eq!((text(&mut busy), text(&mut waiting)), ("there".into(), "there".into()));
+    assert!(taker.status().drops.is_empty());
+}
+
+#[test]
+fn instructions_ask_no_peer_beyond_its_room() {
+    let gate = Gate::new();
+    let (here, there) = (HttpBackend::named("here"), holding("there", &gate));
+    let taker = limited("b", &there, 2).start();
+    let giver = limited("a", &here, 1000).peers(&[("b", taker.address)]).start();
+    giver.goes_by(of_all(0.0), &[("b", 1.0)]);
+    assert_eq!(giver.ask(get("/")).text(), "there");
+    let mut held: Vec<Client> = (0..2).map(|_| send_held(&giver, &there)).collect();
+    assert_eq!(giver.ask(get("/")).text(), "here", "the peer has no room");
+    gate.open();
+    held.iter_mut().for_each(|client| assert_eq!(text(client), "there"));
+    assert!(eventually(|| giver.ask(get("/")).text() == "there"), "it has room again");
+    assert_eq!(giver.dispatch().returned, 0);
+}
+
+#[test]
+fn no_client_and_no_application_sees_or_forges_room() {
+    for upstream in [Upstream::Exclusive, Upstream::Multiplexed] {
+        let said = "HTTP/1.1 200 OK\r\nEquipoise-Room: 99\r\nContent-Length: 5\r\n\r\nthere";
+        let (gate, there) = (Gate::new(), HttpBackend::always(Answer::raw(said)));
+        let here = holding("here", &gate);
+        let mut plan = limited("b", &there, 7);
+        plan.config.pools[0].options.upstream = upstream;
+        let taker = plan.start();
+        let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+        let mut busy = send_held(&giver, &here);
+        for node in [&giver, &taker] {
+            let answer = node.ask(with_lines("GET", "/", "Equipoise-Room: asked\r\n"));
+            assert_eq!((answer.text().as_str(), answer.header(ROOM)), ("there", None));
+            assert!(seen(&there, ROOM).is_empty());
+        }
+        assert_eq!(peer(&giver, "b").limit, Some(7), "the node's word, not its application's");
+        gate.open();
+        assert_eq!(text(&mut busy), "here");
+    }
+}
+
+#[test]
+fn a_node_that_keeps_nothing_by_plan_has_no_room() {
+    let gate = Gate::new();
+    let (here, there) = (holding("here", &gate), HttpBackend::named("there"));
+    let taker = limited("b", &there, 7).start();
+    taker.goes_by(of_all(0.0), &[]);
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    let mut busy = send_held(&giver, &here);
+    assert_eq!(giver.ask(get("/")).text(), "there", "it was asked before anything was known");
+    assert_eq!(peer(&giver, "b").limit, Some(0));
+    gate.open();
+    assert_eq!(text(&mut busy), "here");
+}
+
+#[test]
+fn a_report_says_what_room_a_peer_has_while_no_response_does() {
+    let gate = Gate::new();
+    let (here, there) = (holding("here", &gate), HttpBackend::named("there"));
+    let taker = Plan::new("b", &there).start();
+    let giver = limited("a", &here, 1).peers(&[("b", taker.address)]).start();
+    let mut busy = send_held(&giver, &here);
+    let view = giver.registry.stats();
+    let peers = view.pools.iter().find(|pool| &*pool.name == "app.peers").expect("it is there");
+    peers.backends[0].live.set_reported_room(3);
+    assert_eq!(peer(&giver, "b").limit, Some(3));
+    assert_eq!(giver.ask(get("/")).text(), "there");
+    gate.open();
+    assert_eq!(text(&mut busy), "here");
+}
