@@ -12,6 +12,7 @@
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
 #   make bench-delegation  a request between two nodes, and what HTTP/2 in HTTP/1.1's place would change, seen with HAProxy
+#   make lab-overload   light requests beside more heavy ones than three nodes can do (LAB_FLAGS=--quick: 1 min; root)
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
@@ -210,6 +211,11 @@ bench-delegation: setup
 	@$(call install_missing,haproxy:/usr/sbin/haproxy wrk:/usr/bin/wrk openssl:/usr/bin/openssl)
 	$(CARGO) build --release --locked --package equipoise
 	/usr/bin/python3 lab/delegation/run.py $(LAB_FLAGS)
+
+.PHONY: lab-overload
+lab-overload: setup
+	$(CARGO) build --release --locked --package equipoise
+	/usr/bin/python3 lab/delegation/overload.py $(LAB_FLAGS)
 
 .PHONY: dns-peers
 dns-peers: setup
