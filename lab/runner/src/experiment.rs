@@ -177,19 +177,52 @@ impl Goal {
                 row.number(&range.column).is_some_and(|at| (range.from..=range.to).contains(&at))
             })
         };
-        let figures = rows.iter().filter(counts).filter_map(|row| row.number(&self.column));
+        let figures: Vec<f64> =
+            rows.iter().filter(counts).filter_map(|row| row.number(&self.column)).collect();
+        if figures.is_empty() {
+            return None;
+        }
+        let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (worst, met, demanded) = match (self.at_least, self.at_most) {
-            (Some(least), _) => {
-                let worst = figures.fold(f64::INFINITY, f64::min);
-                (worst, worst >= least, format!("at least {least}"))
-            }
-            (None, most) => {
-                let worst = figures.fold(f64::NEG_INFINITY, f64::max);
-                let most = most.unwrap_or(f64::INFINITY);
-                (worst, worst <= most, format!("at most {most}"))
+            (Some(demanded), _) => (least, least >= demanded, format!("at least {demanded}")),
+            (None, demanded) => {
+                let demanded = demanded.unwrap_or(f64::INFINITY);
+                (most, most <= demanded, format!("at most {demanded}"))
             }
         };
+        // What is no number meets nothing.
+        let met = met && !figures.iter().any(|figure| figure.is_nan());
         let goal = self.what.clone();
-        worst.is_finite().then_some(Verdict { goal, met, worst, demanded })
+        Some(Verdict { goal, met, worst, demanded })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_is_infinite_or_none_misses_a_goal_and_no_row_has_no_verdict() {
+        let goal = Goal {
+            what: "seconds".to_string(),
+            column: "s".to_string(),
+            at_least: None,
+            at_most: Some(5.0),
+            of: None,
+        };
+        let judge = |figures: &[f64]| {
+            let row = |figure: &f64| {
+                let mut row = Row::new();
+                row.figure("s", *figure);
+                row
+            };
+            let rows: Vec<Row> = figures.iter().map(row).collect();
+            goal.judge(&rows).map(|verdict| verdict.met)
+        };
+        assert_eq!(judge(&[1.0, 5.0]), Some(true));
+        assert_eq!(judge(&[1.0, f64::INFINITY]), Some(false));
+        assert_eq!(judge(&[1.0, f64::NAN]), Some(false));
+        assert_eq!(judge(&[]), None);
     }
 }

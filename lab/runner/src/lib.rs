@@ -10,6 +10,7 @@
 //! - `report.md`: every experiment's table, the paper's figure beside ours, each goal met or missed.
 
 mod experiment;
+pub mod guest;
 mod manifest;
 pub mod measure;
 pub mod memory;
