@@ -76,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-lab-session-http", &[]),
     ("equipoise-lab-runner", &[]),
     ("equipoise-lab-l3b", &["equipoise-lab-runner"]),
+    ("equipoise-lab-region", &["equipoise-lab-runner"]),
     // Simulated nodes are a cluster's client, and a plan's time is that of the planner alone.
     (
         "equipoise-lab-control",
