@@ -184,7 +184,7 @@ impl Learner {
 
     /// Adds the window to its arm.
     fn keep(&mut self) {
-        if self.window.settle > 0.0 {
+        if self.window.settles() {
             return;
         }
         let most = 8.0 * self.need();
@@ -223,6 +223,8 @@ impl Learner {
         let best = self.best();
         let limits = self.hold.limits();
         if let Some((gain, noise)) = self.gain(best, UPPER) {
+            let upper = &self.hold.arms[UPPER];
+            let gain = gain + (upper.risen_rate() / upper.rate()).ln();
             if gain - 0.75 * noise > 0.45 * (limits[UPPER] / limits[best]).ln() {
                 self.hold.knee = limits[best] * gain.exp();
                 self.hold.spread = MOVING;
@@ -263,7 +265,7 @@ impl Learner {
     fn confirms(&self) -> bool {
         let (window, limit) = (&self.window, f64::from(self.limit));
         let top = &self.hold.arms[self.hold.arm];
-        if window.settle > 0.0 || window.answers < (16.0 * self.variation).max(limit) {
+        if window.settles() || window.answers < (16.0 * self.variation).max(limit) {
             return false;
         }
         let estimate = limit * (top.rate() / window.rate()).max(1.0);

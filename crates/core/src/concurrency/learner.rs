@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use super::hold::Hold;
+use super::hold::{HEADROOM, Hold};
 use super::parked::Parked;
 use super::window::{Passed, Times, Window};
-use super::{Load, Outcome, Region, Report, Sample};
+use super::{Load, Region, Report, Sample};
 
 /// Limit before anything was seen.
 pub(super) const FIRST: f64 = 16.0;
@@ -11,6 +11,8 @@ pub(super) const FIRST: f64 = 16.0;
 const LARGEST: f64 = 1e6;
 /// A window ends after this many seconds, if it has [`FEW`] answers.
 const WINDOW_SECONDS_MAX: f64 = 4.0;
+/// A window begins after this many seconds, though more is in flight than the limit.
+const SETTLE_SECONDS_MAX: f64 = 8.0;
 /// Answers which a window has at least.
 const FEW: f64 = 8.0;
 
@@ -53,6 +55,10 @@ pub struct Learner {
     pub(super) gave_way: bool,
     times: Times,
     passed: Passed,
+    /// What passed since the beginning.
+    sums: Passed,
+    /// Seconds from a change of the limit until its effect is seen.
+    delay: f64,
     parked: Parked,
     started: bool,
     /// Seconds since the limit bound.
@@ -61,7 +67,7 @@ pub struct Learner {
     area: f64,
     finished: f64,
     /// Requests in flight that count, smoothed over about a second.
-    in_flight: f64,
+    pub(super) in_flight: f64,
 }
 
 impl Learner {
@@ -80,6 +86,8 @@ impl Learner {
             gave_way: false,
             times: Times::default(),
             passed: Passed::default(),
+            sums: Passed::default(),
+            delay: 0.0,
             parked: Parked::default(),
             started: false,
             unbound: 0.0,
@@ -87,6 +95,11 @@ impl Learner {
             finished: 0.0,
             in_flight: 0.0,
         }
+    }
+
+    /// A learner which sees the effect of a limit only after `delay` seconds.
+    pub(super) fn after_delay(wait: Duration, delay: f64) -> Learner {
+        Learner { delay, ..Learner::new(wait) }
     }
 
     /// Requests that may be in flight now. At least 1.
@@ -117,25 +130,48 @@ impl Learner {
                 continue;
             }
             self.passed.add(sample.outcome, seconds);
-            if sample.outcome != Outcome::NotMeasured {
-                self.times.add(seconds);
-            }
+        }
+    }
+
+    /// Takes in what passed elsewhere.
+    pub(super) fn add(&mut self, passed: &Passed) {
+        self.passed.plus(passed);
+    }
+
+    /// What passed since the beginning.
+    pub(super) fn sums(&self) -> &Passed {
+        &self.sums
+    }
+
+    /// Learns anew, from this limit on or from the first one if that is higher.
+    pub(super) fn ascend_from(&mut self, limit: u32) {
+        self.mode = Mode::Ascend { below: None };
+        self.set(f64::from(limit).max(FIRST));
+    }
+
+    /// The effect of the present limit is not seen yet.
+    pub(super) fn settles(&self) -> bool {
+        self.window.settles()
+    }
+
+    /// Requests in flight that do not count.
+    pub(super) fn parked(&self) -> u32 {
+        self.parked.count()
+    }
+
+    /// Goes on from a limit that was learned elsewhere.
+    pub(super) fn adopt(&mut self, limit: u32) {
+        if limit != self.limit {
+            self.hold.found(f64::from(limit) / HEADROOM, 1.0);
+            self.hold_from_here();
         }
     }
 
     /// Adjusts the limit. Call it every few milliseconds, after [`Self::observe`].
     pub fn step(&mut self, load: Load) {
         let now = load.now.as_secs_f64();
-        let passed = std::mem::take(&mut self.passed);
-        let seconds = match self.started {
-            true => load.now.saturating_sub(self.last.now).as_secs_f64(),
-            false => 0.0,
-        };
-        let bound = self.started && self.last.waiting > 0 && load.waiting > 0;
-        self.started = true;
-        self.last = load;
-        self.account(&passed, seconds, bound);
-        if self.unbound > 0.5f64.max(4.0 * self.mean_time()) {
+        self.watch(load);
+        if self.unbound > 0.5f64.max(4.0 * self.mean_time()) + self.delay {
             self.rest();
             return;
         }
@@ -151,9 +187,24 @@ impl Learner {
         }
     }
 
+    /// Counts what passed and how much was in flight, without adjusting the limit.
+    pub(super) fn watch(&mut self, load: Load) {
+        let passed = std::mem::take(&mut self.passed);
+        let seconds = match self.started {
+            true => load.now.saturating_sub(self.last.now).as_secs_f64(),
+            false => 0.0,
+        };
+        let bound = self.started && self.last.waiting > 0 && load.waiting > 0;
+        self.started = true;
+        self.last = load;
+        self.account(&passed, seconds, bound);
+    }
+
     /// Adds up what passed in the last `seconds`.
     fn account(&mut self, passed: &Passed, seconds: f64, bound: bool) {
         let load = self.last;
+        self.sums.plus(passed);
+        self.times.add(passed);
         let counted = f64::from(load.in_flight.saturating_sub(self.parked.count()));
         self.area += counted * seconds + passed.parked;
         self.finished += passed.finished;
@@ -162,27 +213,39 @@ impl Learner {
         }
         self.in_flight += seconds.min(1.0) * (counted - self.in_flight);
         let age = (20.0 * self.mean_time()).max(self.wait / 2.0);
-        self.parked.step(load.now, load.in_flight, Duration::from_secs_f64(age));
+        // While nothing finishes, nothing is known to take longer than most. With a delay the load is
+        // that of several balancers, which leave out what they parked.
+        if self.finished >= 1.0 && self.delay == 0.0 {
+            self.parked.step(load.now, load.in_flight, Duration::from_secs_f64(age));
+        }
         if bound && passed.finished > 0.0 {
             self.gap += 0.1 * ((self.silent + seconds) / passed.finished - self.gap);
         }
-        self.silent = if bound && passed.finished == 0.0 { self.silent + seconds } else { 0.0 };
+        // Requests from before a lower limit may be silent for longer.
+        let is_old = self.delay > 0.0 && load.in_flight > self.limit();
+        let is_silent = bound && !is_old && passed.finished == 0.0;
+        self.silent = if is_silent { self.silent + seconds } else { 0.0 };
         self.unbound = if bound { 0.0 } else { self.unbound + seconds };
+        let settles = self.window.settles();
         self.window.elapsed += seconds;
         self.window.failed += passed.failed;
-        if self.window.settle > 0.0 {
+        if settles {
             if load.in_flight <= self.limit() {
                 self.window.settle -= passed.finished;
             }
-            if self.window.elapsed > 2f64.max(1.5 * self.mean_time()) {
-                self.window.settle = 0.0;
+            let late = self.window.elapsed > self.delay + 2f64.max(1.5 * self.mean_time());
+            let above = load.in_flight > self.limit() && self.window.elapsed < SETTLE_SECONDS_MAX;
+            if late && !above {
+                (self.window.settle, self.window.settle_seconds) = (0.0, 0.0);
             }
         } else if bound {
             self.window.answers += passed.answers;
             self.window.service += passed.service;
+            self.window.spent += passed.spent;
+            self.window.area += counted * seconds;
             self.window.seconds += seconds;
         }
-        if self.times.count() >= 32.0 && self.window.settle <= 0.0 {
+        if self.times.count() >= 32.0 && !self.window.settles() {
             self.variation += 0.3 * (self.times.variation().clamp(0.2, 10.0) - self.variation);
             self.times = Times::default();
         }
@@ -209,14 +272,17 @@ impl Learner {
     /// The window has seen enough.
     pub(super) fn full(&self) -> bool {
         let late = self.window.elapsed >= WINDOW_SECONDS_MAX && self.window.answers >= FEW;
-        self.window.settle <= 0.0 && (self.window.answers >= self.need() || late)
+        !self.window.settles() && (self.window.answers >= self.need() || late)
     }
 
     /// Sets the limit and begins a window once what is in flight has left.
     pub(super) fn set(&mut self, limit: f64) {
         let before = self.limit;
         self.limit = limit.clamp(1.0, LARGEST) as u32;
-        self.window = Window::after(if self.limit == before { 0.0 } else { f64::from(self.limit) });
+        self.window = match self.limit == before {
+            true => Window::default(),
+            false => Window::after(f64::from(self.limit), self.delay),
+        };
         self.times = Times::default();
     }
 

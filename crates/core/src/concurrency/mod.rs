@@ -19,6 +19,9 @@
 //! 2. A *window* measures V at one limit. It begins when what was in flight has left, and lasts
 //!    until its answers are enough for the spread of service times (search.rs, hold.rs).
 //! 3. *Ascend*: from 16 on the limit doubles while V follows, and quadruples once V followed fully.
+//!    After a rise short requests finish first and long ones accumulate, so that V seems to grow. So
+//!    V counts for less where the requests that finish account for too little of the time spent in
+//!    flight (Little's law again).
 //! 4. *Descend*: if V does not follow, the limit halves until V falls. The knee lies on the line
 //!    through the lower point: `knee = lower limit * V / V(lower limit)`.
 //! 5. *Hold*: the limit is 1.08 to 1.5 times the knee; the learner plays two limits in that range
@@ -39,12 +42,15 @@
 //!
 //! # Limits
 //!
-//! - Rare dear requests among many cheap ones are noise, which takes minutes to see through. At four
-//!   times the capacity the limit can run away then (the mixed backends in `tests/concurrency`).
+//! - Rare dear requests among many cheap ones are noise, which takes minutes to see through (the
+//!   mixed backends in `tests/concurrency`).
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
 //! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most
-//!   of it, because each sees too few answers to measure in unison: they need each other's reports.
+//!   of it, because each sees too few answers to measure in unison. In a cluster [`SharedLearner`]
+//!   learns from all of them together. Reports a second old make it slow: it takes half a minute
+//!   where a balancer alone takes two seconds. Below a backend's capacity it can refuse requests
+//!   until then, and it cannot mend a backend that collapsed in the first second.
 //!
 //! # Sources
 //!
@@ -55,6 +61,7 @@
 //!   Envoy's adaptive concurrency (envoyproxy/envoy 38338, 46532, 11579). `tests/concurrency` runs
 //!   them beside the learner.
 
+mod group;
 mod hold;
 mod learner;
 mod parked;
@@ -63,6 +70,7 @@ mod sample;
 mod search;
 mod window;
 
+pub use group::{SharedLearner, Tally};
 pub use learner::Learner;
 pub use report::{Region, Report};
 pub use sample::{Load, Outcome, Sample};

@@ -1,5 +1,8 @@
 use super::Outcome;
 
+/// Share of the time in flight for which finished requests account at least, but for noise.
+const ACCOUNTED: f64 = 0.7;
+
 /// Requests that finished at one limit while others waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Window {
@@ -7,6 +10,10 @@ pub(super) struct Window {
     pub(super) answers: f64,
     /// Sum of their service times, in seconds.
     pub(super) service: f64,
+    /// Seconds for which all that finished had been in flight.
+    pub(super) spent: f64,
+    /// Seconds in flight of all requests together.
+    pub(super) area: f64,
     /// Requests that failed or timed out, settling included.
     pub(super) failed: f64,
     /// Seconds in which the limit bound.
@@ -15,16 +22,33 @@ pub(super) struct Window {
     pub(super) elapsed: f64,
     /// Answers to let pass before the window begins.
     pub(super) settle: f64,
+    /// Seconds to let pass before the window begins.
+    pub(super) settle_seconds: f64,
 }
 
 impl Window {
-    pub(super) fn after(settle: f64) -> Window {
-        Window { settle, ..Window::default() }
+    pub(super) fn after(settle: f64, settle_seconds: f64) -> Window {
+        Window { settle, settle_seconds, ..Window::default() }
+    }
+
+    /// Requests that started at another limit are still in flight.
+    pub(super) fn settles(&self) -> bool {
+        self.settle > 0.0 || self.elapsed < self.settle_seconds
     }
 
     /// Answers a second.
     pub(super) fn rate(&self) -> f64 {
         self.answers / self.seconds.max(1e-9)
+    }
+
+    /// Answers a second, for a window after a rise of the limit.
+    ///
+    /// Then short requests finish first while long ones accumulate, so that the rate seems to grow
+    /// for as long as the long ones take. By Little's law, the requests that finish account for the
+    /// time spent in flight; where they account for too little of it the rate counts for less.
+    pub(super) fn risen_rate(&self) -> f64 {
+        let accounted = if self.area > 0.0 { self.spent / self.area } else { 1.0 };
+        self.rate() * (accounted / ACCOUNTED).min(1.0)
     }
 
     /// How much the rate grows from this window to one at a higher limit, as a logarithm; `step` is
@@ -34,7 +58,7 @@ impl Window {
     /// the same backend go up at the same time, only the service time shows that all of them
     /// together gain nothing.
     pub(super) fn growth(&self, higher: &Window, step: f64) -> f64 {
-        let by_rate = (higher.rate() / self.rate()).ln();
+        let by_rate = (higher.risen_rate() / self.rate()).ln();
         let mean = |one: &Window| one.service / one.answers.max(1.0);
         let by_time = step - (mean(higher) / mean(self)).ln();
         if by_time.is_finite() { by_rate.min(by_time) } else { by_rate }
@@ -49,10 +73,13 @@ impl Window {
         Window {
             answers: self.answers + other.answers,
             service: self.service + other.service,
+            spent: self.spent + other.spent,
+            area: self.area + other.area,
             failed: self.failed + other.failed,
             seconds: self.seconds + other.seconds,
             elapsed: self.elapsed + other.elapsed,
             settle: 0.0,
+            settle_seconds: 0.0,
         }
     }
 
@@ -61,6 +88,8 @@ impl Window {
             let share = answers_max / self.answers;
             self.answers *= share;
             self.service *= share;
+            self.spent *= share;
+            self.area *= share;
             self.failed *= share;
             self.seconds *= share;
         }
@@ -76,10 +105,10 @@ pub(super) struct Times {
 }
 
 impl Times {
-    pub(super) fn add(&mut self, seconds: f64) {
-        self.count += 1.0;
-        self.sum += seconds;
-        self.squares += seconds * seconds;
+    pub(super) fn add(&mut self, passed: &Passed) {
+        self.count += passed.answers + passed.failed;
+        self.sum += passed.measured;
+        self.squares += passed.squares;
     }
 
     pub(super) fn count(&self) -> f64 {
@@ -98,6 +127,12 @@ impl Times {
 pub(super) struct Passed {
     pub(super) answers: f64,
     pub(super) service: f64,
+    /// Seconds in flight of those that were answered or failed.
+    pub(super) measured: f64,
+    /// Sum of the squares of these times.
+    pub(super) squares: f64,
+    /// Seconds for which all that finished had been in flight, without parked ones.
+    pub(super) spent: f64,
     pub(super) finished: f64,
     pub(super) failed: f64,
     /// Seconds in flight of parked requests that finished.
@@ -105,6 +140,17 @@ pub(super) struct Passed {
 }
 
 impl Passed {
+    pub(super) fn plus(&mut self, other: &Passed) {
+        self.answers += other.answers;
+        self.service += other.service;
+        self.measured += other.measured;
+        self.squares += other.squares;
+        self.spent += other.spent;
+        self.finished += other.finished;
+        self.failed += other.failed;
+        self.parked += other.parked;
+    }
+
     pub(super) fn add_parked(&mut self, seconds: f64) {
         self.finished += 1.0;
         self.parked += seconds;
@@ -112,6 +158,11 @@ impl Passed {
 
     pub(super) fn add(&mut self, outcome: Outcome, seconds: f64) {
         self.finished += 1.0;
+        self.spent += seconds;
+        if outcome != Outcome::NotMeasured {
+            self.measured += seconds;
+            self.squares += seconds * seconds;
+        }
         match outcome {
             Outcome::Answered => {
                 self.answers += 1.0;

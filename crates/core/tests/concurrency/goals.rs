@@ -2,13 +2,13 @@
 
 use super::backend::Backend;
 use super::measure::{learned, possible};
-use super::scenarios::{first_ten, more};
+use super::scenarios::{first_ten, more, others};
 use super::simulator::Setting;
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-fn named(name: &str) -> Backend {
-    let mut all = first_ten().into_iter().chain(more());
+pub(crate) fn named(name: &str) -> Backend {
+    let mut all = first_ten().into_iter().chain(more()).chain(others());
     all.find(|backend| backend.name == name).expect("a backend of this name")
 }
 
@@ -53,6 +53,9 @@ fn at_twice_and_four_times_the_capacity_goodput_stays_at_its_top() {
         ("8 slots, halve at 40 s", 0.95, 0.93),
         ("8 slots, double at 40 s", 0.95, 0.93),
         ("cold caches, 4 slots", 0.93, 0.80),
+        ("Pareto sizes, 8 slots", 0.95, 0.90),
+        ("pauses of 150 ms", 0.93, 0.88),
+        ("universal scalability", 0.93, 0.90),
         // Misses 0.95: a limit beside the best one costs 5 % here, and so do the measurements.
         ("lock collapses past 12", 0.90, 0.84),
     ];
@@ -63,13 +66,12 @@ fn at_twice_and_four_times_the_capacity_goodput_stays_at_its_top() {
 }
 
 /// Misses 0.95 for some seeds: a few dear requests among many cheap ones are a noise that takes
-/// minutes to see through. At four times the capacity the limit of the shared slots runs away for
-/// some seeds; goodput does not show it, because it counts answers, and cheap ones still pass.
+/// minutes to see through.
 #[test]
 fn mixed_sizes_keep_most_of_the_goodput() {
     for name in ["mixed 1/200 ms, 8 slots", "mixed 1/200 ms, 8 workers"] {
         assert_reaches(name, 2.0, 0.90, 0.80);
-        assert_reaches(name, 4.0, 0.80, 0.45);
+        assert_reaches(name, 4.0, 0.87, 0.80);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod backend;
 mod climb;
+mod cluster;
 mod goals;
 mod harmless;
 mod measure;

@@ -135,3 +135,25 @@ pub(crate) fn more() -> Vec<Backend> {
         },
     ]
 }
+
+/// Backends of other shapes, for which nothing in the learner was adjusted.
+pub(crate) fn others() -> Vec<Backend> {
+    use Service::Sharing;
+    // Universal scalability law (Gunther): contention and coherence; 13.3 at best, at 35 in flight.
+    let scales: fn(f64) -> f64 = |n| n / (1.0 + 0.02 * (n - 1.0) + 8e-4 * n * (n - 1.0));
+    // Stands still for 150 ms every two seconds.
+    let pauses: fn(f64) -> f64 = |t| if (0.5..0.65).contains(&(t % 2.0)) { 0.01 } else { 1.0 };
+    // Bounded Pareto from 5 ms to 1 s, mean 13.9 ms, squared coefficient of variation 5.
+    let pareto: Draw = |rng, _| {
+        let tail = 1.0 - rng.random::<f64>() * (1.0 - 0.005f64.powf(1.5));
+        job(0.005 / tail.powf(1.0 / 1.5))
+    };
+    vec![
+        backend("universal scalability", Sharing(scales), EXPONENTIAL_20_MS, 665.0),
+        Backend {
+            scale: pauses,
+            ..backend("pauses of 150 ms", Sharing(|n| n.min(4.0)), EXPONENTIAL_20_MS, 185.0)
+        },
+        backend("Pareto sizes, 8 slots", Sharing(|n| n.min(8.0)), pareto, 8.0 / 0.013_944),
+    ]
+}

@@ -2,14 +2,16 @@
 //! `cargo test --release -p equipoise-core --test concurrency -- --ignored --nocapture`.
 //!
 //! `BACKEND`, `ALGORITHM` and `QUEUE` in the environment choose rows, `SEEDS` how many seeds,
-//! `WAIT` the queue's wait in seconds, `TRACE` prints the learner every 100 ms.
+//! `WAIT` the queue's wait in seconds, `BALANCERS` how many stand before the backend, `CLUSTER` that
+//! they exchange reports, `TRACE` prints the learner every 100 ms.
 
 use super::backend::Backend;
 use super::climb::Climb;
+use super::cluster::members;
 use super::measure::{learner, possible};
 use super::others::{Delivery, Envoy, Fixed, Gradient2, Vegas};
 use super::queue::Discipline;
-use super::scenarios::{first_ten, more};
+use super::scenarios::{first_ten, more, others};
 use super::simulator::{Limiter, Setting, simulate};
 
 type Maker = fn(&Setting) -> Box<dyn Limiter>;
@@ -69,7 +71,10 @@ fn cell(backend: &Backend, make: Maker, discipline: Discipline, times: f64) -> S
     for seed in first..first + seeds {
         let mut setting = setting(backend, times, seed);
         setting.discipline = discipline;
-        let mut limiters: Vec<_> = setting.skews.iter().map(|_| make(&setting)).collect();
+        let mut limiters: Vec<_> = match text("CLUSTER") {
+            Some(_) => members(&setting, 0.0..0.0),
+            None => setting.skews.iter().map(|_| make(&setting)).collect(),
+        };
         let out = simulate(&setting, &mut limiters);
         let (from, to) = (setting.seconds / 4.0, setting.seconds);
         let share = out.goodput(from, to) / possible(backend, times, from, to);
@@ -92,7 +97,7 @@ fn print(backend: &Backend, label: &str, make: Maker, discipline: Discipline) {
 
 fn backends() -> Vec<Backend> {
     let which = text("BACKEND").unwrap_or_default();
-    let all = first_ten().into_iter().chain(more());
+    let all = first_ten().into_iter().chain(more()).chain(others());
     all.filter(|backend| backend.name.contains(&which)).collect()
 }
 
