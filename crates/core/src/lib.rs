@@ -17,7 +17,9 @@ mod weight;
 pub use backend::Backend;
 pub use log_line::{LineFormat, LogLine};
 pub use pool::{Generation, Pool};
-pub use scheduler::{Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind, UnknownScheduler};
+pub use scheduler::{
+    Ask, Candidate, Loads, Prepared, ResponseByLoad, Scheduler, SchedulerKind, UnknownScheduler,
+};
 pub use source::SourcePrefix;
 pub use state::{AdminState, Eligibility, Health, eligibility};
 pub use weight::{Weight, WeightOutOfRange};

@@ -228,4 +228,8 @@ impl Loads for PoolLoads<'_> {
     fn response_us(&self, slot: usize) -> Option<f64> {
         self.pool.backends[slot].live.response_us(self.now(), self.epoch)
     }
+
+    fn response_us_now(&self, slot: usize) -> Option<f64> {
+        self.pool.backends[slot].live.response_us_now(self.now(), self.epoch)
+    }
 }

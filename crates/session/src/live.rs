@@ -3,6 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use equipoise_core::ResponseByLoad;
+
 use crate::dispatch::PeerRoom;
 use crate::permits::Permits;
 use crate::stats::{BackendStats, Sharded};
@@ -26,6 +28,7 @@ pub struct BackendLive {
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
     response: PeakEwma,
+    response_by_load: ResponseByLoad,
     failures: Decayed,
 }
 
@@ -41,6 +44,7 @@ impl BackendLive {
             multiplexing_lost: AtomicBool::new(false),
             stats: Sharded::new(threads),
             response: PeakEwma::default(),
+            response_by_load: ResponseByLoad::default(),
             failures: Decayed::default(),
         })
     }
@@ -92,7 +96,9 @@ impl BackendLive {
 
     /// Notes a response time.
     pub fn responded(&self, took: Duration, now: Instant, epoch: Instant) {
-        self.response.observe(took.as_micros() as f64, us_since(epoch, now));
+        let (took_us, now_us) = (took.as_micros() as f64, us_since(epoch, now));
+        self.response.observe(took_us, now_us);
+        self.response_by_load.observe(took_us, self.in_flight(), now_us);
     }
 
     /// Notes a failure that blames the backend; returns how many there were in a row.
@@ -122,6 +128,12 @@ impl BackendLive {
     /// Peak-EWMA response time in microseconds; see [`equipoise_core::Loads::response_us`].
     pub fn response_us(&self, now: Instant, epoch: Instant) -> Option<f64> {
         self.response.read(us_since(epoch, now))
+    }
+
+    /// Expected response time of one more request; see
+    /// [`equipoise_core::Loads::response_us_now`].
+    pub fn response_us_now(&self, now: Instant, epoch: Instant) -> Option<f64> {
+        self.response_by_load.expected_us(self.in_flight(), us_since(epoch, now))
     }
 
     /// Decayed failures; see [`equipoise_core::Loads::recent_failures`].

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The nine schedulers, by the names of the configuration.
+/// The ten schedulers, by the names of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchedulerKind {
@@ -23,6 +23,8 @@ pub enum SchedulerKind {
     PowerOfTwo,
     /// The lower of two random ones by peak-EWMA response time, times what is in flight.
     LeastTime,
+    /// Prequal: the fastest of those that are not loaded much more than others.
+    Prequal,
     /// Maglev hashing of the flow: consistent when backends change.
     Maglev,
     /// A weighted hash of the source address.
@@ -30,8 +32,8 @@ pub enum SchedulerKind {
 }
 
 impl SchedulerKind {
-    /// All nine, in the order in which they are documented.
-    pub const ALL: [SchedulerKind; 9] = [
+    /// All ten, in the order in which they are documented.
+    pub const ALL: [SchedulerKind; 10] = [
         SchedulerKind::RoundRobin,
         SchedulerKind::WeightedRoundRobin,
         SchedulerKind::LeastConnection,
@@ -39,6 +41,7 @@ impl SchedulerKind {
         SchedulerKind::WeightedRandom,
         SchedulerKind::PowerOfTwo,
         SchedulerKind::LeastTime,
+        SchedulerKind::Prequal,
         SchedulerKind::Maglev,
         SchedulerKind::SourceHash,
     ];
@@ -53,14 +56,15 @@ impl SchedulerKind {
             SchedulerKind::WeightedRandom => "weighted-random",
             SchedulerKind::PowerOfTwo => "power-of-two",
             SchedulerKind::LeastTime => "least-time",
+            SchedulerKind::Prequal => "prequal",
             SchedulerKind::Maglev => "maglev",
             SchedulerKind::SourceHash => "source-hash",
         }
     }
 
-    /// Whether it asks [`super::Loads::response_us`]; if not, response times need not be kept.
+    /// Whether it asks for response times; if not, they need not be kept.
     pub const fn reads_response_time(self) -> bool {
-        matches!(self, SchedulerKind::LeastTime)
+        matches!(self, SchedulerKind::LeastTime | SchedulerKind::Prequal)
     }
 }
 

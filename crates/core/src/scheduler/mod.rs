@@ -1,4 +1,4 @@
-//! Picking a backend: nine schedulers behind one trait.
+//! Picking a backend: ten schedulers behind one trait.
 //!
 //! The work is split so that the hot path computes no table. [`prepare`] runs where snapshots are
 //! built, once per change of a pool, and may be slow (Maglev fills its table there). Each data-plane
@@ -18,6 +18,7 @@
 //! | `weighted-least-connection` | skips it; still compares in flight over weight |
 //! | `weighted-random` | a random other by weight |
 //! | `power-of-two`, `least-time` | the other of the two, or a random one by weight; the limit replaces the weight in the comparison where both have one |
+//! | `prequal` | skips it; the limit replaces the weight where all that are compared have one |
 //! | `maglev`, `source-hash` | the next candidate in the order of the table (consistent hashing with bounded loads) |
 
 mod kind;
@@ -25,6 +26,8 @@ mod least_connection;
 mod least_time;
 mod maglev;
 mod power_of_two;
+mod prequal;
+mod response;
 mod roster;
 mod round_robin;
 mod source_hash;
@@ -45,6 +48,8 @@ use least_time::LeastTime;
 use maglev::Maglev;
 pub use maglev::maglev_table;
 use power_of_two::PowerOfTwo;
+use prequal::Prequal;
+pub use response::ResponseByLoad;
 use roster::Roster;
 use round_robin::RoundRobin;
 use source_hash::SourceHash;
@@ -73,7 +78,7 @@ pub struct Candidate {
 pub trait Loads {
     /// Connections or requests in flight at the slot.
     fn in_flight(&self, slot: usize) -> u32;
-    /// Failures seen lately at the slot, decayed; `power-of-two` and `least-time` count them as load.
+    /// Failures seen lately at the slot, decayed; `power-of-two`, `least-time` and `prequal` count them as load.
     fn recent_failures(&self, slot: usize) -> u32;
     /// Peak-EWMA response time of the slot in microseconds, decayed to now; `None` before the first sample.
     fn response_us(&self, slot: usize) -> Option<f64>;
@@ -86,6 +91,12 @@ pub trait Loads {
     /// Whether the slot has no free permit. A full slot is never picked.
     fn is_full(&self, _slot: usize) -> bool {
         false
+    }
+
+    /// Response time in microseconds which one more request is expected to have at the slot's
+    /// present number in flight; `None` before the first sample.
+    fn response_us_now(&self, slot: usize) -> Option<f64> {
+        self.response_us(slot)
     }
 }
 
@@ -124,6 +135,7 @@ enum Plan {
     WeightedRandom(Arc<Roster>),
     PowerOfTwo(Arc<Roster>),
     LeastTime(Arc<Roster>),
+    Prequal(Arc<Roster>),
     Maglev(Arc<maglev::Table>),
     SourceHash(Arc<maglev::Table>),
 }
@@ -142,6 +154,7 @@ pub fn prepare(kind: SchedulerKind, candidates: &[Candidate], seed: u64) -> Prep
         SchedulerKind::WeightedRandom => Plan::WeightedRandom(roster()),
         SchedulerKind::PowerOfTwo => Plan::PowerOfTwo(roster()),
         SchedulerKind::LeastTime => Plan::LeastTime(roster()),
+        SchedulerKind::Prequal => Plan::Prequal(roster()),
         SchedulerKind::Maglev => Plan::Maglev(table()),
         SchedulerKind::SourceHash => Plan::SourceHash(table()),
     };
@@ -161,6 +174,7 @@ impl Prepared {
             Plan::WeightedRandom(roster) => Box::new(WeightedRandom::new(roster)),
             Plan::PowerOfTwo(roster) => Box::new(PowerOfTwo::new(roster)),
             Plan::LeastTime(roster) => Box::new(LeastTime::new(roster)),
+            Plan::Prequal(roster) => Box::new(Prequal::new(roster)),
             Plan::Maglev(table) => Box::new(Maglev::new(table)),
             Plan::SourceHash(table) => Box::new(SourceHash::new(table)),
         }

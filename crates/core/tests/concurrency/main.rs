@@ -1,5 +1,6 @@
 //! The concurrency learner and what others do, on simulated backends.
 
+mod antagonists;
 mod backend;
 mod climb;
 mod cluster;

@@ -466,6 +466,11 @@ pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&[
         SchedulerKind::LeastTime,
         "the lower of two random ones by response time, times what is in flight",
     ),
+    (
+        "prequal",
+        SchedulerKind::Prequal,
+        "the fastest of up to 16 that are not loaded much more than the others",
+    ),
     ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
     ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),
 ]);

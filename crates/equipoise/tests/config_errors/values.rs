@@ -77,7 +77,7 @@ fn wrong_words_flags_and_forms_say_what_is_accepted() {
             ),
             (
                 "scheduler = 'random(2)'",
-                "f:8:13: pool.p.scheduler: 'random(2)' is none of them (did you mean \"power-of-two\"?); accepted: \"round-robin\", \"weighted-round-robin\", \"least-connection\", \"weighted-least-connection\", \"weighted-random\", \"power-of-two\", \"least-time\", \"maglev\" or \"source-hash\"",
+                "f:8:13: pool.p.scheduler: 'random(2)' is none of them (did you mean \"power-of-two\"?); accepted: \"round-robin\", \"weighted-round-robin\", \"least-connection\", \"weighted-least-connection\", \"weighted-random\", \"power-of-two\", \"least-time\", \"prequal\", \"maglev\" or \"source-hash\"",
             ),
             (
                 "send-proxy = 'binary'",

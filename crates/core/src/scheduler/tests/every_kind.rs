@@ -1,4 +1,4 @@
-//! What holds for all nine.
+//! What holds for all ten.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn any_pool() -> impl Strategy<Value = (Vec<u32>, Given)> {
 }
 
 proptest! {
-    // Two of the nine fill a table of 65,537 entries in every case.
+    // Two of the ten fill a table of 65,537 entries in every case.
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]

@@ -10,7 +10,7 @@ fn limited(in_flight: &[u32], limits: &[u32]) -> Given {
 }
 
 proptest! {
-    // Two of the nine fill a table of 65,537 entries in every case.
+    // Two of the ten fill a table of 65,537 entries in every case.
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
@@ -63,8 +63,12 @@ fn a_full_candidates_share_is_spread_by_weight() {
 fn limits_say_how_much_is_much() {
     // 6 of 40 is less than 2 of 4; without limits it is more.
     let cases = [(limited(&[6, 2], &[40, 4]), 0), (Given::in_flight(&[6, 2]), 1)];
-    let kinds =
-        [SchedulerKind::LeastConnection, SchedulerKind::PowerOfTwo, SchedulerKind::LeastTime];
+    let kinds = [
+        SchedulerKind::LeastConnection,
+        SchedulerKind::PowerOfTwo,
+        SchedulerKind::LeastTime,
+        SchedulerKind::Prequal,
+    ];
     for (mut loads, expected) in cases {
         loads.response_us = vec![Some(1000.0); 2];
         for kind in kinds {

@@ -18,7 +18,7 @@ fn all_lists_each_kind_once() {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_the_nine() {
+fn an_unknown_name_is_answered_with_all_names() {
     let error = "roundrobin".parse::<SchedulerKind>().unwrap_err().to_string();
     assert!(error.starts_with("\"roundrobin\" is not a scheduler; use one of round-robin, "));
     for kind in SchedulerKind::ALL {
@@ -27,9 +27,10 @@ fn an_unknown_name_is_answered_with_the_nine() {
 }
 
 #[test]
-fn only_least_time_reads_response_times() {
+fn least_time_and_prequal_read_response_times() {
     for kind in SchedulerKind::ALL {
-        assert_eq!(kind.reads_response_time(), kind == SchedulerKind::LeastTime);
+        let reads = matches!(kind, SchedulerKind::LeastTime | SchedulerKind::Prequal);
+        assert_eq!(kind.reads_response_time(), reads);
     }
 }
 

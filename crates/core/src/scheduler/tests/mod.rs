@@ -5,6 +5,7 @@ mod full;
 mod kind;
 mod least_loaded;
 mod maglev;
+mod prequal;
 mod robin;
 mod two_choices;
 mod weighted_random;

@@ -165,7 +165,9 @@ fn a_fast_failing_backend_attracts_nothing() {
         for answers in [&[slow, slow, failing][..], &[slow, failing], &[failing, slow, slow, slow]]
         {
             let slot = answers.iter().position(|it| matches!(it, Answer::FailsAfterUs(_))).unwrap();
-            for kind in [SchedulerKind::PowerOfTwo, SchedulerKind::LeastTime] {
+            let kinds =
+                [SchedulerKind::PowerOfTwo, SchedulerKind::LeastTime, SchedulerKind::Prequal];
+            for kind in kinds {
                 let tally = simulate(kind, answers);
                 assert!(part(&tally, slot) < 0.002, "{kind}: {tally:?}");
             }
