@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use equipoise_controller::{Edition, Enrolled, Instructions};
-use equipoise_planner::elastic::Learnt;
 use equipoise_planner::{NodePlan, Plan, PoolPlan, Standing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -48,7 +47,7 @@ fn followed(pool: &PoolPlan) -> PoolPlan {
     }
     if let Some(scaling) = &mut pool.scaling {
         scaling.in_use = None;
-        scaling.learnt = Learnt::default();
+        (scaling.peak, scaling.limit) = (0.0, None);
         for time in [&mut scaling.since_out, &mut scaling.since_in, &mut scaling.low_for] {
             *time = Duration::ZERO;
         }
@@ -205,7 +204,7 @@ mod tests {
     use equipoise_controller::{Enrolled, NodeKind};
     use equipoise_core::Weight;
     use equipoise_core::load::PerClass;
-    use equipoise_planner::elastic::{Known, Scaling, ScalingPlan};
+    use equipoise_planner::elastic::{Scaling, ScalingPlan};
     use equipoise_planner::{BackendPlan, NamePlan, PlannedLoad};
     use proptest::prelude::*;
     use serde_json::json;
@@ -222,11 +221,6 @@ mod tests {
             keep_by_class: PerClass::from_fn(|_| 1.0),
             scarce: None,
         }
-    }
-
-    fn known(generation: u64) -> Known {
-        let (response_s, from, upto) = (generation as f64 / 1e4, 1.0, 24.0);
-        Known { size: None, response_s, from, upto, top: None, age: Duration::ZERO }
     }
 
     fn instructions(generation: u64, count: usize) -> Instructions {
@@ -259,7 +253,8 @@ mod tests {
             since_in: Duration::from_secs(generation),
             low_for: Duration::from_secs(generation),
             after: None,
-            learnt: Learnt { known: vec![known(generation)], probe: None },
+            peak: generation as f64,
+            limit: Some(generation as f64),
         };
         let pool = PoolPlan { weights: (0..200).map(backend).collect(), scaling: Some(scaling) };
         all.plan.pools.insert("web".to_string(), pool);

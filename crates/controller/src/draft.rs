@@ -42,8 +42,7 @@ impl Shared {
             let known = self.known();
             (known.wishes.clone(), Arc::clone(&known.hearing.witnesses))
         };
-        let mut roll = self.roll();
-        roll.recall(&before.plan);
+        let roll = self.roll();
         let now = self.now();
         let forget_after = self.options.forget_after;
         let mut members = roll.enrolled(now, &before.members, forget_after, &witnesses);

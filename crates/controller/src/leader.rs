@@ -218,13 +218,7 @@ fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
         scaling.into_iter().any(|scaling| scaling.action != Scaling::Hold)
     };
     let pools = |plan: &Plan| plan.pools.keys().cloned().collect::<Vec<_>>();
-    // What a probe has shown is not to be asked for again.
-    let probes = |plan: &Plan| -> Vec<bool> {
-        let scaling = plan.pools.values().filter_map(|pool| pool.scaling.as_ref());
-        scaling.map(|scaling| scaling.learnt.is_probing()).collect()
-    };
-    probes(&written.plan) != probes(&now.plan)
-        || acts(&now.plan)
+    acts(&now.plan)
         || acts(&written.plan)
         || settled(&written.rosters) != settled(&now.rosters)
         || written.members != now.members

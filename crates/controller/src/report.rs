@@ -239,12 +239,12 @@ fn is_false(flag: &bool) -> bool {
 fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
     check_text("pool", name)?;
     within(&format!("pool {name}: queued"), sample.queued, REQUESTS_MAX)?;
+    within(&format!("pool {name}: excess, up or down"), sample.excess.abs(), REQUESTS_MAX)?;
     for (backend, one) in &sample.backends {
         check_text("backend", backend)?;
         let what = |of: &str| format!("backend {name}/{backend}: {of}");
         within(&what("in flight"), one.in_flight, REQUESTS_MAX)?;
         within(&what("limit"), one.limit.unwrap_or(0.0), REQUESTS_MAX)?;
-        within(&what("cpu"), one.cpu.unwrap_or(0.0), CPU_MAX)?;
         let longest = NodeReport::RESPONSE_MAX;
         if let Some(response) = one.response.filter(|response| *response > longest) {
             let what = what("response");
@@ -281,8 +281,6 @@ const LARGEST: f64 = 1e12;
 
 /// The most requests at a balancer: for more it has no memory.
 const REQUESTS_MAX: f64 = 1e8;
-/// The most CPU of a backend, as a multiple of what it may use.
-const CPU_MAX: f64 = 100.0;
 
 fn not_negative(what: &str, value: f64) -> Result<(), ReportRefused> {
     within(what, value, LARGEST)
@@ -340,7 +338,7 @@ mod tests {
             ..BackendSample::default()
         };
         let backends = [("10.0.0.1:80".to_string(), backend)].into();
-        let pools = [("web".to_string(), PoolSample { backends, queued: 0.0 })].into();
+        let pools = [("web".to_string(), PoolSample { backends, ..PoolSample::default() })].into();
         let pressure = Pressure { cpu: Some(5.0), ..Pressure::default() };
         let version = "0.1.0".into();
         NodeReport { version, capacity: 2.0, load, pressure, pools, ..NodeReport::default() }
@@ -395,7 +393,11 @@ mod tests {
                 "backend web/10.0.0.1:80: response is 18446744073709551615 s; accepted: at most 86400 s",
             ),
             (with(|r| backend(r).in_flight = 1e9), Fault::Number, "in flight is 1000000000"),
-            (with(|r| backend(r).cpu = Some(1e3)), Fault::Number, "cpu is 1000"),
+            (
+                with(|r| r.pools.get_mut("web").unwrap().excess = f64::NAN),
+                Fault::Number,
+                "pool web: excess, up or down is NaN",
+            ),
             (with(|r| r.classes.light.arrived = -1.0), Fault::Number, "class light is -1"),
             (with(|r| backend(r).in_flight = f64::INFINITY), Fault::Number, "in flight is inf"),
             (with(|r| r.version = "\n".into()), Fault::Name, "version \"\\n\""),

@@ -11,7 +11,7 @@ use equipoise_core::load::{NodeLoad, Reported, Smoothing};
 use equipoise_core::{AdminState, Health};
 use equipoise_planner::elastic::PoolSample;
 use equipoise_planner::{
-    History, Inventory, InventoryRefused, NameSpec, NodeSpec, Plan, PoolSpec, Report,
+    History, Inventory, InventoryRefused, NameSpec, NodeSpec, PoolSpec, Report,
 };
 
 use crate::hearing::Witnesses;
@@ -164,11 +164,6 @@ impl Roll {
             self.history.retain(|machine| members.contains_key(machine));
         }
         gone
-    }
-
-    /// Goes on from what a plan remembers.
-    pub(crate) fn recall(&mut self, plan: &Plan) {
-        self.history.recall(plan);
     }
 
     /// Takes what all balancers together saw of the pools. Once a period.

@@ -9,9 +9,7 @@
 //! [`Repository`] is L3B's resource utilisation repository: the recent history of each node in fixed memory, fine for
 //! the last minutes and coarser for the last hours.
 //!
-//! [`tree`] reads what one process and its children use.
-//!
-//! Reading is at the edge (`source`, `group`, `links`, `tree`); parsing ([`parse`]), rates ([`between`]) and the repository
+//! Reading is at the edge (`source`, `group`, `links`); parsing ([`parse`]), rates ([`between`]) and the repository
 //! are functions of their arguments. Nothing here fails: a file that is missing or odd is a missing signal.
 
 mod group;
@@ -21,11 +19,9 @@ mod monitor;
 pub mod parse;
 mod repository;
 mod source;
-mod tree;
 
 pub use meter::{GroupReading, InterfaceRate, InterfaceReading, Reading, Utilisation, between};
 pub use monitor::{Monitor, MonitorOptions};
 pub use repository::{
     Point, QueryError, Refused, Repository, RepositoryOptions, Sample, Spread, Tier,
 };
-pub use tree::{TreeReading, tree};

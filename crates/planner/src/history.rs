@@ -7,7 +7,6 @@ use equipoise_core::load::{
 use serde::{Deserialize, Serialize};
 
 use crate::elastic::{PoolHistory, PoolSample};
-use crate::plan::Plan;
 
 /// One machine's report, as it came over the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -100,16 +99,6 @@ impl History {
     /// Takes what the balancers together saw of a pool's backends in the period that ended at `at`.
     pub fn record_pool(&mut self, pool: &str, at: Duration, sample: &PoolSample) {
         entry(&mut self.pools, pool).observe(&self.smoothing, at, sample);
-    }
-
-    /// Goes on from what a plan remembers of its pools, whoever made it: what backends have shown to another planner, or
-    /// before the last start.
-    pub fn recall(&mut self, plan: &Plan) {
-        for (name, pool) in &plan.pools {
-            if let Some(scaling) = &pool.scaling {
-                entry(&mut self.pools, name).recall(&scaling.learnt);
-            }
-        }
     }
 
     /// Forgets machines that `keep` does not want; the cluster's members come and go.

@@ -146,7 +146,8 @@ mod tests {
                 (name.clone(), BackendSample { in_flight, ..BackendSample::default() })
             };
             let backends = pool.backends.keys().map(sample).collect();
-            history.record_pool("pool", now, &PoolSample { backends, queued: 0.0 });
+            let sample = PoolSample { backends, ..PoolSample::default() };
+            history.record_pool("pool", now, &sample);
             let weights = by_load(&policy, &history, "pool", pool, was.as_ref());
             was = Some(PoolPlan { weights, scaling: None });
         }
@@ -203,7 +204,8 @@ mod tests {
                 (name.clone(), BackendSample { in_flight, limit, ..BackendSample::default() })
             };
             let backends = pool.backends.keys().map(sample).collect();
-            history.record_pool("pool", now, &PoolSample { backends, queued: 0.0 });
+            let sample = PoolSample { backends, ..PoolSample::default() };
+            history.record_pool("pool", now, &sample);
             let weights = by_load(&policy, &history, "pool", &pool, was.as_ref());
             was = Some(PoolPlan { weights, scaling: None });
         }
@@ -243,7 +245,7 @@ mod tests {
                 (name.clone(), BackendSample { in_flight, response, ..BackendSample::default() })
             };
             let backends = pool.backends.keys().map(sample).collect();
-            let sample = PoolSample { backends, queued: 0.0 };
+            let sample = PoolSample { backends, ..PoolSample::default() };
             history.record_pool("pool", Duration::from_secs(at), &sample);
             let weights = by_load(&policy, &history, "pool", pool, was.as_ref());
             was = Some(PoolPlan { weights, scaling: None });

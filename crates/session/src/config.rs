@@ -282,6 +282,9 @@ pub struct PoolOptions {
     pub retry_after: Duration,
     /// How requests wait for a backend with room.
     pub queue: QueueOptions,
+    /// How long a request waits while the pool has no backend because one is being made; then 503. `None`: backends
+    /// are not made for this pool, and the request is refused at once.
+    pub start_wait: Option<Duration>,
     /// A session to a backend that has fallen silent for so long is lost, and so are idempotent requests that wait for one that
     /// its checks find unhealthy. `None`: only time-outs end the wait. Of a peers' pool.
     pub lost_after: Option<Duration>,
@@ -304,6 +307,7 @@ impl Default for PoolOptions {
             send_proxy: None,
             retry_after: Duration::from_secs(5),
             queue: QueueOptions::default(),
+            start_wait: None,
             lost_after: None,
             tls: None,
         }

@@ -71,6 +71,8 @@ pub struct PoolView {
     pub scheduler: Prepared,
     /// Whether the scheduler reads response times.
     pub needs_response_time: bool,
+    /// It has no backend because one is being made: requests wait for it.
+    pub awaits_backend: bool,
     /// The eligible backends; a scheduler's slot is an index into it.
     pub backends: Vec<BackendView>,
     /// Requests that wait for a backend; kept across snapshots.

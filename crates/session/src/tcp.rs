@@ -145,7 +145,7 @@ impl Connection {
         let rank = Rank::new(priority, RequestClass::default(), self.since);
         let rank = rank.again(avoid.is_some());
         let so_far = self.queued.get().unwrap_or_default();
-        self.deadline.set(Instant::now(), full.options().wait.saturating_sub(so_far));
+        self.deadline.set(Instant::now(), full.longest().saturating_sub(so_far));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
         let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
         self.queued.set(Some(so_far + waited.took));

@@ -72,7 +72,7 @@ type Scheduling = (u32, Generation, Box<dyn Scheduler>);
 pub(crate) enum Pick {
     /// A backend with room.
     Free(Lease),
-    /// No backend has room, or requests wait for it already.
+    /// No backend has room, requests wait for it already, or the first backend is being made.
     Full(Full),
     /// The pool has no backend that may be picked.
     NoBackend,
@@ -282,12 +282,13 @@ impl Worker {
         }
     }
 
-    /// Whether the door's pool is still that in whose queue a request waits, and still has a backend.
+    /// Whether the door's pool is still that in whose queue a request waits, and has a backend or awaits one.
     pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {
         let (snapshot, pool) = self.place_of(door, door.view().pool);
         let pool = snapshot.pools.get(pool);
         pool.is_some_and(|pool| {
-            Arc::ptr_eq(&pool.queue, &full.pool().queue) && !pool.backends.is_empty()
+            Arc::ptr_eq(&pool.queue, &full.pool().queue)
+                && (!pool.backends.is_empty() || pool.awaits_backend)
         })
     }
 
@@ -320,9 +321,13 @@ impl Worker {
         work: Option<Work>,
     ) -> Pick {
         let (snapshot, pool) = self.place_of(door, pool);
-        let Some(view) = snapshot.pools.get(pool).filter(|view| !view.backends.is_empty()) else {
-            return Pick::NoBackend;
-        };
+        let Some(view) = snapshot.pools.get(pool) else { return Pick::NoBackend };
+        if view.backends.is_empty() {
+            return match view.awaits_backend && work.is_some() {
+                true => Pick::Full(Full { snapshot, pool }),
+                false => Pick::NoBackend,
+            };
+        }
         if view.queue.has_waiting() && work.is_some() {
             // Waiting requests come first.
             return Pick::Full(Full { snapshot, pool });

@@ -75,7 +75,7 @@ pub struct PlannedScaling {
     pub leaving: Vec<String>,
     /// Why, in words.
     pub reason: String,
-    /// The part of the speed shown that is expected to be in use.
+    /// Expected demand over the sum of the concurrency limits; above 1 if requests wait.
     pub in_use: Option<f64>,
 }
 

@@ -4,7 +4,8 @@ use equipoise_planner::elastic::{BackendSample, PoolSample};
 
 /// What several balancers saw of one pool, as one would have seen it; `None` if nobody looked.
 ///
-/// Requests in flight, in queues and limits add up. The response time is the mean over answers: each balancer's counts
+/// Requests in flight, in queues and limits add up. A limit says nothing if the balancer sent the backend nothing in the
+/// period, or has not learnt it yet, unless that holds for all. The response time is the mean over answers: each balancer's counts
 /// by the answers that it had in the period, which by Little's law are in proportion to N/T.
 pub(super) fn together<'a>(samples: impl Iterator<Item = &'a PoolSample>) -> Option<PoolSample> {
     let mut sum: Option<PoolSample> = None;
@@ -14,6 +15,8 @@ pub(super) fn together<'a>(samples: impl Iterator<Item = &'a PoolSample>) -> Opt
             continue;
         };
         sum.queued += sample.queued;
+        sum.excess += sample.excess;
+        sum.is_standing |= sample.is_standing;
         for (name, one) in &sample.backends {
             match sum.backends.get_mut(name) {
                 Some(all) => add(all, one),
@@ -29,14 +32,19 @@ fn add(all: &mut BackendSample, one: &BackendSample) {
         (Some(some), Some(others)) => Some(mean_response(all, some, one, others)),
         (some, others) => some.or(others),
     };
-    all.in_flight += one.in_flight;
-    all.limit = match (all.limit, one.limit) {
-        (Some(some), Some(others)) => Some(some + others),
+    let says_something = |it: &BackendSample| it.in_flight > 0.0 && !it.is_guess;
+    match (says_something(all), says_something(one)) {
         // A limit for a part of the requests is none for all of them.
-        _ => None,
-    };
-    // Who made it is one of them.
-    all.cpu = all.cpu.into_iter().chain(one.cpu).reduce(f64::max);
+        (true, true) => all.limit = all.limit.zip(one.limit).map(|(some, others)| some + others),
+        (true, false) => {}
+        (false, true) => (all.limit, all.is_guess) = (one.limit, false),
+        (false, false) if all.is_guess == one.is_guess => {
+            all.limit = all.limit.into_iter().chain(one.limit).reduce(f64::max);
+        }
+        (false, false) if all.is_guess => (all.limit, all.is_guess) = (one.limit, false),
+        (false, false) => {}
+    }
+    all.in_flight += one.in_flight;
     if all.size.is_none() {
         all.size.clone_from(&one.size);
     }
@@ -65,8 +73,9 @@ mod tests {
 
     fn sample(in_flight: f64, response_ms: u64) -> PoolSample {
         let response = Some(Duration::from_millis(response_ms));
-        let one = BackendSample { in_flight, response, limit: Some(4.0), size: None, cpu: None };
-        PoolSample { backends: [("a".to_string(), one)].into(), queued: 1.0 }
+        let one = BackendSample { in_flight, response, limit: Some(4.0), ..Default::default() };
+        let backends = [("a".to_string(), one)].into();
+        PoolSample { backends, queued: 1.0, is_standing: in_flight > 1.0, excess: -0.5 }
     }
 
     #[test]
@@ -75,7 +84,20 @@ mod tests {
         let both = together([sample(1.0, 10), sample(3.0, 30)].iter()).unwrap();
         let one = &both.backends["a"];
         assert_eq!((one.in_flight, one.limit, both.queued), (4.0, Some(8.0), 2.0));
+        assert_eq!((both.is_standing, both.excess), (true, -1.0));
         assert_eq!(one.response.unwrap().as_millis(), 20);
+    }
+
+    #[test]
+    fn a_limit_counts_where_the_backend_has_requests() {
+        let limit = |in_flight: &[f64]| {
+            let samples: Vec<_> = in_flight.iter().map(|now| sample(*now, 10)).collect();
+            together(samples.iter()).unwrap().backends["a"].limit
+        };
+        assert_eq!(limit(&[1.0, 0.0, 0.0]), Some(4.0));
+        assert_eq!(limit(&[0.0, 0.0, 1.0]), Some(4.0));
+        assert_eq!(limit(&[1.0, 0.0, 2.0]), Some(8.0));
+        assert_eq!(limit(&[0.0, 0.0]), Some(4.0));
     }
 
     #[test]

@@ -62,7 +62,8 @@ pub(crate) fn report(cpu: f64, backends: &[(&str, f64, u64)]) -> NodeReport {
         (name.to_string(), one)
     };
     let backends = backends.iter().map(sample).collect();
-    let pools: BTreeMap<_, _> = [("web".to_string(), PoolSample { backends, queued: 0.0 })].into();
+    let sample = PoolSample { backends, ..PoolSample::default() };
+    let pools: BTreeMap<_, _> = [("web".to_string(), sample)].into();
     NodeReport { version: "test".into(), capacity: 2.0, load, pools, ..NodeReport::default() }
 }
 

@@ -106,6 +106,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
             send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
             retry_after: pool.duration("retry-after"),
             queue: queue(pool.table("queue").expect("has a default: a test reads every one")),
+            start_wait: start_wait(pool),
             lost_after: None,
             tls: None,
         },
@@ -123,7 +124,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
     })
 }
 
-fn concurrency(values: &Values) -> Option<Concurrency> {
+pub(super) fn concurrency(values: &Values) -> Option<Concurrency> {
     values.number_or_choice("concurrency", &tables::CONCURRENCY, |limit| {
         u32::try_from(limit).ok().and_then(NonZeroU32::new).map(Concurrency::Fixed)
     })
@@ -131,6 +132,12 @@ fn concurrency(values: &Values) -> Option<Concurrency> {
 
 fn queue(queue: &Values) -> QueueOptions {
     QueueOptions { wait: queue.duration("wait"), length: queue.amount("length") }
+}
+
+/// How long requests wait for the first backend of an elastic pool.
+fn start_wait(pool: &Values) -> Option<Duration> {
+    let wait = pool.table("elastic")?.duration("start-wait");
+    Some(wait).filter(|wait| !wait.is_zero())
 }
 
 /// When the first backend of an elastic pool is to serve at the latest: made, warm and checked. `None` if none is to be there.

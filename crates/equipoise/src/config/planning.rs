@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
-use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, Size};
+use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, Size, Target};
 use equipoise_planner::{DispatchPolicy, Policy};
 use equipoise_session::config::PoolConfig;
 
@@ -124,14 +124,22 @@ fn elasticity(values: &Values) -> Elasticity {
         min: values.amount("min"),
         // Without one the file has errors, and is not used.
         max: values.number("max").and_then(|max| max.try_into().ok()).unwrap_or(u32::MAX),
-        headroom: values.share("headroom"),
+        target: target(values),
         out_cool_down: values.duration("out-cool-down"),
         in_cool_down: values.duration("in-cool-down"),
         warm_up: values.duration("warm-up"),
         growth_max: values.share("growth-max"),
+        scale_in_rate: values.share("scale-in-rate"),
         sizes: values.tables("sizes").iter().filter_map(size).collect(),
         mode: if paused { Mode::Paused } else { Mode::Auto },
     }
+}
+
+fn target(values: &Values) -> Target {
+    let concurrency = values.share_if_any("target-concurrency").map(Target::Concurrency);
+    let stated =
+        concurrency.or_else(|| values.share_if_any("target-requests").map(Target::Requests));
+    stated.unwrap_or_else(|| Target::InUse(values.share("target")))
 }
 
 /// Backends are told apart by their addresses, so the names of those that were built are in the order of the file.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use equipoise_core::SchedulerKind;
-use equipoise_session::config::{CheckMethod, Protocol, Upstream};
+use equipoise_session::config::{CheckMethod, Concurrency, Protocol, Upstream};
 
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
@@ -92,7 +92,6 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         if let Some(elastic) = pool.table("elastic") {
             unique(elastic.tables("sizes"), "name", findings);
             reachable(file, elastic, findings);
-            starts_empty(pool, elastic, findings);
         }
         health(pool, findings);
         // What uses a pool without a name is not known.
@@ -101,6 +100,9 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
             continue;
         };
         let users = users.0.get(name).unwrap_or(&nothing);
+        if let Some(elastic) = pool.table("elastic") {
+            targets(pool, elastic, users, findings);
+        }
         unix_sockets(pool, users, findings);
         backups(pool, users, findings);
         if users.doors.is_empty() && users.packet {
@@ -123,17 +125,24 @@ fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// A pool grows by the load of its backends, so one without a backend stays empty.
-fn starts_empty(pool: &Values, elastic: &Values, findings: &mut Findings<'_>) {
-    let takes_work = |backend: &Values| backend.number("weight") != Some(0);
+/// How full an elastic pool is shows in its backends' concurrency limits, unless its target states what each does.
+fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let stated = ["target-concurrency", "target-requests"];
+    let given: Vec<&str> = stated.into_iter().filter(|option| elastic.given(option)).collect();
+    if let [_, second] = given[..] {
+        let text = "a second target; accepted: one of `target-concurrency` and `target-requests`";
+        findings.error(elastic.at(second), &elastic.path_of(second), text.to_string());
+    }
     let is_paused = elastic.choice("mode", &tables::MODE) == Some(true);
-    if elastic.number("min") == Some(0)
-        && !is_paused
-        && !pool.tables("backends").iter().any(takes_work)
-    {
-        let text = "0 and no backend that takes work is listed, so no load shows and the pool never grows; accepted: 1 \
-                    or more, or a backend in `backends`";
-        findings.error(elastic.at("min"), &elastic.path_of("min"), text.to_string());
+    let is_unlimited = match pool.given("concurrency") {
+        true => build::concurrency(pool) == Some(Concurrency::None),
+        // Only of requests.
+        false => users.doors.iter().any(|door| protocol_of(door) != Some(Protocol::Http)),
+    };
+    if is_unlimited && given.is_empty() && !is_paused && !users.doors.is_empty() {
+        let text = "\"none\", so how full the pool is does not show and it never grows; accepted: another `concurrency`, or \
+                    `target-concurrency` or `target-requests` in its [pool.elastic]";
+        findings.error(pool.at("concurrency"), &pool.path_of("concurrency"), text.to_string());
     }
 }
 

@@ -239,7 +239,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("folder" | "logs" | "token-file" | "ca", _) => quoted("/x"),
         ("min", _) => "3".into(),
         ("stop", _) => "0.05".into(),
-        ("share-max", _) => "0.5".into(),
+        ("share-max" | "scale-in-rate", _) => "0.5".into(),
         ("state", _) => quoted("/x"),
         (_, Kind::Number(min, _)) => format!("{:?}", min + 0.125),
         (_, Kind::Flag) => (default != "true").to_string(),

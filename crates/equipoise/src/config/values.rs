@@ -113,9 +113,12 @@ impl Values {
 
     /// A share or another number, which has a default.
     pub(super) fn share(&self, name: &str) -> f64 {
-        let take =
-            |value: &Value| if let Value::Share(share) = value { Some(*share) } else { None };
-        self.find(name, take).expect("every share has a default: a test reads every one")
+        self.share_if_any(name).expect("every share has a default: a test reads every one")
+    }
+
+    /// A share or another number, if it has a value.
+    pub(super) fn share_if_any(&self, name: &str) -> Option<f64> {
+        self.find(name, |value| if let Value::Share(share) = value { Some(*share) } else { None })
     }
 
     /// A duration, if it has a value or default.

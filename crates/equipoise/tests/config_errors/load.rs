@@ -3,28 +3,37 @@
 use crate::bed::{WEB, said};
 
 #[test]
-fn an_automatic_pool_that_lists_no_backend_that_takes_work_has_a_min_above_0() {
-    let file = |backends: &str, elastic: &str| {
+fn an_elastic_pool_needs_limits_or_a_target_for_each_backend() {
+    let file = |pool: &str, elastic: &str, door: &str| {
         format!(
-            "[[pool]]\nname = 'web'\nbackends = {backends}\n[pool.elastic]\nmax = 2\n{elastic}\n\
-             [pool.elastic.process]\ncommand = ['/app']\n"
+            "[[pool]]\nname = 'web'\n{pool}\n[pool.elastic]\nmax = 2\nmin = 0\n{elastic}\n\
+             [pool.elastic.process]\ncommand = ['/app']\n{door}"
         )
     };
-    let error = "f:6:7: pool.web.elastic.min: 0 and no backend that takes work is listed, so no load shows and the pool \
-                 never grows; accepted: 1 or more, or a backend in `backends`";
-    let (one, idle) = ("['10.0.0.1:80']", "[{ address = '10.0.0.1:80', weight = 0 }]");
-    for (backends, elastic, is_wrong) in [
-        ("[]", "min = 0", true),
-        (idle, "min = 0", true),
-        (one, "min = 0", false),
-        ("[]", "min = 1", false),
-        // An operator sets the size.
-        ("[]", "min = 0\nmode = 'paused'", false),
+    let error = "f:3:15: pool.web.concurrency: \"none\", so how full the pool is does not show and it never grows; accepted: \
+                 another `concurrency`, or `target-concurrency` or `target-requests` in its [pool.elastic]";
+    let (none, door) = (
+        "concurrency = 'none'",
+        "[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'web'\n",
+    );
+    for (pool, elastic, door, is_wrong) in [
+        (none, "", door, true),
+        ("concurrency = 4", "", door, false),
+        (none, "target-concurrency = 20.0", door, false),
+        (none, "target-requests = 100.0", door, false),
+        // An operator says how many; no front door has it.
+        (none, "mode = 'paused'", door, false),
+        (none, "", "", false),
     ] {
-        let said = said(&file(backends, elastic));
-        assert_eq!(said.contains(error), is_wrong, "{backends} {elastic}: {said}");
-        assert_eq!(said.contains("never grows"), is_wrong, "{backends} {elastic}: {said}");
+        let said = said(&file(pool, elastic, door));
+        assert_eq!(said.contains(error), is_wrong, "{pool} {elastic}: {said}");
+        assert_eq!(said.contains("never grows"), is_wrong, "{pool} {elastic}: {said}");
     }
+    let two = said(&file("", "target-requests = 1.0\ntarget-concurrency = 1.0", door));
+    let expected = "a second target; accepted: one of `target-concurrency` and `target-requests`";
+    assert!(two.contains(expected), "{two}");
+    let zero = said(&file("concurrency = 4", "target = 0.0", door));
+    assert!(zero.contains("target is 0; accepted: a number above 0, up to 1"), "{zero}");
 }
 
 #[test]

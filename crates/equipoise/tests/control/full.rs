@@ -1,15 +1,18 @@
-//! Pools that are full from their first moment, and pools without a controller.
+//! Pools that are full from their first moment, pools that begin with nothing, and pools without a controller.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::*;
 
 /// Clients that ask again as soon as they are answered; far more than a backend of one thread does at once.
 const CLIENTS: usize = 24;
 
-fn pool_of_one_thread(instance: &Instance, how: &str, headroom: f64) -> String {
+fn pool_of_one_thread(instance: &Instance, how: &str, concurrency: u32) -> String {
     let server = server_of_one_thread(&instance.folder);
     format!(
-        "scheduler = \"least-connection\"\n[pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
-         out-cool-down = \"500ms\"\nin-cool-down = \"1m\"\nheadroom = {headroom:?}\n\
+        "scheduler = \"least-connection\"\nconcurrency = {concurrency}\nqueue = {{ wait = \"1m\" }}\n\
+         [pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
+         out-cool-down = \"500ms\"\nin-cool-down = \"1m\"\n\
          [pool.elastic.process]\ncommand = [\"python3\", {:?}, \"{how}\", \"{{port}}\"]\n",
         text(&server)
     )
@@ -25,33 +28,65 @@ fn grows_under_load(instance: &Instance) {
 }
 
 #[test]
-fn a_pool_of_processes_that_wait_is_found_full_by_a_probe_and_that_is_known_after_a_restart() {
+fn a_pool_whose_queue_stands_grows_and_after_a_restart_again() {
     let mut instance = Instance::new("full-waits");
-    let pool = pool_of_one_thread(&instance, "sleeps", 0.3);
+    let pool = pool_of_one_thread(&instance, "sleeps", 1);
     instance.start(&pool);
     grows_under_load(&instance);
     let printed = instance.printed();
-    assert!(printed.contains("scaling: probing: it isn't known yet whether"), "{printed}");
-    // Every tenth plan is in the store.
-    let last = instance.plan();
-    instance.until("some later plan", |plan| edition(plan).1 > edition(&last).1 + 12);
+    assert!(printed.contains("requests wait, and the queue stands"), "{printed}");
     instance.kill();
-
     instance.start(&pool);
     grows_under_load(&instance);
-    assert!(!instance.printed().contains("probing"), "{}", instance.printed());
 }
 
 #[test]
-fn a_pool_of_processes_that_work_is_full_by_its_processors_and_is_not_probed() {
+fn the_cpu_of_other_programs_adds_no_backend() {
     let mut instance = Instance::new("full-works");
-    // Much headroom: other programs want the processors, too, and leave it a small part of one.
-    let pool = pool_of_one_thread(&instance, "works", 0.9);
-    instance.start(&pool);
-    grows_under_load(&instance);
+    instance.start(&pool_of_one_thread(&instance, "works", 4));
+    assert!(eventually(|| serving(&instance).len() == 1), "{}", instance.printed());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        // One request in flight of four, however long it takes.
+        let load = Load::start(instance.door.address(), 1);
+        let first = instance.plan();
+        let plan =
+            instance.until("many later plans", |plan| edition(plan).1 > edition(&first).1 + 20);
+        stop.store(true, Relaxed);
+        let (_, failed) = load.finish();
+        assert!(failed.is_empty(), "{failed:?}");
+        let scaling = &plan["pools"][0]["scaling"];
+        assert!(scaling["in_use"].as_f64().is_some_and(|it| it < 0.5), "{plan:#}");
+    });
     let printed = instance.printed();
-    assert!(printed.contains("in use, at most 0.10 is wanted"), "{printed}");
-    assert!(!printed.contains("probing"), "{printed}");
+    assert_eq!(printed.matches("scaling:").count(), 1, "the first one: {printed}");
+}
+
+#[test]
+fn a_request_waits_for_the_first_backend_of_a_pool_that_has_none() {
+    let mut instance = Instance::new("from-zero");
+    let pool = made_of_processes().replace("min = 1", "min = 0").replace("\"1m\"", "\"500ms\"");
+    instance.start(&pool);
+    instance.until("it plans", |plan| edition(plan).1 > 1);
+    for _ in 0..2 {
+        let none = || instance.json("/v1/status")["pools"][0]["backends"] == Value::Array(vec![]);
+        assert!(eventually(none), "{}", instance.printed());
+        assert_eq!(get(instance.door.address(), "/").status(), 200, "{}", instance.printed());
+    }
+    let printed = instance.printed();
+    assert!(printed.contains("scaling: requests wait for a first backend"), "{printed}");
+    assert!(!printed.contains("no backend can take work"), "{printed}");
+    instance.kill();
+
+    instance.start(&pool.replace("min = 0", "min = 0\nstart-wait = \"0s\""));
+    assert_eq!(get(instance.door.address(), "/").status(), 503);
 }
 
 /// Processes of the pool's backends.

@@ -112,21 +112,24 @@ fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
 fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_cheapest_one() {
     let mut instance = Instance::new("sizes");
     let fleet = Fleet::sized(&instance.folder);
-    let elastic = "scheduler = \"least-connection\"\n[pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
+    // A small one does one request at once, and a large one four.
+    let elastic = "scheduler = \"least-connection\"\nconcurrency = 1\nqueue = { wait = \"1m\" }\n\
+                   [pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
                    out-cool-down = \"500ms\"\nin-cool-down = \"700ms\"\ngrowth-max = 10.0\n\
                    sizes = [{ name = \"small\", speed = 1.0, price = 1.0 }, { name = \"large\", speed = 4.0, price = 2.0 }]\n";
     instance.start(&format!("{elastic}{}", fleet.table()));
     assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
     assert_eq!(fleet.sizes(), ["small"], "the cheapest is enough before anything is measured");
-    // For several periods: how fast it is when it is calm is what use is judged by.
-    let calm = Load::start(instance.door.address(), 1);
-    calm.wait_for(150);
-    let (_, failed) = calm.finish();
-    assert!(failed.is_empty(), "{failed:?}");
     // Sixteen at once are far more than it does.
     let load = Load::start(instance.door.address(), 16);
     let has_large = || fleet.sizes().iter().any(|size| size == "large");
     assert!(eventually(has_large), "{:?} {:#}", fleet.log(), instance.plan());
+    let limits = || {
+        let backends = instance.json("/v1/status")["pools"][0]["backends"].clone();
+        let all = backends.as_array().cloned().unwrap_or_default();
+        all.iter().filter_map(|it| it["limit"].as_u64()).collect::<Vec<_>>()
+    };
+    assert!(eventually(|| limits().contains(&4)), "{:#}", instance.json("/v1/status"));
     load.wait_for(100);
     let (good, failed) = load.finish();
     assert!(failed.is_empty() && good > 100, "{good} were answered, and failed: {failed:?}");

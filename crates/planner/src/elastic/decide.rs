@@ -4,14 +4,15 @@ use std::time::Duration;
 use equipoise_core::{AdminState, Health};
 use serde::{Deserialize, Serialize};
 
-use super::demand::PoolHistory;
-use super::sizes::{Kind, cheaper, cover, fastest};
-use super::{Elasticity, Learnt, Looks, Mode};
+use super::demand::{Demand, PoolHistory};
+use super::sizes::{Kind, Kinds, cheaper, cover, fastest};
+use super::{Elasticity, Mode, Target};
 use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
 
 mod hold;
-mod probing;
+
+use hold::why_not_yet;
 
 /// What is done about a pool's size, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +21,8 @@ pub struct ScalingPlan {
     pub action: Scaling,
     /// Why, in words.
     pub reason: String,
-    /// Part of the speed shown that is expected to be in use; `None` if unknown.
+    /// Expected demand over the capacity of the backends that serve: of their concurrency limits, or of what the target
+    /// states for each; above 1 if requests wait. `None` if unknown.
     pub in_use: Option<f64>,
     /// How long ago the pool last grew, without this plan's step; saturates.
     pub since_out: Duration,
@@ -32,9 +34,12 @@ pub struct ScalingPlan {
     /// it has taken none since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// What the planner remembers of the pool.
-    #[serde(default, skip_serializing_if = "Learnt::is_empty")]
-    pub learnt: Learnt,
+    /// The largest demand in `low_for`, in the unit of the target.
+    #[serde(default)]
+    pub peak: f64,
+    /// Concurrency limit of a backend of speed 1, as it was last known; `None` before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
 }
 
 /// A step in a pool's size.
@@ -85,21 +90,20 @@ impl Scaling {
     }
 }
 
-/// A pool shrinks only to where this part of what may be in use is in use: else it would grow again at once.
-const SHRINK_TO: f64 = 0.85;
-/// Memory in use, per cent, from which a pool does not shrink: those that stay would get more.
-const MEMORY_TIGHT: f64 = 90.0;
+/// A pool shrinks to at most this part of its target: else it would grow again at once.
+const SHRINK_TO: f64 = 0.9;
 /// "Long ago", for a pool that never changed.
 const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Decides on a pool's size; `passed` is the time since the decision before.
 ///
-/// What is in use is weighed by speed: a half-used large backend counts as much as its size says. The pool grows when
-/// less than the headroom is free, counting those that are warming up as there, so that it does not grow twice for
-/// one reason; at most by [`Elasticity::growth_max`] in a step, with a cool-down. It shrinks by one, that with the
-/// least speed for its price, when without it there would still be headroom and some to spare for the whole of a
-/// cool-down; if one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). Of a pool that may be
-/// full or not, as far as measurements can tell, one backend more shows which ([`super::Probe`]). At the most backends it replaces the slowest by a faster one if there is one (diagonal scaling).
+/// The pool grows when demand exceeds the target's part of the capacity. Backends that are coming count as there, so that
+/// it does not grow twice for one reason. A step multiplies capacity by at most [`Elasticity::growth_max`], and steps
+/// are a cool-down apart; when a queue stands and no backend is coming, the pool grows at once. It shrinks when fewer
+/// backends would have been below the target for a whole cool-down, by those with the least capacity for their
+/// price. If one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). At the
+/// most backends the slowest is replaced by a faster one if there is one (diagonal scaling). A pool without a backend
+/// adds one as soon as a request waits.
 pub(crate) fn decide(
     elastic: &Elasticity,
     pool: &PoolSpec,
@@ -108,24 +112,26 @@ pub(crate) fn decide(
     was: Option<&ScalingPlan>,
     passed: Duration,
 ) -> ScalingPlan {
-    let past = history.pool(name);
-    let state = State::of(elastic, pool, history, past);
+    let limit = was.and_then(|was| was.limit);
+    let state = State::of(elastic, pool, history.pool(name), limit);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
-    let learnt = learnt(&state, past, was, pool.steps, passed);
     let was = was.map(|was| Times::after(was, pool.steps));
     let mut plan = ScalingPlan {
         action: Scaling::Hold,
         reason: String::new(),
-        in_use: state.in_use,
+        in_use: state.in_use(),
         since_out: ago(was.as_ref().map(|was| was.since_out)),
         since_in: ago(was.as_ref().map(|was| was.since_in)),
         low_for: Duration::ZERO,
         after: pool.steps,
-        learnt,
+        peak: state.expected().unwrap_or_default(),
+        limit: state.remembered,
     };
     if state.less(elastic).is_some() {
-        plan.low_for = was.map_or(Duration::ZERO, |was| was.low_for).saturating_add(passed);
+        let (low_for, peak) = was.map_or((Duration::ZERO, 0.0), |was| (was.low_for, was.peak));
+        plan.low_for = low_for.saturating_add(passed);
+        plan.peak = plan.peak.max(peak);
     }
     let (action, reason) = match elastic.mode {
         Mode::Pinned(count) => state.towards(count, format!("pinned at {count}")),
@@ -139,34 +145,7 @@ pub(crate) fn decide(
         Scaling::Hold => reason + &hold::beside(&state, pool),
         _ => reason,
     };
-    // Whatever it is added for: a backend more is compared with how it was before.
-    if let Some(probe) = plan.learnt.probe.as_mut().filter(|probe| probe.is_prepared())
-        && matches!(action, Scaling::Out { .. })
-    {
-        probe.after = Some(Looks::default());
-        (probe.since, probe.settled) = (Duration::ZERO, Duration::ZERO);
-    }
     ScalingPlan { action, reason, ..plan }
-}
-
-/// What is remembered of the pool after what was remembered in the plan before, the driver having taken so many steps.
-fn learnt(
-    state: &State<'_>,
-    past: Option<&PoolHistory>,
-    was: Option<&ScalingPlan>,
-    steps: Option<u64>,
-    passed: Duration,
-) -> Learnt {
-    let mut learnt = was.map(|was| was.learnt.clone()).unwrap_or_default();
-    if let Some(probe) = &mut learnt.probe
-        && was.is_some_and(|was| !is_taken(was, steps))
-        && probe.since.is_zero()
-    {
-        probe.after = None;
-    }
-    learnt.refresh(past, passed);
-    state.look(&mut learnt, past, passed);
-    learnt
 }
 
 /// Whether a plan's step has been taken, when the driver has taken so many (`None`: it takes each at once).
@@ -179,13 +158,14 @@ struct Times {
     since_out: Duration,
     since_in: Duration,
     low_for: Duration,
+    peak: f64,
 }
 
 impl Times {
     /// After a plan, when the driver has taken so many steps. One that it has not taken has not been.
     fn after(was: &ScalingPlan, steps: Option<u64>) -> Times {
-        let ScalingPlan { since_out, since_in, low_for, .. } = *was;
-        let times = Times { since_out, since_in, low_for };
+        let ScalingPlan { since_out, since_in, low_for, peak, .. } = *was;
+        let times = Times { since_out, since_in, low_for, peak };
         if !is_taken(was, steps) {
             return times;
         }
@@ -195,7 +175,7 @@ impl Times {
                 Times { since_out: Duration::ZERO, ..times }
             }
             Scaling::In { .. } => {
-                Times { since_in: Duration::ZERO, low_for: Duration::ZERO, ..times }
+                Times { since_in: Duration::ZERO, low_for: Duration::ZERO, peak: 0.0, ..times }
             }
         }
     }
@@ -205,23 +185,24 @@ impl Times {
 struct Backend<'a> {
     name: &'a str,
     spec: &'a BackendSpec,
-    speed: f64,
+    /// Its concurrency limit, or what the target states.
+    capacity: f64,
     efficiency: f64,
-    /// Expected to be in use, 1 at its best; `None` if nothing is known, or it is warming up.
-    in_use: Option<f64>,
-    /// Whether that is more than a guess by response time.
-    is_use_known: bool,
-    is_serving: bool,
+    /// It passes its checks, or has not failed them yet.
+    is_healthy: bool,
+    /// It is healthy, and balancers have it.
+    serves: bool,
+    /// It serves, and is no longer new.
+    is_warm: bool,
 }
 
 impl Backend<'_> {
-    /// Which of two leaves first: one that fails, one of which nothing has been measured yet, the one with the least speed for
-    /// its price, the younger one.
+    /// Order in which two leave: one that fails, one that is new, the one with the least capacity for its price, the
+    /// younger one.
     fn leaves_before(&self, other: &Backend<'_>) -> Ordering {
-        let is_warm = |one: &Backend<'_>| one.in_use.is_some();
-        let by_state = self.is_serving.cmp(&other.is_serving);
+        let by_state = self.is_healthy.cmp(&other.is_healthy);
         by_state
-            .then(is_warm(self).cmp(&is_warm(other)))
+            .then(self.is_warm.cmp(&other.is_warm))
             .then(self.efficiency.total_cmp(&other.efficiency))
             .then(self.spec.age.cmp(&other.spec.age))
     }
@@ -229,8 +210,8 @@ impl Backend<'_> {
 
 /// How a pool could cost less.
 enum Less<'s, 'a> {
-    /// One fewer.
-    Without(&'s Backend<'a>),
+    /// Fewer.
+    Without(Vec<&'s Backend<'a>>),
     /// A cheaper one in its place.
     Cheaper(&'s Kind, &'s Backend<'a>),
 }
@@ -238,111 +219,151 @@ enum Less<'s, 'a> {
 struct State<'a> {
     backends: Vec<Backend<'a>>,
     kinds: Vec<Kind>,
-    in_use: Option<f64>,
-    /// Speed that serves or will when it is warm.
-    speed: f64,
-    memory: Option<f64>,
+    target: Target,
+    /// `None` before the pool was seen.
+    demand: Option<Demand>,
+    /// Concurrency limit of a backend of speed 1, if it is known.
+    limit: Option<f64>,
+    /// The same, if it was stated or learnt.
+    remembered: Option<f64>,
+    /// Capacity of backends that serve, and of those that serve or are coming.
+    serving: f64,
+    capacity: f64,
     queued: f64,
+    is_standing: bool,
+    is_shrinking: bool,
+    is_idle: bool,
 }
 
 impl<'a> State<'a> {
     fn of(
         elastic: &Elasticity,
         pool: &'a PoolSpec,
-        history: &History,
         past: Option<&PoolHistory>,
+        known: Option<f64>,
     ) -> State<'a> {
-        let (kinds, unit) = kinds(elastic, past);
-        let kind = |spec: &BackendSpec| kinds.iter().find(|kind| kind.name == spec.size);
+        let target = elastic.target;
+        let Kinds { kinds, unit, limit, remembered } = Kinds::of(elastic, pool, past, known);
         let up = pool.backends.iter().filter(|(_, spec)| spec.admin == AdminState::Up);
         let backend = |(name, spec): (&'a String, &'a BackendSpec)| {
-            let is_serving = spec.health != Health::Unhealthy;
-            let is_warm = is_serving && spec.age >= elastic.warm_up;
-            let machine = spec.machine.as_ref().and_then(|machine| history.load(machine));
-            let cpu = machine.map(|load| load.coming().cpu / 100.0);
-            let shown = past.and_then(|past| past.in_use(name));
-            let own_cpu = past.and_then(|past| past.cpu(name));
-            let in_use =
-                shown.into_iter().chain(cpu).chain(own_cpu).reduce(f64::max).filter(|_| is_warm);
-            let kind = kind(spec);
+            let is_healthy = spec.health != Health::Unhealthy;
+            let serves = is_healthy && past.is_some_and(|past| past.has(name));
+            let kind = kinds.iter().find(|kind| kind.name == spec.size);
+            // One that the operator listed beside the sizes counts as one of speed 1.
+            let of_kind = kind.map_or(unit, |kind| kind.speed);
+            let own = past.and_then(|past| past.limit(name)).filter(|_| target.stated().is_none());
+            let capacity = own.unwrap_or(of_kind);
             Backend {
                 name,
                 spec,
-                // One that the operator listed beside the sizes counts as one of stated speed 1.
-                speed: kind.map_or(unit, |kind| kind.speed),
-                efficiency: kind.map_or(unit, Kind::efficiency),
-                in_use,
-                is_use_known: past.is_some_and(|it| it.is_use_known(name, spec.size.as_deref())),
-                is_serving,
+                capacity,
+                efficiency: capacity / kind.map_or(1.0, |kind| kind.price),
+                is_healthy,
+                serves,
+                is_warm: serves && spec.age >= elastic.warm_up,
             }
         };
         let backends: Vec<Backend> = up.map(backend).collect();
-        let known =
-            || backends.iter().filter_map(|one| one.in_use.map(|in_use| (one.speed, in_use)));
-        let (sum, of) = known()
-            .fold((0.0, 0.0), |(sum, of), (speed, in_use)| (sum + speed * in_use, of + speed));
-        let memory = backends.iter().filter_map(|one| history.load(one.spec.machine.as_ref()?));
-        let memory = memory.map(|load| load.coming().memory).reduce(f64::max);
+        let sum = |of: &mut dyn Iterator<Item = &Backend>| of.map(|one| one.capacity).sum();
         State {
-            in_use: (of > 0.0).then(|| sum / of),
-            speed: backends.iter().filter(|one| one.is_serving).map(|one| one.speed).sum(),
+            target,
+            demand: past.map(|past| past.demand(target)),
+            limit,
+            remembered,
+            serving: sum(&mut backends.iter().filter(|one| one.serves)),
+            capacity: sum(&mut backends.iter().filter(|one| one.is_healthy)),
             queued: past.map_or(0.0, PoolHistory::queued),
+            is_standing: past.is_some_and(PoolHistory::is_standing),
+            is_shrinking: past.is_some_and(PoolHistory::is_shrinking),
+            is_idle: past.is_some_and(PoolHistory::is_idle),
             backends,
             kinds,
-            memory,
         }
+    }
+
+    /// Demand in the coming period; `None` if it is unknown, or cannot be compared as no limit is known.
+    fn expected(&self) -> Option<f64> {
+        let coming = if self.is_idle { 0.0 } else { self.demand?.coming };
+        let is_comparable = self.is_idle || self.target.stated().or(self.limit).is_some();
+        is_comparable.then_some(coming)
+    }
+
+    fn in_use(&self) -> Option<f64> {
+        self.expected().filter(|_| self.serving > 0.0).map(|demand| demand / self.serving)
     }
 
     fn count(&self) -> u32 {
         self.backends.len() as u32
     }
 
+    /// Whether a backend does not serve yet.
+    fn is_coming(&self) -> bool {
+        self.backends.iter().any(|one| one.is_healthy && !one.serves)
+    }
+
+    /// Whether a backend does not serve yet, or has not served for long.
     fn is_warming(&self) -> bool {
-        self.backends.iter().any(|one| one.is_serving && one.in_use.is_none())
+        self.backends.iter().any(|one| one.is_healthy && !one.is_warm)
     }
 
-    /// Speed that those which are measured use, and what waits for them.
-    fn used(&self) -> Option<f64> {
-        let in_use = |one: &Backend| one.in_use.map_or(0.0, |in_use| one.speed * in_use);
-        self.in_use.map(|_| self.backends.iter().map(in_use).sum())
-    }
-
-    /// Who would leave first, of the elastic ones.
-    fn leaver(&self) -> Option<&Backend<'a>> {
+    /// The elastic ones, in the order in which they leave.
+    fn leavers(&self) -> Vec<&Backend<'a>> {
         let elastic = self.backends.iter().filter(|one| one.spec.is_elastic);
-        elastic.min_by(|a, b| a.leaves_before(b))
+        let mut leavers: Vec<&Backend<'a>> = elastic.collect();
+        leavers.sort_by(|a, b| a.leaves_before(b));
+        leavers
     }
 
-    fn is_enough_without(&self, elastic: &Elasticity, leaver: &Backend) -> bool {
-        let Some(used) = self.used() else { return false };
-        let left = self.speed - if leaver.is_serving { leaver.speed } else { 0.0 };
-        self.count() > elastic.min
-            && self.queued == 0.0
-            && !self.is_warming()
-            && used <= SHRINK_TO * (1.0 - elastic.headroom) * left
+    /// Capacity without a backend.
+    fn without(&self, one: &Backend) -> f64 {
+        self.capacity - if one.is_healthy { one.capacity } else { 0.0 }
     }
 
-    /// How the pool could cost less and still have headroom, and some to spare.
+    /// Whether so much capacity is below the target at this demand, with some to spare.
+    fn is_enough(&self, capacity: f64, demand: f64) -> bool {
+        match capacity > 0.0 {
+            true => demand <= SHRINK_TO * self.target.share() * capacity,
+            // A request from time to time is not nothing.
+            false => self.is_idle && demand == 0.0,
+        }
+    }
+
+    /// Those that may leave together: without them `demand` would be below the target.
+    fn spare(&self, elastic: &Elasticity, demand: f64) -> Vec<&Backend<'a>> {
+        if self.is_warming() {
+            return Vec::new();
+        }
+        let most = (elastic.scale_in_rate * f64::from(self.count())).floor().max(1.0) as u32;
+        let most = most.min(self.count().saturating_sub(elastic.min)) as usize;
+        let mut left = self.capacity;
+        let mut is_spare = |one: &&Backend| {
+            left -= if one.is_healthy { one.capacity } else { 0.0 };
+            // Sums of limits are not exact.
+            left = if left < 1e-9 { 0.0 } else { left };
+            self.is_enough(left, demand)
+        };
+        self.leavers().into_iter().take(most).take_while(&mut is_spare).collect()
+    }
+
+    /// How the pool could cost less and still be below its target.
     fn less(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
-        let leaver = self.leaver().filter(|leaver| self.is_enough_without(elastic, leaver));
-        leaver.map(Less::Without).or_else(|| self.cheaper(elastic))
+        let spare = self.spare(elastic, self.expected()?);
+        if spare.is_empty() { self.cheaper(elastic) } else { Some(Less::Without(spare)) }
     }
 
-    /// The dearest backend for which a cheaper one would do, and that one's kind. A guess at what is in use is not enough:
-    /// before its top was seen, a fast backend looks idle.
+    /// The dearest backend for which a cheaper one would do, and that one's kind.
     fn cheaper(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
-        let enough = self.used()? / (SHRINK_TO * (1.0 - elastic.headroom));
-        let is_known = self.backends.iter().all(|one| one.is_use_known || !one.is_serving);
-        if self.queued > 0.0 || self.is_warming() || !is_known {
+        let enough = self.expected()? / (SHRINK_TO * elastic.target.share());
+        if self.is_warming() {
             return None;
         }
         let priced = |one| {
             let one: &Backend = one;
             let kind = self.kinds.iter().find(|kind| kind.name == one.spec.size)?;
-            (one.spec.is_elastic && one.is_serving).then_some(kind.price)
+            (one.spec.is_elastic && one.is_healthy).then_some(kind.price)
         };
         let found = self.backends.iter().filter_map(|one| {
-            let (price, rest) = (priced(one)?, self.speed - one.speed);
+            let (price, rest) = (priced(one)?, self.capacity - one.capacity);
             Some((price, cheaper(&self.kinds, price, enough - rest)?, one))
         });
         let (_, kind, one) = found.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -358,11 +379,8 @@ impl<'a> State<'a> {
             let size = cheapest.and_then(|(kind, _)| kind.name.clone());
             return (Scaling::Out { size, count: room }, format!("{why}, there are {have}"));
         }
-        let mut leavers: Vec<&Backend> =
-            self.backends.iter().filter(|one| one.spec.is_elastic).collect();
-        leavers.sort_by(|a, b| a.leaves_before(b));
-        let backends: Vec<String> =
-            leavers.iter().take((have - count) as usize).map(|one| one.name.to_string()).collect();
+        let leavers = self.leavers().into_iter().take((have - count) as usize);
+        let backends: Vec<String> = leavers.map(|one| one.name.to_string()).collect();
         let reason = format!("{why}, there are {have}");
         match backends.is_empty() {
             true if have == count => (Scaling::Hold, reason),
@@ -379,18 +397,37 @@ impl<'a> State<'a> {
         if have > elastic.max {
             return self.towards(elastic.max, format!("at most {} are wanted", elastic.max));
         }
-        let (Some(used), Some(in_use)) = (self.used(), self.in_use) else {
+        let is_asked_for = self.queued > 0.0 || self.demand.is_some_and(|it| it.now > 0.0);
+        if have == 0 && is_asked_for {
+            return self.towards(1, "requests wait for a first backend".to_string());
+        }
+        let Some(demand) = self.expected().filter(|_| self.capacity > 0.0) else {
             return (Scaling::Hold, self.why_unknown(elastic));
         };
-        let wanted = 1.0 - elastic.headroom;
-        let needed = used / wanted;
-        if needed > self.speed {
-            return self.grow(elastic, plan, needed, in_use);
+        let is_urgent = self.is_standing && !self.is_coming();
+        let now = self.demand.filter(|_| is_urgent).map_or(0.0, |demand| demand.now);
+        let needed = demand.max(now) / self.target.share();
+        // A queue stands although limits seem to have room: one balancer's are reached, and not another's.
+        let is_stuck = is_urgent && !self.is_shrinking;
+        let least = if is_stuck { self.capacity + self.smallest() } else { 0.0 };
+        if needed.max(least) > self.capacity {
+            return self.grow(elastic, plan, needed.max(least), is_urgent);
         }
-        if let Some(probe) = self.probe(elastic, plan) {
-            return probe;
+        self.shrink(elastic, plan)
+    }
+
+    /// Capacity of the smallest kind.
+    fn smallest(&self) -> f64 {
+        self.kinds.iter().map(|kind| kind.speed).fold(f64::MAX, f64::min).min(self.capacity)
+    }
+
+    /// The share of the capacity that is in use, in words.
+    fn use_in_words(&self) -> String {
+        let capacity = self.target.capacity_in_words();
+        match self.in_use() {
+            Some(in_use) => format!("{in_use:.2} of {capacity} is in use"),
+            None => format!("how much of {capacity} is in use is not known"),
         }
-        self.shrink(elastic, plan, in_use)
     }
 
     fn grow(
@@ -398,25 +435,27 @@ impl<'a> State<'a> {
         elastic: &Elasticity,
         plan: &ScalingPlan,
         needed: f64,
-        in_use: f64,
+        is_urgent: bool,
     ) -> (Scaling, String) {
-        let wanted = 1.0 - elastic.headroom;
-        let why =
-            format!("{in_use:.2} of the speed shown is in use, at most {wanted:.2} is wanted");
+        let wanted = self.target.share();
+        let why = match is_urgent {
+            true => format!("{:.1} requests wait, and the queue stands", self.queued),
+            false => format!("{}, at most {wanted:.2} is wanted", self.use_in_words()),
+        };
         let (room, faster) = (elastic.max - self.count(), self.faster());
         let largest = format!("{why}; the pool is at its largest: max = {}", elastic.max);
-        // Before the cool-down: whoever waits for its end would wait in vain.
+        // Before the cool-down: its end would change nothing.
         if room == 0 && faster.is_none() {
             return (Scaling::Hold, largest);
         }
-        if plan.since_out < elastic.out_cool_down {
+        if plan.since_out < elastic.out_cool_down && !is_urgent {
             let left = elastic.out_cool_down - plan.since_out;
             return (
                 Scaling::Hold,
                 format!("{why}; the last step out is cooling down, {left:.0?} left"),
             );
         }
-        let shortfall = (needed - self.speed).min(self.speed * (elastic.growth_max - 1.0));
+        let shortfall = (needed - self.capacity).min(self.capacity * (elastic.growth_max - 1.0));
         if room > 0 {
             let Some((kind, count)) = cover(&self.kinds, shortfall, room) else {
                 return (Scaling::Hold, format!("{why}; there is no size to add"));
@@ -439,12 +478,14 @@ impl<'a> State<'a> {
     /// The slowest backend, if there is a faster size, and that one.
     fn faster(&self) -> Option<(&Backend<'a>, &Kind)> {
         let slowest = self.backends.iter().filter(|one| one.spec.is_elastic);
-        let slowest = slowest.min_by(|a, b| a.speed.total_cmp(&b.speed))?;
-        fastest(&self.kinds).filter(|fast| fast.speed > slowest.speed).map(|fast| (slowest, fast))
+        let slowest = slowest.min_by(|a, b| a.capacity.total_cmp(&b.capacity))?;
+        let is_other = |fast: &&Kind| fast.name != slowest.spec.size;
+        let fast = fastest(&self.kinds).filter(is_other)?;
+        (fast.speed > slowest.capacity).then_some((slowest, fast))
     }
 
-    fn shrink(&self, elastic: &Elasticity, plan: &ScalingPlan, in_use: f64) -> (Scaling, String) {
-        let fine = format!("{in_use:.2} of the speed shown is in use");
+    fn shrink(&self, elastic: &Elasticity, plan: &ScalingPlan) -> (Scaling, String) {
+        let fine = self.use_in_words();
         let Some(less) = self.less(elastic) else {
             return (Scaling::Hold, format!("{fine}; {}", self.why_all_needed(elastic)));
         };
@@ -452,40 +493,30 @@ impl<'a> State<'a> {
             Less::Without(_) => "one fewer",
             Less::Cheaper(..) => "a cheaper one",
         };
-        if let Some(why) = self.why_not_yet(elastic, plan, what) {
+        if let Some(why) = why_not_yet(elastic, plan, what) {
             return (Scaling::Hold, format!("{fine}; {why}"));
         }
         let for_long = elastic.in_cool_down;
-        let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
-        let step = match less {
-            Less::Without(leaver) => Scaling::In { backends: vec![leaver.name.to_string()] },
-            Less::Cheaper(kind, dear) => {
-                Scaling::Replace { size: kind.name.clone(), backend: dear.name.to_string() }
+        match less {
+            Less::Without(spare) => {
+                // Those that would not have been missed at any moment of the cool-down.
+                let never_needed = self.spare(elastic, plan.peak);
+                let leave = if never_needed.is_empty() { &spare[..1] } else { &never_needed };
+                let backends: Vec<String> = leave.iter().map(|one| one.name.to_string()).collect();
+                let what = match backends.len() {
+                    1 => what.to_string(),
+                    count => format!("{count} fewer"),
+                };
+                let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
+                (Scaling::In { backends }, reason)
             }
-        };
-        (step, reason)
+            Less::Cheaper(kind, dear) => {
+                let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
+                let backend = dear.name.to_string();
+                (Scaling::Replace { size: kind.name.clone(), backend }, reason)
+            }
+        }
     }
-}
-
-/// The sizes with their speeds: as shown, where the top of one was seen; the others in the same unit by what is stated
-/// of them. Then that unit: what a stated speed of 1 is.
-fn kinds(elastic: &Elasticity, past: Option<&PoolHistory>) -> (Vec<Kind>, f64) {
-    if elastic.sizes.is_empty() {
-        return (vec![Kind { name: None, speed: 1.0, price: 1.0 }], 1.0);
-    }
-    let shown = |size: &str| {
-        past?.profile(Some(size))?.best().filter(|best| best.is_topped).map(|best| best.speed)
-    };
-    let per_stated =
-        elastic.sizes.iter().filter_map(|(name, size)| Some(shown(name)? / size.speed));
-    let (sum, count) = per_stated.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
-    let unit = if count > 0.0 { sum / count } else { 1.0 };
-    let kind = |(name, size): (&String, &super::Size)| Kind {
-        name: Some(name.clone()),
-        speed: shown(name).unwrap_or(size.speed * unit),
-        price: size.price,
-    };
-    (elastic.sizes.iter().map(kind).collect(), unit)
 }
 
 #[cfg(test)]

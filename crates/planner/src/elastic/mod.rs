@@ -1,23 +1,20 @@
 //! Pools that grow and shrink: L3B's Resource Management Module.
 //!
 //! ```text
-//! PoolSample (in flight, response time) --speed.rs--> best speed shown --demand.rs--> part of it in use
-//!     --decide.rs--> Scaling, with its reason --(a driver, not here)--> backends come and go
+//! PoolSample (in flight, queued, limits) --demand.rs--> demand --decide.rs--> Scaling, with its reason
+//!     --(a driver, not here)--> backends come and go
 //! ```
 //!
-//! Where measurements alone cannot say what is in use, one backend is added to find out (probe.rs); what was found out
-//! is kept in the plan (learnt.rs).
+//! In use is the demand over the sum of the backends' concurrency limits: the session level holds each backend at its
+//! limit, and what exceeds it waits in a queue, so that both are counted and neither is estimated.
 //!
 //! # Source
-//! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work; its measures are used: speed
-//! `V = N/T`, the N at which V tops out, and efficiency as speed for what it costs.
+//! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work; its region, up to the number in flight
+//! at which `V = N/T` tops out, is the concurrency limit, and its efficiency is speed for what it costs.
 
 mod decide;
 mod demand;
-mod learnt;
-mod probe;
 mod sizes;
-mod speed;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,9 +24,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) use decide::decide;
 pub use decide::{Scaling, ScalingPlan};
 pub use demand::{BackendSample, PoolHistory, PoolSample};
-pub use learnt::{KNOWN_MAX, Known, Learnt, Top};
-pub use probe::{Looks, Probe};
-pub use speed::{AGE_MAX, Best, SpeedProfile};
 
 /// How a pool grows and shrinks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,27 +33,41 @@ pub struct Elasticity {
     pub min: u32,
     /// Backends at most; one more for a moment when one is replaced by a faster one.
     pub max: u32,
-    /// Part of the speed that backends have shown which is to be free, 0..1.
-    pub headroom: f64,
-    /// From a step out to the next.
+    /// The use of its backends that is not exceeded.
+    pub target: Target,
+    /// From a step out to the next, unless a queue stands.
     pub out_cool_down: Duration,
-    /// How long a smaller pool must have been enough before one backend leaves; and from any step to a step in.
+    /// How long a smaller pool must have been enough before backends leave; and from any step to a step in.
     pub in_cool_down: Duration,
-    /// How long a new backend takes until it shows its speed: till then it counts as coming.
+    /// Age at which a backend that serves is no longer new. The pool does not shrink while one is new.
     pub warm_up: Duration,
-    /// The most by which one step out multiplies the pool's speed, above 1.
+    /// The most by which one step out multiplies the pool's capacity, above 1.
     pub growth_max: f64,
+    /// Part of the backends that leave in one step at most, above 0, up to 1; one may always leave.
+    pub scale_in_rate: f64,
     /// What backends can be had; empty if all are alike.
     pub sizes: BTreeMap<String, Size>,
     /// Whether the planner decides.
     pub mode: Mode,
 }
 
+/// The use of a pool's backends that is not exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// Requests in flight and queued, as a part of the concurrency limits, above 0, up to 1.
+    InUse(f64),
+    /// Requests in flight and queued for each backend of speed 1.
+    Concurrency(f64),
+    /// Requests a second for each backend of speed 1.
+    Requests(f64),
+}
+
 /// A kind of backend.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
-    /// How fast it is beside the others, until it has shown so.
+    /// Its concurrency limit beside those of the others, until its limit is known.
     pub speed: f64,
     /// What it costs, in any unit common to the sizes.
     pub price: f64,
@@ -111,16 +119,50 @@ pub enum ElasticityRefused {
     },
 }
 
+impl Default for Target {
+    fn default() -> Self {
+        Target::InUse(0.8)
+    }
+}
+
+impl Target {
+    /// The part of the backends' capacity that is not exceeded.
+    pub(crate) fn share(self) -> f64 {
+        match self {
+            Target::InUse(share) => share,
+            Target::Concurrency(_) | Target::Requests(_) => 1.0,
+        }
+    }
+
+    /// Capacity of a backend of speed 1, if the target states it.
+    pub(crate) fn stated(self) -> Option<f64> {
+        match self {
+            Target::InUse(_) => None,
+            Target::Concurrency(count) | Target::Requests(count) => Some(count),
+        }
+    }
+
+    /// The capacity, in words.
+    pub(crate) fn capacity_in_words(self) -> String {
+        match self {
+            Target::InUse(_) => "the backends' limits".to_string(),
+            Target::Concurrency(count) => format!("{count} requests in flight for each backend"),
+            Target::Requests(rate) => format!("{rate} requests a second for each backend"),
+        }
+    }
+}
+
 impl Default for Elasticity {
     fn default() -> Self {
         Elasticity {
             min: 1,
             max: 1,
-            headroom: 0.3,
+            target: Target::default(),
             out_cool_down: Duration::from_secs(15),
             in_cool_down: Duration::from_secs(120),
             warm_up: Duration::from_secs(10),
             growth_max: 2.0,
+            scale_in_rate: 0.25,
             sizes: BTreeMap::new(),
             mode: Mode::Auto,
         }
@@ -138,15 +180,23 @@ impl Elasticity {
         if min > max || max == 0 {
             return Err(Refused::Bounds { min, max });
         }
-        if !(0.0..1.0).contains(&self.headroom) {
-            let (option, value) = ("headroom", self.headroom);
-            return Err(Refused::Value { option, value, accepted: "0 or more, below 1" });
+        let fine = |value: f64| value > 0.0 && value.is_finite();
+        let (option, value, accepted) = match self.target {
+            Target::InUse(share) => ("target", share, "a number above 0, up to 1"),
+            Target::Concurrency(count) => ("target-concurrency", count, "a number above 0"),
+            Target::Requests(rate) => ("target-requests", rate, "a number above 0"),
+        };
+        if !fine(value) || (option == "target" && value > 1.0) {
+            return Err(Refused::Value { option, value, accepted });
+        }
+        let (option, value) = ("scale-in-rate", self.scale_in_rate);
+        if !(fine(value) && value <= 1.0) {
+            return Err(Refused::Value { option, value, accepted: "a number above 0, up to 1" });
         }
         if !(self.growth_max > 1.0 && self.growth_max.is_finite()) {
             let (option, value) = ("growth-max", self.growth_max);
             return Err(Refused::Value { option, value, accepted: "a number above 1" });
         }
-        let fine = |value: f64| value > 0.0 && value.is_finite();
         match self.sizes.iter().find(|(_, size)| !(fine(size.speed) && fine(size.price))) {
             Some((name, &Size { speed, price })) => {
                 Err(Refused::Size { size: name.clone(), speed, price })
@@ -170,8 +220,10 @@ mod tests {
         let rows = [
             (with(|e| e.min = 2), "min is 2 and elastic.max is 1"),
             (with(|e| (e.min, e.max) = (0, 0)), "max above 0"),
-            (with(|e| e.headroom = 1.0), "headroom is 1"),
-            (with(|e| e.headroom = f64::NAN), "headroom is NaN"),
+            (with(|e| e.target = Target::InUse(1.1)), "target is 1.1"),
+            (with(|e| e.target = Target::InUse(f64::NAN)), "target is NaN"),
+            (with(|e| e.target = Target::Requests(0.0)), "target-requests is 0"),
+            (with(|e| e.scale_in_rate = 0.0), "scale-in-rate is 0"),
             (with(|e| e.growth_max = 1.0), "growth-max is 1"),
             (
                 with(|e| {

@@ -1,4 +1,7 @@
-//! Which size to add, and which backend to let go.
+//! Sizes: how much a backend of each does, which to add, and which backend to let go.
+
+use super::{Elasticity, PoolHistory, Size};
+use crate::inventory::{BackendSpec, PoolSpec};
 
 /// A size that can be had.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +18,64 @@ impl Kind {
     pub(crate) fn efficiency(&self) -> f64 {
         self.speed / self.price
     }
+}
+
+/// The sizes of a pool, and how much a backend does.
+pub(crate) struct Kinds {
+    pub(crate) kinds: Vec<Kind>,
+    /// Capacity of a backend of speed 1.
+    pub(crate) unit: f64,
+    /// Concurrency limit of a backend of speed 1, if there is one.
+    pub(crate) limit: Option<f64>,
+    /// The same, if it was stated or learnt.
+    pub(crate) remembered: Option<f64>,
+}
+
+impl Kinds {
+    /// By the limits that backends have, or else as the limit was `known`.
+    pub(crate) fn of(
+        elastic: &Elasticity,
+        pool: &PoolSpec,
+        past: Option<&PoolHistory>,
+        known: Option<f64>,
+    ) -> Kinds {
+        let speed_of = |size: Option<&String>| {
+            size.and_then(|size| elastic.sizes.get(size)).map_or(1.0, |size| size.speed)
+        };
+        let of_each = |limit: fn(&PoolHistory, &str) -> Option<f64>| {
+            let one = |(name, spec): (&String, &BackendSpec)| {
+                let limit = limit(past?, name)?;
+                Some((spec.size.clone(), limit))
+            };
+            pool.backends.iter().filter_map(one).collect::<Vec<_>>()
+        };
+        let (limits, guesses) = (of_each(PoolHistory::limit), of_each(PoolHistory::guess));
+        let unit_of = |limits: &[(Option<String>, f64)]| {
+            mean(limits.iter().map(|(size, limit)| limit / speed_of(size.as_ref())))
+        };
+        let known = known.filter(|known| known.is_finite() && *known > 0.0);
+        let remembered = unit_of(&limits).or(known);
+        // Before any limit is known, as many as learning begins with are in flight without a wait.
+        let limit = remembered.or_else(|| unit_of(&guesses));
+        let unit = elastic.target.stated().or(limit).unwrap_or(1.0);
+        if elastic.sizes.is_empty() {
+            let kinds = vec![Kind { name: None, speed: unit, price: 1.0 }];
+            return Kinds { kinds, unit, limit, remembered };
+        }
+        let kind = |(name, size): (&String, &Size)| {
+            let of_it = limits.iter().filter(|(of, _)| of.as_ref() == Some(name));
+            let own = of_it.map(|(_, limit)| *limit);
+            let own = mean(own).filter(|_| elastic.target.stated().is_none());
+            let speed = own.unwrap_or(size.speed * unit);
+            Kind { name: Some(name.clone()), speed, price: size.price }
+        };
+        Kinds { kinds: elastic.sizes.iter().map(kind).collect(), unit, limit, remembered }
+    }
+}
+
+fn mean(of: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = of.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
+    (count > 0.0).then(|| sum / count)
 }
 
 /// The kind, and how many of it, that make up for a shortfall of speed with at most `room` (1 or more) backends.

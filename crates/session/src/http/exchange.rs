@@ -303,7 +303,7 @@ impl ClientConnection {
         let rank = Rank::new(self.door.view().config.priority, class, begun);
         let rank = rank.again(tries.had_lease).leaving(tries.peers_left > 0);
         let avoid = tries.failed.map(|(backend, _)| backend);
-        self.arm(Instant::now(), full.options().wait.saturating_sub(tries.queued));
+        self.arm(Instant::now(), full.longest().saturating_sub(tries.queued));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
         let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
         tries.queued += waited.took;

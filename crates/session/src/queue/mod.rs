@@ -49,6 +49,8 @@ pub struct Queue {
 pub struct QueueStats {
     /// Requests that joined the queue.
     pub waited: Counter,
+    /// Requests that left the queue without a backend.
+    pub unserved: Counter,
     /// Time that each spent in the queue, however that ended.
     pub wait: Histogram,
 }

@@ -50,6 +50,7 @@ impl Pool {
             generation: Generation::default(),
             scheduler: prepare(SchedulerKind::RoundRobin, &[], 1),
             needs_response_time: false,
+            awaits_backend: false,
             backends: kept.map(|(_, backend)| backend.clone()).collect(),
             queue: self.queue.clone(),
             options: PoolOptions { queue: self.options.clone(), ..PoolOptions::default() },

@@ -34,6 +34,13 @@ impl Full {
     pub(crate) fn options(&self) -> &QueueOptions {
         &self.pool().options.queue
     }
+
+    /// How long a request may wait in all.
+    pub(crate) fn longest(&self) -> Duration {
+        let pool = self.pool();
+        let start = pool.options.start_wait.filter(|_| pool.backends.is_empty());
+        start.unwrap_or(pool.options.queue.wait)
+    }
 }
 
 /// How a wait ended, and how long it took.
@@ -65,6 +72,9 @@ pub(crate) async fn wait(
     let stats = queue.stats.shard(worker.index);
     stats.waited.add(1);
     stats.wait.record(took);
+    if lease.is_err() {
+        stats.unserved.add(1);
+    }
     Waited { lease, took }
 }
 

@@ -27,6 +27,7 @@ struct Ingredients {
     scheduler: SchedulerKind,
     options: PoolOptions,
     passive: PassiveHealth,
+    awaits_backend: bool,
     slots: Vec<Slot>,
 }
 
@@ -94,6 +95,7 @@ fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
         scheduler: pool.settings.scheduler,
         options: pool.settings.options.clone(),
         passive: pool.settings.passive.clone(),
+        awaits_backend: pool.awaits_backend(),
         slots: slots.collect(),
     }
 }
@@ -117,6 +119,7 @@ fn pool_view(
         generation: before.map(|view| view.generation).unwrap_or_default().next(),
         scheduler: prepare(made_of.scheduler, &candidates(&made_of.slots), scheduler_seed),
         needs_response_time: made_of.scheduler.reads_response_time(),
+        awaits_backend: made_of.awaits_backend,
         backends: backends.collect(),
         queue: Arc::clone(&pool.queue),
         options: made_of.options.clone(),

@@ -259,6 +259,7 @@ impl PoolEntry {
             (false, true) if was_starting => Some(What::Started),
             (false, true) => Some(What::Serving),
             (true, false) if self.starting_until.is_some() => Some(What::Starting),
+            (true, false) if self.awaits_backend() => Some(What::Awaiting),
             (true, false) => Some(What::Empty),
             (false, false) if was_starting && self.starting_until.is_none() => Some(What::Empty),
             _ => None,

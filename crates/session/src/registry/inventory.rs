@@ -143,6 +143,15 @@ impl PoolEntry {
         self.eligible().filter(move |b| b.config.backup == is_on_backups)
     }
 
+    /// Whether the pool has no backend because one is being made: none takes work, and none fails its checks.
+    pub(crate) fn awaits_backend(&self) -> bool {
+        let fails = |b: &BackendEntry| {
+            b.admin == AdminState::Up && b.weight().get() > 0 && b.health() == Health::Unhealthy
+        };
+        self.settings.options.start_wait.is_some()
+            && !self.backends.iter().any(|b| b.is_eligible() || fails(b))
+    }
+
     /// Whether a backup other than the backend `id` could take the pool's work.
     pub(crate) fn has_backup_beside(&self, id: u32) -> bool {
         self.eligible().any(|b| b.config.backup && b.id != id)

@@ -54,6 +54,8 @@ pub(crate) enum What {
     Starting,
     /// The first of them is there.
     Started,
+    /// The pool has no backend, and requests wait until one is made.
+    Awaiting,
     /// The pool's last eligible backend is gone, or its first did not come in time.
     Empty,
     /// It has one again.
@@ -139,9 +141,8 @@ impl fmt::Display for What {
             What::Admin(AdminState::Down) => f.write_str("is set down"),
             What::WeightSet(weight) => write!(f, "is given weight {weight}"),
             What::WeightReset(weight) => write!(f, "is given its configured weight {weight}"),
-            What::Starting => {
-                f.write_str("starting its first backends; requests are refused until one serves")
-            }
+            What::Starting => f.write_str("starting its first backends; none serves yet"),
+            What::Awaiting => f.write_str("it has no backend; requests wait until one is made"),
             What::Started => f.write_str("its first backend takes work"),
             What::Empty => f.write_str("no backend can take work; requests are refused"),
             What::OnBackups => f.write_str("only backups can take work, and they do"),

@@ -201,6 +201,7 @@ impl Proxy {
             generation: self.generation,
             scheduler: prepare(self.scheduler, &self.candidates(), 1),
             needs_response_time: false,
+            awaits_backend: false,
             backends: self.backends.clone(),
             queue: self.queue.clone(),
             options: self.options.clone(),

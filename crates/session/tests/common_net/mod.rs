@@ -108,6 +108,7 @@ impl Rig {
             generation: Generation(self.generation),
             scheduler: prepare(SchedulerKind::RoundRobin, &candidates, 0),
             needs_response_time: false,
+            awaits_backend: false,
             backends,
             queue: self.queue.clone(),
             options: self.options.clone(),

@@ -14,20 +14,44 @@ use equipoise_session::registry::ClassCounts;
 pub(super) struct Counted {
     pub(super) pool: Arc<str>,
     pub(super) backend: Arc<str>,
+    /// Requests that hold a permit.
     pub(super) in_flight: u32,
+    /// The concurrency limit.
+    pub(super) limit: Option<u32>,
+    /// Requests, connections or client addresses given to it so far.
+    pub(super) given: u64,
     /// Answers so far.
     pub(super) answers: u64,
     /// How long they took together.
     pub(super) answer_time: Duration,
 }
 
+/// A pool's queue at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct CountedQueue {
+    pub(super) pool: Arc<str>,
+    pub(super) waiting: usize,
+    /// Requests that left it without a backend so far.
+    pub(super) unserved: u64,
+}
+
 type Name = (Arc<str>, Arc<str>);
+
+/// Counters of a backend at the end of the period before.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    given: u64,
+    answers: u64,
+    answer_time: Duration,
+}
 
 /// What has been seen in this period.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     glances: HashMap<Name, Glances>,
-    before: HashMap<Name, (u64, Duration)>,
+    before: HashMap<Name, Before>,
+    queue_glances: HashMap<Arc<str>, Glances>,
+    queues_before: HashMap<Arc<str>, CountedQueue>,
     since: Option<Instant>,
 }
 
@@ -35,16 +59,32 @@ pub(super) struct Meter {
 struct Glances {
     sum: u64,
     count: u64,
+    /// Since a glance saw nothing.
+    in_row: u64,
+}
+
+impl Glances {
+    fn add(&mut self, seen: u64) {
+        self.sum += seen;
+        self.count += 1;
+        self.in_row = if seen == 0 { 0 } else { self.in_row + 1 };
+    }
+
+    fn mean(self) -> f64 {
+        self.sum as f64 / self.count.max(1) as f64
+    }
 }
 
 impl Meter {
-    /// Looks at what is in flight; several times a period.
-    pub(super) fn glance(&mut self, counted: &[Counted]) {
+    /// Looks at requests in flight and in queues; several times a period.
+    pub(super) fn glance(&mut self, counted: &[Counted], queues: &[CountedQueue]) {
         for one in counted {
             let name = (Arc::clone(&one.pool), Arc::clone(&one.backend));
-            let glances = self.glances.entry(name).or_default();
-            glances.sum += u64::from(one.in_flight);
-            glances.count += 1;
+            self.glances.entry(name).or_default().add(u64::from(one.in_flight));
+        }
+        for queue in queues {
+            let glances = self.queue_glances.entry(Arc::clone(&queue.pool)).or_default();
+            glances.add(queue.waiting as u64);
         }
     }
 
@@ -57,21 +97,35 @@ impl Meter {
         &mut self,
         now: Instant,
         counted: &[Counted],
+        queues: &[CountedQueue],
     ) -> BTreeMap<String, PoolSample> {
-        self.glance(counted);
+        self.glance(counted, queues);
         let elapsed = self.since.map(|since| now.saturating_duration_since(since));
         let mut pools: BTreeMap<String, PoolSample> = BTreeMap::new();
         let mut totals = HashMap::with_capacity(counted.len());
         for one in counted {
             let name = (Arc::clone(&one.pool), Arc::clone(&one.backend));
             let before = self.before.get(&name).copied();
-            totals.insert(name.clone(), (one.answers, one.answer_time));
+            let Counted { given, answers, answer_time, .. } = *one;
+            totals.insert(name.clone(), Before { given, answers, answer_time });
             let (Some(elapsed), Some(before)) = (elapsed, before) else { continue };
             let glances = self.glances.get(&name).copied().unwrap_or_default();
             let sample = sample(one, before, glances, elapsed);
             let pool = pools.entry(one.pool.to_string()).or_default();
             pool.backends.insert(one.backend.to_string(), sample);
         }
+        for queue in queues {
+            let before = self.queues_before.get(&queue.pool);
+            let (Some(elapsed), Some(before)) = (elapsed, before) else { continue };
+            let glances = self.queue_glances.get(&queue.pool).copied().unwrap_or_default();
+            let pool = pools.entry(queue.pool.to_string()).or_default();
+            pool.queued = glances.mean();
+            pool.is_standing = 2 * glances.in_row >= glances.count;
+            pool.excess = excess(before, queue, elapsed);
+        }
+        let of_pool = |queue: &CountedQueue| (Arc::clone(&queue.pool), queue.clone());
+        self.queues_before = queues.iter().map(of_pool).collect();
+        self.queue_glances.clear();
         self.glances.clear();
         self.before = totals;
         self.since = Some(now);
@@ -113,16 +167,21 @@ impl ClassMeter {
     }
 }
 
-fn sample(
-    one: &Counted,
-    (answers, answer_time): (u64, Duration),
-    glances: Glances,
-    elapsed: Duration,
-) -> BackendSample {
-    let glanced = glances.sum as f64 / glances.count.max(1) as f64;
+/// Requests a second that arrived beyond those that got a backend.
+fn excess(before: &CountedQueue, now: &CountedQueue, elapsed: Duration) -> f64 {
+    let growth = now.waiting as f64 - before.waiting as f64;
+    // A pool that began anew under its old name has a smaller counter.
+    let unserved = now.unserved.saturating_sub(before.unserved) as f64;
+    let rate = (growth + unserved) / elapsed.as_secs_f64();
+    if rate.is_finite() { rate } else { 0.0 }
+}
+
+fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) -> BackendSample {
+    let is_given = one.given > before.given;
+    let glanced = glances.mean().max(if is_given { BRIEF } else { 0.0 });
     // One that began anew under its old name has smaller counters.
-    let answered = one.answers.saturating_sub(answers);
-    let took = one.answer_time.saturating_sub(answer_time);
+    let answered = one.answers.saturating_sub(before.answers);
+    let took = one.answer_time.saturating_sub(before.answer_time);
     let response = u32::try_from(answered).ok().filter(|n| *n > 0).map(|n| took / n);
     let (in_flight, response) = match response {
         Some(response) if response < elapsed && !elapsed.is_zero() => {
@@ -132,8 +191,12 @@ fn sample(
         None => (glanced, None),
     };
     let response = response.map(|response| response.min(NodeReport::RESPONSE_MAX));
-    BackendSample { in_flight, response, ..BackendSample::default() }
+    let limit = one.limit.map(f64::from);
+    BackendSample { in_flight, response, limit, ..BackendSample::default() }
 }
+
+/// In flight at a backend whose connections all came and went between two glances.
+const BRIEF: f64 = 0.001;
 
 /// How long what is in flight takes at the rate of this period's answers. Those answers tell of the load when they were
 /// asked for: after a rise they are too short, and speed `V = N/T` would seem larger than it ever is.
@@ -149,11 +212,44 @@ mod tests {
     fn counted(in_flight: u32, answers: u64, answer_ms: u64) -> Vec<Counted> {
         let answer_time = Duration::from_millis(answer_ms);
         let (pool, backend) = ("web".into(), "a".into());
-        vec![Counted { pool, backend, in_flight, answers, answer_time }]
+        let (limit, given) = (Some(8), answers);
+        vec![Counted { pool, backend, in_flight, limit, given, answers, answer_time }]
     }
 
     fn settled(meter: &mut Meter, at: Instant, counted: &[Counted]) -> Option<BackendSample> {
-        meter.settle(at, counted).get("web").map(|pool| pool.backends["a"].clone())
+        meter.settle(at, counted, &[]).get("web").map(|pool| pool.backends["a"].clone())
+    }
+
+    fn queue(waiting: usize, unserved: u64) -> Vec<CountedQueue> {
+        vec![CountedQueue { pool: "web".into(), waiting, unserved }]
+    }
+
+    #[test]
+    fn a_queue_stands_if_it_is_not_empty_for_half_a_period_and_its_excess_is_growth_and_refusals() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        assert!(meter.settle(start, &[], &queue(0, 7)).is_empty(), "a beginning");
+        (0..5).for_each(|_| meter.glance(&[], &queue(0, 7)));
+        (0..4).for_each(|_| meter.glance(&[], &queue(10, 7)));
+        let sample = meter.settle(start + 2 * second, &[], &queue(20, 17))["web"].clone();
+        assert_eq!((sample.queued, sample.is_standing, sample.excess), (6.0, true, 15.0));
+        // No backend: there is a sample all the same.
+        assert!(sample.backends.is_empty());
+        (0..2).for_each(|_| meter.glance(&[], &queue(0, 17)));
+        let sample = meter.settle(start + 3 * second, &[], &queue(3, 17))["web"].clone();
+        assert_eq!((sample.queued, sample.is_standing, sample.excess), (1.0, false, -17.0));
+    }
+
+    #[test]
+    fn a_connection_between_two_glances_is_seen() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        let one = |given| vec![Counted { given, ..counted(0, 0, 0)[0].clone() }];
+        meter.settle(start, &one(4), &[]);
+        let second = start + Duration::from_secs(1);
+        let sample = settled(&mut meter, second, &one(5)).unwrap();
+        assert_eq!((sample.in_flight, sample.limit), (BRIEF, Some(8.0)));
+        let sample = settled(&mut meter, second + Duration::from_secs(1), &one(5)).unwrap();
+        assert_eq!(sample.in_flight, 0.0);
     }
 
     #[test]
@@ -169,8 +265,8 @@ mod tests {
     #[test]
     fn answers_longer_than_the_period_are_seen_in_flight() {
         let (mut meter, start) = (Meter::default(), Instant::now());
-        meter.settle(start, &counted(4, 0, 0));
-        (0..9).for_each(|_| meter.glance(&counted(4, 0, 0)));
+        meter.settle(start, &counted(4, 0, 0), &[]);
+        (0..9).for_each(|_| meter.glance(&counted(4, 0, 0), &[]));
         let second = start + Duration::from_secs(1);
         let sample = settled(&mut meter, second, &counted(4, 0, 0)).unwrap();
         assert_eq!((sample.in_flight, sample.response), (4.0, None));
@@ -182,7 +278,7 @@ mod tests {
     fn after_a_rise_answers_to_what_came_before_it_do_not_make_a_backend_seem_fast() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         let second = Duration::from_secs(1);
-        meter.settle(start, &counted(24, 0, 0));
+        meter.settle(start, &counted(24, 0, 0), &[]);
         // Two answers a second to those that came first of 24.
         let sample = settled(&mut meter, start + second, &counted(24, 2, 3000)).unwrap();
         assert_eq!((sample.in_flight, sample.response), (24.0, Some(12 * second)));
@@ -218,7 +314,7 @@ mod tests {
     #[test]
     fn a_backend_that_began_anew_has_no_negative_past() {
         let (mut meter, start) = (Meter::default(), Instant::now());
-        meter.settle(start, &counted(0, 1000, 9000));
+        meter.settle(start, &counted(0, 1000, 9000), &[]);
         let sample = settled(&mut meter, start + Duration::from_secs(1), &counted(1, 3, 30));
         assert_eq!(sample.unwrap().response, None);
     }

@@ -21,7 +21,6 @@ mod operator;
 mod peers;
 pub(in crate::run) mod place;
 mod premises;
-mod processes;
 mod report;
 mod rosters;
 mod scaling;
@@ -248,7 +247,7 @@ impl Planner {
 
     /// The configuration, with what was made for elastic pools, and with the peers that the cluster has.
     pub(crate) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
-        let mut config = self.scalers.with_made(config);
+        let mut config = self.scalers.with_made(config, &self.wish.borrow());
         self.learnt.borrow().add_to(&mut config);
         if let Some(tls) = &*self.tls.borrow() {
             peers::encrypt(&mut config, tls);

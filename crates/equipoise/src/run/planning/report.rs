@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use equipoise_controller::{Intake, NodeReport, Pressure};
 use equipoise_core::eligibility;
 use equipoise_core::load::PerClass;
-use equipoise_monitor::{Sample, Utilisation, tree};
+use equipoise_monitor::{Sample, Utilisation};
 use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
 
-use super::meter::{ClassMeter, Counted, Meter};
-use super::processes::ProcessMeter;
+use super::meter::{ClassMeter, Counted, CountedQueue, Meter};
 use super::{Active, Planner};
 use crate::run::lock;
 
@@ -27,7 +26,6 @@ impl Planner {
     pub(super) async fn report(self: Arc<Self>) {
         let mut utilisation = self.utilisation.clone();
         let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
-        let mut processes = ProcessMeter::default();
         let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
         glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let newest = self.newest.subscribe();
@@ -39,7 +37,8 @@ impl Planner {
             tokio::select! {
                 changed = utilisation.changed() => if changed.is_err() { return },
                 _ = glances.tick(), if glancing => {
-                    meter.glance(&self.counted());
+                    let (backends, queues) = self.counted();
+                    meter.glance(&backends, &queues);
                     continue;
                 }
             }
@@ -52,11 +51,10 @@ impl Planner {
             self.scalers.let_go(&self.registry, &wish).await;
             let place = self.seat.place().await;
             let requests = self.requests();
-            let mut pools = self.scalers.sized(meter.settle(Instant::now(), &self.counted()));
-            let (own, read) = (self.scalers.processes(), |pid| tree(pid, std::process::id()));
+            let (backends, queues) = self.counted();
+            let pools = self.scalers.sized(meter.settle(Instant::now(), &backends, &queues));
             let capacity = capacity(Some(&used));
             let serves = wish.application.as_ref().map(|pool| self.serves(pool));
-            processes.settle(Instant::now(), &own, capacity, read, &mut pools);
             let sightings = seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default();
             let report = NodeReport {
                 dispatches: serves == Some(true),
@@ -133,23 +131,30 @@ impl Planner {
         })
     }
 
-    /// The counters of the backends of pools that are planned.
-    fn counted(&self) -> Vec<Counted> {
+    /// The counters of the backends and queues of pools that are planned.
+    fn counted(&self) -> (Vec<Counted>, Vec<CountedQueue>) {
         let (view, wish) = (self.registry.stats(), self.wish.borrow().clone());
-        let mut counted = Vec::new();
+        let (mut counted, mut queues) = (Vec::new(), Vec::new());
         for pool in view.pools.iter().filter(|pool| wish.plans(&pool.name)) {
+            queues.push(CountedQueue {
+                pool: pool.name.clone(),
+                waiting: pool.queue.len(),
+                unserved: pool.queue.stats.sum(|shard| shard.unserved.get()),
+            });
             for backend in &pool.backends {
                 let time = backend.live.stats.histogram(|shard| &shard.response_time);
                 counted.push(Counted {
                     pool: pool.name.clone(),
                     backend: backend.name.clone(),
-                    in_flight: backend.live.in_flight(),
+                    in_flight: backend.live.permits_held(),
+                    limit: backend.live.limit(),
+                    given: backend.live.stats.sum(|shard| shard.requests.get()),
                     answers: time.counts.iter().sum(),
                     answer_time: Duration::from_micros(time.sum_us),
                 });
             }
         }
-        counted
+        (counted, queues)
     }
 }
 

@@ -5,6 +5,7 @@
 //! controller runs on a machine of its own, pools are held at what they had: `held.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -16,14 +17,13 @@ use equipoise_driver::{
     ScalerOptions,
 };
 use equipoise_planner::elastic::{PoolSample, Scaling};
-use equipoise_session::config::{BackendConfig, Place, SessionConfig};
+use equipoise_session::config::{BackendConfig, Concurrency, Place, PoolConfig, SessionConfig};
 use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Wish;
 use super::held;
-use super::processes::{self, OwnProcess};
 use super::rosters::{self, Rosters};
 use crate::config::Maker;
 use crate::run::lock;
@@ -56,10 +56,9 @@ struct InCluster {
     is_evicted: AtomicBool,
 }
 
-/// What a scaler has, how it is made, and whether that outlives this process.
+/// The backends of a scaler, and whether they outlive this process.
 struct View {
     now: watch::Receiver<Arc<PoolView>>,
-    driver: DriverOptions,
     outlives: bool,
 }
 
@@ -158,7 +157,6 @@ impl Scalers {
         one.driver = maker.driver.clone();
         if let Some(view) = lock(&self.views).get_mut(pool) {
             view.outlives = one.scaler.outlives_us();
-            view.driver = maker.driver.clone();
         }
         let those_there = match replace {
             true => "those that there are are replaced one by one",
@@ -205,8 +203,7 @@ impl Scalers {
         let lost = held::lost(record.as_ref(), &scaler.view());
         let mut view = scaler.subscribe();
         let outlives = scaler.outlives_us();
-        let (now, driver) = (view.clone(), maker.driver.clone());
-        lock(&self.views).insert(pool.to_string(), View { now, driver, outlives });
+        lock(&self.views).insert(pool.to_string(), View { now: view.clone(), outlives });
         let changes = self.changes.clone();
         let telling = tokio::spawn(async move {
             while view.changed().await.is_ok() {
@@ -365,12 +362,6 @@ impl Scalers {
         }
     }
 
-    /// Backends that are processes of this one. Those of a driver before are not among them, if that was of another kind.
-    pub(super) fn processes(&self) -> Vec<OwnProcess> {
-        let views = lock(&self.views);
-        views.values().flat_map(|view| processes::own(&view.now.borrow(), &view.driver)).collect()
-    }
-
     /// Samples of pools, with the sizes of what was made.
     pub(super) fn sized(
         &self,
@@ -391,11 +382,12 @@ impl Scalers {
         samples
     }
 
-    /// The configuration with what was made.
-    pub(super) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
+    /// The configuration with the backends that were made.
+    pub(super) fn with_made(&self, config: &SessionConfig, wish: &Wish) -> SessionConfig {
         let mut config = config.clone();
         for pool in &mut config.pools {
-            for backend in self.made(&pool.name) {
+            for (mut backend, size) in self.made(&pool.name) {
+                backend.concurrency = of_size(pool, size.as_deref(), wish);
                 if pool.backends.iter().all(|it| it.address != backend.address) {
                     pool.backends.push(backend);
                 }
@@ -404,7 +396,8 @@ impl Scalers {
         config
     }
 
-    fn made(&self, pool: &str) -> Vec<BackendConfig> {
+    /// The backends that were made, each with its size.
+    fn made(&self, pool: &str) -> Vec<(BackendConfig, Option<String>)> {
         if let Some(cluster) = &self.cluster {
             let newest = lock(&cluster.newest).clone();
             let backends = newest.rosters.get(pool).into_iter().flat_map(|it| &it.backends);
@@ -414,10 +407,14 @@ impl Scalers {
             let may_be_there =
                 |entry: &Entry| !has_none || entry.executor != *cluster.own || outlived();
             let backends = backends.filter(|(_, entry)| may_be_there(entry));
-            return backends.filter_map(|(name, entry)| rosters::joined(name, entry)).collect();
+            let sized = |(name, entry): (&String, &Entry)| {
+                Some((rosters::joined(name, entry)?, entry.size.clone()))
+            };
+            return backends.filter_map(sized).collect();
         }
         let Some(view) = self.view(pool) else { return Vec::new() };
-        view.backends.iter().filter_map(joined).collect()
+        let sized = |made: &ElasticBackend| Some((joined(made)?, made.size.clone()));
+        view.backends.iter().filter_map(sized).collect()
     }
 
     /// Those that are to be drained, as (pool, backend).
@@ -494,6 +491,14 @@ fn after_damage(has_copy: bool, driver: &DriverOptions) -> &'static str {
              file that was set aside and still runs, by this driver or another"
         }
     }
+}
+
+/// The concurrency limit of a backend of a size, where the pool states a number: in proportion to the size's speed.
+fn of_size(pool: &PoolConfig, size: Option<&str>, wish: &Wish) -> Option<Concurrency> {
+    let limit = pool.concurrency.fixed()?;
+    let size = wish.planning.elastic.get(&*pool.name)?.sizes.get(size?)?;
+    let limit = (f64::from(limit.get()) * size.speed).round() as u32;
+    Some(Concurrency::Fixed(NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN)))
 }
 
 /// A backend that serves, or still has work, as the pool is to have it.

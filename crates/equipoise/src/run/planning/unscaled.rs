@@ -59,7 +59,7 @@ mod tests {
     use std::time::Duration;
 
     use equipoise_planner::PoolPlan;
-    use equipoise_planner::elastic::{Elasticity, Learnt, Scaling, ScalingPlan};
+    use equipoise_planner::elastic::{Elasticity, Scaling, ScalingPlan};
 
     use super::*;
 
@@ -72,7 +72,8 @@ mod tests {
             since_in: Duration::ZERO,
             low_for: Duration::ZERO,
             after: None,
-            learnt: Learnt::default(),
+            peak: 0.0,
+            limit: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use equipoise_core::AdminState;
 
-use super::{Backend, MEMORY_TIGHT, SHRINK_TO, ScalingPlan, State};
+use super::{Backend, SHRINK_TO, ScalingPlan, State};
 use crate::elastic::Elasticity;
 use crate::inventory::PoolSpec;
 
@@ -12,20 +12,17 @@ impl State<'_> {
     /// Nothing is known of what is in use.
     pub(super) fn why_unknown(&self, elastic: &Elasticity) -> String {
         match self.backends.len() {
-            0 => format!(
-                "there is no backend and none is asked for (min = {}), so no load shows",
-                elastic.min
-            ),
-            count if self.backends.iter().all(|one| !one.is_serving) => {
-                format!("none of its {} passes its checks, so no load shows", backends(count))
+            0 => format!("there is no backend, and no request waits (min = {})", elastic.min),
+            count if self.backends.iter().all(|one| !one.is_healthy) => {
+                format!("none of its {} passes its checks", backends(count))
             }
             _ => self.why_not_warm(elastic).unwrap_or_else(|| {
-                "no backend has shown its speed yet: no request was answered".to_string()
+                "no backend has a concurrency limit, so how much is in use is not known".to_string()
             }),
         }
     }
 
-    /// It has headroom, and neither fewer nor cheaper backends would do.
+    /// It is below its target, and neither fewer nor cheaper backends would do.
     pub(super) fn why_all_needed(&self, elastic: &Elasticity) -> String {
         let why = self.why_not_fewer(elastic);
         // Where only the number is at its end, a cheaper size may still do.
@@ -42,25 +39,21 @@ impl State<'_> {
             let (count, min) = (backends(self.backends.len()), elastic.min);
             return format!("the pool is at its smallest: {count}, min = {min}");
         }
-        let Some(leaver) = self.leaver() else {
+        let Some(leaver) = self.leavers().first().copied() else {
             return "its driver made none of the backends, so it takes none away".to_string();
         };
-        if self.queued > 0.0 {
-            return format!("{:.1} requests wait for a backend", self.queued);
-        }
         if let Some(why) = self.why_not_warm(elastic) {
             return why;
         }
-        let left = self.speed - if leaver.is_serving { leaver.speed } else { 0.0 };
-        let (name, limit) = (leaver.name, SHRINK_TO * (1.0 - elastic.headroom));
-        match self.used() {
-            Some(used) if left > 0.0 => format!(
+        let (left, name) = (self.without(leaver), leaver.name);
+        let (share, limit) = (self.target.share(), SHRINK_TO * self.target.share());
+        match self.expected() {
+            Some(demand) if left > 0.0 => format!(
                 "without {name} it would be {:.2}, and a pool shrinks to at most {limit:.2} \
-                 (headroom = {})",
-                used / left,
-                elastic.headroom
+                 (target = {share:.2})",
+                demand / left,
             ),
-            _ => format!("without {name} nobody would serve"),
+            _ => format!("{name} is the last one that serves, and requests come"),
         }
     }
 
@@ -69,61 +62,41 @@ impl State<'_> {
         if self.kinds.len() < 2 {
             return None;
         }
-        let unknown = self.backends.iter().find(|one| one.is_serving && !one.is_use_known);
-        Some(match unknown {
-            _ if self.queued > 0.0 => format!("{:.1} requests wait for a backend", self.queued),
-            Some(one) => format!(
-                "whether a cheaper size would do is not known, since {} has not shown its top speed",
-                one.name
-            ),
-            None => self
-                .why_not_warm(elastic)
-                .unwrap_or_else(|| "there is no cheaper size that would do".to_string()),
-        })
+        let why = self.why_not_warm(elastic);
+        Some(why.unwrap_or_else(|| "there is no cheaper size that would do".to_string()))
     }
 
-    /// Who is too new to be measured; `None` if nobody is.
+    /// Names a backend that is new; `None` if none is.
     pub(super) fn why_not_warm(&self, elastic: &Elasticity) -> Option<String> {
-        let mut cold = self.backends.iter().filter(|one| one.is_serving && one.in_use.is_none());
+        let new = self.backends.iter().filter(|one| one.is_healthy && !one.is_warm);
         let left = |one: &Backend| elastic.warm_up.saturating_sub(one.spec.age);
-        let newest = cold.clone().max_by_key(|one| left(one)).filter(|one| !left(one).is_zero());
-        match newest {
-            Some(one) => Some(format!("{} is warming up, {:.0?} left", one.name, left(one))),
-            None if self.in_use.is_some() => {
-                cold.next().map(|one| format!("{} has not shown its speed yet", one.name))
-            }
-            None => None,
-        }
-    }
-
-    /// What keeps a pool that could cost less, by `what`, from it now; `None` if nothing does.
-    pub(super) fn why_not_yet(
-        &self,
-        elastic: &Elasticity,
-        plan: &ScalingPlan,
-        what: &str,
-    ) -> Option<String> {
-        if let Some(memory) = self.memory.filter(|memory| *memory >= MEMORY_TIGHT) {
-            return Some(format!("{what} would do, but memory is at {memory:.0} %"));
-        }
-        let left = |since: Duration| elastic.in_cool_down.saturating_sub(since);
-        let cooling = [
-            (left(plan.low_for), "if it lasts"),
-            (left(plan.since_out), "but the last step out is cooling down for"),
-            (left(plan.since_in), "but the last step in is cooling down for"),
-        ];
-        // Of two that end together, a step says more.
-        let longest = cooling.into_iter().max_by_key(|(left, _)| *left);
-        let (left, why) = longest.filter(|(left, _)| !left.is_zero())?;
-        Some(format!("{what} would do, {why} {left:.0?} more"))
+        let newest = new.max_by_key(|one| left(one))?;
+        Some(match left(newest) {
+            left if left.is_zero() => format!("{} does not serve yet", newest.name),
+            left => format!("{} is warming up, {left:.0?} left", newest.name),
+        })
     }
 }
 
-/// What an operator should know beside the reason for which nothing is done: who drains, and who fails.
+/// Why a pool that could cost less, by `what`, does not change now; `None` if nothing prevents it.
+pub(super) fn why_not_yet(elastic: &Elasticity, plan: &ScalingPlan, what: &str) -> Option<String> {
+    let left = |since: Duration| elastic.in_cool_down.saturating_sub(since);
+    let cooling = [
+        (left(plan.low_for), "if it lasts"),
+        (left(plan.since_out), "but the last step out is cooling down for"),
+        (left(plan.since_in), "but the last step in is cooling down for"),
+    ];
+    // Of two that end together, a step says more.
+    let longest = cooling.into_iter().max_by_key(|(left, _)| *left);
+    let (left, why) = longest.filter(|(left, _)| !left.is_zero())?;
+    Some(format!("{what} would do, {why} {left:.0?} more"))
+}
+
+/// Beside the reason for which nothing is done: backends that drain, and backends that fail.
 pub(super) fn beside(state: &State<'_>, pool: &PoolSpec) -> String {
     let drains = pool.backends.iter().filter(|(_, spec)| spec.admin == AdminState::Drain);
     let drains: Vec<&str> = drains.map(|(name, _)| name.as_str()).collect();
-    let failing = state.backends.iter().filter(|one| !one.is_serving).count();
+    let failing = state.backends.iter().filter(|one| !one.is_healthy).count();
     let mut text = String::new();
     // Where all fail, that is the reason.
     if failing > 0 && failing < state.backends.len() {

@@ -5,7 +5,7 @@ use crate::elastic::{BackendSample, PoolSample, Size};
 use crate::policy::Policy;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// Requests in flight at which the backends of these tests top out.
+/// Concurrency limit of the backends of these tests.
 const TOP: f64 = 8.0;
 
 /// A pool of backends that are measured for a while, with the same load each.
@@ -15,6 +15,11 @@ struct Case {
     /// In flight at each; `None`: nobody has looked.
     in_flight: Option<f64>,
     queued: f64,
+    limit: Option<f64>,
+    /// One that no balancer has yet.
+    coming: Option<&'static str>,
+    /// One whose limit is not learnt yet, and eight times the others'.
+    guess: Option<&'static str>,
     was: ScalingPlan,
 }
 
@@ -28,6 +33,9 @@ impl Case {
             pool: PoolSpec { backends, ..PoolSpec::default() },
             in_flight: Some(TOP / 2.0),
             queued: 0.0,
+            limit: Some(TOP),
+            coming: None,
+            guess: None,
             was: ScalingPlan {
                 action: Scaling::Hold,
                 reason: String::new(),
@@ -36,7 +44,8 @@ impl Case {
                 since_in: LONG_AGO,
                 low_for: LONG_AGO,
                 after: None,
-                learnt: Learnt::default(),
+                peak: 0.0,
+                limit: None,
             },
         }
     }
@@ -58,14 +67,26 @@ impl Case {
         let mut history = History::new(Policy::default().smoothing, Duration::ZERO);
         for second in 1..=60 {
             let Some(in_flight) = self.in_flight else { break };
-            let limit = Some(TOP);
+            let limit = self.limit;
             let response = Some(Duration::from_millis(10));
             let one = |(name, spec): (&String, &BackendSpec)| {
-                let size = spec.size.clone();
-                (name.clone(), BackendSample { in_flight, response, limit, size, cpu: None })
+                let (size, is_guess) = (spec.size.clone(), self.guess == Some(&**name));
+                let limit =
+                    limit.map(|limit| if is_guess && limit < TOP { TOP * limit } else { limit });
+                let one = BackendSample {
+                    in_flight,
+                    response,
+                    limit,
+                    is_guess,
+                    size,
+                    ..Default::default()
+                };
+                (name.clone(), one)
             };
-            let backends = self.pool.backends.iter().map(one).collect();
-            let sample = PoolSample { backends, queued: self.queued };
+            let seen = |it: &(&String, &BackendSpec)| Some(&**it.0) != self.coming;
+            let backends = self.pool.backends.iter().filter(seen).map(one).collect();
+            let (queued, is_standing) = (self.queued, self.queued > 0.0);
+            let sample = PoolSample { backends, queued, is_standing, excess: 0.0 };
             history.record_pool("web", PERIOD * second, &sample);
         }
         decide(&self.elastic, &self.pool, &history, "web", Some(&self.was), PERIOD)
@@ -87,7 +108,7 @@ fn failing(spec: &mut BackendSpec) {
 }
 
 fn busy(case: &mut Case) {
-    case.in_flight = Some(0.9 * TOP);
+    case.in_flight = Some(0.95 * TOP);
 }
 
 fn idle(case: &mut Case) {
@@ -105,16 +126,14 @@ fn sized(case: &mut Case) {
 #[test]
 fn nothing_is_known() {
     let none = Case::of(0).with(|case| case.elastic.min = 0);
-    assert_eq!(
-        none.held(),
-        "there is no backend and none is asked for (min = 0), so no load shows"
-    );
+    assert_eq!(none.held(), "there is no backend, and no request waits (min = 0)");
     let failing = Case::of(2).each(failing);
-    assert_eq!(failing.held(), "none of its 2 backends passes its checks, so no load shows");
-    let new = Case::of(1).each(cold(3));
-    assert_eq!(new.held(), "e1 is warming up, 7s left");
+    assert_eq!(failing.held(), "none of its 2 backends passes its checks");
     let unseen = Case::of(1).with(|case| case.in_flight = None);
-    assert_eq!(unseen.held(), "no backend has shown its speed yet: no request was answered");
+    assert_eq!(unseen.held(), "e1 does not serve yet");
+    let unlimited = Case::of(1).with(|case| case.limit = None);
+    let expected = "no backend has a concurrency limit, so how much is in use is not known";
+    assert_eq!(unlimited.held(), expected);
 }
 
 #[test]
@@ -122,28 +141,114 @@ fn nothing_can_be_taken_away() {
     let smallest = Case::of(1).with(idle);
     assert_eq!(
         smallest.held(),
-        "0.00 of the speed shown is in use; the pool is at its smallest: 1 backend, min = 1"
+        "0.00 of the backends' limits is in use; the pool is at its smallest: 1 backend, min = 1"
     );
     let listed = Case::of(2).each(|spec| spec.is_elastic = false).with(idle);
     assert_eq!(
         listed.held(),
-        "0.00 of the speed shown is in use; its driver made none of the backends, so it takes none away"
+        "0.00 of the backends' limits is in use; its driver made none of the backends, so it takes none away"
     );
-    let queued = Case::of(2).with(|case| case.queued = 1.5);
-    assert_eq!(queued.held(), "0.50 of the speed shown is in use; 1.5 requests wait for a backend");
     let new = Case::of(3).one("e3", cold(4));
-    assert_eq!(new.held(), "0.50 of the speed shown is in use; e3 is warming up, 6s left");
+    assert_eq!(new.held(), "0.50 of the backends' limits is in use; e3 is warming up, 6s left");
     let needed = Case::of(2);
     assert_eq!(
         needed.held(),
-        "0.50 of the speed shown is in use; without e1 it would be 1.00, and a pool shrinks to at \
-         most 0.59 (headroom = 0.3)"
+        "0.50 of the backends' limits is in use; without e1 it would be 1.00, and a pool shrinks to at \
+         most 0.72 (target = 0.80)"
     );
+    let last = Case::of(1).with(|case| case.elastic.min = 0);
+    let expected = "; e1 is the last one that serves, and requests come";
+    assert!(last.held().ends_with(expected), "{}", last.held());
+    let idle = Case::of(1).with(idle).with(|case| case.elastic.min = 0).decide();
+    assert_eq!(idle.action, Scaling::In { backends: vec!["e1".to_string()] });
+}
+
+#[test]
+fn a_queue_that_stands_has_the_pool_grow_during_a_cool_down() {
+    let case = |count| {
+        Case::of(count).with(|case| {
+            (case.in_flight, case.queued) = (Some(TOP), 1.5);
+            case.was.since_out = Duration::ZERO;
+        })
+    };
+    let grown = case(2).decide();
+    assert_eq!(grown.action, Scaling::Out { size: None, count: 1 });
+    assert_eq!(grown.reason, "1.5 requests wait, and the queue stands");
+    let largest = case(4).held();
+    assert!(largest.ends_with("the pool is at its largest: max = 4"), "{largest}");
+    let coming = case(3).with(|case| case.coming = Some("e3")).held();
+    assert_eq!(coming, "1.09 of the backends' limits is in use; e3 does not serve yet");
+    // Limits of several balancers add up, while only one of them has a queue.
+    let uneven = case(2).with(|case| case.in_flight = Some(1.0)).decide();
+    assert_eq!(uneven.action, Scaling::Out { size: None, count: 1 });
+}
+
+#[test]
+fn a_pool_without_backends_adds_one_when_a_request_waits() {
+    let empty = Case::of(0).with(|case| (case.elastic.min, case.queued) = (0, 0.1)).decide();
+    assert_eq!(empty.action, Scaling::Out { size: None, count: 1 });
+    assert_eq!(empty.reason, "requests wait for a first backend, there are 0");
+}
+
+#[test]
+fn several_leave_at_once_if_none_of_them_was_needed_during_the_cool_down() {
+    let case = |rate, peak| {
+        Case::of(8).with(idle).with(|case| {
+            (case.elastic.max, case.elastic.scale_in_rate, case.was.peak) = (8, rate, peak);
+        })
+    };
+    let leave = |case: Case| match case.decide().action {
+        Scaling::In { backends } => backends.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(leave(case(0.25, 0.0)), 2);
+    assert_eq!(leave(case(1.0, 0.0)), 7, "at least min stay");
+    assert_eq!(leave(case(0.01, 0.0)), 1);
+    // Three of eight were needed at the busiest moment, with some to spare.
+    assert_eq!(leave(case(1.0, 0.71 * 3.0 * TOP)), 5);
+    let several = case(0.25, 0.0).decide();
+    assert!(several.reason.ends_with("2 fewer would have done for 120s"), "{}", several.reason);
+}
+
+#[test]
+fn a_limit_that_is_not_learnt_yet_is_taken_to_be_as_the_others() {
+    // 1.5 in flight of two at each: one fewer would not do.
+    let new = Case::of(2).with(|case| {
+        (case.in_flight, case.limit, case.guess) = (Some(1.5), Some(2.0), Some("e2"));
+    });
+    let why = new.held();
+    assert!(why.starts_with("0.75 of the backends' limits is in use; without"), "{why}");
+    assert_eq!(new.decide().limit, Some(2.0));
+    // Alone, it is believed, and not remembered.
+    let alone = Case::of(1).with(|case| (case.guess, case.was.limit) = (Some("e1"), None));
+    assert!(alone.held().starts_with("0.50 of"), "{}", alone.held());
+    assert_eq!(alone.decide().limit, None);
+    let known = Case::of(1).with(|case| (case.guess, case.was.limit) = (Some("e1"), Some(20.0)));
+    assert!(known.held().starts_with("0.20 of"), "{}", known.held());
+}
+
+#[test]
+fn a_target_may_be_stated_for_each_backend() {
+    // 10 ms for each request: 400 a second at each backend, with 4 in flight.
+    let case = |target| Case::of(2).with(|case| case.elastic.target = target);
+    for (target, grows) in [
+        (Target::Concurrency(3.9), true),
+        (Target::Concurrency(4.1), false),
+        (Target::Requests(390.0), true),
+        (Target::Requests(410.0), false),
+    ] {
+        let plan = case(target).decide();
+        assert_eq!(plan.action != Scaling::Hold, grows, "{}", plan.reason);
+    }
+    let concurrency = case(Target::Concurrency(3.9)).decide().reason;
+    let expected =
+        "1.03 of 3.9 requests in flight for each backend is in use, at most 1.00 is wanted";
+    assert_eq!(concurrency, expected);
 }
 
 #[test]
 fn a_smaller_pool_would_do_and_has_to_wait() {
-    let would = "0.00 of the speed shown is in use; one fewer would do, ";
+    let would = "0.00 of the backends' limits is in use; one fewer would do, ";
     type Change = fn(&mut ScalingPlan);
     let rows: [(Change, &str); 3] = [
         (|was| was.low_for = Duration::from_secs(29), "if it lasts 90s more"),
@@ -167,7 +272,7 @@ fn a_smaller_pool_would_do_and_has_to_wait() {
 
 #[test]
 fn a_larger_pool_is_needed_and_cannot_be_had() {
-    let why = "0.90 of the speed shown is in use, at most 0.70 is wanted";
+    let why = "0.95 of the backends' limits is in use, at most 0.80 is wanted";
     let largest = Case::of(4).with(busy).with(|case| case.was.since_out = Duration::ZERO);
     assert_eq!(largest.held(), format!("{why}; the pool is at its largest: max = 4"));
     let cooling = Case::of(2).with(busy).with(|case| case.was.since_out = Duration::from_secs(2));
@@ -179,10 +284,9 @@ fn a_larger_pool_is_needed_and_cannot_be_had() {
 fn a_cheaper_size_would_do_or_would_not() {
     let at_min = "the pool is at its smallest: 1 backend, min = 1; ";
     let case = Case::of(1).with(sized);
-    let unknown = case.held();
-    let expected =
-        "whether a cheaper size would do is not known, since e1 has not shown its top speed";
-    assert!(unknown.ends_with(&format!("{at_min}{expected}")), "{unknown}");
+    let needed = case.held();
+    let expected = "there is no cheaper size that would do";
+    assert!(needed.ends_with(&format!("{at_min}{expected}")), "{needed}");
     let idle = Case::of(1).with(sized).with(idle).with(|case| case.was.low_for = Duration::ZERO);
     assert!(
         idle.held().ends_with("a cheaper one would do, if it lasts 119s more"),
@@ -204,7 +308,7 @@ fn an_operator_keeps_it() {
     let listed = pinned(1).each(|spec| spec.is_elastic = false);
     assert_eq!(listed.held(), "pinned at 1, there are 2, and its driver made none of them");
     let paused = |count| Case::of(count).with(busy).with(|case| case.elastic.mode = Mode::Paused);
-    let why = "0.90 of the speed shown is in use, at most 0.70 is wanted";
+    let why = "0.95 of the backends' limits is in use, at most 0.80 is wanted";
     assert_eq!(paused(2).held(), format!("paused; it would add 1: {why}"));
     let hold = format!("paused; it would hold: {why}; the pool is at its largest: max = 4");
     assert_eq!(paused(4).held(), hold);
@@ -215,9 +319,10 @@ fn an_operator_keeps_it() {
 #[test]
 fn who_drains_and_who_fails_is_said_beside_the_reason() {
     let drain = |spec: &mut BackendSpec| spec.admin = AdminState::Drain;
-    let one = Case::of(2).one("e2", drain).held();
+    let few = |case: &mut Case| case.in_flight = Some(1.0);
+    let one = Case::of(2).one("e2", drain).with(few).held();
     assert!(one.ends_with("1 backend, min = 1; e2 is still draining"), "{one}");
-    let more = Case::of(3).one("e2", drain).one("e3", drain).held();
+    let more = Case::of(3).one("e2", drain).one("e3", drain).with(few).held();
     assert!(more.ends_with("min = 1; e2 and 1 more are still draining"), "{more}");
     let fails = Case::of(4).one("e4", failing).with(busy).held();
     assert!(fails.ends_with("max = 4; 1 of 4 fail their checks"), "{fails}");

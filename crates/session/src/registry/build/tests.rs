@@ -37,6 +37,27 @@ fn a_snapshot_holds_the_eligible_backends_in_order_and_the_front_doors_with_thei
 }
 
 #[test]
+fn a_pool_whose_backends_are_made_awaits_one_while_none_is_there_and_none_fails() {
+    let now = Instant::now();
+    let made = |backends| {
+        let mut pool = checked(pool("web", backends));
+        pool.options.start_wait = Some(seconds(30));
+        pool
+    };
+    let awaits = |inventory: &Inventory| first(inventory, now).snapshot.pools[0].awaits_backend;
+    let mut inventory = inventory(vec![made(0)], now);
+    assert!(awaits(&inventory));
+    inventory = reload(&inventory, vec![made(1)], now);
+    assert!(!awaits(&inventory), "it has one");
+    inventory.set_admin("web", "b1", AdminState::Drain).unwrap();
+    assert!(awaits(&inventory), "its last one leaves");
+    inventory.set_admin("web", "b1", AdminState::Up).unwrap();
+    check(&mut inventory, "b1", false, now);
+    assert!(!awaits(&inventory), "it fails");
+    assert!(!awaits(&reload(&inventory, vec![pool("web", 0)], now)), "none is made");
+}
+
+#[test]
 fn nothing_new_makes_no_snapshot() {
     let now = Instant::now();
     let inventory = inventory(vec![checked(pool("web", 2))], now);

@@ -272,7 +272,7 @@ fn active_checks_may_take_everything_out_and_the_log_says_when() {
 fn a_pool_whose_backends_are_still_being_made_is_no_warning_before_its_time() {
     let now = Instant::now();
     let made = |n| PoolConfig { starts_within: Some(seconds(40)), ..pool("web", n) };
-    let starting = "pool web: starting its first backends; requests are refused until one serves";
+    let starting = "pool web: starting its first backends; none serves yet";
     let empty = "pool web: no backend can take work; requests are refused";
     let settled = |inventory: &mut Inventory, now| -> Vec<(bool, String)> {
         let notices = inventory.settle(now);

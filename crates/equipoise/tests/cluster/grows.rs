@@ -1,0 +1,48 @@
+//! An elastic pool whose queue stands, and leaders that come and go.
+
+use equipoise_testkit::HttpBackend;
+
+use crate::bed::{Machine, Site, leader, reporting, soon};
+use crate::common::scripts::server_of_one_thread;
+use crate::common::{Load, text};
+
+/// Clients that ask again as soon as they are answered; far more than a backend of one thread does at once.
+const CLIENTS: usize = 24;
+const ELASTIC: &str = "scheduler = \"least-connection\"\nconcurrency = 1\nqueue = { wait = \"1m\" }\n\
+    [pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
+    out-cool-down = \"500ms\"\nin-cool-down = \"1s\"\ndrain-timeout = \"5s\"\n";
+
+/// Kills the leader, and returns its place.
+fn killed(controllers: &mut [Machine]) -> usize {
+    let status = controllers[0].until("a controller leads", |status| leader(status).is_some());
+    let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
+    controllers[place].kill();
+    place
+}
+
+#[test]
+fn a_pool_whose_queue_stands_grows_on_under_the_next_leader_and_shrinks_without_load() {
+    let backend = HttpBackend::named("unused");
+    let Some(mut site) = Site::new("cluster-grows") else { return };
+    site.load = "period = \"200ms\"\n".to_string();
+    site.pool = ELASTIC.to_string();
+    let mut controllers = site.controllers_of(&["c1", "c2"], backend.address());
+    site.start(&mut controllers);
+    let server = server_of_one_thread(&site.folder);
+    site.pool = format!(
+        "{ELASTIC}[pool.elastic.process]\ncommand = [\"python3\", {:?}, \"sleeps\", \"{{port}}\"]\n",
+        text(&server)
+    );
+    let mut node = site.node("n1", backend.address(), &controllers);
+    node.start();
+    controllers[0].until("all report", |status| reporting(status).len() == 3);
+    soon("the first backend", || node.serving().len() == 1);
+
+    let load = Load::start(node.door.address(), CLIENTS);
+    soon("the second backend", || node.serving().len() >= 2);
+    killed(&mut controllers);
+    soon("the third backend, by either leader", || node.serving().len() == 3);
+    let (good, failed) = load.finish();
+    assert!(failed.is_empty(), "{} of {good} failed: {:?}", failed.len(), failed.first());
+    soon("it is idle, and there is a leader", || node.serving().len() == 1);
+}
