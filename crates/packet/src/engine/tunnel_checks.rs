@@ -9,7 +9,7 @@ mod rounds;
 mod segment;
 mod sockets;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -118,6 +118,8 @@ struct Shared {
 struct State {
     rounds: Rounds,
     hops: HashMap<IpAddr, NextHop>,
+    /// The addresses of all VIPs. Backends have them, too, so none can be the source of a check.
+    vips: HashSet<IpAddr>,
     is_stopped: bool,
 }
 
@@ -139,6 +141,7 @@ impl TunnelChecks {
     pub(super) fn follow(
         &mut self,
         checks: &[TunnelCheck],
+        vips: HashSet<IpAddr>,
         hops: &HashMap<IpAddr, NextHop>,
     ) -> Option<Notice> {
         let had_trouble = !std::mem::take(&mut self.not_made).is_empty();
@@ -160,6 +163,7 @@ impl TunnelChecks {
         }
         self.tell(|state| {
             state.hops.clone_from(hops);
+            state.vips = vips;
             state.rounds.follow(checks, Instant::now());
         });
         None
@@ -176,6 +180,12 @@ impl TunnelChecks {
             Some(running) => running.shared.lock().rounds.reports(),
             None => self.not_made.clone(),
         }
+    }
+
+    /// What is known of each backend that is checked as these checks say, which may be newer than those that are made.
+    pub(super) fn reports_of(&self, checks: &[TunnelCheck]) -> BTreeMap<Key, TunnelReport> {
+        let running = self.running.as_ref();
+        running.map(|it| it.shared.lock().rounds.reports_of(checks)).unwrap_or_default()
     }
 
     fn tell(&self, change: impl FnOnce(&mut State)) {
@@ -240,7 +250,7 @@ fn run(
             if state.is_stopped {
                 return;
             }
-            let mut wire = Wire { sockets, outer, hops: &state.hops };
+            let mut wire = Wire { sockets, outer, hops: &state.hops, vips: &state.vips };
             // Answers first: a thread that had no CPU for a while finds them beside a time that is over.
             let receivers = [Some(&sockets.v4), sockets.v6.as_ref()];
             let answers =
@@ -286,13 +296,16 @@ struct Wire<'w> {
     sockets: &'w Sockets,
     outer: &'w Outer,
     hops: &'w HashMap<IpAddr, NextHop>,
+    vips: &'w HashSet<IpAddr>,
 }
 
 impl Way for Wire<'_> {
     fn send(&mut self, check: &TunnelCheck, segment: Outgoing) -> Result<(), TunnelError> {
         let hop = self.hops.get(&check.backend.address).ok_or(TunnelError::NoNextHop)?;
         let vip = SocketAddr::new(check.vip.address, check.port);
-        let source = source(vip.ip(), check.backend.address).ok_or(TunnelError::NoSource)?;
+        let source = source(vip.ip(), check.backend.address)
+            .filter(|source| !self.vips.contains(source))
+            .ok_or(TunnelError::NoSource)?;
         let port = self.sockets.port(vip.is_ipv4()).ok_or(TunnelError::NoSource)?;
         let (flags, sequence) = match segment {
             Outgoing::Syn { sequence } => (SYN, sequence),
@@ -311,8 +324,8 @@ impl Way for Wire<'_> {
 }
 
 /// The source of checks: this machine's address towards the backend, or, where the VIP is of the other IP family, towards
-/// the VIP's clients. The VIP itself is none: the backend has it, too.
+/// the VIP's clients.
 fn source(vip: IpAddr, backend: IpAddr) -> Option<IpAddr> {
     let towards = if vip.is_ipv4() == backend.is_ipv4() { backend } else { vip };
-    source_towards(towards).filter(|source| *source != vip)
+    source_towards(towards)
 }

@@ -187,7 +187,7 @@ impl Worker {
     }
 
     pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
-        self.control.apply(&self.with_tunnels(&wanted.snapshot), now)?;
+        self.control.apply(&self.with_tunnels(&wanted), now)?;
         self.wanted = wanted;
         self.judge_forwarding();
         self.aim(now);
@@ -201,15 +201,17 @@ impl Worker {
 
     /// Makes the checks through tunnels that are wanted.
     fn check_tunnels(&mut self) {
-        let notice = self.tunnels.follow(&self.wanted.checks, &self.hops.hops());
+        let vips = self.wanted.snapshot.vips.iter().map(|vip| vip.address).collect();
+        let notice = self.tunnels.follow(&self.wanted.checks, vips, &self.hops.hops());
         notice.iter().for_each(Notice::log);
     }
 
-    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail. Where they pass for no backend of
+    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail. Verdicts of checks that `wanted` does
+    /// not have count no more. Where checks pass for no backend of
     /// a VIP, they say nothing: rather does no backend answer this machine's address than that all tunnels are dead.
-    fn with_tunnels(&self, snapshot: &Snapshot) -> Snapshot {
-        let mut snapshot = snapshot.clone();
-        let reports = self.tunnels.reports();
+    fn with_tunnels(&self, wanted: &Wanted) -> Snapshot {
+        let mut snapshot = wanted.snapshot.clone();
+        let reports = self.tunnels.reports_of(&wanted.checks);
         for vip in &mut snapshot.vips {
             let id = vip.id();
             let health = |backend: &BackendSpec| {
@@ -230,7 +232,7 @@ impl Worker {
     /// Goes by new verdicts of checks through tunnels. They are published with the next tick, which is due at once.
     fn judge_tunnels(&mut self, notices: &[Notice]) {
         notices.iter().for_each(Notice::log);
-        let snapshot = self.with_tunnels(&self.wanted.snapshot);
+        let snapshot = self.with_tunnels(&self.wanted);
         // The same snapshot was accepted with other health.
         if let Err(error) = self.control.apply(&snapshot, Instant::now()) {
             tracing::error!("packet: verdicts of checks through tunnels have no effect: {error}");

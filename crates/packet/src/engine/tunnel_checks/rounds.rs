@@ -13,8 +13,10 @@ use crate::snapshot::{BackendId, VipId};
 
 /// The longest wait before a backend's first check.
 const STAGGER_MAX: Duration = Duration::from_millis(100);
-/// For this long a backend may still answer a SYN: Linux repeats a SYN-ACK for 63 s.
-const SENT_KEPT: Duration = Duration::from_secs(120);
+/// Limit of a backend's sequence numbers that are kept. One is of the check that is under way. The others are of checks
+/// before it, whose connections may still be half open: Linux repeats a SYN-ACK for 63 s. A connection that answers
+/// stays among them.
+const SENT_KEPT: usize = 4;
 /// The first pause before a SYN is sent again, as a part of the timeout. Each further pause is twice as long, so that
 /// three SYNs are sent within the timeout.
 const FIRST_PAUSE: u32 = 4;
@@ -40,13 +42,16 @@ pub(super) trait Way {
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     rounds: BTreeMap<Key, Round>,
-    sent: Sent,
+    /// The backends that the rounds sent these sequence numbers to. They tell the backend of an answer, and a forged one.
+    sent: HashMap<u32, Key>,
     draws: Draws,
 }
 
 #[derive(Debug)]
 struct Round {
     check: TunnelCheck,
+    /// Sequence numbers that the backend may still answer. The last one is the newest, or answered last.
+    sent: VecDeque<u32>,
     health: BackendHealth,
     last: Option<Result<(), TunnelError>>,
     phase: Phase,
@@ -87,12 +92,12 @@ impl Default for Draws {
 
 impl Draws {
     /// A sequence number that is not among `sent`.
-    fn sequence(&mut self, sent: &Sent) -> u32 {
+    fn sequence(&mut self, sent: &HashMap<u32, Key>) -> u32 {
         loop {
             let sequence = u32::from(self.mark) << MARK_SHIFT | self.next() as u32 >> 8;
             // An answer acknowledges the number after it, whose upper bits are the mark, too.
             let has_mark = sequence.wrapping_add(1) >> MARK_SHIFT == u32::from(self.mark);
-            if has_mark && !sent.backends.contains_key(&sequence) {
+            if has_mark && !sent.contains_key(&sequence) {
                 return sequence;
             }
         }
@@ -109,23 +114,6 @@ impl Draws {
     }
 }
 
-/// The sequence numbers of SYNs that may still be answered. They tell the backend of an answer, and a forged one.
-#[derive(Debug, Default)]
-struct Sent {
-    backends: HashMap<u32, Key>,
-    order: VecDeque<(Instant, u32)>,
-}
-
-impl Sent {
-    fn add(&mut self, sequence: u32, key: Key, now: Instant) {
-        while let Some((_, old)) = self.order.pop_front_if(|(at, _)| *at + SENT_KEPT <= now) {
-            self.backends.remove(&old);
-        }
-        self.backends.insert(sequence, key);
-        self.order.push_back((now, sequence));
-    }
-}
-
 impl Rounds {
     /// The upper bits of all numbers that answers acknowledge. The kernel discards forged answers by them, so that a flood
     /// of these does not fill the socket.
@@ -138,16 +126,15 @@ impl Rounds {
         let mut before = std::mem::take(&mut self.rounds);
         for check in checks {
             let key = (check.vip, check.backend);
-            let is_same = |round: &Round| {
-                (round.check.forward, round.check.port) == (check.forward, check.port)
-            };
-            let round = match before.remove(&key).filter(is_same) {
+            let is_kept = before.get(&key).is_some_and(|round| is_same(&round.check, check));
+            let round = match before.remove(&key).filter(|_| is_kept) {
                 Some(round) => Round { check: check.clone(), ..round },
                 None => {
                     let stagger = STAGGER_MAX.min(check.rules.interval / 10);
                     let until = now + stagger.mul_f64(self.draws.share());
                     Round {
                         check: check.clone(),
+                        sent: VecDeque::new(),
                         health: BackendHealth::default(),
                         last: None,
                         phase: Phase::Waiting { until },
@@ -156,15 +143,25 @@ impl Rounds {
             };
             self.rounds.insert(key, round);
         }
+        let rounds = &self.rounds;
+        self.sent.retain(|sequence, key| {
+            rounds.get(key).is_some_and(|round| round.sent.contains(sequence))
+        });
+    }
+
+    /// The report of each backend that is checked as these checks say.
+    pub(super) fn reports_of(&self, checks: &[TunnelCheck]) -> BTreeMap<Key, TunnelReport> {
+        let report = |check: &TunnelCheck| {
+            let key = (check.vip, check.backend);
+            let round = self.rounds.get(&key).filter(|round| is_same(&round.check, check))?;
+            Some((key, round.report()))
+        };
+        checks.iter().filter_map(report).collect()
     }
 
     /// What is known of each backend.
     pub(super) fn reports(&self) -> BTreeMap<Key, TunnelReport> {
-        let report = |round: &Round| TunnelReport {
-            health: round.health.verdict(),
-            error: round.last.clone().and_then(Result::err),
-        };
-        self.rounds.iter().map(|(key, round)| (*key, report(round))).collect()
+        self.rounds.iter().map(|(key, round)| (*key, round.report())).collect()
     }
 
     /// When [`Rounds::tick`] has something to do.
@@ -188,7 +185,13 @@ impl Rounds {
                 Phase::Asking(asking) => asking,
                 Phase::Waiting { .. } => {
                     let sequence = self.draws.sequence(&self.sent);
-                    self.sent.add(sequence, *key, now);
+                    self.sent.insert(sequence, *key);
+                    round.sent.push_back(sequence);
+                    if round.sent.len() > SENT_KEPT
+                        && let Some(old) = round.sent.pop_front()
+                    {
+                        self.sent.remove(&old);
+                    }
                     round.phase = Phase::Asking(Asking::new(sequence, &round.check, now));
                     let Phase::Asking(asking) = &mut round.phase else { continue };
                     asking
@@ -207,7 +210,7 @@ impl Rounds {
         way: &mut impl Way,
     ) -> Option<Notice> {
         let answered = segment.acknowledged.wrapping_sub(1);
-        let key = self.sent.backends.get(&answered)?;
+        let key = self.sent.get(&answered)?;
         let round = self.rounds.get_mut(key)?;
         let is_from_vip =
             segment.from.ip() == round.check.vip.address && segment.from.port() == round.check.port;
@@ -234,6 +237,9 @@ impl Rounds {
                 if let Phase::Asking(asking) = phase {
                     asking.send_at = now;
                 }
+                // That RST may be lost, too.
+                round.sent.retain(|sequence| *sequence != answered);
+                round.sent.push_back(answered);
                 None
             }
             _ => None,
@@ -241,7 +247,17 @@ impl Rounds {
     }
 }
 
+/// Whether two checks of a backend ask the same, so that its verdict holds for both.
+fn is_same(one: &TunnelCheck, other: &TunnelCheck) -> bool {
+    (one.forward, one.port) == (other.forward, other.port)
+}
+
 impl Round {
+    fn report(&self) -> TunnelReport {
+        let error = self.last.clone().and_then(Result::err);
+        TunnelReport { health: self.health.verdict(), error }
+    }
+
     fn due(&self) -> Instant {
         match &self.phase {
             Phase::Waiting { until } => *until,

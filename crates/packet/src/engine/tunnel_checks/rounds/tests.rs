@@ -215,11 +215,37 @@ fn what_an_earlier_check_left_half_open_ends_and_does_not_count() {
     }
     assert_eq!(bench.after(TIMEOUT), []);
     assert_eq!(bench.report(), (Health::Healthy, Some(TunnelError::NoAnswer(TIMEOUT))));
-    bench.now += SENT_KEPT;
-    bench.after(Duration::ZERO);
+    for _ in 0..SENT_KEPT {
+        bench.next_check();
+        bench.after(TIMEOUT);
+    }
     bench.way.take();
     bench.answer(ACK, first.wrapping_add(1));
     assert_eq!(bench.way.take(), [], "old numbers are forgotten");
+}
+
+#[test]
+fn few_numbers_are_kept_of_each_backend_and_none_of_one_that_is_not_checked() {
+    let mut bench = Bench::new(&[11, 12]);
+    for _ in 0..100 {
+        bench.after(INTERVAL * 2);
+        bench.after(TIMEOUT);
+    }
+    assert_eq!(bench.rounds.sent.len(), 2 * SENT_KEPT);
+    bench.rounds.follow(&[check(12)], bench.now);
+    assert_eq!(bench.rounds.sent.len(), SENT_KEPT);
+    bench.rounds.follow(&[TunnelCheck { port: 81, ..check(12) }], bench.now);
+    assert_eq!(bench.rounds.sent.len(), 0);
+}
+
+#[test]
+fn a_verdict_holds_for_no_other_check_of_the_same_backend() {
+    let mut bench = Bench::new(&[11]);
+    let sequence = bench.way.syn();
+    bench.answer(SYN | ACK, sequence.wrapping_add(1));
+    assert_eq!(bench.rounds.reports_of(&[check(11)]).len(), 1);
+    assert!(bench.rounds.reports_of(&[TunnelCheck { port: 81, ..check(11) }]).is_empty());
+    assert!(bench.rounds.reports_of(&[]).is_empty());
 }
 
 #[test]
