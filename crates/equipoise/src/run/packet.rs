@@ -13,7 +13,7 @@ use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::abi::Forward;
 use equipoise_packet::config::{PacketConfig, VipConfig};
 use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, TunnelCheck, Wanted, sweep};
-use equipoise_packet::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipSpec};
+use equipoise_packet::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
@@ -101,7 +101,7 @@ impl PacketPlane {
         let wish = wish.beginning_where_checked(pools);
         let wanted = state.wanted(&wish, pools);
         match &state.engine {
-            Some(engine) => tell(engine, wanted.clone()).await?,
+            Some(engine) => tell(engine, state.with_departed(&wish, &wanted, pools)).await?,
             None => {
                 let options = EngineOptions {
                     instance: Arc::clone(&self.instance),
@@ -134,7 +134,7 @@ impl PacketPlane {
         if same {
             return;
         }
-        match tell(&engine, wanted.clone()).await {
+        match tell(&engine, state.with_departed(&wish, &wanted, pools)).await {
             Ok(()) => state.go_over_to(wish, wanted),
             Err(error) => tracing::error!("a change did not reach the packet level: {error:#}"),
         }
@@ -195,6 +195,35 @@ impl State {
             macs: macs(&wish.config.vips),
             checks: tunnel_checks(wish, &wanted),
         }
+    }
+
+    /// `wanted`, with the addresses of host names that checks left since the last time because they failed there. They are
+    /// unhealthy, so that flows leave them, too (`when-down = "move"`). An address that the name lost is not among them: its
+    /// flows drain.
+    fn with_departed(&self, wish: &PacketWish, wanted: &Wanted, pools: &[PoolState]) -> Wanted {
+        let mut wanted = wanted.clone();
+        let Some(told) = &self.told else { return wanted };
+        let before: HashMap<VipId, &VipSpec> =
+            told.snapshot.vips.iter().map(|vip| (vip.id(), vip)).collect();
+        let configs: HashMap<&str, _> = wish.pools.iter().map(|pool| (&*pool.name, pool)).collect();
+        let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
+        for (vip, spec) in wish.config.vips.iter().zip(&mut wanted.snapshot.vips) {
+            let Some(before) = before.get(&spec.id()) else { continue };
+            let (Some(config), Some(state)) = (configs.get(&*vip.pool), states.get(&*vip.pool))
+            else {
+                continue;
+            };
+            let failed = failed_addresses(vip, config, state);
+            let kept: HashSet<BackendId> = spec.backends.iter().map(BackendSpec::id).collect();
+            let departed = before.backends.iter().filter(|it| !kept.contains(&it.id()));
+            let departed = departed.filter(|it| failed.contains(&it.id())).cloned();
+            spec.backends.extend(departed.map(|it| BackendSpec {
+                health: Health::Unhealthy,
+                on_down: vip.when_down,
+                ..it
+            }));
+        }
+        wanted
     }
 
     /// Notes what the engine goes by now.
@@ -295,9 +324,30 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
 
 /// What the packet level calls a backend of a VIP's pool: only nat changes ports, and only of VIPs with one port.
 pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
+    id_at(vip, destination(vip, backend).unwrap_or(backend.address))
+}
+
+fn id_at(vip: &VipConfig, address: SocketAddr) -> BackendId {
     let translated = vip.forward == Forward::Nat && matches!(vip.vip.ports, Ports::One(_));
-    let address = destination(vip, backend).unwrap_or(backend.address);
     BackendId { address: address.ip(), port: translated.then(|| address.port()) }
+}
+
+/// The addresses of host names that have failed their checks: checks go from one address to the next only when it fails.
+fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> HashSet<BackendId> {
+    let checked: HashMap<_, _> =
+        state.backends.iter().map(|it| (it.address, &it.checked_at)).collect();
+    let failed_of = |backend: &BackendConfig| {
+        let Place::Host { resolved, .. } = &backend.place else { return Vec::new() };
+        let to = destination(vip, backend);
+        let passes =
+            checked.get(&backend.address).is_some_and(|it| it.iter().any(|at| Some(*at) == to));
+        if !passes {
+            return Vec::new();
+        }
+        let others = resolved.addresses().iter().filter(|at| Some(**at) != to);
+        others.map(|at| id_at(vip, *at)).collect()
+    };
+    config.backends.iter().flat_map(failed_of).collect()
 }
 
 /// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's family, which is the one that

@@ -130,6 +130,50 @@ fn a_backend_with_a_host_name_is_at_the_address_that_its_checks_stay_with() {
     }
 }
 
+#[test]
+fn flows_leave_an_address_that_failed_its_checks_and_drain_from_one_that_the_name_lost() {
+    let first = wish(&FILE.replace("\"10.0.0.1:8080\"", "\"web.internal:8080\""));
+    let at = |addresses: &[&str], checked_at: &str| {
+        let mut wish = first.clone();
+        let backend = &mut wish.pools[0].backends[0];
+        let Place::Host { resolved, .. } = &mut backend.place else { panic!() };
+        *resolved = Resolved::new(addresses.iter().map(|it| it.parse().unwrap()));
+        let seen = BackendState {
+            name: Arc::clone(&backend.name),
+            address: backend.address,
+            place: backend.place.clone(),
+            checked_at: vec![checked_at.parse().unwrap()],
+            weight: Weight::DEFAULT,
+            admin: AdminState::Up,
+            health: Health::Healthy,
+        };
+        let pools = [PoolState { name: "web".into(), backends: vec![seen] }];
+        (wish.beginning_where_checked(&pools), pools)
+    };
+    let both = ["10.0.0.8:8080", "10.0.0.9:8080"];
+    let (before, pools) = at(&both, both[0]);
+    let mut state = State::default();
+    let wanted = state.wanted(&before, &pools);
+    assert_eq!(state.with_departed(&before, &wanted, &pools).snapshot.vips, wanted.snapshot.vips);
+    state.go_over_to(before, wanted);
+    let mut told = |wish: &PacketWish, pools: &[PoolState]| {
+        let wanted = state.wanted(wish, pools);
+        let vips = state.with_departed(wish, &wanted, pools).snapshot.vips;
+        let shown = |it: &BackendSpec| (it.address.to_string(), it.standing());
+        vips.iter()
+            .map(|vip| vip.backends.iter().map(shown).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    use equipoise_packet::Standing::{Draining, Eligible, Gone};
+    let listed = [("10.0.0.9".to_string(), Eligible), ("10.0.0.2".to_string(), Eligible)];
+    let with = |standing| [&listed[..], &[("10.0.0.8".to_string(), standing)]].concat();
+    let (failed, pools) = at(&both, both[1]);
+    // The first VIP moves flows of a backend that is down, the second one keeps them.
+    assert_eq!(told(&failed, &pools), [with(Gone), with(Draining)]);
+    let (lost, pools) = at(&both[1..], both[1]);
+    assert_eq!(told(&lost, &pools), [listed.to_vec(), listed.to_vec()]);
+}
+
 fn checked(text: &str) -> Vec<(String, u16, String)> {
     let wish = wish(text);
     let checks = State::default().wanted(&wish, &[]).checks;
