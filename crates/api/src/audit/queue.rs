@@ -25,11 +25,18 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The first one is the job that the thread works on.
     jobs: VecDeque<Waiting>,
+    /// The job that the thread works on, unless [`Queue::finish`] gave it up.
+    worked_on: Option<Job>,
     /// A caller has waited in vain for its line, and no line was written since.
     is_blocked: bool,
     is_closed: bool,
+}
+
+impl State {
+    fn waiting(&self) -> usize {
+        self.jobs.len() + usize::from(self.worked_on.is_some())
+    }
 }
 
 #[derive(Debug)]
@@ -51,7 +58,7 @@ impl Queue {
     pub(super) fn add(&self, job: Job) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
         let mut state = self.lock();
-        if state.jobs.len() < LINES_MAX || matches!(job, Job::Reopen(_)) {
+        if state.waiting() < LINES_MAX || matches!(job, Job::Reopen(_)) {
             state.jobs.push_back(Waiting { job, _done: done });
             self.added.notify_one();
         } else {
@@ -69,7 +76,7 @@ impl Queue {
     /// A caller has waited in vain.
     pub(super) fn set_blocked(&self) {
         let mut state = self.lock();
-        if !state.jobs.is_empty() && !state.is_blocked {
+        if state.waiting() > 0 && !state.is_blocked {
             state.is_blocked = true;
             drop(state);
             tracing::error!(
@@ -80,7 +87,7 @@ impl Queue {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.lock().jobs.len()
+        self.lock().waiting()
     }
 
     /// Ends the thread when all jobs are done.
@@ -92,23 +99,23 @@ impl Queue {
     /// Waits until all lines are written, at most for `within`. Lines that are left go to the
     /// process's log.
     pub(super) fn finish(&self, within: Duration) {
-        let waits = |state: &mut State| !state.jobs.is_empty();
+        let waits = |state: &mut State| state.waiting() > 0;
         let waited = self.done.wait_timeout_while(self.lock(), within, waits);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let left = std::mem::take(&mut state.jobs);
+        let left = left.into_iter().map(|waiting| waiting.job);
+        let left: Vec<Job> = state.worked_on.take().into_iter().chain(left).collect();
         drop(state);
-        left.iter().for_each(|waiting| self.lose(&waiting.job));
+        left.iter().for_each(|job| self.lose(job));
     }
 
     /// The thread's work: does all jobs until the log is closed.
     pub(super) fn work(&self, mut opened: Opened) {
-        while let Some(job) = self.next() {
+        while let Some(Waiting { job, _done }) = self.next() {
+            let mut unwritten = None;
             match job {
                 Job::Write(line) => {
-                    if let Err(error) = opened.write(&line) {
-                        tracing::error!(%error, "the audit log cannot be written; the line follows");
-                        self.lose(&Job::Write(line));
-                    }
+                    unwritten = opened.write(&line).err().map(|error| (error, line))
                 }
                 Job::Reopen(target) => match Opened::open(&target) {
                     Ok(anew) => opened = anew,
@@ -119,7 +126,11 @@ impl Queue {
                 },
             }
             let mut state = self.lock();
-            state.jobs.pop_front();
+            let is_ours = state.worked_on.take().is_some();
+            if let Some((error, line)) = unwritten.filter(|_| is_ours) {
+                tracing::error!(%error, "the audit log cannot be written; the line follows");
+                self.lose(&Job::Write(line));
+            }
             if std::mem::take(&mut state.is_blocked) {
                 tracing::info!("the audit log accepts lines again");
             }
@@ -127,11 +138,13 @@ impl Queue {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Waiting> {
         let waits = |state: &mut State| state.jobs.is_empty() && !state.is_closed;
         let state = self.added.wait_while(self.lock(), waits);
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        state.jobs.front().map(|waiting| waiting.job.clone())
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let next = state.jobs.pop_front();
+        state.worked_on = next.as_ref().map(|waiting| waiting.job.clone());
+        next
     }
 
     /// Counts a line, and writes it to the process's log.

@@ -184,3 +184,25 @@ async fn lines_that_a_hanging_file_system_leaves_are_in_the_log_and_counted() {
     audit.finish(Duration::from_millis(1));
     assert_eq!((audit.waiting(), audit.lost()), (0, 2));
 }
+
+#[tokio::test]
+async fn a_line_that_was_given_up_takes_no_other_with_it() {
+    let (go_on, hanging) = std::sync::mpsc::channel();
+    let audit = Audit::start(Opened::Hanging(hanging)).unwrap();
+    audit.write(line("/one", 200)).await;
+    audit.finish(Duration::from_millis(1));
+    assert_eq!((audit.waiting(), audit.lost()), (0, 1));
+    // Added while the thread still works on the line above.
+    drop(audit.add(line("/two", 200)));
+    drop(audit.add(line("/three", 200)));
+    go_on.send(()).unwrap();
+    go_on.send(()).unwrap();
+    let end = std::time::Instant::now() + PATIENCE;
+    while audit.waiting() > 1 && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert_eq!((audit.waiting(), audit.lost()), (1, 1), "the third one is not written yet");
+    go_on.send(()).unwrap();
+    audit.finish(PATIENCE);
+    assert_eq!((audit.waiting(), audit.lost()), (0, 1));
+}
