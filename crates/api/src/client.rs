@@ -89,14 +89,17 @@ impl FromStr for Endpoint {
                 _ => Err(BadEndpoint(text.into())),
             };
         }
-        if text.is_empty() || text.contains("://") {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Endpoint::Unix(path.into()));
+        }
+        if text.is_empty() || text == "unix:" || text.contains("://") {
             return Err(BadEndpoint(text.into()));
         }
         let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
         if !text.contains('/') && text.rsplit_once(':').is_some_and(is_port) {
             return Ok(Endpoint::Tcp(text.into()));
         }
-        Ok(Endpoint::Unix(text.strip_prefix("unix:").unwrap_or(text).into()))
+        Ok(Endpoint::Unix(text.into()))
     }
 }
 
@@ -458,6 +461,7 @@ mod tests {
     fn an_endpoint_is_a_path_or_an_http_address() {
         assert_eq!("/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
         assert_eq!("unix:/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
+        assert_eq!("unix:x:1234".parse(), Ok(Endpoint::Unix("x:1234".into())));
         assert_eq!("http://127.0.0.1:9000/".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
         assert_eq!("127.0.0.1:9000".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
         assert_eq!("[::1]:9000".parse(), Ok(Endpoint::Tcp("[::1]:9000".into())));

@@ -203,7 +203,9 @@ pub(crate) async fn of_file(
         let failure = match client.status().await {
             Ok(status) if is_same(file, Path::new(&status.config_file)) => return Ok(client),
             // The command itself is refused, too, and that error says what is missing.
-            Err(ClientError::Refused(_)) => return Ok(client),
+            Err(ClientError::Refused(problem)) if matches!(problem.status, 401 | 403) => {
+                return Ok(client);
+            }
             Ok(status) => format!("this equipoise runs by {}", status.config_file),
             Err(ClientError::NotRunning { source, .. }) => source.to_string(),
             Err(error) => with_causes(&error.into()),

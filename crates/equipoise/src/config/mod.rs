@@ -223,7 +223,17 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
 
 /// Every option of a document, each by itself; `None` after a syntax error.
 fn read_document(text: &str, findings: &mut Findings<'_>) -> Option<Values> {
-    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    read_despite(text, findings, |_| true)
+}
+
+/// Reads what can be read of a file with syntax errors, or nothing if one of them `matters` by the byte where it is.
+fn read_despite(
+    text: &str,
+    findings: &mut Findings<'_>,
+    matters: impl Fn(usize) -> bool,
+) -> Option<Values> {
+    let (document, mut syntax_errors) = DeTable::parse_recoverable(text);
+    syntax_errors.retain(|error| matters(error.span().unwrap_or_default().start));
     for error in &syntax_errors {
         let span = error.span().unwrap_or_default();
         let message = match error.message() {
