@@ -1,5 +1,6 @@
 //! What queries are answered from: immutable, numbered, made by [`crate::zone`].
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -217,10 +218,8 @@ impl NodeTallies {
             return Arc::clone(before);
         }
         let counted = before.map(|before| before.sums()).unwrap_or_default();
-        let carried = nodes.iter().map(|node| {
-            counted.iter().find(|(known, _)| known == node).map_or(0, |(_, count)| *count)
-        });
-        let carried = carried.collect();
+        let counted: HashMap<NodeKey, u64> = counted.into_iter().collect();
+        let carried = nodes.iter().map(|node| counted.get(node).copied().unwrap_or(0)).collect();
         let shard = || CachePadded::new(nodes.iter().map(|_| Counter::default()).collect());
         Arc::new(NodeTallies { threads: (0..threads).map(|_| shard()).collect(), nodes, carried })
     }
