@@ -212,3 +212,23 @@ impl Decayed {
         value * (-age / TAU_US).exp()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expected_response_time_grows_with_the_number_in_flight() {
+        let live = BackendLive::new(1);
+        let epoch = Instant::now();
+        assert_eq!(live.response_us_now(epoch, epoch), None);
+        live.permits.begin_without();
+        live.responded(Duration::from_millis(8), epoch, epoch);
+        assert_eq!(live.response_us_now(epoch, epoch), Some(16_000.0));
+        live.permits.begin_without();
+        assert_eq!(live.response_us_now(epoch, epoch), Some(24_000.0));
+        live.permits.release(false);
+        live.permits.release(false);
+        assert_eq!(live.response_us_now(epoch, epoch), Some(8_000.0));
+    }
+}
