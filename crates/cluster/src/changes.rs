@@ -233,6 +233,7 @@ mod tests {
                 first_capacity: None,
                 dispatches: true,
                 application_down: false,
+                permits: None,
                 endpoint: Some(([10, 0, 0, 1], 80).into()),
                 addresses: vec![[10, 0, 0, 1].into()],
             };

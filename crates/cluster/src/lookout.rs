@@ -122,6 +122,7 @@ mod tests {
                 first_capacity: None,
                 dispatches: false,
                 application_down: false,
+                permits: None,
                 endpoint: Some(([127, 0, 0, 1], port).into()),
                 addresses: Vec::new(),
             };

@@ -45,6 +45,7 @@ mod tests {
             first_capacity: None,
             dispatches: false,
             application_down: false,
+            permits: None,
             endpoint: None,
             addresses: Vec::new(),
         };

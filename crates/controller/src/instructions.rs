@@ -3,7 +3,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use equipoise_planner::Plan;
+use equipoise_planner::{Permits, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::sources::SourceRates;
@@ -89,6 +89,9 @@ pub struct Enrolled {
     /// The application of its dispatch level is dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub application_down: bool,
+    /// The permits of its application by its last report, in steps; absent without a concurrency limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<Permits>,
     /// Where peers reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
@@ -160,6 +163,7 @@ mod tests {
             first_capacity: Some(2.0),
             dispatches: true,
             application_down: false,
+            permits: None,
             endpoint: Some(([192, 0, 2, 1], 80).into()),
             addresses: vec![[192, 0, 2, 1].into()],
         };

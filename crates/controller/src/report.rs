@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use equipoise_core::load::{ClassRates, Measurement, MeasurementRefused, Reported};
 use equipoise_monitor::Utilisation;
+use equipoise_planner::Permits;
 use equipoise_planner::elastic::PoolSample;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,9 @@ pub struct NodeReport {
     /// has no place in names, however idle it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub application_down: bool,
+    /// The permits of its application; absent without a dispatch level, or without a concurrency limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<Permits>,
     /// Where peers reach it, to delegate to it and to see whether it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,

@@ -11,7 +11,7 @@ use equipoise_core::load::{NodeLoad, Reported, Smoothing};
 use equipoise_core::{AdminState, Health};
 use equipoise_planner::elastic::PoolSample;
 use equipoise_planner::{
-    History, Inventory, InventoryRefused, NameSpec, NodeSpec, PoolSpec, Report,
+    History, Inventory, InventoryRefused, NameSpec, NodeSpec, Permits, PoolSpec, Report,
 };
 
 use crate::hearing::Witnesses;
@@ -112,6 +112,7 @@ impl Roll {
                 first_capacity: None,
                 dispatches: report.dispatches,
                 application_down: report.application_down,
+                permits: report.permits.map(Permits::stepped),
                 endpoint: report.endpoint,
                 addresses: report.addresses,
             },
@@ -219,6 +220,7 @@ impl Roll {
             health: if member.application_down { Health::Unhealthy } else { Health::Unknown },
             capacity: member.capacity,
             dispatches: member.dispatches,
+            permits: member.permits,
         };
         let nodes = enrolled.iter().filter(|(_, member)| member.kind == NodeKind::Node);
         let mut nodes: BTreeMap<String, NodeSpec> =

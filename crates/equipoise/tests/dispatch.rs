@@ -99,6 +99,15 @@ impl Node {
             peers["backends"].as_array().unwrap().iter().filter(healthy).count() as u64 == count
         });
     }
+
+    /// Waits until all peers have reported this room.
+    fn until_room(&self, room: u64) {
+        self.until("the room of peers, by their reports", |status| {
+            let pools = status["pools"].as_array().unwrap();
+            let peers = pools.iter().find(|pool| pool["name"] == "app.peers").unwrap();
+            peers["backends"].as_array().unwrap().iter().all(|peer| peer["limit"] == room)
+        });
+    }
 }
 
 /// Nodes that know each other by their files and share a secret. Each keeps `keep`.
@@ -338,6 +347,7 @@ fn nodes_of_a_list_encrypt_by_files_and_take_new_ones_at_a_reload() {
 fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
     let folder = Folder::new("dispatch-cluster");
     let mut all: Vec<Node> = ["c1", "n1", "n2"].map(|name| Node::new(&folder, name)).into();
+    all.iter_mut().for_each(|node| node.pool = "concurrency = 4");
     let cluster = free_port();
     let state = |name: &str| format!("state = {:?}\n", text(&folder.path(name)));
     let controller = format!(
@@ -371,6 +381,7 @@ fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
             status["front_doors"][0]["dispatch"]["planned"] == true
         });
     }
+    all.iter().for_each(|node| node.until_room(4));
     // Who has no application hands everything to peers, who believe it.
     let app = format!("app/{}", all[1].app.address());
     all[1].command(&["drain", &app]);

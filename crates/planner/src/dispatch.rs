@@ -18,6 +18,8 @@ pub(crate) struct Peer {
     pub(crate) presence: f64,
     /// It is to give all that it can: an operator drains it, and stale caches still send it clients.
     pub(crate) drains: bool,
+    /// Requests wait for a permit of its application.
+    pub(crate) queues: bool,
     pub(crate) was_overloaded: bool,
     pub(crate) had_kept: f64,
     /// Its part of what was given in the last plan.
@@ -50,7 +52,7 @@ impl Peer {
 
     /// Whether it can do all that comes to it by the end of the period: else it would be sent what it sends away.
     fn may_take(&self, policy: &DispatchPolicy) -> bool {
-        !self.drains && self.had_kept + policy.step_max >= 1.0
+        !self.drains && !self.queues && self.had_kept + policy.step_max >= 1.0
     }
 
     /// What of its last part it may still be given while nobody has room.
@@ -73,7 +75,8 @@ impl Peer {
 ///
 /// # Source
 /// TLLB's level 2: overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random choice.
-/// Deviates: TLLB leaves the share open, and Onedata took weights of 1/L for all nodes, itself included, which keeps
+/// Deviates: a node whose requests wait for a permit is overloaded whatever its load, and takes nothing. TLLB
+/// leaves the share open, and Onedata took weights of 1/L for all nodes, itself included, which keeps
 /// a tenth at 90/30/30/30. Memory does not leave with a request. The part that is kept moves in bounded steps, also while some are
 /// overloaded and for a period nobody is seen to have room: those who took before take until all is kept again.
 pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Peer]) -> Delegation {
@@ -81,6 +84,7 @@ pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Pe
     let lowest = able.map(Peer::offered).fold(f64::INFINITY, f64::min);
     let judge =
         |one: &Peer| lowest.is_finite() && rule.judge(one.was_overloaded, one.offered(), lowest);
+    let judge = |one: &Peer| one.queues || judge(one);
     let is_overloaded: Vec<bool> = peers.iter().map(judge).collect();
     let level = level(policy, peers, &is_overloaded);
     let room = |one: &Peer| match level {
@@ -157,6 +161,7 @@ mod tests {
             unexplained: 0.0,
             presence: 1.0,
             drains: false,
+            queues: false,
             was_overloaded: false,
             had_kept: 1.0,
             had_weight: 0.0,
@@ -275,6 +280,17 @@ mod tests {
         near(&plan.weights, &[0.0; 4]);
         let nobody = delegate(&policy, &OverloadRule::default(), &[giver, gone]);
         near(&nobody.keep, &[1.0; 2]);
+    }
+
+    #[test]
+    fn a_node_with_a_queue_is_overloaded_at_any_load_and_takes_nothing() {
+        let full = Peer { queues: true, ..peer(10.0) };
+        let plan = delegated(&[full, peer(90.0), peer(30.0)]);
+        assert_eq!(plan.is_overloaded, [true, true, true]);
+        near(&plan.weights, &[0.0, 0.0, 1.0]);
+        let plan = delegated(&[Peer { queues: true, ..peer(30.0) }, peer(30.0)]);
+        assert_eq!(plan.is_overloaded, [true, false]);
+        near(&plan.keep, &[1.0, 1.0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Health, Weight, eligibility};
+use serde::{Deserialize, Serialize};
 
 use crate::elastic::{Elasticity, ElasticityRefused};
 
@@ -26,6 +27,32 @@ pub struct NodeSpec {
     pub capacity: f64,
     /// Whether it has a dispatch level: it may then delegate, and be delegated to.
     pub dispatches: bool,
+    /// The permits of its application; `None` without a concurrency limit.
+    pub permits: Option<Permits>,
+}
+
+/// Permits of an application with a concurrency limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permits {
+    /// Those that are free.
+    pub free: u32,
+    /// Requests that wait for one.
+    pub queued: u32,
+}
+
+impl Permits {
+    /// What others may be given: nothing while requests wait.
+    pub fn room(self) -> u32 {
+        if self.queued > 0 { 0 } else { self.free }
+    }
+
+    /// The largest powers of two that are not above either, so that instructions do not change with each permit.
+    #[must_use]
+    pub fn stepped(self) -> Permits {
+        let step = |count: u32| count.checked_ilog2().map_or(0, |log| 1 << log);
+        Permits { free: step(self.free), queued: step(self.queued) }
+    }
 }
 
 /// A name that the DNS level answers.
@@ -113,7 +140,8 @@ pub enum InventoryRefused {
 
 impl Default for NodeSpec {
     fn default() -> Self {
-        NodeSpec { admin: AdminState::Up, health: Health::Unknown, capacity: 1.0, dispatches: true }
+        let (admin, health) = (AdminState::Up, Health::Unknown);
+        NodeSpec { admin, health, capacity: 1.0, dispatches: true, permits: None }
     }
 }
 

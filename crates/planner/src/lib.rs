@@ -32,7 +32,9 @@ mod steering;
 mod weights;
 
 pub use history::{History, Report};
-pub use inventory::{BackendSpec, Inventory, InventoryRefused, NameSpec, NodeSpec, PoolSpec};
+pub use inventory::{
+    BackendSpec, Inventory, InventoryRefused, NameSpec, NodeSpec, Permits, PoolSpec,
+};
 pub use plan::{
     BackendPlan, DispatchPlan, NamePlan, NodePlan, Plan, PlannedLoad, PoolPlan, Share, Standing,
 };

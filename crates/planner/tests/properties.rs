@@ -71,7 +71,7 @@ fn name(at: usize) -> String {
 fn inventory(capacities: &[f64], said: &[Said], label: &dyn Fn(usize) -> String) -> Inventory {
     let spec = |(at, said): (usize, &Said)| {
         let (admin, health, capacity) = (said.admin, said.health, capacities[at]);
-        (label(at), NodeSpec { admin, health, capacity, dispatches: true })
+        (label(at), NodeSpec { admin, health, capacity, dispatches: true, permits: None })
     };
     let nodes: BTreeMap<_, _> = said.iter().enumerate().map(spec).collect();
     let all = NameSpec { nodes: nodes.keys().cloned().collect() };

@@ -74,7 +74,7 @@ pub(crate) fn peer_check_interval(peers: usize) -> Duration {
 }
 
 /// What the pool of the peers is called, beside the pool of the local application.
-fn peers_of(pool: &str) -> String {
+pub(crate) fn peers_of(pool: &str) -> String {
     format!("{pool}.peers")
 }
 

@@ -50,7 +50,7 @@ use toml::de::DeTable;
 
 pub(crate) use api_endpoints::{ApiEndpointsError, api_endpoints};
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
-pub(crate) use dispatch::peer_check_interval;
+pub(crate) use dispatch::{peer_check_interval, peers_of};
 pub use driver::Maker;
 pub use files::FileKind;
 pub(crate) use loading::Loader;

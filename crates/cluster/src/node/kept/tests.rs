@@ -49,6 +49,7 @@ fn instructions(term: u64, generation: u64) -> Instructions {
         first_capacity: None,
         dispatches: false,
         application_down: false,
+        permits: None,
         endpoint: None,
         addresses: Vec::new(),
     };

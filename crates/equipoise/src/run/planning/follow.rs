@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::Wish;
 use super::peers::{Learnt, shares};
 use super::scaling::Scalers;
+use crate::config::peers_of;
 
 /// Takes the steps of elastic pools that this process plans, each plan's once. What a leader before it planned has been
 /// done already, or has not: the first plan of one's own says what is still to be done.
@@ -93,8 +94,11 @@ impl Follower {
             }
             let wish = self.wish.borrow().clone();
             self.weights(&now, &wish).await;
-            refusing = match wish.application {
-                Some(_) => self.dispatch(&now).await,
+            refusing = match &wish.application {
+                Some(application) => {
+                    self.set_room(&now, application);
+                    self.dispatch(&now).await
+                }
                 None => None,
             };
             self.applied.send_replace(Some(now.edition()));
@@ -120,6 +124,21 @@ impl Follower {
             if let Err(error) = self.registry.set_planned(pool, weights.collect()).await {
                 tracing::debug!(%error, "planned weights have no pool: a reload took it away");
             }
+        }
+    }
+
+    /// Uses the room that peers reported, where no response of theirs says more. What waits may then leave.
+    fn set_room(&self, now: &Instructions, application: &str) {
+        let view = self.registry.stats();
+        let pool = |name: &str| view.pools.iter().find(|pool| &*pool.name == name);
+        let Some(peers) = pool(&peers_of(application)) else { return };
+        for peer in &peers.backends {
+            if let Some(permits) = now.members.get(&*peer.name).and_then(|member| member.permits) {
+                peer.live.set_reported_room(permits.room());
+            }
+        }
+        if let Some(pool) = pool(application) {
+            pool.queue.look();
         }
     }
 

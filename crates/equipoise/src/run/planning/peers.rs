@@ -105,6 +105,7 @@ mod tests {
             first_capacity: None,
             dispatches,
             application_down: false,
+            permits: None,
             endpoint: Some(([10, 0, 0, last], 80).into()),
             addresses: Vec::new(),
         }

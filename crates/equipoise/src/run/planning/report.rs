@@ -7,6 +7,7 @@ use equipoise_controller::{Intake, NodeReport, Pressure};
 use equipoise_core::eligibility;
 use equipoise_core::load::PerClass;
 use equipoise_monitor::{Sample, Utilisation};
+use equipoise_planner::Permits;
 use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
 
 use super::meter::{ClassMeter, Counted, CountedQueue, Meter};
@@ -55,10 +56,12 @@ impl Planner {
             let pools = self.scalers.sized(meter.settle(Instant::now(), &backends, &queues));
             let capacity = capacity(Some(&used));
             let serves = wish.application.as_ref().map(|pool| self.serves(pool));
+            let permits = wish.application.as_ref().and_then(|pool| self.permits(pool));
             let sightings = seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default();
             let report = NodeReport {
                 dispatches: serves == Some(true),
                 application_down: serves == Some(false),
+                permits,
                 classes: classes.settle(Instant::now(), &requests),
                 version: env!("CARGO_PKG_VERSION").into(),
                 capacity,
@@ -123,12 +126,26 @@ impl Planner {
 
     /// Whether requests can be done here: a node without its application would look idle, and be delegated to.
     fn serves(&self, application: &str) -> bool {
+        !self.able(application).is_empty()
+    }
+
+    /// The names of the application's backends that may take requests.
+    fn able(&self, application: &str) -> Vec<Arc<str>> {
         let pools = self.registry.pools().borrow().clone();
         let pool = pools.iter().find(|pool| &*pool.name == application);
-        pool.is_some_and(|pool| {
-            let fit = |it: &BackendState| eligibility(it.admin, it.health, it.weight).is_eligible();
-            pool.backends.iter().any(fit)
-        })
+        let fit = |it: &&BackendState| eligibility(it.admin, it.health, it.weight).is_eligible();
+        let able = pool.into_iter().flat_map(|pool| &pool.backends).filter(fit);
+        able.map(|backend| Arc::clone(&backend.name)).collect()
+    }
+
+    /// The permits of the application; `None` if a backend has no limit, or if there is no backend.
+    fn permits(&self, application: &str) -> Option<Permits> {
+        let (view, able) = (self.registry.stats(), self.able(application));
+        let pool = view.pools.iter().find(|pool| &*pool.name == application)?;
+        let backends = pool.backends.iter().filter(|backend| able.contains(&backend.name));
+        let free = backends.map(|it| Some(it.live.limit()?.saturating_sub(it.live.permits_held())));
+        let free = free.sum::<Option<u32>>().filter(|_| !able.is_empty())?;
+        Some(Permits { free, queued: u32::try_from(pool.queue.len()).unwrap_or(u32::MAX) })
     }
 
     /// The counters of the backends and queues of pools that are planned.
