@@ -17,7 +17,7 @@
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-tllb       TLLB's figures and scenarios beside the paper's, what node mode and encryption cost (LAB_FLAGS=--quick: 7 min; root)
-#   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 12 min; root)
+#   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 22 min; root)
 #   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
