@@ -143,7 +143,7 @@ fn config(place: &Place, case: &Case, state: &str) -> Result<String> {
     Ok(format!(
         "[instance]\nname = \"control-lab\"\n[load]\nperiod = \"{}ms\"\n[controller]\nstate = \"{state}\"\n\
          [[session]]\nlisten = \"{DOOR}\"\nprotocol = \"http\"\npool = \"web\"\n\
-         [[pool]]\nname = \"web\"\n[pool.elastic]\nmin = 1\nmax = 2\nwarm-up = \"1s\"\nout-cool-down = \"1s\"\n[pool.elastic.process]\n\
+         [[pool]]\nname = \"web\"\nconcurrency = 4\nqueue = {{ wait = \"1m\" }}\n[pool.elastic]\nmin = 1\nmax = 2\nwarm-up = \"1s\"\nout-cool-down = \"1s\"\n[pool.elastic.process]\n\
          command = [\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]\n{sizes}",
         case.count("period_ms")?,
         place.equipoise
