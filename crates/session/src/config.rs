@@ -256,7 +256,7 @@ impl Default for QueueOptions {
 }
 
 /// How the upstream side of a pool behaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PoolOptions {
     /// One request at a time on a session, or many.
     pub upstream: Upstream,
@@ -276,6 +276,8 @@ pub struct PoolOptions {
     pub idle_sessions_max: usize,
     /// Tries on another backend after a failure that permits one.
     pub retries: u32,
+    /// The share of recent requests that may be retried, beside 10 retries a second; 1.0: no bound.
+    pub retry_budget: f64,
     /// PROXY protocol header sent on each TCP session.
     pub send_proxy: Option<ProxyProtocol>,
     /// Value of `Retry-After` when no backend can take a request.
@@ -304,6 +306,7 @@ impl Default for PoolOptions {
             session_idle_timeout: Duration::from_secs(30),
             idle_sessions_max: 256,
             retries: 1,
+            retry_budget: 0.1,
             send_proxy: None,
             retry_after: Duration::from_secs(5),
             queue: QueueOptions::default(),

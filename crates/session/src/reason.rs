@@ -65,6 +65,8 @@ reasons! {
     /// A peer delegated the request, and every backend here is at its concurrency limit: the peer has it back. No client
     /// sees it.
     NoRoom = "no_room", 503;
+    /// The request failed and could be tried again, but the pool's retry budget is used up.
+    RetryBudget = "retry_budget", 503;
     /// The backend refused the connection.
     ConnectRefused = "connect_refused", 502;
     /// The backend did not accept the connection in time.

@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use equipoise_core::{Generation, Prepared};
 use equipoise_health::Place;
@@ -9,6 +10,7 @@ use crate::dispatch::{DispatchView, InFlight, NodeDoor};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
+use crate::retry_budget::RetryBudget;
 use crate::stats::{FrontDoorStats, Sharded};
 
 /// Everything a data-plane thread goes by: immutable, numbered, swapped whole.
@@ -77,6 +79,8 @@ pub struct PoolView {
     pub backends: Vec<BackendView>,
     /// Requests that wait for a backend; kept across snapshots.
     pub queue: Arc<Queue>,
+    /// Bounds retries; kept across snapshots.
+    pub retry_budget: Arc<RetryBudget>,
     /// The upstream side.
     pub options: PoolOptions,
     /// When a row of failures is reported.
@@ -96,6 +100,21 @@ pub struct BackendView {
     pub place: Place,
     /// What is known of it now.
     pub live: Arc<BackendLive>,
+}
+
+impl PoolView {
+    /// Whether one more retry is within the pool's budget. Counts it.
+    ///
+    /// A request that failed because no connection was made has loaded no backend. To try it again cannot multiply an
+    /// overload, and uses no budget.
+    pub(crate) fn may_retry(&self, reason: Reason, now: Instant) -> bool {
+        if matches!(reason, Reason::ConnectRefused | Reason::ConnectFailed) {
+            return true;
+        }
+        let requests_of = |backend: &BackendView| backend.live.stats.sum(|it| it.requests.get());
+        let requests = self.backends.iter().map(requests_of).sum();
+        self.retry_budget.try_retry(self.options.retry_budget, requests, now)
+    }
 }
 
 impl BackendView {

@@ -134,6 +134,9 @@ impl Connection {
             if reason == Reason::ShuttingDown || tries > lease.pool().options.retries {
                 return Err(reason);
             }
+            if !lease.pool().may_retry(reason, Instant::now()) {
+                return Err(Reason::RetryBudget);
+            }
             self.door.stats(|stats| stats.retries.add(1));
             failed = Some((lease.backend().id, reason));
         }

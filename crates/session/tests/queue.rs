@@ -519,3 +519,23 @@ fn a_peers_check_of_this_node_waits_behind_no_request() {
     assert_eq!(waiting.response().map(|r| r.text()), Ok("/a".to_owned()));
     assert!(eventually(|| pool().backends[0].in_flight == 0));
 }
+
+#[test]
+fn retries_end_where_their_budget_is_used_up() {
+    let backends = [0, 1].map(|_| HttpBackend::always(Answer::close()));
+    let addresses = backends.each_ref().map(HttpBackend::address);
+    let proxy = Plan::new(Upstream::Exclusive, &addresses).start();
+    let since = Instant::now();
+    let mut statuses = Vec::new();
+    // 10 retries a second are kept for 10 s; a machine that is so slow that 10 s bring enough for all has 10,000 tries.
+    while statuses.last() != Some(&503) && statuses.len() < 10_000 {
+        statuses.push(proxy.ask(get("/")).status());
+    }
+    let (last, before) = statuses.split_last().expect("there was one");
+    assert_eq!(*last, 503);
+    assert!(before.len() >= 100 && before.iter().all(|status| *status == 502), "{before:?}");
+    let retries = proxy.stats.sum(|stats| stats.retries.get()) as f64;
+    let most = 100.0 + 10.0 * since.elapsed().as_secs_f64() + 0.1 * 2.0 * statuses.len() as f64;
+    assert!(retries <= most + 1.0, "{retries} of {most}");
+    assert!(eventually(|| proxy.drops(Reason::RetryBudget) == 1));
+}

@@ -103,6 +103,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
             session_idle_timeout: pool.duration("session-idle-timeout"),
             idle_sessions_max: pool.amount("idle-sessions-max"),
             retries: pool.amount("retries"),
+            retry_budget: pool.share("retry-budget"),
             send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
             retry_after: pool.duration("retry-after"),
             queue: queue(pool.table("queue").expect("has a default: a test reads every one")),

@@ -12,6 +12,7 @@ mod door;
 mod driver;
 mod packet;
 mod planning;
+mod retries;
 mod slice;
 
 use std::net::SocketAddr;
@@ -200,12 +201,8 @@ static POOL: Table = Table {
             "Kept-open sessions to each backend from each data-plane thread, at most.",
         )
         .http_only(),
-        Opt::default(
-            "retries",
-            Kind::Count(0, 10),
-            "1",
-            "Tries on another backend after a failure that permits one: nothing of the response was sent, and the request is idempotent or never left.",
-        ),
+        retries::RETRIES,
+        retries::RETRY_BUDGET,
         Opt::optional(
             "send-proxy",
             Kind::Choice(&PROXY_PROTOCOL),

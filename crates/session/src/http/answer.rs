@@ -87,7 +87,8 @@ fn proxy_error(reason: Reason) -> &'static str {
         | Reason::Overloaded
         | Reason::QueueFull
         | Reason::QueueTimeout
-        | Reason::NoRoom => "destination_unavailable",
+        | Reason::NoRoom
+        | Reason::RetryBudget => "destination_unavailable",
         Reason::ConnectRefused => "connection_refused",
         Reason::ConnectTimeout => "connection_timeout",
         Reason::ConnectFailed => "destination_ip_unroutable",
@@ -121,6 +122,9 @@ fn explain(reason: Reason) -> &'static str {
         Reason::QueueFull => "too many requests wait for a backend; try again later",
         Reason::QueueTimeout => "no backend had room in time; try again later",
         Reason::NoRoom => "this node has no room for a request that a peer delegated",
+        Reason::RetryBudget => {
+            "a backend failed, and too many requests are retried; try again later"
+        }
         Reason::ConnectRefused => "the backend refused the connection",
         Reason::ConnectTimeout => "the backend did not accept the connection in time",
         Reason::ConnectFailed => "the backend cannot be reached",

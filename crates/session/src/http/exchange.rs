@@ -353,6 +353,9 @@ impl ClientConnection {
         if tries.retries >= lease.pool().options.retries {
             return Next::Elsewhere;
         }
+        if !lease.pool().may_retry(failure.reason, Instant::now()) {
+            return Next::Over(Reason::RetryBudget);
+        }
         tries.retries += 1;
         Next::Again
     }

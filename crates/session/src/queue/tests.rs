@@ -13,6 +13,7 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::config::{PassiveHealth, PoolOptions, QueueOptions};
 use crate::live::BackendLive;
+use crate::retry_budget::RetryBudget;
 use crate::snapshot::BackendView;
 
 /// The limits of a pool's backends; 0: none.
@@ -53,6 +54,7 @@ impl Pool {
             awaits_backend: false,
             backends: kept.map(|(_, backend)| backend.clone()).collect(),
             queue: self.queue.clone(),
+            retry_budget: Arc::new(RetryBudget::new(Instant::now())),
             options: PoolOptions { queue: self.options.clone(), ..PoolOptions::default() },
             passive: PassiveHealth::default(),
         };

@@ -122,6 +122,7 @@ fn pool_view(
         awaits_backend: made_of.awaits_backend,
         backends: backends.collect(),
         queue: Arc::clone(&pool.queue),
+        retry_budget: Arc::clone(&pool.retry_budget),
         options: made_of.options.clone(),
         passive: made_of.passive.clone(),
     }

@@ -14,6 +14,7 @@ use crate::config::{BackendConfig, FrontDoor, Place, PoolConfig, Protocol, Sessi
 use crate::dispatch::{InFlight, Shares};
 use crate::live::BackendLive;
 use crate::queue::Queue;
+use crate::retry_budget::RetryBudget;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
 
@@ -45,6 +46,7 @@ pub(crate) struct PoolEntry {
     pub(crate) settings: Arc<PoolConfig>,
     pub(crate) backends: Vec<BackendEntry>,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) retry_budget: Arc<RetryBudget>,
     /// Whether any backend was eligible when last looked.
     pub(crate) serving: bool,
     /// Whether only backups were eligible when last looked.
@@ -301,6 +303,7 @@ impl Reload {
                 settings,
                 backends,
                 queue,
+                retry_budget: Arc::new(RetryBudget::new(self.now)),
                 serving,
                 on_backups,
                 starting_until,

@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Candidate, Generation, LineFormat, SchedulerKind};
@@ -18,7 +18,7 @@ use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol,
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
-    PoolView, Queue, Reason, Snapshot, StopReport,
+    PoolView, Queue, Reason, RetryBudget, Snapshot, StopReport,
 };
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
@@ -117,6 +117,7 @@ impl Plan {
             passive: self.passive,
             scheduler: self.scheduler,
             queue: Queue::new(self.threads),
+            retry_budget: Arc::new(RetryBudget::new(Instant::now())),
             threads: self.threads,
             generation: Generation::default(),
             ids: 0,
@@ -151,6 +152,7 @@ pub(crate) struct Proxy {
     scheduler: SchedulerKind,
     /// Of the pool.
     pub(crate) queue: Arc<Queue>,
+    retry_budget: Arc<RetryBudget>,
     threads: usize,
     generation: Generation,
     ids: u32,
@@ -204,6 +206,7 @@ impl Proxy {
             awaits_backend: false,
             backends: self.backends.clone(),
             queue: self.queue.clone(),
+            retry_budget: self.retry_budget.clone(),
             options: self.options.clone(),
             passive: self.passive.clone(),
         };

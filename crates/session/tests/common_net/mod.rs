@@ -14,7 +14,7 @@ use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol}
 use equipoise_session::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, PoolView, Queue,
-    Reason, Snapshot, StopReport,
+    Reason, RetryBudget, Snapshot, StopReport,
 };
 use tokio::sync::mpsc;
 
@@ -34,6 +34,7 @@ pub(crate) struct Rig {
     options: PoolOptions,
     /// Of the pool.
     pub(crate) queue: Arc<Queue>,
+    retry_budget: Arc<RetryBudget>,
     generation: u64,
 }
 
@@ -80,6 +81,7 @@ impl Rig {
             events,
             log,
             queue: Queue::new(THREADS),
+            retry_budget: Arc::new(RetryBudget::new(Instant::now())),
             door: wishes.door,
             options: wishes.options,
             generation: 0,
@@ -111,6 +113,7 @@ impl Rig {
             awaits_backend: false,
             backends,
             queue: self.queue.clone(),
+            retry_budget: self.retry_budget.clone(),
             options: self.options.clone(),
             passive: PassiveHealth::default(),
         };

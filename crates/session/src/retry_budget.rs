@@ -1,0 +1,115 @@
+//! The share of a pool's requests that may be retried.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Retries a second that are permitted however few requests there are.
+const FLOOR: f64 = 10.0;
+
+/// Requests count for about this long.
+const MEMORY: Duration = Duration::from_secs(10);
+
+/// Bounds a pool's retries to a share of its recent requests, so that retries cannot multiply an overload.
+///
+/// Each request deposits its share of a retry, time deposits [`FLOOR`] retries a second, and a retry withdraws one.
+/// The balance decays with [`MEMORY`], so that at a constant rate it holds what that time deposits. Only retries look at
+/// it; requests are counted anyway.
+///
+/// # Source
+/// Finagle's `RetryBudget` and linkerd's (10 retries a second beside a share of requests, of 10 s). Deviates: deposits
+/// decay one by one instead of expiring by the second, and are computed when a retry asks.
+#[derive(Debug)]
+pub struct RetryBudget(Mutex<Balance>);
+
+#[derive(Clone, Copy, Debug)]
+struct Balance {
+    retries: f64,
+    /// Requests of the pool at that time.
+    requests: u64,
+    at: Instant,
+}
+
+impl RetryBudget {
+    /// The budget of a pool that has had no request yet.
+    pub fn new(now: Instant) -> RetryBudget {
+        let retries = FLOOR * MEMORY.as_secs_f64();
+        RetryBudget(Mutex::new(Balance { retries, requests: 0, at: now }))
+    }
+
+    /// Withdraws a retry; false if the budget is used up. `requests` are those of the pool so far, of which `share` may
+    /// be retried; a share of 1.0 has no bound.
+    pub(crate) fn try_retry(&self, share: f64, requests: u64, now: Instant) -> bool {
+        if share >= 1.0 {
+            return true;
+        }
+        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *balance = balance.updated(share, requests, now);
+        let is_permitted = balance.retries >= 1.0;
+        if is_permitted {
+            balance.retries -= 1.0;
+        }
+        is_permitted
+    }
+}
+
+impl Balance {
+    /// The balance at `now`, if requests have come evenly since.
+    fn updated(self, share: f64, requests: u64, now: Instant) -> Balance {
+        let memory = MEMORY.as_secs_f64();
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64().max(1e-6);
+        let kept = (-elapsed / memory).exp();
+        // Counters of backends that leave the pool leave the sum.
+        let new = requests.saturating_sub(self.requests) as f64;
+        let deposits = (share * new / elapsed + FLOOR) * memory * (1.0 - kept);
+        Balance { retries: self.retries * kept + deposits, requests, at: now.max(self.at) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `asked` retries are permitted at one moment.
+    fn permitted(budget: &RetryBudget, asked: u32, requests: u64, now: Instant) -> u32 {
+        (0..asked).map(|_| u32::from(budget.try_retry(0.1, requests, now))).sum()
+    }
+
+    #[test]
+    fn few_requests_have_the_floor() {
+        let start = Instant::now();
+        let budget = RetryBudget::new(start);
+        assert_eq!(permitted(&budget, 1000, 0, start), 100);
+        let second = permitted(&budget, 1000, 0, start + Duration::from_secs(1));
+        assert!((8..=10).contains(&second), "{second}");
+    }
+
+    #[test]
+    fn a_steady_load_may_retry_its_share() {
+        let start = Instant::now();
+        let budget = RetryBudget::new(start);
+        let mut retries = 0;
+        for second in 1..=60 {
+            let now = start + Duration::from_secs(second);
+            retries += permitted(&budget, 5000, second * 5000, now);
+        }
+        // 10 % of 300,000, and 10 a second, less what decays.
+        assert!((28_000..=30_800).contains(&retries), "{retries}");
+    }
+
+    #[test]
+    fn what_is_not_used_is_kept_for_the_memory_alone() {
+        let start = Instant::now();
+        let budget = RetryBudget::new(start);
+        let hour = start + Duration::from_secs(3600);
+        let retries = permitted(&budget, 100_000, 3_600_000, hour);
+        // 1,000 requests a second for 10 s.
+        assert!((1000..=1100).contains(&retries), "{retries}");
+    }
+
+    #[test]
+    fn a_share_of_all_has_no_bound() {
+        let now = Instant::now();
+        let budget = RetryBudget::new(now);
+        assert!((0..1000).all(|_| budget.try_retry(1.0, 0, now)));
+    }
+}
