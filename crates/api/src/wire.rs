@@ -43,6 +43,22 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+words! {
+    /// Where a backend works, by the requests in flight and what was learnt of its concurrency.
+    Region {
+        /// Requests have not waited for long enough to learn how many the backend serves best.
+        NotEnoughSeen = "not-enough-seen",
+        /// Less than half of the best number is in flight.
+        UnderUsed = "under-used",
+        /// One more request in flight brings more throughput.
+        Rising = "rising",
+        /// Throughput is at its top.
+        Best = "best",
+        /// More is in flight than the limit.
+        Over = "over",
+    }
+}
+
 /// Everything that `equipoise status` shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
@@ -196,6 +212,15 @@ pub struct BackendStatus {
     /// count against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Where the backend works; absent unless its limit is learnt and it has had work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<Region>,
+    /// Number in flight from which its throughput stops growing; absent until it was learnt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knee: Option<f64>,
+    /// Mean time in service, without the wait in the queue; absent unless its limit is learnt and it has had work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_seconds: Option<f64>,
     /// Flows of the packet level that go to it, over all VIPs of its pool.
     #[serde(default)]
     pub flows: u64,

@@ -228,13 +228,16 @@ pub enum Concurrency {
     None,
     /// This number, over all data-plane threads. What exceeds it waits in the pool's queue.
     Fixed(NonZeroU32),
+    /// The number at which the backend does the most, learned from what passes
+    /// ([`Learner`](equipoise_core::concurrency::Learner)).
+    Learnt,
 }
 
 impl Concurrency {
-    /// The limit, if it is a number.
+    /// The limit, if it is stated as a number.
     pub fn fixed(self) -> Option<NonZeroU32> {
         match self {
-            Concurrency::None => None,
+            Concurrency::None | Concurrency::Learnt => None,
             Concurrency::Fixed(limit) => Some(limit),
         }
     }

@@ -15,6 +15,7 @@ use crate::access_log::{AccessLog, LogLines};
 use crate::config::Protocol;
 use crate::descriptors::Descriptors;
 use crate::door::Door;
+use crate::learning::HubThread;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::SourceSamples;
 use crate::worker::{Phase, Shared, Worker};
@@ -72,6 +73,7 @@ pub struct Engine {
     log_ended: oneshot::Receiver<()>,
     published: Mutex<Published>,
     sources: Arc<SourceSamples>,
+    learner: HubThread,
 }
 
 struct DataThread {
@@ -110,6 +112,7 @@ impl Engine {
             access_log,
             sources: Arc::clone(&sources),
         };
+        let learner = HubThread::start(shared.threads)?;
         let threads = (0..options.threads.max(1))
             .map(|index| {
                 let (commands, queue) = mpsc::unbounded_channel();
@@ -121,7 +124,8 @@ impl Engine {
                 Ok(DataThread { commands, handle })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Engine { threads, log_lines, log_ended, published: Mutex::default(), sources })
+        let published = Mutex::default();
+        Ok(Engine { threads, log_lines, log_ended, published, sources, learner })
     }
 
     /// How many data-plane threads there are; shards are indexed below it.
@@ -169,6 +173,7 @@ impl Engine {
             }
         }
         for (at, pool) in snapshot.pools.iter().enumerate() {
+            pool.queue.attach(self.learner.hub());
             pool.queue.install(&snapshot, at);
         }
         let (done, installed) = ack::channel();

@@ -11,8 +11,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use equipoise_core::Loads;
+use equipoise_core::concurrency::Outcome;
 
 use crate::permits::Work;
+use crate::reason::Reason;
 use crate::snapshot::{BackendView, PoolView, Snapshot};
 use crate::stats::BackendStats;
 
@@ -23,6 +25,10 @@ pub(crate) struct Lease {
     slot: usize,
     thread: usize,
     has_permit: Cell<bool>,
+    /// When it took its permit, if the backend's limit is learned.
+    since: Cell<Option<Instant>>,
+    /// How the work went, as far as is known.
+    outcome: Cell<Option<Outcome>>,
 }
 
 impl Lease {
@@ -103,7 +109,10 @@ impl Lease {
         slot: usize,
         thread: usize,
     ) -> Lease {
-        Lease { snapshot, pool, slot, thread, has_permit: Cell::new(true) }
+        let (has_permit, since, outcome) = (Cell::new(true), Cell::default(), Cell::default());
+        let lease = Lease { snapshot, pool, slot, thread, has_permit, since, outcome };
+        lease.begin_sample();
+        lease
     }
 
     /// Counts the backend in `slot` of a pool one more in flight, whatever its limit, and holds no permit.
@@ -114,13 +123,60 @@ impl Lease {
         thread: usize,
     ) -> Lease {
         snapshot.pools[pool].backends[slot].live.permits.begin_without();
-        let has_permit = Cell::new(false);
-        Lease { snapshot: snapshot.clone(), pool, slot, thread, has_permit }
+        let (has_permit, since, outcome) = (Cell::new(false), Cell::default(), Cell::default());
+        Lease { snapshot: snapshot.clone(), pool, slot, thread, has_permit, since, outcome }
+    }
+
+    /// Notes how the work went, for the learned limit. Work that is not measured stays so.
+    #[inline]
+    pub(crate) fn went(&self, outcome: Outcome) {
+        if self.outcome.get() != Some(Outcome::NotMeasured) {
+            self.outcome.set(Some(outcome));
+        }
+    }
+
+    /// Notes why the work failed. A client that leaves in the middle of a response says nothing about the backend.
+    pub(crate) fn failed(&self, reason: Reason) {
+        let has_answered = self.outcome.get().is_some();
+        match reason {
+            Reason::ResponseTimeout | Reason::UpstreamStalled | Reason::ConnectTimeout => {
+                self.went(Outcome::TimedOut);
+            }
+            Reason::ClientGone | Reason::RequestTimeout if !has_answered => {
+                self.went(Outcome::TimedOut);
+            }
+            reason if reason.blames_backend() => self.went(Outcome::Failed),
+            _ if !has_answered => self.went(Outcome::NotMeasured),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn begin_sample(&self) {
+        let (pool, backend) = (self.pool(), self.backend());
+        if backend.live.learning.is_on()
+            && let Some(hub) = pool.queue.hub()
+        {
+            self.since.set(Some(Instant::now()));
+            backend.announce_to(hub, &pool.queue);
+        }
+    }
+
+    /// The work no longer holds a permit.
+    #[inline]
+    fn end_sample(&self) {
+        if let Some(since) = self.since.take()
+            && let Some(hub) = self.pool().queue.hub()
+        {
+            let outcome = self.outcome.get().unwrap_or(Outcome::NotMeasured);
+            hub.finished(self.thread, self.backend().id, since, outcome);
+        }
     }
 
     /// Gives the permit back: from now on the backend is not what this work waits for.
     pub(crate) fn give_permit_back(&self) {
         if self.has_permit.replace(false) {
+            self.end_sample();
             self.backend().live.permits.give_back();
             self.freed();
         }
@@ -130,6 +186,7 @@ impl Lease {
     pub(crate) fn take_permit_back(&self) {
         if !self.has_permit.replace(true) {
             self.backend().live.permits.take_back();
+            self.begin_sample();
         }
     }
 
@@ -165,9 +222,15 @@ impl Lease {
     }
 }
 
+/// What a response with this status says about the backend.
+pub(crate) fn outcome_of(status: u16) -> Outcome {
+    if status >= 500 { Outcome::Failed } else { Outcome::Answered }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         let has_permit = self.has_permit.get();
+        self.end_sample();
         self.backend().live.permits.release(has_permit);
         if has_permit {
             self.freed();
@@ -212,7 +275,8 @@ impl Loads for PoolLoads<'_> {
     }
 
     fn limit(&self, slot: usize) -> Option<u32> {
-        self.pool.backends[slot].live.limit()
+        let live = &self.pool.backends[slot].live;
+        live.limit().filter(|_| !live.learning.is_guess())
     }
 
     fn is_full(&self, slot: usize) -> bool {

@@ -13,6 +13,7 @@ pub mod dispatch;
 mod door;
 mod engine;
 mod http;
+mod learning;
 mod lease;
 mod listener;
 mod live;

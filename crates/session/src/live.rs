@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_core::ResponseByLoad;
+use equipoise_core::concurrency::Report;
 
+use crate::config::Concurrency;
 use crate::dispatch::PeerRoom;
+use crate::learning::Learning;
 use crate::permits::Permits;
 use crate::stats::{BackendStats, Sharded};
 
@@ -16,6 +19,7 @@ pub struct BackendLive {
     pub(crate) permits: Permits,
     /// Of a peer: when its room was announced.
     pub(crate) room: PeerRoom,
+    pub(crate) learning: Learning,
     /// Failures in a row that blame the backend; a success sets it to zero.
     pub failures_in_row: AtomicU32,
     /// Set when the backend was set down or force-removed: what it has is to be cut.
@@ -38,6 +42,7 @@ impl BackendLive {
         Arc::new(BackendLive {
             permits: Permits::new(),
             room: PeerRoom::new(),
+            learning: Learning::default(),
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             unhealthy: AtomicBool::new(false),
@@ -64,10 +69,38 @@ impl BackendLive {
         self.permits.limit()
     }
 
-    /// Sets the concurrency limit, over all threads. [`Queue::look`](crate::Queue::look) of the pool has to follow one
-    /// that is higher.
+    /// Sets how the concurrency limit is found; requests wait in the pool's queue for at most `wait`.
+    ///
+    /// [`Queue::look`](crate::Queue::look) of the pool has to follow a higher limit. A limit that is learned already
+    /// stays as it is.
+    pub fn set_concurrency(&self, concurrency: Concurrency, wait: Duration) {
+        match concurrency {
+            Concurrency::None => self.set_limit(None),
+            Concurrency::Fixed(limit) => self.set_limit(Some(limit)),
+            Concurrency::Learnt => self.learning.turn_on(wait, |limit| {
+                self.permits.set_limit(NonZeroU32::new(limit));
+            }),
+        }
+    }
+
+    /// Sets a concurrency limit that is stated, over all threads. [`Queue::look`](crate::Queue::look) of the pool has to
+    /// follow one that is higher.
     pub fn set_limit(&self, limit: Option<NonZeroU32>) {
-        self.permits.set_limit(limit);
+        self.learning.turn_off(|| self.permits.set_limit(limit));
+    }
+
+    /// Sets a limit that was learned; true if it is higher than before.
+    pub(crate) fn publish_learned(&self, limit: u32) -> bool {
+        let before = self.permits.limit();
+        if before != Some(limit) {
+            self.permits.set_limit(NonZeroU32::new(limit));
+        }
+        before.is_some_and(|before| limit > before)
+    }
+
+    /// What was learned of its concurrency; `None` if its limit is not learned, or it has had no work yet.
+    pub fn learned(&self) -> Option<Report> {
+        self.learning.report()
     }
 
     /// Uses the room that a peer has by its last report, unless a response from it is newer.

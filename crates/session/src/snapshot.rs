@@ -7,6 +7,7 @@ use equipoise_health::Place;
 
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
 use crate::dispatch::{DispatchView, InFlight, NodeDoor};
+use crate::learning::{Hub, Target};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -118,6 +119,15 @@ impl PoolView {
 }
 
 impl BackendView {
+    /// Has the hub look at the backend's limit, if that is learned and the hub does not look already.
+    #[inline]
+    pub(crate) fn announce_to(&self, hub: &Hub, queue: &Arc<Queue>) {
+        if self.live.learning.is_on() && self.live.learning.begins() {
+            let (live, queue) = (Arc::clone(&self.live), Arc::clone(queue));
+            hub.announce(Target { id: self.id, live, queue });
+        }
+    }
+
     /// Where its datagrams may go: to the first address that a socket can be connected to.
     pub(crate) fn datagram_addresses(&self) -> Vec<SocketAddr> {
         match &self.place {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use equipoise_core::concurrency::Outcome;
 use equipoise_core::load::RequestClass;
 
 use crate::access_log::{self, FlowLine};
@@ -84,7 +85,12 @@ impl Connection {
             idle,
             None,
         );
-        (end.await, Some(lease))
+        let end = end.await;
+        match end.reason {
+            Some(reason) => lease.failed(reason),
+            None => lease.went(Outcome::Answered),
+        }
+        (end, Some(lease))
     }
 
     /// Reads the client's PROXY header where one is required; returns what came behind it.

@@ -378,6 +378,7 @@ impl Worker {
 
     /// Counts a failure of the leased backend, reporting a row of them. Does nothing for a `reason` that does not blame it.
     pub(crate) fn backend_failed(&self, lease: &Lease, reason: Reason) {
+        lease.failed(reason);
         if !reason.blames_backend() {
             return;
         }

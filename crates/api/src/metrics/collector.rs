@@ -8,7 +8,7 @@ use prometheus_client::registry::Unit;
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
 use super::{dispatch, machine, planning, slice};
 use super::{dns as dns_level, packet as packet_level};
-use crate::wire::{Admin, BackendState, Health};
+use crate::wire::{Admin, BackendState, Health, Region};
 
 /// One scrape's figures.
 #[derive(Debug)]
@@ -193,6 +193,15 @@ impl Collected {
         for (pool, backend) in self.backends() {
             if let Some(limit) = backend.limit {
                 gauge(&mut family, &backend_labels(pool, backend), limit.into())?;
+            }
+        }
+        let help = "1 for the region in which the backend works; absent unless its limit is learnt";
+        let mut family = describe(out, "backend_region", help, None, MetricType::Gauge)?;
+        for (pool, backend) in self.backends() {
+            let Some(now) = backend.region else { continue };
+            for region in Region::ALL {
+                let labels = with(backend_labels(pool, backend), ("region", region.word()));
+                gauge(&mut family, &labels, u64::from(*region == now))?;
             }
         }
         let help = "Requests or connections that wait for a backend with room";

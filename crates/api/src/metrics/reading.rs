@@ -1,7 +1,7 @@
 use super::{MachineReading, PlanningReading, StreamReading};
 use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
-use crate::wire::{Admin, BackendState, Health};
+use crate::wire::{Admin, BackendState, Health, Region};
 
 /// Every figure that is exported, summed over the data-plane threads.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,6 +141,8 @@ pub struct BackendReading {
     pub in_flight: u64,
     /// The concurrency limit, if it has one.
     pub limit: Option<u32>,
+    /// Where it works, if its limit is learnt and it has had work.
+    pub region: Option<Region>,
     /// Its responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
     /// From a request sent to its response complete (HTTP).

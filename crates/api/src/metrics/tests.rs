@@ -6,7 +6,7 @@ use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::slice::{SliceWorker, StreamStatus, WorkerState};
-use crate::wire::{Admin, BackendState, Health};
+use crate::wire::{Admin, BackendState, Health, Region};
 
 fn packet() -> PacketStatus {
     let count = |word: &str, count: u64| BTreeMap::from([(word.to_owned(), count)]);
@@ -328,6 +328,7 @@ fn reading() -> Reading {
                 requests: 43,
                 in_flight: 2,
                 limit: Some(40),
+                region: Some(Region::Best),
                 responses: [0, 40, 0, 2, 1],
                 response_time: TimeReading { buckets: vec![(f64::INFINITY, 43)], sum_seconds: 0.5 },
                 failures: vec![("connect_refused", 5)],
@@ -360,6 +361,8 @@ fn figures_are_exported_under_conventional_names() {
         r#"equipoise_backend_sessions_reused_total{pool="web",backend="10.0.0.1:80"} 39"#,
         r#"equipoise_backend_multiplex_faults_total{pool="web",backend="10.0.0.1:80"} 6"#,
         r#"equipoise_backend_limit{pool="web",backend="10.0.0.1:80"} 40"#,
+        r#"equipoise_backend_region{pool="web",backend="10.0.0.1:80",region="best"} 1"#,
+        r#"equipoise_backend_region{pool="web",backend="10.0.0.1:80",region="rising"} 0"#,
         r#"equipoise_pool_queued{pool="web"} 3"#,
         r#"equipoise_pool_queue_wait_seconds_count{pool="web"} 9"#,
         r#"equipoise_pool_queue_wait_seconds_sum{pool="web"} 0.25"#,

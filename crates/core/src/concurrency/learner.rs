@@ -66,6 +66,8 @@ pub struct Learner {
     /// Seconds in flight of all requests together, and how many finished in that time.
     area: f64,
     finished: f64,
+    /// The part of `area` since a request last finished.
+    area_unfinished: f64,
     /// Requests in flight that count, smoothed over about a second.
     pub(super) in_flight: f64,
 }
@@ -93,6 +95,7 @@ impl Learner {
             unbound: 0.0,
             area: 0.0,
             finished: 0.0,
+            area_unfinished: 0.0,
             in_flight: 0.0,
         }
     }
@@ -100,6 +103,11 @@ impl Learner {
     /// A learner which sees the effect of a limit only after `delay` seconds.
     pub(super) fn after_delay(wait: Duration, delay: f64) -> Learner {
         Learner { delay, ..Learner::new(wait) }
+    }
+
+    /// Changes how long requests wait in the queue at most.
+    pub fn set_wait(&mut self, wait: Duration) {
+        self.wait = wait.as_secs_f64();
     }
 
     /// Requests that may be in flight now. At least 1.
@@ -207,6 +215,8 @@ impl Learner {
         self.times.add(passed);
         let counted = f64::from(load.in_flight.saturating_sub(self.parked.count()));
         self.area += counted * seconds + passed.parked;
+        let unfinished = self.area_unfinished + counted * seconds;
+        self.area_unfinished = if passed.finished > 0.0 { 0.0 } else { unfinished };
         self.finished += passed.finished;
         if self.finished > 1000.0 {
             (self.area, self.finished) = (self.area / 2.0, self.finished / 2.0);
@@ -257,6 +267,14 @@ impl Learner {
     /// are the short ones.
     pub(super) fn mean_time(&self) -> f64 {
         if self.finished < 1.0 { 0.0 } else { self.area / self.finished }
+    }
+
+    /// Mean seconds in flight until a request last finished.
+    ///
+    /// While nothing finishes [`Self::mean_time`] grows as fast as time passes. It cannot say then
+    /// whether that is unusual.
+    pub(super) fn usual_time(&self) -> f64 {
+        if self.finished < 1.0 { 0.0 } else { (self.area - self.area_unfinished) / self.finished }
     }
 
     /// Answers that a window needs before its rate says something.

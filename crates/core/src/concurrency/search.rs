@@ -41,7 +41,7 @@ impl Learner {
     /// Raises the limit if nothing finishes while requests wait: a queue cannot help what takes
     /// longer than its wait.
     fn gives_way(&mut self) -> bool {
-        let usual = (6.0 * self.gap).max(4.0 * self.mean_time());
+        let usual = (6.0 * self.gap).max(4.0 * self.usual_time());
         if self.silent > (0.7 * self.wait).max(usual) {
             let all = f64::from(self.last.in_flight) + f64::from(self.last.waiting);
             self.gave_way = true;

@@ -126,3 +126,26 @@ fn no_input_makes_the_limit_fall_below_one_or_fail() {
         assert!(report.knee.is_none_or(|knee| knee >= 1.0 && knee.is_finite()), "{report:?}");
     }
 }
+
+#[test]
+fn the_limit_gives_way_to_long_requests_behind_short_ones() {
+    let mut learner = Learner::new(Duration::from_secs(1));
+    for step in 0..2_000u64 {
+        let now = Duration::from_millis(5 * step);
+        // A few short requests, then nothing but long polls: 1,000 of them.
+        if step < 30 {
+            learner.observe(&[Sample {
+                finished: now,
+                service_time: Duration::from_millis(5),
+                outcome: Outcome::Answered,
+            }]);
+        }
+        let in_flight = learner.limit().min(1000);
+        learner.step(Load { now, in_flight, waiting: 1000 - in_flight, ..Load::default() });
+        if learner.limit() >= 1000 {
+            assert!(now < Duration::from_secs(2), "{now:?}");
+            return;
+        }
+    }
+    panic!("{:?}", learner.report());
+}

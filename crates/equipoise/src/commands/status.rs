@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
-    BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Status,
+    BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Region, Status,
 };
 
 use crate::commands::cluster;
@@ -170,6 +170,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
         ("WEIGHT", Align::Right),
         ("IN FLIGHT", Align::Right),
         ("LIMIT", Align::Right),
+        ("REGION", Align::Left),
         ("SESSIONS", Align::Right),
         ("REUSED", Align::Right),
         ("REQ/S", Align::Right),
@@ -177,7 +178,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
         ("5XX", Align::Right),
         ("FAILURES", Align::Right),
     ])
-    .folding(&["REUSED", "SESSIONS", "ADDRESS", "TOTAL", "WEIGHT", "HEALTH"]);
+    .folding(&["REUSED", "SESSIONS", "ADDRESS", "TOTAL", "WEIGHT", "HEALTH", "REGION"]);
     for pool in pools {
         for backend in &pool.backends {
             table.row(vec![
@@ -188,6 +189,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
                 backend.weight.into(),
                 backend.in_flight.into(),
                 backend.limit.map_or("none".into(), |limit| u64::from(limit).into()),
+                backend.region.map_or("-", Region::word).into(),
                 backend.sessions_open.into(),
                 reused(backend).into(),
                 rate(backend.rates.requests).into(),
@@ -227,6 +229,7 @@ fn details(status: &Status, out: &mut String) {
             if let Some(detail) = &backend.health_detail {
                 lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
             }
+            lines.extend(learnt_detail(&pool.name, backend));
             lines.extend(multiplexing_detail(&pool.name, backend));
             if !backend.failures.is_empty() {
                 lines.push(format!(
@@ -253,6 +256,13 @@ fn queue_detail(pool: &PoolStatus) -> Option<String> {
             pool.name
         )
     })
+}
+
+/// How many requests the backend serves best at once, and for how long each is in service.
+fn learnt_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
+    let (knee, seconds) = (backend.knee?, backend.service_seconds?);
+    let (name, ms) = (&backend.name, seconds * 1e3);
+    Some(format!("{pool}/{name}: serves most with {knee:.0} in flight; {ms:.1} ms in service"))
 }
 
 /// Why a backend of a multiplexed pool gets exclusive sessions, if a fault of it is the cause.

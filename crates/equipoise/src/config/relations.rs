@@ -104,6 +104,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
             targets(pool, elastic, users, findings);
         }
         unix_sockets(pool, users, findings);
+        learnt_limits(pool, users, findings);
         backups(pool, users, findings);
         if users.doors.is_empty() && users.packet {
             without_sessions(pool, findings);
@@ -254,6 +255,20 @@ fn named_pool(door: &Values, pools: &[Values], known: &HashSet<&str>, findings: 
 
 fn is_unix_socket(backend: &Values) -> bool {
     backend.text("address").is_some_and(|address| address.starts_with("unix:"))
+}
+
+/// Datagrams do not wait in a queue, and a limit is learnt only while work waits.
+fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    if !users.doors.iter().any(|door| protocol_of(door) == Some(Protocol::Udp)) {
+        return;
+    }
+    for values in std::iter::once(pool).chain(pool.tables("backends")) {
+        if values.text("concurrency") == Some("learnt") {
+            let text = "\"learnt\", and a front door that speaks udp uses this pool, where nothing \
+                        waits that could be learnt from; accepted: a number or \"none\"";
+            findings.error(values.at("concurrency"), &values.path_of("concurrency"), text.into());
+        }
+    }
 }
 
 /// A unix socket can be reached from this machine, by tcp and http.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
 use equipoise_api::wire;
+use equipoise_core::concurrency::Region;
 use equipoise_core::load::RequestClass;
 use equipoise_core::{AdminState, Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
@@ -153,6 +154,9 @@ pub(crate) fn backend(
         health_detail: health_detail(backend),
         in_flight: backend.in_flight.into(),
         limit: backend.limit,
+        region: backend.learned.map(|learned| region(learned.region)),
+        knee: backend.learned.and_then(|learned| learned.knee),
+        service_seconds: backend.learned.map(|learned| learned.service_time.as_secs_f64()),
         flows: 0,
         requests_total: backend.requests,
         responses: backend.responses.into(),
@@ -208,6 +212,16 @@ fn protocol(protocol: Protocol) -> &'static str {
 fn scheduler(kind: SchedulerKind) -> String {
     let value = serde_json::to_value(kind).expect("an enum without fields serializes to its name");
     value.as_str().expect("an enum without fields serializes to its name").to_owned()
+}
+
+fn region(region: Region) -> wire::Region {
+    match region {
+        Region::NotEnoughSeen => wire::Region::NotEnoughSeen,
+        Region::UnderUsed => wire::Region::UnderUsed,
+        Region::Rising => wire::Region::Rising,
+        Region::Best => wire::Region::Best,
+        Region::Over => wire::Region::Over,
+    }
 }
 
 pub(crate) fn admin(admin: AdminState) -> wire::Admin {
@@ -309,6 +323,7 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
         requests: sum(|s| &s.requests),
         in_flight: series.live.in_flight().into(),
         limit: series.live.limit(),
+        region: backend.learned.map(|learned| region(learned.region)),
         responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
         response_time: time(&stats.histogram(|s| &s.response_time)),
         failures: failures

@@ -55,6 +55,10 @@ fn options_that_exclude_each_other_are_errors() {
         said(&in_pool("health = { http = '/' }").replace("'http'", "'udp'")),
         "f:8:19: pool.p.health.http: every front door of this pool is udp, whose backends do not answer HTTP there; accepted: tcp = true where they accept TCP too, or no `health`"
     );
+    assert_eq!(
+        said(&in_pool("concurrency = 'learnt'").replace("'http'", "'udp'")),
+        "f:8:15: pool.p.concurrency: \"learnt\", and a front door that speaks udp uses this pool, where nothing waits that could be learnt from; accepted: a number or \"none\""
+    );
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use equipoise_core::concurrency::Outcome;
+
 pub(super) use self::upstream::Upstream;
 use self::upstream::{Ending, Watch};
 use super::connection::{After, ClientConnection};
@@ -278,6 +280,7 @@ impl ClientConnection {
         let holds_bytes = self.input.is_some() || outgoing.upload.holds_bytes();
         let awaits_continue = outgoing.head.expects_continue && !outgoing.streamed;
         if !holds_bytes && !awaits_continue && now - upstream.begun >= SLOW_UPLOAD {
+            lease.went(Outcome::NotMeasured);
             lease.give_permit_back();
         }
         let idle = self.door.view().config.timeouts.idle;

@@ -4,11 +4,13 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use equipoise_core::concurrency::Outcome;
+
 use super::attempt::{Answered, Outgoing, Upstream};
 use super::connection::{After, ClientConnection};
 use super::pump::{Pump, PumpError, Shape};
 use super::response::ResponseHead;
-use crate::lease::Lease;
+use crate::lease::{Lease, outcome_of};
 use crate::reason::Reason;
 use crate::relay::relay;
 use crate::stats::count_status;
@@ -28,6 +30,7 @@ impl ClientConnection {
         self.log_first_byte();
         self.door.stats(|stats| count_status(&stats.responses, status));
         count_status(&upstream.lease.stats().responses, status);
+        upstream.lease.went(outcome_of(status));
         if status == 101 {
             // Boxed, as all that is rare: an idle connection's task is as large as its largest moment.
             return Box::pin(self.tunnel(upstream, outgoing, answer)).await;
@@ -60,6 +63,7 @@ impl ClientConnection {
     ) -> Answered {
         upstream.reusable = false;
         // A tunnel is idle for most of its time, and may last for days.
+        upstream.lease.went(Outcome::NotMeasured);
         upstream.lease.give_permit_back();
         let mut sent = 0;
         let result = poll_fn(|cx| {

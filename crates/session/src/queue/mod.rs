@@ -17,7 +17,7 @@ mod wait;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use slab::Slab;
 
 use self::order::{Order, Place};
 use crate::config::{PoolOptions, QueueOptions};
+use crate::learning::Hub;
 use crate::lease::Lease;
 use crate::live::BackendLive;
 use crate::permits::Work;
@@ -42,6 +43,25 @@ pub struct Queue {
     state: Mutex<State>,
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<QueueStats>,
+    /// Where finished requests of the pool go, if limits are learned from them.
+    hub: OnceLock<Arc<Hub>>,
+}
+
+/// What waits in a queue at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    pub(crate) waiting: usize,
+    /// Age of the oldest request.
+    pub(crate) oldest: Duration,
+    /// Backends that the requests wait for.
+    pub(crate) backends: usize,
+}
+
+impl Standing {
+    /// Requests for each backend, rounded up.
+    pub(crate) fn share(self) -> u32 {
+        u32::try_from(self.waiting.div_ceil(self.backends.max(1))).unwrap_or(u32::MAX)
+    }
 }
 
 /// Counters of a pool's queue.
@@ -110,7 +130,32 @@ impl Queue {
             waiting: AtomicUsize::new(0),
             state: Mutex::default(),
             stats: Sharded::new(threads),
+            hub: OnceLock::new(),
         })
+    }
+
+    /// Passes finished requests to this hub from now on. The first one stays.
+    pub(crate) fn attach(&self, hub: &Arc<Hub>) {
+        self.hub.get_or_init(|| Arc::clone(hub));
+    }
+
+    /// The hub that learns from the pool's requests.
+    #[inline]
+    pub(crate) fn hub(&self) -> Option<&Arc<Hub>> {
+        self.hub.get()
+    }
+
+    /// What waits now.
+    pub(crate) fn standing(&self) -> Standing {
+        if !self.has_waiting() {
+            return Standing::default();
+        }
+        let state = self.lock();
+        let oldest = state.order.oldest().map_or(Duration::ZERO, |since| since.elapsed());
+        let snapshot = state.snapshot.upgrade();
+        let pool = snapshot.as_ref().and_then(|it| it.pools.get(state.pool));
+        let backends = pool.map_or(0, |pool| pool.backends.len());
+        Standing { waiting: state.order.len(), oldest, backends }
     }
 
     /// Requests that wait now.

@@ -161,6 +161,12 @@ impl<T> Order<T> {
     pub(crate) fn len(&self) -> usize {
         self.waiting
     }
+
+    /// When the oldest arrived.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let first = |group: &BTreeMap<Arrival, T>| group.first_key_value().map(|((at, _), _)| *at);
+        self.groups.values().filter_map(first).min()
+    }
 }
 
 /// Whether the oldest has waited for this long.

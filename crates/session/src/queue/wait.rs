@@ -35,6 +35,19 @@ impl Full {
         &self.pool().options.queue
     }
 
+    /// Makes sure that limits which are learned are looked at soon, now that a request waits.
+    fn make_limits_move(&self) {
+        let Some(hub) = self.pool().queue.hub() else { return };
+        let mut learns = false;
+        for backend in &self.pool().backends {
+            learns |= backend.live.learning.is_on();
+            backend.announce_to(hub, &self.pool().queue);
+        }
+        if learns {
+            hub.hurry();
+        }
+    }
+
     /// How long a request may wait in all.
     pub(crate) fn longest(&self) -> Duration {
         let pool = self.pool();
@@ -65,6 +78,7 @@ pub(crate) async fn wait(
     let since = Instant::now();
     let queue = &full.pool().queue;
     let waiter = queue.join(rank, avoid, full.options(), worker.index);
+    full.make_limits_move();
     let mut wait = Wait { worker, door, client, deadline, full, waiter, watches_client: true };
     let lease = poll_fn(|cx| wait.poll(cx)).await;
     drop(wait);

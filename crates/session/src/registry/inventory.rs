@@ -2,7 +2,6 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -204,7 +203,7 @@ impl Inventory {
     pub(crate) fn set_limits(&self) {
         for pool in &self.pools {
             for backend in &pool.backends {
-                backend.live.set_limit(limit_of(&pool.settings, &backend.config));
+                set_concurrency(&pool.settings, &backend.config, &backend.live);
             }
             pool.queue.look();
         }
@@ -225,8 +224,9 @@ impl Inventory {
     }
 }
 
-fn limit_of(pool: &PoolConfig, backend: &BackendConfig) -> Option<NonZeroU32> {
-    backend.concurrency.unwrap_or(pool.concurrency).fixed()
+fn set_concurrency(pool: &PoolConfig, backend: &BackendConfig, live: &BackendLive) {
+    let concurrency = backend.concurrency.unwrap_or(pool.concurrency);
+    live.set_concurrency(concurrency, pool.options.queue.wait);
 }
 
 struct Reload {
@@ -334,7 +334,7 @@ impl Reload {
     ) -> BackendEntry {
         self.changes.backends.added.push(format!("{}/{}", pool.name, config.name));
         let live = BackendLive::new(self.threads);
-        live.set_limit(limit_of(pool, config));
+        set_concurrency(pool, config, &live);
         BackendEntry {
             id: take(&mut self.ids.backend),
             config: config.clone(),

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_core::concurrency::Report;
 use equipoise_core::load::PerClass;
 use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind, Weight};
 
@@ -145,6 +146,8 @@ pub struct BackendStatus {
     pub in_flight: u32,
     /// The concurrency limit, if it has one.
     pub limit: Option<u32>,
+    /// What was learned of its concurrency, if the limit is learned and it has had work.
+    pub learned: Option<Report>,
     /// Of them given to it so far.
     pub requests: u64,
     /// Responses by class, 1xx to 5xx (HTTP).
@@ -351,6 +354,7 @@ fn backend(
             .map(|until| until.saturating_duration_since(now)),
         in_flight: backend.live.in_flight(),
         limit: backend.live.limit(),
+        learned: backend.live.learned(),
         requests: sum(|s| &s.requests),
         responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
         failures: by_reason(|reason| stats.sum(|s| s.failures[reason as usize].get())),

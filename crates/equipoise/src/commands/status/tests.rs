@@ -1,4 +1,4 @@
-use equipoise_api::wire::{Admin, ByClass, Health, LastReload, Rates};
+use equipoise_api::wire::{Admin, ByClass, Health, LastReload, Rates, Region};
 
 use super::*;
 
@@ -14,6 +14,9 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         health_detail: None,
         in_flight: 3,
         limit: Some(40),
+        region: Some(Region::UnderUsed),
+        knee: Some(31.2),
+        service_seconds: Some(0.012),
         flows: 0,
         requests_total: 1000,
         responses: ByClass::from([0, 998, 0, 0, 2]),
@@ -120,6 +123,7 @@ fn every_front_door_and_backend_has_its_line() {
             "1",
             "3",
             "40",
+            "under-used",
             "5",
             "99.0%",
             "123",

@@ -9,14 +9,20 @@ use super::{ms, secs};
 const LIMIT_MAX: u64 = 1_000_000;
 
 /// Words of `concurrency`.
-pub(in super::super) static CONCURRENCY: Choices<Concurrency> =
-    Choices(&[("none", Concurrency::None, "as many as there are; none waits")]);
+pub(in super::super) static CONCURRENCY: Choices<Concurrency> = Choices(&[
+    (
+        "learnt",
+        Concurrency::Learnt,
+        "the number at which the backend does the most, learned from what passes",
+    ),
+    ("none", Concurrency::None, "as many as there are; none waits"),
+]);
 
 pub(super) const OF_POOL: Opt = Opt::default(
     "concurrency",
     Kind::CountOr(1, LIMIT_MAX, &CONCURRENCY),
     "\"none\"",
-    "Requests (http), connections (tcp) or client addresses (udp) that each backend is given at once, over all data-plane threads. What exceeds it waits in the pool's `queue`; udp: datagrams of new clients are dropped. A request counts while the backend is what it waits for: a tunnel (101) does not count, nor a response that its client reads slowly, nor a body that its client sends slowly.",
+    "Requests (http), connections (tcp) or client addresses (udp) that each backend is given at once, over all data-plane threads. \"learnt\" is not for udp. What exceeds it waits in the pool's `queue`; udp: datagrams of new clients are dropped. A request counts while the backend is what it waits for: a tunnel (101) does not count, nor a response that its client reads slowly, nor a body that its client sends slowly.",
 );
 
 pub(super) const OF_BACKEND: Opt = Opt::optional(

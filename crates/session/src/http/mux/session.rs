@@ -17,7 +17,7 @@ use crate::deadline::Deadline;
 use crate::http::head::{Framing, HeadScanner};
 use crate::http::pump::{Pump, Shape, poll_fill};
 use crate::http::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
-use crate::lease::Lease;
+use crate::lease::{Lease, outcome_of};
 use crate::reason::Reason;
 use crate::snapshot::BackendView;
 use crate::stats::count_status;
@@ -334,6 +334,7 @@ impl Task {
                             continue;
                         }
                         slot.ticket.begun.set(true);
+                        slot.lease.went(outcome_of(head.status));
                         let shape = Shape::of_response(head.framing, &slot.head);
                         let pump = Pump::new(head.framing, shape, None);
                         self.current = Some(Current { head, pump });

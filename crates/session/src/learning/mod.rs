@@ -1,0 +1,104 @@
+//! Learned concurrency limits.
+//!
+//! ```text
+//! Lease --Ring (one per data-plane thread)--> Hub's thread: Learner::observe, Learner::step
+//!                                                 |
+//!                        Permits (the new limit) <+> Queue::look (requests that wait for it)
+//! ```
+//!
+//! A request costs two readings of the clock and a store into its thread's ring. One thread adjusts
+//! all limits: every 5 ms while requests wait, ten times a second while backends have work, and it
+//! sleeps otherwise. A backend without work is not looked at.
+
+mod hub;
+mod ring;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use equipoise_core::concurrency::{Learner, Report};
+
+pub(crate) use self::hub::{Hub, HubThread, Target};
+
+/// What was learned of a backend's concurrency, if its limit is learned.
+#[derive(Default)]
+pub(crate) struct Learning {
+    is_on: AtomicBool,
+    /// The hub's thread looks at the backend.
+    is_active: AtomicBool,
+    /// A best number in flight was found.
+    is_known: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Longest wait in the pool's queue.
+    wait: Duration,
+    /// Made when the backend first has work.
+    learner: Option<Box<Learner>>,
+}
+
+impl Learning {
+    /// Whether the limit is learned.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    /// Whether the limit is learned and still the one to begin with, which says nothing about the backend.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.is_on() && !self.is_known.load(Relaxed)
+    }
+
+    /// True for one caller, which then has to pass the backend to the hub.
+    #[inline]
+    pub(crate) fn begins(&self) -> bool {
+        !self.is_active.load(SeqCst) && !self.is_active.swap(true, SeqCst)
+    }
+
+    /// The learned state; `None` if the limit is not learned, or the backend has had no work.
+    pub(crate) fn report(&self) -> Option<Report> {
+        self.lock().learner.as_ref().map(|learner| learner.report())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to learn, or goes on, and passes the limit to `publish`.
+    pub(crate) fn turn_on(&self, wait: Duration, publish: impl FnOnce(u32)) {
+        let mut state = self.lock();
+        state.wait = wait;
+        if let Some(learner) = &mut state.learner {
+            learner.set_wait(wait);
+        }
+        publish(state.learner.as_ref().map_or_else(|| Learner::new(wait).limit(), |it| it.limit()));
+        self.is_on.store(true, SeqCst);
+    }
+
+    /// Forgets what was learned, then calls `publish`. The hub's thread sets no limit after that.
+    pub(crate) fn turn_off(&self, publish: impl FnOnce()) {
+        let mut state = self.lock();
+        self.is_on.store(false, SeqCst);
+        self.is_known.store(false, Relaxed);
+        state.learner = None;
+        publish();
+    }
+
+    /// Passes the learner to `with`, unless the limit is no longer learned.
+    fn with_learner<T>(&self, with: impl FnOnce(&mut Learner) -> T) -> Option<T> {
+        let mut state = self.lock();
+        let wait = state.wait;
+        self.is_on()
+            .then(|| with(state.learner.get_or_insert_with(|| Box::new(Learner::new(wait)))))
+    }
+}
+
+impl fmt::Debug for Learning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Learning").field("is_on", &self.is_on()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,437 @@
+//! Learned concurrency limits: harmless where there is nothing to learn, and near the best where there is.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Plan, Proxy, both_upstreams, get, request};
+use equipoise_core::concurrency::Region;
+use equipoise_session::config::{Concurrency, Upstream};
+use equipoise_testkit::{Client, PATIENCE, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// The learner takes requests to wait for this long at most. They wait longer, so that no pause of
+/// the machine refuses one.
+const WAIT: Duration = Duration::from_millis(300);
+
+both_upstreams! {
+    a_thousand_long_polls_are_served,
+    streams_of_events_leave_room_for_others,
+    clients_that_do_not_read_leave_room_for_others,
+    tunnels_leave_room_for_others,
+    uploads_that_stall_leave_room_for_others,
+    one_long_report_does_not_hold_up_short_requests,
+    a_sudden_load_on_a_pool_that_never_saw_one_is_served,
+    a_cold_start_is_served,
+    a_backend_with_four_slots_is_held_near_four,
+}
+
+/// A backend that serves any number of connections with one thread.
+struct Backend {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Requests that have arrived.
+    arrived: AtomicUsize,
+    /// Set once what is held may end.
+    released: watch::Sender<bool>,
+    slots: Semaphore,
+    /// Requests at `/work`, waiting for a slot or in it.
+    working: AtomicUsize,
+    /// Time in a slot for each request that works or waits beyond the slots.
+    slowdown: Duration,
+}
+
+const SLOTS: usize = 4;
+
+impl Backend {
+    fn start() -> Backend {
+        Backend::with_slowdown(Duration::ZERO)
+    }
+
+    fn with_slowdown(slowdown: Duration) -> Backend {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        listener.set_nonblocking(true).expect("it can be set");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared {
+            arrived: AtomicUsize::new(0),
+            released: watch::Sender::new(false),
+            slots: Semaphore::new(SLOTS),
+            working: AtomicUsize::new(0),
+            slowdown,
+        });
+        let serving = shared.clone();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be made").block_on(async {
+                let listener = TcpListener::from_std(listener).expect("it is a listener");
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(serve(stream, serving.clone()));
+                }
+            });
+        });
+        Backend { address, shared }
+    }
+
+    fn arrived(&self) -> usize {
+        self.shared.arrived.load(SeqCst)
+    }
+
+    fn release(&self) {
+        self.shared.released.send_replace(true);
+    }
+}
+
+/// Serves the requests of one connection, until it closes or fails.
+async fn serve(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
+    let mut input = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = input.windows(4).position(|it| it == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut input).await.ok()? == 0 {
+                return None;
+            }
+        };
+        let head = String::from_utf8(input.drain(..end).collect()).ok()?;
+        shared.arrived.fetch_add(1, SeqCst);
+        let answer = answer(&mut stream, &head, &mut input, &shared).await?;
+        stream.write_all(answer.as_bytes()).await.ok()?;
+    }
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+async fn answer(
+    stream: &mut TcpStream,
+    head: &str,
+    input: &mut Vec<u8>,
+    shared: &Shared,
+) -> Option<String> {
+    let target = head.split(' ').nth(1)?;
+    let mut released = shared.released.subscribe();
+    Some(match target {
+        "/poll" => {
+            released.wait_for(|it| *it).await.ok()?;
+            ok("poll")
+        }
+        "/events" => {
+            let first = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst\n\r\n";
+            stream.write_all(first.as_bytes()).await.ok()?;
+            released.wait_for(|it| *it).await.ok()?;
+            "5\r\nlast\n\r\n0\r\n\r\n".to_owned()
+        }
+        "/large" => ok(&"x".repeat(LARGE)),
+        "/tunnel" => {
+            let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+                          Upgrade: websocket\r\n\r\n";
+            stream.write_all(switch.as_bytes()).await.ok()?;
+            loop {
+                let mut bytes = [0; 64];
+                let count = stream.read(&mut bytes).await.ok().filter(|count| *count > 0)?;
+                stream.write_all(&bytes[..count]).await.ok()?;
+            }
+        }
+        "/upload" => {
+            while input.len() < UPLOAD {
+                if stream.read_buf(input).await.ok()? == 0 {
+                    return None;
+                }
+            }
+            input.drain(..UPLOAD);
+            ok("uploaded")
+        }
+        "/work" => {
+            let working = shared.working.fetch_add(1, SeqCst) + 1;
+            let slot = shared.slots.acquire().await.ok()?;
+            let more = working.saturating_sub(SLOTS) as u32;
+            tokio::time::sleep(Duration::from_millis(20) + more * shared.slowdown).await;
+            drop(slot);
+            shared.working.fetch_sub(1, SeqCst);
+            ok("worked")
+        }
+        _ => ok("short"),
+    })
+}
+
+const LARGE: usize = 256 << 10;
+const UPLOAD: usize = 6;
+
+/// A proxy before the backend, with a learned limit.
+fn learning(mode: Upstream, backend: &Backend) -> Proxy {
+    let plan = Plan::new(mode, &[backend.address]).threads(2).pool(|pool| {
+        pool.queue.wait = PATIENCE;
+        pool.queue.length = 10_000;
+    });
+    let proxy = plan.start();
+    proxy.backends[0].live.set_concurrency(Concurrency::Learnt, WAIT);
+    proxy
+}
+
+/// As many clients, each of which has sent this request.
+fn asking(proxy: &Proxy, count: usize, request: &str) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..count).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        client.send(request);
+    }
+    clients
+}
+
+#[track_caller]
+fn assert_all(clients: Vec<Client>, body: &str) {
+    for mut client in clients {
+        assert_eq!(client.response().map(|r| (r.status(), r.text())), Ok((200, body.to_owned())));
+    }
+}
+
+fn a_thousand_long_polls_are_served(mode: Upstream) {
+    raise_descriptor_limit();
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    let clients = asking(&proxy, 1000, &get("/poll"));
+    assert!(eventually(|| backend.arrived() >= 1000), "{} have arrived", backend.arrived());
+    assert_eq!(proxy.queue.len(), 0);
+    backend.release();
+    assert_all(clients, "poll");
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn streams_of_events_leave_room_for_others(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    let mut clients = asking(&proxy, 100, &get("/events"));
+    for client in &mut clients {
+        assert_eq!(client.head().map(|head| head.status()), Ok(200));
+        assert_eq!(client.read_exactly(11), Ok(b"6\r\nfirst\n\r\n".to_vec()));
+    }
+    assert_all(asking(&proxy, 50, &get("/")), "short");
+    backend.release();
+    for client in &mut clients {
+        assert_eq!(client.read_exactly(15), Ok(b"5\r\nlast\n\r\n0\r\n\r\n".to_vec()));
+    }
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn clients_that_do_not_read_leave_room_for_others(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    let slow = asking(&proxy, 100, &get("/large"));
+    assert!(eventually(|| backend.arrived() >= 100));
+    assert_all(asking(&proxy, 50, &get("/")), "short");
+    assert_all(slow, &"x".repeat(LARGE));
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn tunnels_leave_room_for_others(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    let upgrade = request("GET", "/tunnel", "Connection: upgrade\r\nUpgrade: websocket\r\n");
+    let mut tunnels = asking(&proxy, 100, &upgrade);
+    for tunnel in &mut tunnels {
+        assert_eq!(tunnel.response().map(|r| r.status()), Ok(101));
+        tunnel.send("ping");
+        assert_eq!(tunnel.read_exactly(4), Ok(b"ping".to_vec()));
+    }
+    let live = &proxy.backends[0].live;
+    assert!(eventually(|| live.permits_held() == 0), "{} held", live.permits_held());
+    assert_all(asking(&proxy, 50, &get("/")), "short");
+    drop(tunnels);
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn uploads_that_stall_leave_room_for_others(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    let head = request("POST", "/upload", &format!("Content-Length: {UPLOAD}\r\n"));
+    let mut uploads = asking(&proxy, 100, &format!("{head}abc"));
+    assert!(eventually(|| backend.arrived() >= 100), "{} have arrived", backend.arrived());
+    assert_all(asking(&proxy, 50, &get("/")), "short");
+    for upload in &mut uploads {
+        upload.send("def");
+    }
+    assert_all(uploads, "uploaded");
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn one_long_report_does_not_hold_up_short_requests(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    let report = asking(&proxy, 1, &get("/poll"));
+    assert!(eventually(|| backend.arrived() >= 1));
+    for _ in 0..20 {
+        assert_all(asking(&proxy, 40, &get("/")), "short");
+    }
+    backend.release();
+    assert_all(report, "poll");
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn a_sudden_load_on_a_pool_that_never_saw_one_is_served(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    assert_eq!(proxy.backends[0].live.learned(), None, "no work, nothing learned");
+    assert_eq!(proxy.backends[0].live.limit(), Some(16));
+    assert_all(asking(&proxy, 200, &get("/")), "short");
+    proxy.assert_drops(&[]);
+    let live = &proxy.backends[0].live;
+    assert!(eventually(|| live.limit() == live.learned().map(|it| it.limit)));
+}
+
+fn a_cold_start_is_served(mode: Upstream) {
+    let backend = Backend::start();
+    let proxy = learning(mode, &backend);
+    // The first requests wait for caches to fill.
+    let first = asking(&proxy, 60, &get("/poll"));
+    assert!(eventually(|| backend.arrived() >= 60), "{} have arrived", backend.arrived());
+    backend.release();
+    assert_all(first, "poll");
+    assert_all(asking(&proxy, 200, &get("/poll")), "poll");
+    proxy.assert_drops(&[]);
+}
+
+/// Clients that ask again and again.
+fn closed_loop(proxy: &Proxy, clients: usize, stop: &AtomicBool) -> usize {
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..clients)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut client, mut count) = (proxy.connect(), 0);
+                    while !stop.load(SeqCst) {
+                        let response = client.ask(get("/work")).expect("a whole response");
+                        assert_eq!(response.status(), 200);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("it is served")).sum()
+    })
+}
+
+fn a_backend_with_four_slots_is_held_near_four(mode: Upstream) {
+    let backend = Backend::with_slowdown(Duration::from_millis(1));
+    let proxy = learning(mode, &backend);
+    let (stop, live) = (AtomicBool::new(false), &proxy.backends[0].live);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| closed_loop(&proxy, 40, &stop));
+        let is_near = || {
+            let learned = live.learned();
+            learned.and_then(|it| it.knee).is_some_and(|knee| (1.5..12.0).contains(&knee))
+        };
+        let near = eventually(is_near);
+        stop.store(true, SeqCst);
+        load.join().expect("all are served");
+        assert!(near, "{:?}", live.learned());
+    });
+    assert_ne!(live.learned().map(|it| it.region), Some(Region::NotEnoughSeen));
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+/// One request on a new connection; its status, or 0.
+async fn status_of(address: SocketAddr) -> u16 {
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let head = request("GET", "/work", "Connection: close\r\n");
+        stream.write_all(head.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = ask.await.unwrap_or_default();
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// Prints how many of `rate` requests a second are served and refused in each half second.
+fn measure(rate: u32) {
+    const HALVES: usize = 12;
+    let backend = Backend::with_slowdown(Duration::from_millis(5));
+    let proxy = Plan::new(Upstream::Exclusive, &[backend.address]).threads(2).start();
+    proxy.backends[0].live.set_concurrency(Concurrency::Learnt, Duration::from_secs(1));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let counts = runtime.expect("a runtime can be made").block_on(async {
+        let counts = Arc::new(std::sync::Mutex::new([[0u32; 2]; HALVES + 4]));
+        let start = tokio::time::Instant::now();
+        for number in 0..rate * HALVES as u32 / 2 {
+            tokio::time::sleep_until(start + number * Duration::from_secs(1) / rate).await;
+            let (counts, address) = (counts.clone(), proxy.address);
+            tokio::spawn(async move {
+                let is_refused = status_of(address).await != 200;
+                let half = (start.elapsed().as_millis() / 500) as usize;
+                if let Some(count) = counts.lock().expect("no task panics").get_mut(half) {
+                    count[usize::from(is_refused)] += 1;
+                }
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        counts
+    });
+    let counts = *counts.lock().expect("no task panics");
+    let served: Vec<_> = counts[..HALVES].iter().map(|count| 2 * count[0]).collect();
+    let refused: Vec<_> = counts[..HALVES].iter().map(|count| 2 * count[1]).collect();
+    println!("{rate} a second offered: served {served:?}, refused {refused:?}");
+    println!("{:?}", proxy.backends[0].live.learned());
+}
+
+#[test]
+#[ignore = "measures: cargo test --release -p equipoise-session --test learnt -- --ignored --nocapture"]
+fn figures_of_a_backend_of_four_slots() {
+    for rate in [160, 400, 800] {
+        measure(rate);
+    }
+}
+
+#[test]
+fn a_stated_limit_ends_learning_and_the_other_way_round() {
+    let backend = Backend::start();
+    let proxy = learning(Upstream::Exclusive, &backend);
+    let live = &proxy.backends[0].live;
+    let held = asking(&proxy, 40, &get("/poll"));
+    assert!(eventually(|| backend.arrived() >= 40), "{} have arrived", backend.arrived());
+    assert!(live.limit() >= Some(40));
+    live.set_concurrency(Concurrency::Fixed(NonZeroU32::MIN), WAIT);
+    // The learner's thread looks 200 times a second.
+    let until = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < until {
+        assert_eq!((live.limit(), live.learned()), (Some(1), None));
+        thread::yield_now();
+    }
+    live.set_concurrency(Concurrency::None, WAIT);
+    assert_eq!(live.limit(), None);
+    live.set_concurrency(Concurrency::Learnt, WAIT);
+    let others = asking(&proxy, 40, &get("/poll"));
+    assert!(eventually(|| backend.arrived() >= 80), "{} have arrived", backend.arrived());
+    backend.release();
+    assert_all(held, "poll");
+    assert_all(others, "poll");
+    proxy.assert_drops(&[]);
+}
+
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls get a pointer to a valid rlimit.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+}
