@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 /// The part of a request that needs no lock.
 const BEFORE_LOCK: Duration = Duration::from_millis(20);
 /// CPU time of a thread that wakes to find the lock taken.
-const HERD: Duration = Duration::from_micros(200);
+const HERD: Duration = Duration::from_micros(150);
 /// A slowing backend takes twice the time at so many requests beyond twice its slots.
 const SLOWS_OVER: f64 = 16.0;
 
