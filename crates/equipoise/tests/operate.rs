@@ -209,6 +209,48 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
 }
 
 #[test]
+fn a_reload_changes_concurrency_and_serves_those_that_wait() {
+    let gate = Gate::new();
+    let held = Answer::ok("held").first(Step::Wait(gate.clone()));
+    let backend = HttpBackend::start(move |request| match request.head.target() {
+        "/held" => held.clone(),
+        _ => Answer::ok("short"),
+    });
+    let with = |concurrency: &str| {
+        let queue = "queue = { wait = \"5m\" }";
+        format!("{}\nconcurrency = {concurrency}\n{queue}", backends(&[("a", &backend)]))
+    };
+    let instance = Instance::start("concurrency", &with("1"));
+    let pool = || {
+        let (_, json) = instance.command(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+        json["pools"][0].clone()
+    };
+    let asking = |path: &str| {
+        let mut client = Client::connect(instance.door.address());
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        client
+    };
+    let mut first = asking("/held");
+    assert!(backend.wait(|requests| requests.len() == 1));
+    for (concurrency, limit) in [("\"none\"", None), ("1", Some(1)), ("\"learnt\"", Some(16))] {
+        if concurrency != "1" {
+            let mut waiting = asking("/");
+            assert!(eventually(|| pool()["queued"] == 1), "{}", pool());
+            instance.rewrite(&with(concurrency));
+            assert!(instance.command(&["reload"]).0);
+            assert_eq!(waiting.response().map(|it| it.text()), Ok("short".to_owned()));
+        } else {
+            instance.rewrite(&with(concurrency));
+            assert!(instance.command(&["reload"]).0);
+        }
+        assert_eq!(pool()["backends"][0]["limit"].as_u64(), limit);
+    }
+    gate.open();
+    assert_eq!(first.response().map(|it| it.text()), Ok("held".to_owned()));
+}
+
+#[test]
 fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
     let failing_if_asked = || {
         HttpBackend::start(|request| match request.head.target() {
