@@ -11,6 +11,7 @@ mod demo;
 mod encryption;
 mod run;
 
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -45,7 +46,9 @@ pub fn main() -> ExitCode {
         Command::SampleWorker(args) => demo::slice::sample::run(&args),
     };
     let code = outcome.unwrap_or_else(|error| {
-        if output::is_read_enough(&error) {
+        // A reader that closes the pipe early, as `head` does, has read enough.
+        let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        if error.downcast_ref().is_some_and(is_pipe) {
             return ExitCode::SUCCESS;
         }
         run::logs::print_error(&cli::message(&error));
