@@ -190,6 +190,9 @@ class Door:
             return 0
 
     async def exchange(self, path):
+        while self.idle and self.idle[-1][0].at_eof():
+            # The node closes connections that are idle for long.
+            self.idle.pop()[1].close()
         reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: lab\r\n\r\n".encode())
