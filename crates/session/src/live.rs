@@ -98,6 +98,11 @@ impl BackendLive {
         before.is_some_and(|before| limit > before)
     }
 
+    /// Whether the concurrency limit is the one that learning begins with, which says nothing about the backend.
+    pub fn is_limit_guess(&self) -> bool {
+        self.learning.is_guess()
+    }
+
     /// What was learned of its concurrency; `None` if its limit is not learned, or it has had no work yet.
     pub fn learned(&self) -> Option<Report> {
         self.learning.report()

@@ -92,7 +92,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
         name: pool.text("name")?.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
         backends: backends(pool, findings),
-        concurrency: concurrency(pool).expect("has a default: a test reads every one"),
+        concurrency: concurrency_of_pool(pool),
         options: PoolOptions {
             upstream: chosen(pool, "upstream", &tables::UPSTREAM),
             multiplex_sessions: pool.amount("multiplex-sessions"),
@@ -123,6 +123,17 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
         weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
         starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
     })
+}
+
+/// An elastic pool's use is of its backends' limits, so that these are learnt unless another is stated, or a target for
+/// each backend.
+fn concurrency_of_pool(pool: &Values) -> Concurrency {
+    let targets = ["target-concurrency", "target-requests"];
+    let goes_by_limits = |elastic: &&Values| !targets.iter().any(|option| elastic.given(option));
+    match pool.table("elastic").filter(goes_by_limits) {
+        Some(_) if !pool.given("concurrency") => Concurrency::Learnt,
+        _ => concurrency(pool).expect("has a default: a test reads every one"),
+    }
 }
 
 pub(super) fn concurrency(values: &Values) -> Option<Concurrency> {

@@ -18,6 +18,8 @@ pub(super) struct Counted {
     pub(super) in_flight: u32,
     /// The concurrency limit.
     pub(super) limit: Option<u32>,
+    /// The limit is not learned yet.
+    pub(super) is_guess: bool,
     /// Requests, connections or client addresses given to it so far.
     pub(super) given: u64,
     /// Answers so far.
@@ -191,8 +193,8 @@ fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) ->
         None => (glanced, None),
     };
     let response = response.map(|response| response.min(NodeReport::RESPONSE_MAX));
-    let limit = one.limit.map(f64::from);
-    BackendSample { in_flight, response, limit, ..BackendSample::default() }
+    let (limit, is_guess) = (one.limit.map(f64::from), one.is_guess);
+    BackendSample { in_flight, response, limit, is_guess, ..BackendSample::default() }
 }
 
 /// In flight at a backend whose connections all came and went between two glances.
@@ -213,7 +215,8 @@ mod tests {
         let answer_time = Duration::from_millis(answer_ms);
         let (pool, backend) = ("web".into(), "a".into());
         let (limit, given) = (Some(8), answers);
-        vec![Counted { pool, backend, in_flight, limit, given, answers, answer_time }]
+        let is_guess = false;
+        vec![Counted { pool, backend, in_flight, limit, is_guess, given, answers, answer_time }]
     }
 
     fn settled(meter: &mut Meter, at: Instant, counted: &[Counted]) -> Option<BackendSample> {

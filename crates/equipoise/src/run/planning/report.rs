@@ -165,6 +165,7 @@ impl Planner {
                     backend: backend.name.clone(),
                     in_flight: backend.live.permits_held(),
                     limit: backend.live.limit(),
+                    is_guess: backend.live.is_limit_guess(),
                     given: backend.live.stats.sum(|shard| shard.requests.get()),
                     answers: time.counts.iter().sum(),
                     answer_time: Duration::from_micros(time.sum_us),
