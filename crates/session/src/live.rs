@@ -75,6 +75,8 @@ impl BackendLive {
     /// stays as it is.
     pub fn set_concurrency(&self, concurrency: Concurrency, wait: Duration) {
         match concurrency {
+            // A peer's room is its limit, and a peer has no stated one.
+            Concurrency::None if self.room.is_known() => {}
             Concurrency::None => self.set_limit(None),
             Concurrency::Fixed(limit) => self.set_limit(Some(limit)),
             Concurrency::Learnt => self.learning.turn_on(wait, |limit| {

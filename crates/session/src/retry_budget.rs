@@ -1,5 +1,6 @@
 //! The share of a pool's requests that may be retried.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,11 +22,11 @@ const MEMORY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct RetryBudget(Mutex<Balance>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Balance {
     retries: f64,
-    /// Requests of the pool at that time.
-    requests: u64,
+    /// Requests of each backend at that time, by its id. `None` before the first retry.
+    requests: Option<HashMap<u32, u64>>,
     at: Instant,
 }
 
@@ -33,17 +34,22 @@ impl RetryBudget {
     /// The budget of a pool that has had no request yet.
     pub fn new(now: Instant) -> RetryBudget {
         let retries = FLOOR * MEMORY.as_secs_f64();
-        RetryBudget(Mutex::new(Balance { retries, requests: 0, at: now }))
+        RetryBudget(Mutex::new(Balance { retries, requests: None, at: now }))
     }
 
-    /// Withdraws a retry; false if the budget is used up. `requests` are those of the pool so far, of which `share` may
-    /// be retried; a share of 1.0 has no bound.
-    pub(crate) fn try_retry(&self, share: f64, requests: u64, now: Instant) -> bool {
+    /// Withdraws a retry; false if the budget is used up. `requests` are those of each backend so far, by its id, of
+    /// which `share` may be retried; a share of 1.0 has no bound.
+    pub(crate) fn try_retry(
+        &self,
+        share: f64,
+        requests: impl Iterator<Item = (u32, u64)>,
+        now: Instant,
+    ) -> bool {
         if share >= 1.0 {
             return true;
         }
         let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *balance = balance.updated(share, requests, now);
+        balance.update(share, requests.collect(), now);
         let is_permitted = balance.retries >= 1.0;
         if is_permitted {
             balance.retries -= 1.0;
@@ -53,15 +59,24 @@ impl RetryBudget {
 }
 
 impl Balance {
-    /// The balance at `now`, if requests have come evenly since.
-    fn updated(self, share: f64, requests: u64, now: Instant) -> Balance {
+    /// Brings the balance up to `now`, as if requests had come evenly since.
+    ///
+    /// A backend that was not among the last ones deposits nothing: its counter holds requests of long ago.
+    fn update(&mut self, share: f64, requests: HashMap<u32, u64>, now: Instant) {
         let memory = MEMORY.as_secs_f64();
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64().max(1e-6);
         let kept = (-elapsed / memory).exp();
-        // Counters of backends that leave the pool leave the sum.
-        let new = requests.saturating_sub(self.requests) as f64;
-        let deposits = (share * new / elapsed + FLOOR) * memory * (1.0 - kept);
-        Balance { retries: self.retries * kept + deposits, requests, at: now.max(self.at) }
+        let new: u64 = match &self.requests {
+            None => requests.values().sum(),
+            Some(before) => requests
+                .iter()
+                .filter_map(|(id, count)| Some(count.saturating_sub(*before.get(id)?)))
+                .sum(),
+        };
+        let deposits = (share * new as f64 / elapsed + FLOOR) * memory * (1.0 - kept);
+        self.retries = self.retries * kept + deposits;
+        self.requests = Some(requests);
+        self.at = now.max(self.at);
     }
 }
 
@@ -71,7 +86,7 @@ mod tests {
 
     /// How many of `asked` retries are permitted at one moment.
     fn permitted(budget: &RetryBudget, asked: u32, requests: u64, now: Instant) -> u32 {
-        (0..asked).map(|_| u32::from(budget.try_retry(0.1, requests, now))).sum()
+        (0..asked).map(|_| u32::from(budget.try_retry(0.1, [(1, requests)].into_iter(), now))).sum()
     }
 
     #[test]
@@ -110,6 +125,20 @@ mod tests {
     fn a_share_of_all_has_no_bound() {
         let now = Instant::now();
         let budget = RetryBudget::new(now);
-        assert!((0..1000).all(|_| budget.try_retry(1.0, 0, now)));
+        assert!((0..1000).all(|_| budget.try_retry(1.0, [].into_iter(), now)));
+    }
+
+    #[test]
+    fn a_backend_that_returns_brings_no_retries_for_its_past() {
+        let start = Instant::now();
+        let budget = RetryBudget::new(start);
+        let both = [(1, 10_000_000), (2, 10_000_000)];
+        let at = |second: u64| start + Duration::from_secs(second);
+        while budget.try_retry(0.1, both.into_iter(), at(1)) {}
+        while budget.try_retry(0.1, both[..1].iter().copied(), at(100)) {}
+        let permitted =
+            |now| (0..1000).filter(|_| budget.try_retry(0.1, both.into_iter(), now)).count();
+        assert!(permitted(at(101)) <= 10);
+        assert!(permitted(at(102)) <= 10);
     }
 }

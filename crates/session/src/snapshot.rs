@@ -109,11 +109,13 @@ impl PoolView {
     /// A request that failed because no connection was made has loaded no backend. To try it again cannot multiply an
     /// overload, and uses no budget.
     pub(crate) fn may_retry(&self, reason: Reason, now: Instant) -> bool {
-        if matches!(reason, Reason::ConnectRefused | Reason::ConnectFailed) {
+        let not_connected = [Reason::ConnectRefused, Reason::ConnectFailed, Reason::ConnectTimeout];
+        if not_connected.contains(&reason) {
             return true;
         }
-        let requests_of = |backend: &BackendView| backend.live.stats.sum(|it| it.requests.get());
-        let requests = self.backends.iter().map(requests_of).sum();
+        let requests_of =
+            |backend: &BackendView| (backend.id, backend.live.stats.sum(|it| it.requests.get()));
+        let requests = self.backends.iter().map(requests_of);
         self.retry_budget.try_retry(self.options.retry_budget, requests, now)
     }
 }

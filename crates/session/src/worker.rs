@@ -253,6 +253,13 @@ impl Worker {
         Lease::of_peer(&snapshot, at, slot, self.index)
     }
 
+    /// Whether the door's pool permits one more retry after a failure of this kind. Counts it.
+    pub(crate) fn may_retry(&self, door: &Door, reason: Reason) -> bool {
+        let (snapshot, at) = self.place_of(door, door.view().pool);
+        let pool = snapshot.pools.get(at);
+        pool.is_some_and(|pool| pool.may_retry(reason, Instant::now()))
+    }
+
     /// A peer that is known to have room, of several the one with most; or one that may be asked whether it has some.
     pub(crate) fn peer_with_room(&self, door: &Door) -> Option<Lease> {
         let (snapshot, at) = self.place_of(door, door.view().peers()?);

@@ -127,7 +127,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
 
 /// An elastic pool's use is of its backends' limits, so that these are learnt unless another is stated, or a target for
 /// each backend.
-fn concurrency_of_pool(pool: &Values) -> Concurrency {
+pub(super) fn concurrency_of_pool(pool: &Values) -> Concurrency {
     let targets = ["target-concurrency", "target-requests"];
     let goes_by_limits = |elastic: &&Values| !targets.iter().any(|option| elastic.given(option));
     match pool.table("elastic").filter(goes_by_limits) {

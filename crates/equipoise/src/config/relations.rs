@@ -263,11 +263,21 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
         return;
     }
     for values in std::iter::once(pool).chain(pool.tables("backends")) {
-        if values.text("concurrency") == Some("learnt") {
+        if build::concurrency(values) == Some(Concurrency::Learnt) {
             let text = "\"learnt\", and a front door that speaks udp uses this pool, where nothing \
                         waits that could be learnt from; accepted: a number or \"none\"";
             findings.error(values.at("concurrency"), &values.path_of("concurrency"), text.into());
         }
+    }
+    let is_paused = |elastic: &Values| elastic.choice("mode", &tables::MODE) == Some(true);
+    // A pool that is not paused has its own error.
+    if !pool.given("concurrency")
+        && pool.table("elastic").is_some_and(is_paused)
+        && build::concurrency_of_pool(pool) == Concurrency::Learnt
+    {
+        let text = "not stated, and this elastic pool would learn it, but a front door that speaks udp uses the pool, \
+                    where nothing waits that could be learnt from; accepted: a number or \"none\"";
+        findings.error(pool.at("concurrency"), &pool.path_of("concurrency"), text.into());
     }
 }
 

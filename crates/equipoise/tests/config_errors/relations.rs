@@ -1,6 +1,6 @@
 //! Options that exclude each other, or have no effect.
 
-use crate::bed::{assert_said, in_pool, in_session, said, with_backends};
+use crate::bed::{assert_said, in_pool, in_session, read, said, with_backends};
 
 #[test]
 fn options_that_exclude_each_other_are_errors() {
@@ -59,6 +59,13 @@ fn options_that_exclude_each_other_are_errors() {
         said(&in_pool("concurrency = 'learnt'").replace("'http'", "'udp'")),
         "f:8:15: pool.p.concurrency: \"learnt\", and a front door that speaks udp uses this pool, where nothing waits that could be learnt from; accepted: a number or \"none\""
     );
+    let paused = "[pool.elastic]\nmode = 'paused'\nmin = 1\nmax = 2\n[pool.elastic.process]\ncommand = ['x']";
+    assert!(
+        said(&in_pool(paused).replace("'http'", "'udp'"))
+            .contains("this elastic pool would learn it")
+    );
+    let limited = in_pool("concurrency = 40").replace("'http'", "'udp'");
+    assert!(read(&limited).is_ok(), "{}", said(&limited));
 }
 
 #[test]

@@ -45,6 +45,11 @@ impl PeerRoom {
         self.announced_ms.store(self.stamp(now), Relaxed);
     }
 
+    /// Whether the peer has announced its room, or was asked for it.
+    pub(crate) fn is_known(&self) -> bool {
+        self.announced_ms.load(Relaxed) > 0
+    }
+
     /// Whether a request may ask the peer though it has no room, or none that is known. Then no other may for a while.
     pub(crate) fn may_ask(&self, now: Instant) -> bool {
         let last = self.announced_ms.load(Relaxed);

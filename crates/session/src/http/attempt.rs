@@ -103,6 +103,7 @@ impl ClientConnection {
             was_refused: false,
             input: None,
             reusable: true,
+            was_continued: false,
             begun,
             waiting_since: begun,
             watch: Watch::Later,
@@ -139,6 +140,7 @@ impl ClientConnection {
             was_refused: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
+            was_continued: false,
             begun: Instant::now(),
             waiting_since: Instant::now(),
             watch: Watch::Later,
@@ -204,7 +206,6 @@ impl ClientConnection {
         let via = view.config.via.then(|| self.worker.shared.instance.clone());
         let room_max = self.room_max(&outgoing.head);
         let mut scanner = HeadScanner::default();
-        let mut was_continued = false;
         loop {
             if let Some(input) = &mut upstream.input {
                 let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
@@ -232,9 +233,10 @@ impl ClientConnection {
                             upstream.input = None;
                         }
                         // Only the first 100 gives more time, to a client that waited for it with its body.
-                        let is_continue =
-                            head.status == 100 && !outgoing.upload.is_done() && !was_continued;
-                        was_continued |= is_continue;
+                        let is_continue = head.status == 100
+                            && !outgoing.upload.is_done()
+                            && !upstream.was_continued;
+                        upstream.was_continued |= is_continue;
                         let since =
                             if is_continue { Instant::now() } else { upstream.waiting_since };
                         self.wait_from(since, upstream, outgoing);
@@ -278,7 +280,8 @@ impl ClientConnection {
         }
         let now = Instant::now();
         let holds_bytes = self.input.is_some() || outgoing.upload.holds_bytes();
-        let awaits_continue = outgoing.head.expects_continue && !outgoing.streamed;
+        let awaits_continue =
+            outgoing.head.expects_continue && !outgoing.streamed && !upstream.was_continued;
         if !holds_bytes && !awaits_continue && now - upstream.begun >= SLOW_UPLOAD {
             lease.went(Outcome::NotMeasured);
             lease.give_permit_back();

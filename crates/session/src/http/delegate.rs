@@ -37,12 +37,6 @@ impl ClientConnection {
         Some(if dispatch.keeps_nothing { 0 } else { u32::MAX })
     }
 
-    /// Whether the lease is of a peer.
-    pub(super) fn is_peer(&self, lease: &Lease) -> bool {
-        let view = self.door.view();
-        view.config.dispatch.as_ref().is_some_and(|node| node.peers == lease.pool().name)
-    }
-
     /// Whether a request is done at all: what a peer delegated was let in there.
     pub(super) fn is_let_in(&self, head: &RequestHead) -> bool {
         let let_in = head.marker == Marker::Believed || self.worker.admits(&self.door, head.class);

@@ -205,8 +205,8 @@ impl ClientConnection {
                 Shared::Done(reached) => return Ok(reached),
                 Shared::Failed(reason) => return Err(reason),
                 Shared::Lost(lost) => {
-                    if !tries.lost(lost, most) {
-                        tries.failed = Some((backend, Reason::UpstreamClosed));
+                    if let Err(why) = self.may_go_on(tries.lost(lost, most), lost) {
+                        tries.failed = Some((backend, why));
                         return Box::pin(self.without_backend(outgoing, &mut tries)).await;
                     }
                     self.retried();
@@ -277,8 +277,10 @@ impl ClientConnection {
         {
             return Ok(Place::Peer(peer));
         }
+        // The front door may have another table when the wait is over.
+        let own = full.pool().id;
         Ok(match self.wait_in_queue(full, head.class, begun, tries).await? {
-            Some(lease) if self.is_peer(&lease) => Place::Peer(lease),
+            Some(lease) if lease.pool().id != own => Place::Peer(lease),
             Some(lease) => Place::Here(lease),
             None => Place::Changed,
         })
@@ -337,6 +339,19 @@ impl ClientConnection {
         self.share(lease, outgoing, begun, tries.begun).await
     }
 
+    /// Whether a request may be sent again whose shared session ended, and why not.
+    fn may_go_on(&self, has_retries: bool, lost: Lost) -> Result<(), Reason> {
+        let reason = Reason::UpstreamClosed;
+        if !has_retries {
+            return Err(reason);
+        }
+        // Otherwise the backend has not begun with the request.
+        match lost == Lost::NextOnNew && !self.worker.may_retry(&self.door, reason) {
+            true => Err(Reason::RetryBudget),
+            false => Ok(()),
+        }
+    }
+
     /// Counts a failed attempt, and says what follows.
     fn after(&self, lease: &Lease, failure: &Failure, tries: &mut Tries) -> Next {
         let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
@@ -354,7 +369,9 @@ impl ClientConnection {
             return Next::Elsewhere;
         }
         if !lease.pool().may_retry(failure.reason, Instant::now()) {
-            return Next::Over(Reason::RetryBudget);
+            // A peer has a budget of its own.
+            tries.failed = Some((lease.backend().id, Reason::RetryBudget));
+            return Next::Elsewhere;
         }
         tries.retries += 1;
         Next::Again

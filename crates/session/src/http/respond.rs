@@ -82,6 +82,8 @@ impl ClientConnection {
         });
         let failed = match result.await {
             Ok(()) => {
+                // The end of the request's body has taken it back.
+                upstream.lease.give_permit_back();
                 let end = relay(
                     &self.worker,
                     &self.door,

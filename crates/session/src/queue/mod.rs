@@ -16,7 +16,7 @@ mod wait;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -85,6 +85,8 @@ struct State {
     /// Keys of `waiters`.
     order: Order<usize>,
     waiters: Slab<Entry>,
+    /// The backend whose permits are looked at first, modulo their number.
+    turn: usize,
 }
 
 struct Entry {
@@ -235,17 +237,21 @@ impl Queue {
         let mut to_wake = ToWake::new();
         let Some(snapshot) = state.snapshot.upgrade() else { return to_wake };
         let Some(pool) = snapshot.pools.get(state.pool) else { return to_wake };
-        let slots = match freed {
-            None => 0..pool.backends.len(),
+        let all = pool.backends.len();
+        let (first, count) = match freed {
+            None => {
+                state.turn = state.turn.wrapping_add(1);
+                (state.turn, all)
+            }
             Some((hint, backend)) => match slot_of(pool, hint, backend) {
-                Some(slot) => slot..slot + 1,
+                Some(slot) => (slot, 1),
                 None => return to_wake,
             },
         };
         let now = Instant::now();
         let mut any = true;
         while std::mem::take(&mut any) {
-            for slot in slots.clone() {
+            for slot in (0..count).map(|turn| first.wrapping_add(turn) % all) {
                 let Some((place, key)) = state.next_for(pool, slot, now) else { continue };
                 if !pool.backends[slot].live.permits.try_acquire_for(state.waiters[key].work) {
                     continue;
@@ -263,6 +269,8 @@ impl Queue {
 
     fn count(&self, state: &State) {
         self.waiting.store(state.order.len(), SeqCst);
+        // What follows looks at permits with weaker loads.
+        fence(SeqCst);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -395,8 +403,9 @@ impl Drop for Waiter {
         }
         drop(state);
         if let Stage::Granted(grant) = entry.stage {
-            // The lease's end hands the permit on.
+            // The lease's end hands the permit on, but to this queue only if the backend is its own.
             drop(grant.lease(self.thread));
+            self.queue.look();
         }
     }
 }

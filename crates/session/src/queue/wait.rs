@@ -48,6 +48,11 @@ impl Full {
         }
     }
 
+    /// Whether the pool has no backend yet, rather than none with room.
+    pub(crate) fn awaits_backend(&self) -> bool {
+        self.pool().backends.is_empty()
+    }
+
     /// How long a request may wait in all.
     pub(crate) fn longest(&self) -> Duration {
         let pool = self.pool();

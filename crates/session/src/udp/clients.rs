@@ -221,16 +221,24 @@ impl Clients {
     /// # Errors
     /// Why it can have none.
     pub(super) fn ensure_upstream(&mut self, at: usize, ready: &ReadySet) -> Result<(), Reason> {
-        let client = &mut self.all[at];
+        let client = &self.all[at];
         if client.upstream.is_some() {
             return Ok(());
         }
+        let avoid = client.avoid;
         let hashes = ClientHashes::new(client.ends.peer, self.door.view().config.listen);
-        let lease = match self.worker.pick(&self.door, &hashes, client.avoid) {
-            Pick::Free(lease) => lease,
-            // A datagram is not worth a wait: its client sends again, or has given up.
-            Pick::Full(_) => return Err(Reason::QueueFull),
-            Pick::NoBackend => return Err(Reason::NoBackend),
+        let lease = loop {
+            match self.worker.pick(&self.door, &hashes, avoid) {
+                Pick::Free(lease) => break lease,
+                // Clients that may be forged make room.
+                Pick::Full(full) if !full.awaits_backend() && self.evict(Some(at)) => {}
+                // A datagram is not worth a wait: its client sends again, or has given up.
+                Pick::Full(_) => {
+                    self.is_crowded = true;
+                    return Err(Reason::QueueFull);
+                }
+                Pick::NoBackend => return Err(Reason::NoBackend),
+            }
         };
         // Events of a socket that was closed meanwhile must not be taken for its successor's.
         self.sockets_opened = self.sockets_opened.wrapping_add(1);

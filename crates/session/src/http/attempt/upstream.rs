@@ -31,6 +31,8 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) sent_before: u64,
     /// Nothing of other requests comes after this response.
     pub(in crate::http) reusable: bool,
+    /// It has asked for the body with a 100.
+    pub(in crate::http) was_continued: bool,
     /// When the attempt began.
     pub(in crate::http) begun: Instant,
     /// When it had the whole request, or was last sent a part of the body, or the wait for its response began.
