@@ -75,9 +75,9 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row, seed: u64) -> R
         let balancer = match name {
             "haproxy" => Balancer::leastconn(None),
             "wrr" => Balancer::Haproxy { balance: "roundrobin", maxconn: None },
-            "equipoise" => Balancer::equipoise(""),
+            "equipoise" => Balancer::learnt(""),
             scheduler => {
-                Balancer::equipoise(&format!("scheduler = \"{}\"", scheduler.replace('_', "-")))
+                Balancer::learnt(&format!("scheduler = \"{}\"", scheduler.replace('_', "-")))
             }
         };
         if !balancer.is_accepted(place)? {

@@ -16,7 +16,7 @@ use crate::place::Place;
 pub(crate) enum Balancer {
     /// HAProxy, its connections to each server limited or not, with this `balance`.
     Haproxy { balance: &'static str, maxconn: Option<usize> },
-    /// equipoise with these lines in its pool; with none it is untuned.
+    /// equipoise with these lines in its pool.
     Equipoise { pool: String },
 }
 
@@ -27,6 +27,11 @@ impl Balancer {
 
     pub(crate) fn equipoise(pool: &str) -> Balancer {
         Balancer::Equipoise { pool: pool.to_string() }
+    }
+
+    /// equipoise which learns its limits, and has no other option but these lines.
+    pub(crate) fn learnt(pool: &str) -> Balancer {
+        Balancer::Equipoise { pool: format!("concurrency = \"learnt\"\n{pool}") }
     }
 
     /// Starts it before the backends.

@@ -29,7 +29,7 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row, seed: u64) -> R
     })?;
     let balancer = match case.word("balancer")? {
         "haproxy" => Balancer::leastconn(Some(2 * full.best_n)),
-        _ => Balancer::equipoise(""),
+        _ => Balancer::learnt(""),
     };
     let phase_s = case.number("phase_s")?;
     let requests_per_second = case.number("load")? * full.speed;

@@ -93,7 +93,7 @@ impl Capacities {
                 "haproxy" => Balancer::leastconn(None),
                 "static" => Balancer::leastconn(Some(capacity.maxconn)),
                 "fixed" => Balancer::equipoise(&format!("concurrency = {}", capacity.maxconn)),
-                _ => Balancer::equipoise(""),
+                _ => Balancer::learnt(""),
             };
             let plan = Plan { requests_per_second, time, seed };
             let seen = through(place, case.word("backend")?, &balancer, plan)?;
@@ -116,7 +116,7 @@ impl Capacities {
     }
 }
 
-/// equipoise untuned beside HAProxy with its best static limit.
+/// equipoise with learnt limits beside HAProxy with its best static limit.
 fn beside(row: &mut Row) {
     for what in ["good", "p99"] {
         let of = |name: &str| row.number(&format!("{what}_{name}"));
