@@ -44,6 +44,9 @@
 //!
 //! - Rare dear requests among many cheap ones are noise, which takes minutes to see through (the
 //!   mixed backends in `tests/concurrency`).
+//! - A backend that slows down under 16 requests loses most of its first five seconds: it answers too
+//!   slowly there to fill a window ("4 workers that slow down" in `tests/concurrency`: 0.6 of what is
+//!   possible in the first ten seconds, of which a third is refused at 0.8 of capacity).
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
 //! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most

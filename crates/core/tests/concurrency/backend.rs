@@ -49,6 +49,9 @@ pub(crate) enum Service {
     Sharing(fn(f64) -> f64),
     /// This many workers, first come first served.
     Workers(f64),
+    /// This many workers. Each request that arrives takes so many seconds longer for each request
+    /// beyond the workers that is there.
+    Slowing(f64, f64),
 }
 
 /// The requests which a backend has in service.
@@ -85,7 +88,7 @@ impl Station {
                 let scale = (self.scale)(self.at);
                 f(n / scale) * scale / n
             }
-            Service::Workers(_) => 0.0,
+            Service::Workers(_) | Service::Slowing(..) => 0.0,
         }
     }
 
@@ -107,11 +110,18 @@ impl Station {
                 self.queue.push_back((work, id));
                 self.employ();
             }
+            Service::Slowing(workers, seconds) => {
+                let more = ((self.len() + 1) as f64 - workers).max(0.0);
+                self.queue.push_back((work + more * seconds, id));
+                self.employ();
+            }
         }
     }
 
     fn employ(&mut self) {
-        let Service::Workers(workers) = self.service else { return };
+        let (Service::Workers(workers) | Service::Slowing(workers, _)) = self.service else {
+            return;
+        };
         while (self.busy.len() as f64) < (workers * (self.scale)(self.at)).round() {
             let Some((work, id)) = self.queue.pop_front() else { return };
             self.busy.push(Reverse((At(self.at + work), id)));
@@ -136,7 +146,7 @@ impl Station {
                 self.received = self.received.max(due);
                 id
             }
-            Service::Workers(_) => {
+            Service::Workers(_) | Service::Slowing(..) => {
                 let Reverse((_, id)) = self.busy.pop().expect("a request is due");
                 self.employ();
                 id

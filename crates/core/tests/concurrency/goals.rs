@@ -47,6 +47,7 @@ fn at_twice_and_four_times_the_capacity_goodput_stays_at_its_top() {
         ("thrashes past 16", 0.95, 0.95),
         ("10 slots of 10 ms behind 100 ms", 0.95, 0.93),
         ("100 slots of 50 ms", 0.95, 0.95),
+        ("4 workers that slow down", 0.95, 0.95),
         ("2 workers of 40 ms", 0.95, 0.95),
         ("database pool of 10", 0.95, 0.93),
         ("8 cores of 100 us", 0.95, 0.95),

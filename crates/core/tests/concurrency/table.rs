@@ -3,7 +3,8 @@
 //!
 //! `BACKEND`, `ALGORITHM` and `QUEUE` in the environment choose rows, `SEEDS` how many seeds,
 //! `WAIT` the queue's wait in seconds, `BALANCERS` how many stand before the backend, `CLUSTER` that
-//! they exchange reports, `TRACE` prints the learner every 100 ms.
+//! they exchange reports, `FROM` and `TO` the seconds that count, `TRACE` prints the learner every
+//! 100 ms.
 
 use super::backend::Backend;
 use super::climb::Climb;
@@ -76,7 +77,8 @@ fn cell(backend: &Backend, make: Maker, discipline: Discipline, times: f64) -> S
             None => setting.skews.iter().map(|_| make(&setting)).collect(),
         };
         let out = simulate(&setting, &mut limiters);
-        let (from, to) = (setting.seconds / 4.0, setting.seconds);
+        let from = number("FROM").unwrap_or(setting.seconds / 4.0);
+        let to = number("TO").unwrap_or(setting.seconds);
         let share = out.goodput(from, to) / possible(backend, times, from, to);
         let of = 1.0 / seeds as f64;
         mean += share * of;
