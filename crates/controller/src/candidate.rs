@@ -134,9 +134,10 @@ async fn period(shared: &Shared, office: &mut Option<Office>) {
     let premises = shared.source.premises().await;
     let now = shared.now();
     let witnesses = Arc::clone(&shared.known().hearing.witnesses);
+    let enrolled = shared.instructions.borrow().members.clone();
     let forgotten = {
         let mut roll = shared.roll();
-        roll.settle_pools(now, premises.pools.keys());
+        roll.settle_pools(now, premises.pools.keys(), &enrolled, &witnesses);
         roll.forget_silent(now, shared.options.forget_after, &witnesses)
     };
     for node in &forgotten {

@@ -43,6 +43,8 @@ pub(crate) struct Member {
     pub(crate) applied: Option<Edition>,
     /// Its last sign of life.
     pub(crate) at: Duration,
+    /// When it last said something that was believed.
+    believed_at: Duration,
     pub(crate) refused: u64,
     pools: BTreeMap<String, PoolSample>,
     making: BTreeMap<String, Making>,
@@ -121,6 +123,7 @@ impl Roll {
             machine_cpu: report.machine_cpu,
             applied: report.applied,
             at: now,
+            believed_at: now,
             refused,
             pools: report.pools,
             making: report.making,
@@ -167,20 +170,40 @@ impl Roll {
         gone
     }
 
-    /// Takes what all balancers together saw of the pools. Once a period.
+    /// Takes what all balancers together saw of the pools. Once a period. `enrolled` are the members of the last plan.
+    ///
+    /// A pool of which nothing fresh was said has no past any more: what was seen last would be as if it were so for
+    /// ever. If a balancer that may have the pool is silent and not surely gone, the others' sum is less than the demand.
     pub(crate) fn settle_pools<'a>(
         &mut self,
         now: Duration,
         pools: impl Iterator<Item = &'a String>,
+        enrolled: &BTreeMap<String, Enrolled>,
+        witnesses: &Witnesses,
     ) {
         let fresh = self.smoothing.period.mul_f64(FRESH_PERIODS);
+        let is_heard = |member: &Member| now.saturating_sub(member.believed_at) <= fresh;
+        let is_missing = |name: &String| self.evidence(now, name, witnesses).is_none();
+        let silent = self.members.iter().filter(|(_, member)| !is_heard(member));
+        let missing: BTreeSet<String> =
+            silent.map(|(name, _)| name).filter(|name| is_missing(name)).cloned().collect();
+        // Of one that has not reported to this controller it is not known which pools it has.
+        let is_unknown_missing = enrolled.iter().any(|(name, member)| {
+            member.kind == NodeKind::Node && !self.members.contains_key(name) && is_missing(name)
+        });
         for pool in pools {
-            let members = self.members.values();
-            let samples = members
-                .filter(|member| now.saturating_sub(member.at) <= fresh)
-                .filter_map(|member| member.pools.get(pool));
-            if let Some(sample) = pools::together(samples) {
-                self.history.record_pool(pool, now, &sample);
+            let having =
+                || self.members.iter().filter(|(_, member)| member.pools.contains_key(pool));
+            let heard = having().filter(|(_, member)| is_heard(member));
+            let samples = heard.filter_map(|(_, member)| member.pools.get(pool));
+            let Some(sample) = pools::together(samples) else {
+                self.history.forget_pool(pool);
+                continue;
+            };
+            let is_partial = is_unknown_missing || having().any(|(name, _)| missing.contains(name));
+            self.history.record_pool(pool, now, &sample);
+            if is_partial {
+                self.history.doubt_pool(pool);
             }
         }
     }

@@ -90,7 +90,7 @@ impl Instance {
     }
 
     /// Waits until the plan fits.
-    fn until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    fn until(&self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Value {
         let mut plan = Value::Null;
         let fitted = eventually(|| {
             plan = self.plan();

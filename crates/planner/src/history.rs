@@ -101,6 +101,18 @@ impl History {
         entry(&mut self.pools, pool).observe(&self.smoothing, at, sample);
     }
 
+    /// Notes that a balancer is missing from the pool's latest sample: there may be more demand than it shows.
+    pub fn doubt_pool(&mut self, pool: &str) {
+        if let Some(history) = self.pools.get_mut(pool) {
+            history.doubt();
+        }
+    }
+
+    /// Forgets a pool of which nothing is heard any more.
+    pub fn forget_pool(&mut self, pool: &str) {
+        self.pools.remove(pool);
+    }
+
     /// Forgets machines that `keep` does not want; the cluster's members come and go.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.machines.retain(|machine, _| keep(machine));

@@ -5,7 +5,8 @@ use equipoise_core::load::{Coefficients, NodeLoad, RequestClass};
 /// Least room, per cent, so that a node whose other load fills it has a finite use.
 const ROOM_MIN: f64 = 1.0;
 
-/// Per cent of the room for requests that clients ask of a node; `None` if nothing measures it.
+/// Per cent of the room for requests that clients ask of a node; `None` if nothing measures it, and of a node that
+/// dispatches before it is known what its requests cost: it would seem idle.
 ///
 /// Only what leaves with requests may move a share. Memory is left out. CPU that requests do not explain is an offset: it
 /// makes the room smaller, `use = requests / (100 - offset)`. A node without requests uses none of its room, whatever other

@@ -75,7 +75,8 @@ fn loads(
     let in_flight = |name: &String| pool.and_then(|pool| pool.in_flight(name));
     let crowds: Vec<Option<f64>> = backends.iter().map(|(name, _)| in_flight(name)).collect();
     let sum = crowds.iter().flatten().sum::<f64>();
-    if !spec.is_forwarded && sum < IDLE {
+    // Where nothing counts the pool's requests, none in flight says nothing.
+    if !spec.is_forwarded && pool.is_some() && sum < IDLE {
         return vec![None; backends.len()];
     }
     let of_limit = |((name, _), crowd): (&(&String, &BackendSpec), &Option<f64>)| {

@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 
 use equipoise_planner::NameSpec;
-use equipoise_planner::elastic::Elasticity;
+use equipoise_planner::elastic::{BackendSample, Elasticity};
 
 use super::*;
 use crate::SizeWish;
@@ -165,4 +165,67 @@ fn what_an_operator_said_of_a_pool_wins_over_the_file() {
     let wishes = Wishes { sizes, ..Wishes::default() };
     let inventory = roll().inventory(&premises, &BTreeMap::new(), &wishes).unwrap();
     assert_eq!(inventory.pools()["web"].elastic.as_ref().unwrap().mode, Mode::Pinned(3));
+}
+
+/// A pool with a request in flight at its only backend.
+fn sample() -> PoolSample {
+    let one = BackendSample { in_flight: 1.0, ..BackendSample::default() };
+    PoolSample { backends: [("a".to_string(), one)].into(), ..PoolSample::default() }
+}
+
+fn has(pool: &str) -> NodeReport {
+    NodeReport { pools: [(pool.to_string(), sample())].into(), ..report(10.0) }
+}
+
+/// What is in flight at the backend, as the controller counts it after this second; `None`: nothing is known.
+fn settled(roll: &mut Roll, at: u64, enrolled: &BTreeMap<String, Enrolled>) -> Option<f64> {
+    roll.hear_of(second(at), &alone());
+    roll.settle_pools(second(at), ["web".to_string()].iter(), enrolled, &alone());
+    roll.history().pool("web").and_then(|pool| pool.in_flight("a"))
+}
+
+#[test]
+fn a_pool_of_which_nothing_is_heard_or_believed_any_more_has_no_figures() {
+    let (mut roll, none) = (roll(), BTreeMap::new());
+    roll.take(second(1), "a", has("web")).unwrap();
+    assert_eq!(settled(&mut roll, 4, &none), Some(1.0));
+    assert_eq!(settled(&mut roll, 5, &none), None, "it is silent");
+    roll.take(second(6), "a", has("web")).unwrap();
+    assert_eq!(settled(&mut roll, 6, &none), Some(1.0));
+    for at in 7..=9 {
+        roll.take(second(at), "a", report(f64::NAN)).unwrap_err();
+        assert_eq!(settled(&mut roll, at, &none), Some(1.0), "{at}");
+    }
+    roll.take(second(10), "a", report(f64::NAN)).unwrap_err();
+    assert_eq!(settled(&mut roll, 10, &none), None, "it lives, and says nothing that is believed");
+}
+
+#[test]
+fn a_sum_without_a_balancer_that_may_have_the_pool_is_in_doubt() {
+    let doubt = |roll: &mut Roll, at, enrolled: &BTreeMap<String, Enrolled>| {
+        assert!(settled(roll, at, enrolled).is_some());
+        roll.history().pool("web").unwrap().is_partial()
+    };
+    let none = BTreeMap::new();
+    for (pool, expected) in [("web", true), ("other", false)] {
+        let mut roll = roll();
+        roll.take(second(1), "b", has(pool)).unwrap();
+        for at in 1..=10 {
+            roll.take(second(at), "a", has("web")).unwrap();
+            assert_eq!(doubt(&mut roll, at, &none), expected && at > 4, "{pool} {at}");
+        }
+        for at in 11..=20 {
+            roll.take(second(at), "a", has("web")).unwrap();
+            doubt(&mut roll, at, &none);
+        }
+        assert!(!doubt(&mut roll, 20, &none), "it is surely gone");
+    }
+    let mut before = roll();
+    before.take(second(1), "b", has("web")).unwrap();
+    let enrolled = before.enrolled(second(1), &none, second(600), &alone());
+    let mut next = roll();
+    next.take(second(1), "a", has("web")).unwrap();
+    assert!(doubt(&mut next, 1, &enrolled), "it has not reported to this controller");
+    next.take(second(2), "b", has("web")).unwrap();
+    assert!(!doubt(&mut next, 2, &enrolled));
 }

@@ -135,6 +135,9 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
         findings.error(elastic.at(second), &elastic.path_of(second), text.to_string());
     }
     let is_paused = elastic.choice("mode", &tables::MODE) == Some(true);
+    if !is_paused {
+        uncounted(elastic, users, findings);
+    }
     let is_unlimited = match pool.given("concurrency") {
         true => build::concurrency(pool) == Some(Concurrency::None),
         // Only of requests.
@@ -144,6 +147,29 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
         let text = "\"none\", so how full the pool is does not show and it never grows; accepted: another `concurrency`, or \
                     `target-concurrency` or `target-requests` in its [pool.elastic]";
         findings.error(pool.at("concurrency"), &pool.path_of("concurrency"), text.to_string());
+    }
+}
+
+/// Clients that a name or a VIP leads to a backend pass no balancer that counts what they ask for, so the load is not known.
+fn uncounted(elastic: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let user = match (users.packet, users.dns) {
+        (true, _) => "[[packet]]",
+        (false, true) => "[[dns]]",
+        (false, false) => return,
+    };
+    if elastic.number("min") == Some(0) {
+        let text = format!(
+            "0, and {user} tables use this pool, whose clients are not counted: a first backend would never be made; \
+             accepted: 1 or more"
+        );
+        findings.error(elastic.at("min"), &elastic.path_of("min"), text);
+    }
+    if elastic.number("min") != elastic.number("max") {
+        let text = format!(
+            "the pool does not scale by itself: {user} tables use it, and their clients are not counted; `equipoise plan pin` \
+             sets how many backends it has"
+        );
+        findings.warning(elastic.at, &elastic.path, text);
     }
 }
 

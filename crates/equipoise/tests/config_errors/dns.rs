@@ -80,7 +80,9 @@ fn a_name_may_be_spread_over_an_elastic_pool_whose_backends_clients_reach() {
         (&one_port, "mode = 'single'"),
         (&one_port, "names = ['www', { name = '_x._tcp', mode = 'srv' }]"),
     ] {
-        assert_eq!(said(&over_elastic(pool, zone)), "", "{pool} {zone}");
+        let said = said(&over_elastic(pool, zone));
+        assert!(said.contains("`equipoise plan pin` sets how many backends it has"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{pool} {zone}: {said}");
     }
 }
 

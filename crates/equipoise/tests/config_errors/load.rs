@@ -37,6 +37,33 @@ fn an_elastic_pool_needs_limits_or_a_target_for_each_backend() {
 }
 
 #[test]
+fn an_elastic_pool_whose_clients_are_not_counted_does_not_scale_by_itself() {
+    let file = |elastic: &str, user: &str| {
+        format!(
+            "[[pool]]\nname = 'web'\nbackends = ['10.0.0.1:80']\n[pool.elastic]\nmax = 2\n{elastic}\n\
+             [pool.elastic.exec]\nadd = '/add'\nremove = '/remove'\n\
+             [[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'web'\n{user}"
+        )
+    };
+    let zone = "[[dns]]\nzone = 'cluster.example.'\nlisten = '0.0.0.0:53'\nns = ['ns.other.example.']\npool = 'web'\n";
+    let (error, warning) = (
+        "pool.web.elastic.min: 0, and [[dns]] tables use this pool, whose clients are not counted",
+        "warning: pool.web.elastic: the pool does not scale by itself: [[dns]] tables use it",
+    );
+    for (elastic, user, is_error, is_warned) in [
+        ("min = 0", zone, true, true),
+        ("min = 1", zone, false, true),
+        ("min = 2", zone, false, false),
+        ("min = 0\nmode = 'paused'", zone, false, false),
+        ("min = 0", "", false, false),
+    ] {
+        let said = said(&file(elastic, user));
+        assert_eq!(said.contains(error), is_error, "{elastic}: {said}");
+        assert_eq!(said.contains(warning), is_warned, "{elastic}: {said}");
+    }
+}
+
+#[test]
 fn links_have_a_speed_with_a_unit_and_are_there_once() {
     let accepted = "a whole number and a unit (Kbit/s, Mbit/s, Gbit/s, Tbit/s), 1Kbit/s to 100Tbit/s, such as \"2500Mbit/s\"";
     for (links, expected) in [

@@ -40,6 +40,15 @@ fn a_pool_whose_queue_stands_grows_and_after_a_restart_again() {
     grows_under_load(&instance);
 }
 
+/// Sets a flag when it goes, so that threads end when an assertion fails, too.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn the_cpu_of_other_programs_adds_no_backend() {
     let mut instance = Instance::new("full-works");
@@ -47,7 +56,8 @@ fn the_cpu_of_other_programs_adds_no_backend() {
     assert!(eventually(|| serving(&instance).len() == 1), "{}", instance.printed());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        let _ends = SetAtEnd(&stop);
+        for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Relaxed) {
                     std::hint::spin_loop();
@@ -57,13 +67,17 @@ fn the_cpu_of_other_programs_adds_no_backend() {
         // One request in flight of four, however long it takes.
         let load = Load::start(instance.door.address(), 1);
         let first = instance.plan();
-        let plan =
-            instance.until("many later plans", |plan| edition(plan).1 > edition(&first).1 + 20);
-        stop.store(true, Relaxed);
+        let mut uses = Vec::new();
+        let plan = instance.until("many later plans", |plan| {
+            uses.extend(plan["pools"][0]["scaling"]["in_use"].as_f64());
+            edition(plan).1 > edition(&first).1 + 20
+        });
         let (_, failed) = load.finish();
         assert!(failed.is_empty(), "{failed:?}");
-        let scaling = &plan["pools"][0]["scaling"];
-        assert!(scaling["in_use"].as_f64().is_some_and(|it| it < 0.5), "{plan:#}");
+        // The median: an answer counts whole in the period in which it ends, so single periods are above.
+        uses.sort_by(f64::total_cmp);
+        let median = uses.get(uses.len() / 2);
+        assert!(median.is_some_and(|it| *it < 0.5), "{uses:?} {plan:#}");
     });
     let printed = instance.printed();
     assert_eq!(printed.matches("scaling:").count(), 1, "the first one: {printed}");

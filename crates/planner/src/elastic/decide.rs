@@ -104,6 +104,9 @@ const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 /// price. If one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). At the
 /// most backends the slowest is replaced by a faster one if there is one (diagonal scaling). A pool without a backend
 /// adds one as soon as a request waits.
+///
+/// Of a pool whose requests pass no balancer, figures say too little: what counters see of it is not used, and only an
+/// operator or its bounds change its size.
 pub(crate) fn decide(
     elastic: &Elasticity,
     pool: &PoolSpec,
@@ -113,7 +116,8 @@ pub(crate) fn decide(
     passed: Duration,
 ) -> ScalingPlan {
     let limit = was.and_then(|was| was.limit);
-    let state = State::of(elastic, pool, history.pool(name), limit);
+    let past = history.pool(name).filter(|_| !pool.is_forwarded);
+    let state = State::of(elastic, pool, past, limit);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
     let was = was.map(|was| Times::after(was, pool.steps));
@@ -233,6 +237,10 @@ struct State<'a> {
     is_standing: bool,
     is_shrinking: bool,
     is_idle: bool,
+    /// Not every balancer of the pool is heard, so that its demand may be larger.
+    is_partial: bool,
+    /// Nothing counts its requests.
+    is_forwarded: bool,
 }
 
 impl<'a> State<'a> {
@@ -276,6 +284,8 @@ impl<'a> State<'a> {
             is_standing: past.is_some_and(PoolHistory::is_standing),
             is_shrinking: past.is_some_and(PoolHistory::is_shrinking),
             is_idle: past.is_some_and(PoolHistory::is_idle),
+            is_partial: past.is_some_and(PoolHistory::is_partial),
+            is_forwarded: pool.is_forwarded,
             backends,
             kinds,
         }
@@ -347,6 +357,9 @@ impl<'a> State<'a> {
 
     /// How the pool could cost less and still be below its target.
     fn less(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
+        if self.is_partial {
+            return None;
+        }
         let spare = self.spare(elastic, self.expected()?);
         if spare.is_empty() { self.cheaper(elastic) } else { Some(Less::Without(spare)) }
     }

@@ -52,6 +52,7 @@ pub struct BackendSample {
 #[derive(Clone, Debug, Default)]
 pub struct PoolHistory {
     latest: PoolSample,
+    is_partial: bool,
     in_flight: BTreeMap<String, Forecaster>,
     concurrency: Option<Forecaster>,
     rate: Option<Forecaster>,
@@ -86,6 +87,17 @@ impl PoolHistory {
         take(&mut self.concurrency, sample.concurrency());
         take(&mut self.rate, sample.arrivals());
         self.latest = sample.clone();
+        self.is_partial = false;
+    }
+
+    /// Notes that not every balancer of the pool has told what it saw in the last period.
+    pub(crate) fn doubt(&mut self) {
+        self.is_partial = true;
+    }
+
+    /// Whether a balancer is missing from the last period's sample.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// Requests in flight at a backend, smoothed; `None` if no balancer has it.

@@ -148,11 +148,12 @@ impl Planner {
         Some(Permits { free, queued: u32::try_from(pool.queue.len()).unwrap_or(u32::MAX) })
     }
 
-    /// The counters of the backends and queues of pools that are planned.
+    /// The counters of the backends and queues of pools that are planned, where requests pass them: of a pool that only names
+    /// or VIPs lead to they are 0 under any load.
     fn counted(&self) -> (Vec<Counted>, Vec<CountedQueue>) {
         let (view, wish) = (self.registry.stats(), self.wish.borrow().clone());
         let (mut counted, mut queues) = (Vec::new(), Vec::new());
-        for pool in view.pools.iter().filter(|pool| wish.plans(&pool.name)) {
+        for pool in view.pools.iter().filter(|pool| wish.counts(&pool.name)) {
             queues.push(CountedQueue {
                 pool: pool.name.clone(),
                 waiting: pool.queue.len(),

@@ -13,9 +13,10 @@ pub(super) struct Wish {
     pub(super) planning: Planning,
     /// Pools with `weights = "load"`.
     pub(super) weighed: BTreeSet<String>,
-    /// Pools of the packet level, and elastic ones that names are spread over: what their backends still have is not known
-    /// here.
+    /// Pools of the packet level, and those that names are spread over: what their backends have is not known here.
     pub(super) forwarded: BTreeSet<String>,
+    /// Pools of front doors.
+    pub(super) served: BTreeSet<String>,
     /// Backends that the file lists, by pool.
     pub(super) listed: BTreeMap<String, BTreeSet<String>>,
     /// Whether there is a DNS level.
@@ -29,9 +30,13 @@ impl Wish {
         let weighed = config.session.pools.iter().filter(|pool| pool.weights_by_load);
         let weighed = weighed.map(|pool| pool.name.to_string()).collect();
         let forwarded = config.packet.vips.iter().map(|vip| vip.pool.to_string());
-        let names = config.dns.zones.iter().flat_map(|zone| &zone.names);
-        let named = names.filter_map(|name| Some(name.elastic.as_ref()?.pool.to_string()));
+        let named = config.dns.zones.iter().flat_map(|zone| {
+            let made = zone.names.iter().filter_map(|name| Some(&name.elastic.as_ref()?.pool));
+            made.chain(zone.nodes.iter().map(|node| &node.pool)).map(ToString::to_string)
+        });
         let forwarded = forwarded.chain(named).collect();
+        let doors = config.session.front_doors.iter();
+        let served = doors.map(|door| door.pool.to_string()).collect();
         let pools = config.session.pools.iter();
         let listed = |pool: &PoolConfig| {
             let names = pool.backends.iter().map(|it| it.name.to_string());
@@ -41,7 +46,8 @@ impl Wish {
         let node = config.session.front_doors.iter().find(|door| door.dispatch.is_some());
         let application = node.map(|door| Arc::clone(&door.pool));
         let answers = !config.dns.zones.is_empty();
-        Wish { planning: config.planning.clone(), weighed, forwarded, listed, answers, application }
+        let planning = config.planning.clone();
+        Wish { planning, weighed, forwarded, served, listed, answers, application }
     }
 
     /// Whether a pool's weights are planned.
@@ -52,6 +58,11 @@ impl Wish {
     /// Whether anything of a pool is planned.
     pub(super) fn plans(&self, pool: &str) -> bool {
         self.weighs(pool) || self.planning.elastic.contains_key(pool)
+    }
+
+    /// Whether what counters here see of a pool is planned by.
+    pub(super) fn counts(&self, pool: &str) -> bool {
+        self.plans(pool) && self.served.contains(pool)
     }
 
     /// Names that are answered here by load, with the members that each may resolve to.

@@ -11,10 +11,19 @@ use crate::inventory::PoolSpec;
 impl State<'_> {
     /// Nothing is known of what is in use.
     pub(super) fn why_unknown(&self, elastic: &Elasticity) -> String {
+        if self.is_forwarded {
+            return "names or VIPs lead clients past the balancers that count requests, so the pool does not scale by \
+                    itself (`plan pin` sets its size)"
+                .to_string();
+        }
         match self.backends.len() {
             0 => format!("there is no backend, and no request waits (min = {})", elastic.min),
             count if self.backends.iter().all(|one| !one.is_healthy) => {
                 format!("none of its {} passes its checks", backends(count))
+            }
+            _ if self.demand.is_none() => {
+                "no balancer that has the pool is heard, so how much is in use is not known"
+                    .to_string()
             }
             _ => self.why_not_warm(elastic).unwrap_or_else(|| {
                 "no backend has a concurrency limit, so how much is in use is not known".to_string()
@@ -42,6 +51,10 @@ impl State<'_> {
         let Some(leaver) = self.leavers().first().copied() else {
             return "its driver made none of the backends, so it takes none away".to_string();
         };
+        if self.is_partial {
+            return "a balancer of the pool is not heard, and may have requests for all of them"
+                .to_string();
+        }
         if let Some(why) = self.why_not_warm(elastic) {
             return why;
         }

@@ -20,6 +20,8 @@ struct Case {
     coming: Option<&'static str>,
     /// One whose limit is not learnt yet, and eight times the others'.
     guess: Option<&'static str>,
+    /// A balancer of the pool is not heard.
+    is_partial: bool,
     was: ScalingPlan,
 }
 
@@ -36,6 +38,7 @@ impl Case {
             limit: Some(TOP),
             coming: None,
             guess: None,
+            is_partial: false,
             was: ScalingPlan {
                 action: Scaling::Hold,
                 reason: String::new(),
@@ -88,6 +91,9 @@ impl Case {
             let (queued, is_standing) = (self.queued, self.queued > 0.0);
             let sample = PoolSample { backends, queued, is_standing, excess: 0.0 };
             history.record_pool("web", PERIOD * second, &sample);
+            if self.is_partial {
+                history.doubt_pool("web");
+            }
         }
         decide(&self.elastic, &self.pool, &history, "web", Some(&self.was), PERIOD)
     }
@@ -130,10 +136,36 @@ fn nothing_is_known() {
     let failing = Case::of(2).each(failing);
     assert_eq!(failing.held(), "none of its 2 backends passes its checks");
     let unseen = Case::of(1).with(|case| case.in_flight = None);
-    assert_eq!(unseen.held(), "e1 does not serve yet");
+    let expected = "no balancer that has the pool is heard, so how much is in use is not known";
+    assert_eq!(unseen.held(), expected);
     let unlimited = Case::of(1).with(|case| case.limit = None);
     let expected = "no backend has a concurrency limit, so how much is in use is not known";
     assert_eq!(unlimited.held(), expected);
+}
+
+#[test]
+fn a_pool_whose_requests_nothing_counts_neither_shrinks_nor_grows() {
+    let forwarded = |change: fn(&mut Case)| {
+        Case::of(3).with(|case| (case.elastic.min, case.pool.is_forwarded) = (0, true)).with(change)
+    };
+    for case in [forwarded(idle), forwarded(busy)] {
+        let plan = case.decide();
+        assert_eq!((plan.action, plan.low_for), (Scaling::Hold, Duration::ZERO));
+        assert!(plan.reason.contains("`plan pin` sets its size"), "{}", plan.reason);
+    }
+    let pinned = forwarded(|case| case.elastic.mode = Mode::Pinned(1)).decide().action;
+    assert!(matches!(&pinned, Scaling::In { backends } if backends.len() == 2), "{pinned:?}");
+    let few = forwarded(|case| case.elastic.min = 4).decide().action;
+    assert_eq!(few, Scaling::Out { size: None, count: 1 });
+}
+
+#[test]
+fn a_pool_does_not_shrink_while_a_balancer_is_not_heard() {
+    let case = |change: fn(&mut Case)| Case::of(3).with(|case| case.is_partial = true).with(change);
+    let idle = case(idle).decide();
+    assert_eq!((idle.action, idle.low_for), (Scaling::Hold, Duration::ZERO));
+    assert!(idle.reason.contains("a balancer of the pool is not heard"), "{}", idle.reason);
+    assert_eq!(case(busy).decide().action, Scaling::Out { size: None, count: 1 });
 }
 
 #[test]
