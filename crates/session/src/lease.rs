@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equipoise_core::Loads;
 use equipoise_core::concurrency::Outcome;
@@ -24,7 +24,13 @@ pub(crate) struct Lease {
     pool: usize,
     slot: usize,
     thread: usize,
+    /// Which permits it takes.
+    work: Work,
     has_permit: Cell<bool>,
+    /// When it gave its permit back, if it is without one.
+    away_since: Cell<Option<Instant>>,
+    /// Time without a permit, before it took that back.
+    away: Cell<Duration>,
     /// When it took its permit, if the backend's limit is learned.
     since: Cell<Option<Instant>>,
     /// How the work went, as far as is known.
@@ -40,8 +46,7 @@ impl Lease {
         slot: usize,
         thread: usize,
     ) -> Option<Lease> {
-        let is_acquired = snapshot.pools[pool].backends[slot].live.permits.try_acquire();
-        is_acquired.then(|| Lease::of_permit(snapshot.clone(), pool, slot, thread))
+        Lease::acquire_for(Work::Usual, snapshot, pool, slot, thread)
     }
 
     /// As [`Self::acquire`], with the permits that this work may take.
@@ -55,7 +60,7 @@ impl Lease {
     ) -> Option<Lease> {
         let permits = &snapshot.pools[pool].backends[slot].live.permits;
         let is_acquired = permits.try_acquire_for(work);
-        is_acquired.then(|| Lease::of_permit(snapshot.clone(), pool, slot, thread))
+        is_acquired.then(|| Lease::of_permit(work, snapshot.clone(), pool, slot, thread))
     }
 
     /// A peer to delegate to: one with room, or one that may be asked whether it has some.
@@ -78,8 +83,8 @@ impl Lease {
     ) -> Option<Lease> {
         let live = &snapshot.pools[pool].backends[slot].live;
         live.room.may_ask(Instant::now()).then(|| {
-            live.permits.acquire_beyond();
-            Lease::of_permit(snapshot.clone(), pool, slot, thread)
+            live.permits.acquire_beyond(Work::Usual);
+            Lease::of_permit(Work::Usual, snapshot.clone(), pool, slot, thread)
         })
     }
 
@@ -98,19 +103,20 @@ impl Lease {
         self.pool().free_permits(self.permits())
     }
 
+    /// Permits of usual work that it holds.
     fn permits(&self) -> u32 {
-        u32::from(self.has_permit.get())
+        u32::from(self.work == Work::Usual && self.has_permit.get())
     }
 
     /// A lease with a permit that was acquired already.
     pub(crate) fn of_permit(
+        work: Work,
         snapshot: Rc<Arc<Snapshot>>,
         pool: usize,
         slot: usize,
         thread: usize,
     ) -> Lease {
-        let (has_permit, since, outcome) = (Cell::new(true), Cell::default(), Cell::default());
-        let lease = Lease { snapshot, pool, slot, thread, has_permit, since, outcome };
+        let lease = Lease::new(work, true, snapshot, pool, slot, thread);
         lease.begin_sample();
         lease
     }
@@ -123,8 +129,21 @@ impl Lease {
         thread: usize,
     ) -> Lease {
         snapshot.pools[pool].backends[slot].live.permits.begin_without();
-        let (has_permit, since, outcome) = (Cell::new(false), Cell::default(), Cell::default());
-        Lease { snapshot: snapshot.clone(), pool, slot, thread, has_permit, since, outcome }
+        Lease::new(Work::Usual, false, snapshot.clone(), pool, slot, thread)
+    }
+
+    fn new(
+        work: Work,
+        has_permit: bool,
+        snapshot: Rc<Arc<Snapshot>>,
+        pool: usize,
+        slot: usize,
+        thread: usize,
+    ) -> Lease {
+        let (has_permit, away_since, away) =
+            (Cell::new(has_permit), Cell::default(), Cell::default());
+        let (since, outcome) = (Cell::default(), Cell::default());
+        Lease { snapshot, pool, slot, thread, work, has_permit, away_since, away, since, outcome }
     }
 
     /// Notes how the work went, for the learned limit. Work that is not measured stays so.
@@ -135,19 +154,12 @@ impl Lease {
         }
     }
 
-    /// Notes why the work failed. A client that leaves in the middle of a response says nothing about the backend.
+    /// Notes why the work failed. A client that leaves says nothing about the backend: it may have lost its network, or
+    /// its user may have left the page. A request that runs out of its own time before an answer says that the backend
+    /// is slow.
     pub(crate) fn failed(&self, reason: Reason) {
-        let has_answered = self.outcome.get().is_some();
-        match reason {
-            Reason::ResponseTimeout | Reason::UpstreamStalled | Reason::ConnectTimeout => {
-                self.went(Outcome::TimedOut);
-            }
-            Reason::ClientGone | Reason::RequestTimeout if !has_answered => {
-                self.went(Outcome::TimedOut);
-            }
-            reason if reason.blames_backend() => self.went(Outcome::Failed),
-            _ if !has_answered => self.went(Outcome::NotMeasured),
-            _ => {}
+        if let Some(outcome) = outcome_of_failure(reason, self.outcome.get().is_some()) {
+            self.went(outcome);
         }
     }
 
@@ -177,7 +189,8 @@ impl Lease {
     pub(crate) fn give_permit_back(&self) {
         if self.has_permit.replace(false) {
             self.end_sample();
-            self.backend().live.permits.give_back();
+            self.away_since.set(Some(Instant::now()));
+            self.backend().live.permits.give_back(self.work);
             self.freed();
         }
     }
@@ -185,9 +198,19 @@ impl Lease {
     /// Takes the permit back, if it was given back. The backend may then have more than its limit.
     pub(crate) fn take_permit_back(&self) {
         if !self.has_permit.replace(true) {
-            self.backend().live.permits.take_back();
+            if let Some(since) = self.away_since.take() {
+                self.away.set(self.away.get() + since.elapsed());
+            }
+            self.backend().live.permits.take_back(self.work);
             self.begin_sample();
         }
+    }
+
+    /// The part of `took`, the time up to `now`, for which the work held its permit.
+    #[inline]
+    pub(crate) fn permit_time(&self, took: Duration, now: Instant) -> Duration {
+        let away = self.away_since.get().map(|since| now.saturating_duration_since(since));
+        took.saturating_sub(self.away.get() + away.unwrap_or_default())
     }
 
     /// Whether it holds a permit of a backend that has a limit, so that other requests may wait for it.
@@ -227,11 +250,23 @@ pub(crate) fn outcome_of(status: u16) -> Outcome {
     if status >= 500 { Outcome::Failed } else { Outcome::Answered }
 }
 
+/// What a failure says about the backend; `None`: no more than its answer has said already.
+fn outcome_of_failure(reason: Reason, has_answered: bool) -> Option<Outcome> {
+    match reason {
+        Reason::ResponseTimeout | Reason::UpstreamStalled | Reason::ConnectTimeout => {
+            Some(Outcome::TimedOut)
+        }
+        Reason::RequestTimeout if !has_answered => Some(Outcome::TimedOut),
+        reason if reason.blames_backend() => Some(Outcome::Failed),
+        _ => (!has_answered).then_some(Outcome::NotMeasured),
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         let has_permit = self.has_permit.get();
         self.end_sample();
-        self.backend().live.permits.release(has_permit);
+        self.backend().live.permits.release(has_permit.then_some(self.work));
         if has_permit {
             self.freed();
         }
@@ -295,5 +330,27 @@ impl Loads for PoolLoads<'_> {
 
     fn response_us_now(&self, slot: usize) -> Option<f64> {
         self.pool.backends[slot].live.response_us_now(self.now(), self.epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_leaves_says_nothing_about_the_backend() {
+        let rows = [
+            (Reason::ClientGone, false, Some(Outcome::NotMeasured)),
+            (Reason::ClientGone, true, None),
+            (Reason::BodyTimeout, false, Some(Outcome::NotMeasured)),
+            (Reason::RequestTimeout, false, Some(Outcome::TimedOut)),
+            (Reason::RequestTimeout, true, None),
+            (Reason::ResponseTimeout, false, Some(Outcome::TimedOut)),
+            (Reason::UpstreamStalled, true, Some(Outcome::TimedOut)),
+            (Reason::UpstreamClosed, false, Some(Outcome::Failed)),
+        ];
+        for (reason, has_answered, outcome) in rows {
+            assert_eq!(outcome_of_failure(reason, has_answered), outcome, "{}", reason.name());
+        }
     }
 }

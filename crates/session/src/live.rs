@@ -59,9 +59,14 @@ impl BackendLive {
         self.permits.in_flight()
     }
 
-    /// How many of those in flight count against the limit. Tunnels and clients that read or send slowly do not.
+    /// Those in flight that hold a permit. Tunnels, and requests whose clients read or send slowly, do not.
     pub fn permits_held(&self) -> u32 {
         self.permits.held()
+    }
+
+    /// Permits that are free for all but light requests; `None` without a limit.
+    pub fn permits_free(&self) -> Option<u32> {
+        self.permits.free()
     }
 
     /// The concurrency limit; `None` if there is none.
@@ -267,8 +272,8 @@ mod tests {
         assert_eq!(live.response_us_now(epoch, epoch), Some(16_000.0));
         live.permits.begin_without();
         assert_eq!(live.response_us_now(epoch, epoch), Some(24_000.0));
-        live.permits.release(false);
-        live.permits.release(false);
+        live.permits.release(None);
+        live.permits.release(None);
         assert_eq!(live.response_us_now(epoch, epoch), Some(8_000.0));
     }
 }

@@ -11,39 +11,32 @@ use equipoise_core::load::RequestClass;
 
 /// What a backend has in flight, over all threads, and its concurrency limit.
 ///
-/// Both counts share one word, so that each change is one atomic operation: work in flight in the upper half, the
-/// permits that this work holds in the lower half. Work gives its permit back early when the backend is no longer
+/// Work in flight and the permits of usual work share one word, so that each change is one atomic operation: work in
+/// flight in the upper half, permits in the lower half. Work gives its permit back early when the backend is no longer
 /// what it waits for (a tunnel, a client that reads slowly); it stays in flight for schedulers and status.
+///
+/// Light work has permits of its own, as many as usual work. A light request costs next to nothing: it takes no permit
+/// from usual work, and does not wait when usual work has more than a limit that has just fallen.
 ///
 /// `SeqCst`, because the order of a release and a look at the queue matters ([`crate::queue`]). On x86 a locked
 /// instruction costs the same with it.
 #[derive(Debug)]
 pub(crate) struct Permits {
     counts: CachePadded<AtomicU64>,
-    /// [`UNLIMITED`] or the most permits.
+    /// Permits of light work.
+    light: AtomicU32,
+    /// [`UNLIMITED`] or the most permits of each kind of work.
     limit: AtomicU32,
 }
 
 /// Which permits a piece of work may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Those up to the limit.
+    /// Those of usual work.
     #[default]
     Usual,
-    /// As many again beyond the limit. A light request costs next to nothing, and does not wait for heavy ones; what it
-    /// holds counts against heavy ones.
+    /// Those of light work.
     Light,
-}
-
-impl Work {
-    /// The most permits that may be held once this work has its own.
-    #[inline]
-    fn bound(self, limit: u32) -> u32 {
-        match self {
-            Work::Usual => limit,
-            Work::Light => limit.saturating_mul(2),
-        }
-    }
 }
 
 impl From<RequestClass> for Work {
@@ -59,16 +52,26 @@ const IN_FLIGHT: u64 = 1 << 32;
 impl Permits {
     /// Nothing in flight, and no limit.
     pub(crate) fn new() -> Permits {
-        Permits { counts: CachePadded::new(AtomicU64::new(0)), limit: AtomicU32::new(UNLIMITED) }
+        let (counts, light) = (CachePadded::new(AtomicU64::new(0)), AtomicU32::new(0));
+        Permits { counts, light, limit: AtomicU32::new(UNLIMITED) }
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
         (self.counts.load(Relaxed) >> 32) as u32
     }
 
-    /// Permits that are held. More than the limit if that was lowered, or if work took its permit back.
+    /// Permits that are held, of usual and of light work.
     pub(crate) fn held(&self) -> u32 {
-        self.counts.load(Relaxed) as u32
+        self.held_for(Work::Usual) + self.held_for(Work::Light)
+    }
+
+    /// Permits that this kind of work holds. More than the limit if that was lowered, or if work took its permit back.
+    #[inline]
+    fn held_for(&self, work: Work) -> u32 {
+        match work {
+            Work::Usual => self.counts.load(Relaxed) as u32,
+            Work::Light => self.light.load(Relaxed),
+        }
     }
 
     pub(crate) fn limit(&self) -> Option<u32> {
@@ -80,18 +83,19 @@ impl Permits {
         self.limit.store(limit.map_or(UNLIMITED, NonZeroU32::get), SeqCst);
     }
 
-    /// Permits that are free; `None` without a limit.
+    /// Permits that are free for usual work; `None` without a limit.
     pub(crate) fn free(&self) -> Option<u32> {
-        self.limit().map(|limit| limit.saturating_sub(self.held()))
+        self.limit().map(|limit| limit.saturating_sub(self.held_for(Work::Usual)))
     }
 
-    /// Has `free` permits free from now on, beside those that are held. `over` of these belong to work that has ended.
+    /// Has `free` permits free for usual work from now on, beside those that it holds. `over` of these belong to work
+    /// that has ended.
     pub(crate) fn set_free(&self, free: u32, over: u32) {
-        let held = self.held().saturating_sub(over);
+        let held = self.held_for(Work::Usual).saturating_sub(over);
         self.limit.store(held.saturating_add(free).min(UNLIMITED - 1), SeqCst);
     }
 
-    /// Whether no permit is free.
+    /// Whether no permit is free for usual work.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.is_full_for(Work::Usual)
@@ -101,7 +105,7 @@ impl Permits {
     #[inline]
     pub(crate) fn is_full_for(&self, work: Work) -> bool {
         let limit = self.limit.load(Relaxed);
-        limit != UNLIMITED && self.held() >= work.bound(limit)
+        limit != UNLIMITED && self.held_for(work) >= limit
     }
 
     /// Counts one more in flight, with a permit; false if none is free.
@@ -115,17 +119,37 @@ impl Permits {
     pub(crate) fn try_acquire_for(&self, work: Work) -> bool {
         let limit = self.limit.load(Relaxed);
         if limit == UNLIMITED {
-            self.acquire_beyond();
+            self.acquire_beyond(work);
             return true;
         }
-        let limit = work.bound(limit);
-        let more = |counts: u64| ((counts as u32) < limit).then_some(counts + IN_FLIGHT + PERMIT);
-        self.counts.fetch_update(SeqCst, SeqCst, more).is_ok()
+        match work {
+            Work::Usual => {
+                let more =
+                    |counts: u64| ((counts as u32) < limit).then_some(counts + IN_FLIGHT + PERMIT);
+                self.counts.fetch_update(SeqCst, SeqCst, more).is_ok()
+            }
+            Work::Light => {
+                let more = |held: u32| (held < limit).then_some(held + 1);
+                let is_acquired = self.light.fetch_update(SeqCst, SeqCst, more).is_ok();
+                if is_acquired {
+                    self.begin_without();
+                }
+                is_acquired
+            }
+        }
     }
 
     /// Counts one more in flight, with a permit, even beyond the limit.
-    pub(crate) fn acquire_beyond(&self) {
-        self.counts.fetch_add(IN_FLIGHT + PERMIT, SeqCst);
+    pub(crate) fn acquire_beyond(&self, work: Work) {
+        match work {
+            Work::Usual => {
+                self.counts.fetch_add(IN_FLIGHT + PERMIT, SeqCst);
+            }
+            Work::Light => {
+                self.begin_without();
+                self.take_back(Work::Light);
+            }
+        }
     }
 
     /// Counts one more in flight, without a permit.
@@ -133,21 +157,45 @@ impl Permits {
         self.counts.fetch_add(IN_FLIGHT, SeqCst);
     }
 
-    /// Counts one less in flight.
+    /// Counts one less in flight; `permit` is the one that it held.
     #[inline]
-    pub(crate) fn release(&self, with_permit: bool) {
-        let permit = if with_permit { PERMIT } else { 0 };
-        self.counts.fetch_sub(IN_FLIGHT + permit, SeqCst);
+    pub(crate) fn release(&self, permit: Option<Work>) {
+        match permit {
+            Some(Work::Usual) => {
+                self.counts.fetch_sub(IN_FLIGHT + PERMIT, SeqCst);
+            }
+            Some(Work::Light) => {
+                self.counts.fetch_sub(IN_FLIGHT, SeqCst);
+                self.give_back(Work::Light);
+            }
+            None => {
+                self.counts.fetch_sub(IN_FLIGHT, SeqCst);
+            }
+        }
     }
 
     /// Gives back the permit of work that stays in flight.
-    pub(crate) fn give_back(&self) {
-        self.counts.fetch_sub(PERMIT, SeqCst);
+    pub(crate) fn give_back(&self, work: Work) {
+        match work {
+            Work::Usual => {
+                self.counts.fetch_sub(PERMIT, SeqCst);
+            }
+            Work::Light => {
+                self.light.fetch_sub(1, SeqCst);
+            }
+        }
     }
 
     /// Takes back the permit of work in flight, even beyond the limit.
-    pub(crate) fn take_back(&self) {
-        self.counts.fetch_add(PERMIT, SeqCst);
+    pub(crate) fn take_back(&self, work: Work) {
+        match work {
+            Work::Usual => {
+                self.counts.fetch_add(PERMIT, SeqCst);
+            }
+            Work::Light => {
+                self.light.fetch_add(1, SeqCst);
+            }
+        }
     }
 }
 
@@ -155,13 +203,15 @@ impl Permits {
 mod tests {
     use super::*;
 
+    const USUAL: Option<Work> = Some(Work::Usual);
+
     #[test]
     fn permits_end_at_the_limit_and_return() {
         let permits = Permits::new();
         permits.set_limit(NonZeroU32::new(2));
         assert!(permits.try_acquire() && permits.try_acquire());
         assert!(!permits.try_acquire() && permits.is_full());
-        permits.release(true);
+        permits.release(USUAL);
         assert!(!permits.is_full() && permits.try_acquire());
         assert_eq!((permits.in_flight(), permits.held()), (2, 2));
     }
@@ -171,27 +221,42 @@ mod tests {
         let permits = Permits::new();
         permits.set_limit(NonZeroU32::new(1));
         assert!(permits.try_acquire());
-        permits.give_back();
+        permits.give_back(Work::Usual);
         assert!(permits.try_acquire());
         assert_eq!((permits.in_flight(), permits.held()), (2, 1));
-        permits.take_back();
+        permits.take_back(Work::Usual);
         assert_eq!((permits.in_flight(), permits.held()), (2, 2));
-        permits.release(true);
+        permits.release(USUAL);
         assert!(permits.is_full());
-        permits.release(true);
+        permits.release(USUAL);
         assert_eq!((permits.in_flight(), permits.held()), (0, 0));
     }
 
     #[test]
-    fn light_work_passes_as_much_heavy_work_as_the_limit_allows_and_no_more() {
+    fn light_work_has_as_many_permits_of_its_own_as_usual_work() {
         let permits = Permits::new();
         permits.set_limit(NonZeroU32::new(2));
         assert!(permits.try_acquire() && permits.try_acquire() && !permits.try_acquire());
         assert!(permits.try_acquire_for(Work::Light) && permits.try_acquire_for(Work::Light));
         assert!(permits.is_full_for(Work::Light) && !permits.try_acquire_for(Work::Light));
-        permits.release(true);
-        permits.release(true);
-        assert!(permits.is_full() && !permits.is_full_for(Work::Light), "heavy work waits");
+        assert_eq!((permits.in_flight(), permits.held(), permits.free()), (4, 4, Some(0)));
+        permits.release(USUAL);
+        assert!(permits.is_full_for(Work::Light), "what it freed is for usual work");
+        assert!(permits.try_acquire(), "light work takes no permit from usual work");
+        permits.release(Some(Work::Light));
+        permits.give_back(Work::Light);
+        permits.release(None);
+        assert_eq!((permits.in_flight(), permits.held()), (2, 2));
+    }
+
+    #[test]
+    fn a_limit_that_falls_shuts_no_light_work_out() {
+        let permits = Permits::new();
+        permits.set_limit(NonZeroU32::new(10));
+        assert!((0..10).all(|_| permits.try_acquire()));
+        permits.set_limit(NonZeroU32::new(2));
+        assert!(permits.is_full() && !permits.is_full_for(Work::Light));
+        assert!(permits.try_acquire_for(Work::Light));
     }
 
     #[test]
@@ -200,14 +265,14 @@ mod tests {
         assert_eq!(permits.free(), None);
         assert!(permits.try_acquire() && permits.try_acquire());
         permits.set_free(1, 1);
-        permits.release(true);
+        permits.release(USUAL);
         assert_eq!(permits.free(), Some(1));
         permits.set_free(0, 1);
-        permits.release(true);
+        permits.release(USUAL);
         assert!(permits.is_full() && !permits.try_acquire(), "a limit of none at all");
-        permits.acquire_beyond();
+        permits.acquire_beyond(Work::Usual);
         permits.set_free(3, 1);
-        permits.release(true);
+        permits.release(USUAL);
         assert_eq!(permits.free(), Some(3));
     }
 

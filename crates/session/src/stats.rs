@@ -171,6 +171,8 @@ pub struct ClassStats {
     pub refused: Counter,
     /// Requests that peers brought.
     pub taken: Counter,
+    /// Of those, requests that went back to the peer because there was no room here.
+    pub handed_back: Counter,
     /// Bytes of requests and responses that were done here, and of tunnels that began with one.
     pub bytes: Counter,
 }
@@ -186,6 +188,8 @@ pub struct BackendStats {
     pub failures: ByReason,
     /// From a request sent to its response complete (HTTP).
     pub response_time: Histogram,
+    /// Microseconds for which those requests held permits: without the time for which the backend waited for a client.
+    pub permit_time_us: Counter,
     /// Upstream sessions opened.
     pub sessions_opened: Counter,
     /// Requests that went over a session already open.

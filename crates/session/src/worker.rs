@@ -424,7 +424,9 @@ impl Worker {
         took: Duration,
         now: Instant,
     ) {
-        lease.stats().response_time.record(took);
+        let stats = lease.stats();
+        stats.response_time.record(took);
+        stats.permit_time_us.add(lease.permit_time(took, now).as_micros() as u64);
         let live = &lease.backend().live;
         if lease.pool().needs_response_time {
             live.responded(took, now, self.shared.epoch);

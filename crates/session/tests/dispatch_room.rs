@@ -173,6 +173,8 @@ fn a_refusal_by_a_peer_comes_back_is_done_here_and_is_neither_failure_nor_demand
     gate_there.open();
     assert_eq!(text(&mut busy_there), "there");
     taker.assert_counts((1, 0, 0));
+    let counts = taker.dispatch().classes.small_transfer;
+    assert_eq!((counts.taken, counts.handed_back), (refused(), refused()), "counters only rise");
     giver.assert_counts((6, 0, 0));
     assert_eq!(giver.dispatch().returned, 0);
     assert!(giver.status().drops.is_empty());

@@ -34,6 +34,7 @@ both_upstreams! {
     a_raised_limit_serves_those_that_wait,
     a_failed_request_frees_its_permit_for_the_next,
     a_stop_serves_those_that_wait,
+    those_that_wait_are_served_after_their_front_door_and_then_its_pool_were_removed,
     a_tunnel_holds_no_permit,
     a_client_that_does_not_read_holds_no_permit,
     a_client_that_stalls_in_its_upload_holds_no_permit,
@@ -336,6 +337,23 @@ fn a_stop_serves_those_that_wait(mode: Upstream) {
     assert_eq!(stopping.join().expect("it stops").cut, 0);
 }
 
+fn those_that_wait_are_served_after_their_front_door_and_then_its_pool_were_removed(
+    mode: Upstream,
+) {
+    let gate = Gate::new();
+    let backend = holding(&gate);
+    let mut proxy = limited(mode, &[backend.address()], 1);
+    let mut held = hold(&proxy, &backend);
+    let mut waiting = wait_for(&proxy, proxy.address, "/a", 1);
+    proxy.fronts.clear();
+    proxy.publish().expect("no new door");
+    proxy.publish_nothing();
+    gate.open();
+    assert_eq!(held.response().map(|r| r.text()), Ok("held".to_owned()));
+    assert_eq!(waiting.response().map(|r| r.text()), Ok("/a".to_owned()));
+    proxy.assert_nothing_in_flight();
+}
+
 fn a_tunnel_holds_no_permit(mode: Upstream) {
     let backend = HttpBackend::start(|request| match request.head.target() {
         "/tunnel" => Answer::upgrade("websocket"),
@@ -357,6 +375,7 @@ fn a_tunnel_holds_no_permit(mode: Upstream) {
 
 fn a_client_that_does_not_read_holds_no_permit(mode: Upstream) {
     const BYTES: u64 = 64 << 20;
+    const SLOW: Duration = Duration::from_millis(100);
     let backend = HttpBackend::start(|request| match request.head.target() {
         "/large" => Answer::pattern(1, BYTES),
         target => Answer::ok(target),
@@ -366,12 +385,21 @@ fn a_client_that_does_not_read_holds_no_permit(mode: Upstream) {
     slow.send(get("/large"));
     assert!(backend.wait(|requests| requests.len() == 1));
     assert_eq!(proxy.ask(get("/a")).text(), "/a");
+    // Its permit is free since before the other request had it.
+    thread::sleep(SLOW);
     let mut read = 0;
     let head = slow.response_into(&mut |piece| read += piece.len() as u64);
     assert_eq!(head.map(|head| head.status()), Ok(200));
     assert_eq!(read, BYTES);
     proxy.assert_nothing_in_flight();
-    assert_eq!(proxy.backends[0].live.permits_held(), 0);
+    let live = &proxy.backends[0].live;
+    assert_eq!(live.permits_held(), 0);
+    let responses = live.stats.histogram(|shard| &shard.response_time).sum_us;
+    let permits = live.stats.sum(|shard| shard.permit_time_us.get());
+    assert!(
+        responses >= permits + SLOW.as_micros() as u64,
+        "{responses} us, with permits {permits}"
+    );
 }
 
 fn a_client_that_stalls_in_its_upload_holds_no_permit(mode: Upstream) {

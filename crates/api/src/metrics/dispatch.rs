@@ -38,14 +38,14 @@ pub(super) fn encode(
         family.encode_family(&[("front_door", *door)])?.encode_gauge(&u64::from(node.planned))?;
     }
     type Of = fn(&ClassStatus) -> u64;
-    let flows: [(&str, Of); 4] = [
+    let flows: [(&str, Of); 5] = [
         ("arrived", |it| it.arrived_total),
         ("delegated", |it| it.delegated_total),
         ("refused", |it| it.refused_total),
         ("taken", |it| it.taken_total),
+        ("handed_back", |it| it.handed_back_total),
     ];
-    let help =
-        "Requests by class: arrived from clients, delegated to peers, refused, taken from peers";
+    let help = "Requests by class: arrived from clients, delegated to peers, refused, taken from peers, of these handed back for want of room";
     let mut family = describe(out, "dispatch_requests", help, None, MetricType::Counter)?;
     for (door, class) in classes(&nodes) {
         for (flow, of) in flows {

@@ -266,6 +266,7 @@ fn dispatch() -> DispatchStatus {
             delegated_total: 4,
             refused_total: 5,
             taken_total: 3,
+            handed_back_total: 1,
             bytes_total: 900,
         }],
         returned_total: 2,

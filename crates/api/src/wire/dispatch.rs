@@ -39,6 +39,9 @@ pub struct ClassStatus {
     pub refused_total: u64,
     /// Requests from peers.
     pub taken_total: u64,
+    /// Of those, requests that went back to the peer because there was no room here.
+    #[serde(default)]
+    pub handed_back_total: u64,
     /// Bytes of requests and responses that were done here, but for those over shared sessions.
     pub bytes_total: u64,
 }

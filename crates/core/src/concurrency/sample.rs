@@ -30,9 +30,9 @@ pub enum Outcome {
     Answered,
     /// The backend failed or refused (5xx, reset, refused connection).
     Failed,
-    /// No answer before the time-out, or the client gave up.
+    /// No answer before the time-out.
     TimedOut,
-    /// Its time says nothing about the backend: an upload that its client held up, or a tunnel.
+    /// Its time says nothing about the backend: an upload that its client held up, a tunnel, or a client that left.
     NotMeasured,
 }
 

@@ -94,6 +94,7 @@ fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
             delegated_total: counts.delegated,
             refused_total: counts.refused,
             taken_total: counts.taken,
+            handed_back_total: counts.handed_back,
             bytes_total: counts.bytes,
         }
     };

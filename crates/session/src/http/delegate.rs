@@ -25,9 +25,9 @@ impl ClientConnection {
         }
     }
 
-    /// Counts a delegated request that its peer has back: it was no demand.
+    /// Counts a delegated request that goes back to its peer: it was no demand.
     pub(super) fn count_handed_back(&self, head: &RequestHead) {
-        self.count_class(head, |class| class.taken.sub(1));
+        self.count_class(head, |class| class.handed_back.add(1));
     }
 
     /// The most room that the response to this request announces; `None` if it announces none.

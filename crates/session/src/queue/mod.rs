@@ -80,6 +80,8 @@ struct State {
     /// The newest snapshot with the pool, and the pool's index there. Weak: the snapshot owns the queue.
     snapshot: Weak<Snapshot>,
     pool: usize,
+    /// The same snapshot, while requests wait: a reload that removes the pool leaves them its backends.
+    in_use: Option<Arc<Snapshot>>,
     /// The pool of the peers that may do its requests, in node mode.
     peers: Option<usize>,
     /// Keys of `waiters`.
@@ -111,6 +113,7 @@ enum Stage {
 
 /// A backend with a permit that was taken for a waiter.
 struct Grant {
+    work: Work,
     snapshot: Arc<Snapshot>,
     pool: usize,
     slot: usize,
@@ -118,7 +121,7 @@ struct Grant {
 
 impl Grant {
     fn lease(self, thread: usize) -> Lease {
-        Lease::of_permit(Rc::new(self.snapshot), self.pool, self.slot, thread)
+        Lease::of_permit(self.work, Rc::new(self.snapshot), self.pool, self.slot, thread)
     }
 }
 
@@ -154,8 +157,7 @@ impl Queue {
         }
         let state = self.lock();
         let oldest = state.order.oldest().map_or(Duration::ZERO, |since| since.elapsed());
-        let snapshot = state.snapshot.upgrade();
-        let pool = snapshot.as_ref().and_then(|it| it.pools.get(state.pool));
+        let pool = state.in_use.as_ref().and_then(|it| it.pools.get(state.pool));
         let backends = pool.map_or(0, |pool| pool.backends.len());
         Standing { waiting: state.order.len(), oldest, backends }
     }
@@ -179,10 +181,7 @@ impl Queue {
     /// Uses this snapshot's view of the pool from now on, and hands out the permits that are free in it.
     pub(crate) fn install(&self, snapshot: &Arc<Snapshot>, pool: usize) {
         let mut state = self.lock();
-        state.snapshot = Arc::downgrade(snapshot);
-        state.pool = pool;
-        let doors = snapshot.front_doors.iter().filter(|door| door.pool == pool);
-        state.peers = doors.filter_map(|door| door.peers()).next();
+        state.use_view(snapshot, pool);
         let to_wake = self.hand_out(&mut state, None);
         drop(state);
         to_wake.into_iter().for_each(Waker::wake);
@@ -204,29 +203,37 @@ impl Queue {
     }
 
     /// Stands in the queue until the waiter is dropped. If the queue is too long then, the last in order is refused.
+    ///
+    /// `snapshot` is the one in which the request found its pool, at index `pool`, without a free permit.
     fn join(
         self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        pool: usize,
         rank: Rank,
         avoid: Option<u32>,
-        options: &QueueOptions,
         thread: usize,
     ) -> Waiter {
         let now = Instant::now();
+        let options = &snapshot.pools[pool].options.queue;
         let mut state = self.lock();
+        if state.snapshot.strong_count() == 0 {
+            // A reload has removed the pool. Clients of its front doors still have the last snapshot with it.
+            state.use_view(snapshot, pool);
+        }
         let entry = state.waiters.vacant_entry();
         let key = entry.key();
         let (work, may_leave) = (rank.work(), rank.may_leave);
         entry.insert(Entry { avoid, work, may_leave, waker: None, stage: Stage::Over });
         let place = state.order.join(rank, key);
         state.waiters[key].stage = Stage::Waiting(place);
-        self.count(&state);
+        self.count(&mut state);
         let mut to_wake = self.hand_out(&mut state, None);
         while state.order.len() > options.length
             && let Some(last) = state.order.pop_last(now, late(options))
         {
             to_wake.extend(state.waiters[last].end(Stage::Refused));
         }
-        self.count(&state);
+        self.count(&mut state);
         drop(state);
         to_wake.into_iter().for_each(Waker::wake);
         Waiter { queue: self.clone(), key, thread }
@@ -235,7 +242,7 @@ impl Queue {
     /// Hands free permits to waiting requests, in their order: permits of one backend, or of all in turn.
     fn hand_out(&self, state: &mut State, freed: Option<(usize, &Arc<BackendLive>)>) -> ToWake {
         let mut to_wake = ToWake::new();
-        let Some(snapshot) = state.snapshot.upgrade() else { return to_wake };
+        let Some(snapshot) = state.in_use.clone() else { return to_wake };
         let Some(pool) = snapshot.pools.get(state.pool) else { return to_wake };
         let all = pool.backends.len();
         let (first, count) = match freed {
@@ -253,10 +260,12 @@ impl Queue {
         while std::mem::take(&mut any) {
             for slot in (0..count).map(|turn| first.wrapping_add(turn) % all) {
                 let Some((place, key)) = state.next_for(pool, slot, now) else { continue };
-                if !pool.backends[slot].live.permits.try_acquire_for(state.waiters[key].work) {
+                let work = state.waiters[key].work;
+                if !pool.backends[slot].live.permits.try_acquire_for(work) {
                     continue;
                 }
-                to_wake.extend(state.grant(&place, key, &snapshot, state.pool, slot));
+                let (snapshot, pool) = (snapshot.clone(), state.pool);
+                to_wake.extend(state.grant(&place, key, Grant { work, snapshot, pool, slot }));
                 any = true;
             }
         }
@@ -267,7 +276,13 @@ impl Queue {
         to_wake
     }
 
-    fn count(&self, state: &State) {
+    /// Notes how many requests wait, after each change.
+    fn count(&self, state: &mut State) {
+        match state.order.len() {
+            0 => state.in_use = None,
+            _ if state.in_use.is_none() => state.in_use = state.snapshot.upgrade(),
+            _ => {}
+        }
         self.waiting.store(state.order.len(), SeqCst);
         // What follows looks at permits with weaker loads.
         fence(SeqCst);
@@ -280,17 +295,24 @@ impl Queue {
 }
 
 impl State {
+    /// Goes over to this snapshot's view of the pool.
+    fn use_view(&mut self, snapshot: &Arc<Snapshot>, pool: usize) {
+        self.snapshot = Arc::downgrade(snapshot);
+        self.pool = pool;
+        self.in_use = (self.order.len() > 0).then(|| snapshot.clone());
+        let doors = snapshot.front_doors.iter().filter(|door| door.pool == pool);
+        self.peers = doors.filter_map(|door| door.peers()).next();
+    }
+
     /// The next request that takes a permit of the backend in `slot`.
     fn next_for(&self, pool: &PoolView, slot: usize, now: Instant) -> Option<(Place, usize)> {
         let backend = pool.backends[slot].id;
         let is_only = pool.backends.len() == 1;
         let takes = |key: &usize| is_only || self.waiters[*key].avoid != Some(backend);
         let (permits, late) = (&pool.backends[slot].live.permits, late(&pool.options.queue));
-        let next = match permits.is_full() {
-            true if permits.is_full_for(Work::Light) => None,
-            true => self.order.next_light_where(now, late, takes),
-            false => self.order.next_where(now, late, takes),
-        };
+        let [usual, light] = [Work::Usual, Work::Light].map(|work| !permits.is_full_for(work));
+        let has_room = |work| if work == Work::Light { light } else { usual };
+        let next = self.order.next_of(has_room, now, late, takes);
         next.map(|(place, key)| (place, *key))
     }
 
@@ -314,23 +336,17 @@ impl State {
                 if !peer.live.permits.try_acquire() {
                     break;
                 }
-                to_wake.extend(self.grant(&place, key, snapshot, at, slot));
+                let (work, snapshot) = (Work::Usual, snapshot.clone());
+                let grant = Grant { work, snapshot, pool: at, slot };
+                to_wake.extend(self.grant(&place, key, grant));
             }
         }
         to_wake
     }
 
     /// Gives a request the permit that was taken in its name; the answer is the waker to call.
-    fn grant(
-        &mut self,
-        place: &Place,
-        key: usize,
-        snapshot: &Arc<Snapshot>,
-        pool: usize,
-        slot: usize,
-    ) -> Option<Waker> {
+    fn grant(&mut self, place: &Place, key: usize, grant: Grant) -> Option<Waker> {
         self.order.leave(place);
-        let grant = Grant { snapshot: snapshot.clone(), pool, slot };
         self.waiters[key].end(Stage::Granted(grant))
     }
 }
@@ -399,7 +415,7 @@ impl Drop for Waiter {
         let entry = state.waiters.remove(self.key);
         if let Stage::Waiting(place) = &entry.stage {
             state.order.leave(place);
-            self.queue.count(&state);
+            self.queue.count(&mut state);
         }
         drop(state);
         if let Stage::Granted(grant) = entry.stage {

@@ -35,7 +35,7 @@ impl Rank {
 
     /// The permits that the request may take.
     pub(crate) fn work(&self) -> Work {
-        if is_light(&self.priority) { Work::Light } else { Work::Usual }
+        work_of(&self.priority)
     }
 
     /// The rank of a request that has had a backend before: ahead of first tries, as it has waited its turn.
@@ -49,8 +49,8 @@ fn cheapness(class: RequestClass) -> u8 {
     RequestClass::ALL.len() as u8 - class as u8
 }
 
-fn is_light(Reverse((_, cheap, _)): &Priority) -> bool {
-    *cheap == cheapness(RequestClass::Light)
+fn work_of(Reverse((_, cheap, _)): &Priority) -> Work {
+    if *cheap == cheapness(RequestClass::Light) { Work::Light } else { Work::Usual }
 }
 
 /// A place in the queue. Unique.
@@ -118,24 +118,15 @@ impl<T> Order<T> {
         self.next_of(|_| true, now, late, takes)
     }
 
-    /// As [`Self::next_where`], among light requests alone.
-    pub(crate) fn next_light_where(
+    /// As [`Self::next_where`], among the kinds of work that have room.
+    pub(crate) fn next_of(
         &self,
+        has_room: impl Fn(Work) -> bool,
         now: Instant,
         late: Duration,
         takes: impl Fn(&T) -> bool,
     ) -> Option<(Place, &T)> {
-        self.next_of(is_light, now, late, takes)
-    }
-
-    fn next_of(
-        &self,
-        is_of: impl Fn(&Priority) -> bool,
-        now: Instant,
-        late: Duration,
-        takes: impl Fn(&T) -> bool,
-    ) -> Option<(Place, &T)> {
-        let mut groups = self.groups.iter().filter(|(priority, _)| is_of(priority));
+        let mut groups = self.groups.iter().filter(|(priority, _)| has_room(work_of(priority)));
         groups.find_map(|(priority, group)| {
             let newest_first = is_late(group, now, late);
             let mut group = group.iter();

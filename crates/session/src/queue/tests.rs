@@ -72,7 +72,12 @@ impl Pool {
     }
 
     fn join_avoiding(&self, avoid: Option<u32>) -> Waiter {
-        self.queue.join(rank(0), avoid, &self.options, 0)
+        self.queue.join(&self.snapshot, 0, rank(0), avoid, 0)
+    }
+
+    fn join_as(&self, class: RequestClass) -> Waiter {
+        let rank = Rank::new(0, class, Instant::now());
+        self.queue.join(&self.snapshot, 0, rank, None, 0)
     }
 
     fn in_flight(&self) -> Vec<u32> {
@@ -158,10 +163,11 @@ fn the_only_backend_is_not_avoided() {
 
 #[test]
 fn beyond_its_length_the_last_in_order_is_refused() {
-    let pool = Pool::new(&[1]);
+    let mut pool = Pool::new(&[1]);
+    pool.options.length = 2;
+    pool.install(|_| true);
     let _held = pool.acquire(0);
-    let options = QueueOptions { length: 2, ..pool.options.clone() };
-    let join = |priority| pool.queue.join(rank(priority), None, &options, 0);
+    let join = |priority| pool.queue.join(&pool.snapshot, 0, rank(priority), None, 0);
     let (low, middle) = (join(0), join(1));
     let is_refused = |waiter: &Waiter| matches!(poll(waiter), Poll::Ready(Err(Reason::QueueFull)));
     assert!(is_refused(&join(0)), "the newest of the lowest");
@@ -250,6 +256,50 @@ fn a_permit_that_is_given_back_early_serves_another() {
     assert_eq!((pool.in_flight(), pool.backends[0].live.permits_held()), (vec![0], 0));
 }
 
+#[test]
+fn each_kind_of_work_that_has_room_passes_the_other() {
+    use RequestClass::{Light, SmallTransfer};
+    let pool = Pool::new(&[1]);
+    let usual = pool.acquire(0);
+    let waiting = pool.join_as(SmallTransfer);
+    let (_, light) = slot_and_lease(&pool.join_as(Light));
+    let light_waiting = pool.join_as(Light);
+    assert!(poll(&light_waiting).is_pending(), "light work has its limit, too");
+    // Light requests come first in the queue, and what comes free is not for them.
+    drop(usual);
+    let (_, usual) = slot_and_lease(&waiting);
+    assert!(poll(&light_waiting).is_pending());
+    drop(light);
+    let (_, light) = slot_and_lease(&light_waiting);
+    assert_eq!((pool.in_flight(), pool.backends[0].live.permits_held()), (vec![2], 2));
+    light.give_permit_back();
+    slot_and_lease(&pool.join_as(Light));
+    light.take_permit_back();
+    drop((usual, light));
+    assert_eq!((pool.in_flight(), pool.backends[0].live.permits_held()), (vec![0], 0));
+}
+
+#[test]
+fn those_that_wait_are_served_by_a_pool_that_no_snapshot_has_any_more() {
+    let mut pool = Pool::new(&[1]);
+    let (held, first) = (pool.acquire(0), pool.snapshot.clone());
+    let waiting = pool.join();
+    pool.install(|_| true);
+    let newest = Arc::downgrade(&pool.snapshot);
+    // A reload removes the pool.
+    pool.snapshot = first;
+    drop(held);
+    let (_, held) = slot_and_lease(&waiting);
+    drop(waiting);
+    // A client of a front door that is closed by then comes late.
+    assert!(poll(&pool.join()).is_pending());
+    let late = pool.join();
+    drop(held);
+    slot_and_lease(&late);
+    drop(late);
+    assert!(newest.upgrade().is_none(), "a queue without requests keeps no snapshot");
+}
+
 const THREADS: usize = 4;
 const TASKS: usize = 250;
 const ROUNDS: usize = 40;
@@ -279,7 +329,8 @@ async fn work(load: Arc<Load>, seed: u64) {
         let lease = match direct {
             Some(lease) => lease,
             None => {
-                let waiter = queue.join(rank(rng.random_range(0..3)), None, &load.pool.options, 0);
+                let rank = rank(rng.random_range(0..3));
+                let waiter = queue.join(&load.pool.snapshot, 0, rank, None, 0);
                 let patience = if rng.random_bool(0.2) { rng.random_range(0..4) } else { u32::MAX };
                 let polls = Cell::new(0);
                 let wait = std::future::poll_fn(|cx| match waiter.poll(cx) {

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::{Rank, Waiter};
-use crate::config::QueueOptions;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::lease::Lease;
@@ -29,10 +28,6 @@ pub(crate) struct Full {
 impl Full {
     pub(crate) fn pool(&self) -> &PoolView {
         &self.snapshot.pools[self.pool]
-    }
-
-    pub(crate) fn options(&self) -> &QueueOptions {
-        &self.pool().options.queue
     }
 
     /// Makes sure that limits which are learned are looked at soon, now that a request waits.
@@ -82,7 +77,7 @@ pub(crate) async fn wait(
 ) -> Waited {
     let since = Instant::now();
     let queue = &full.pool().queue;
-    let waiter = queue.join(rank, avoid, full.options(), worker.index);
+    let waiter = queue.join(&full.snapshot, full.pool, rank, avoid, worker.index);
     full.make_limits_move();
     let mut wait = Wait { worker, door, client, deadline, full, waiter, watches_client: true };
     let lease = poll_fn(|cx| wait.poll(cx)).await;

@@ -90,6 +90,8 @@ pub struct ClassCounts {
     pub refused: u64,
     /// From peers.
     pub taken: u64,
+    /// Of those, sent back to the peer for want of room.
+    pub handed_back: u64,
     /// Of what was done here.
     pub bytes: u64,
 }
@@ -303,6 +305,7 @@ pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
             given: sum(|it| &it.given),
             refused: sum(|it| &it.refused),
             taken: sum(|it| &it.taken),
+            handed_back: sum(|it| &it.handed_back),
             bytes: sum(|it| &it.bytes),
         }
     })

@@ -223,6 +223,13 @@ impl Proxy {
         self.engine().publish(Arc::new(snapshot))
     }
 
+    /// Publishes a snapshot without pools and front doors.
+    pub(crate) fn publish_nothing(&mut self) {
+        self.generation = self.generation.next();
+        let snapshot = Snapshot { generation: self.generation, ..Snapshot::default() };
+        self.engine().publish(Arc::new(snapshot)).expect("nothing is bound");
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         self.engine.as_ref().expect("it runs until it is stopped")
     }

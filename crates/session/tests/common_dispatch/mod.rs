@@ -164,13 +164,13 @@ impl Node {
         self.status().dispatch.expect("it is in node mode")
     }
 
-    /// Requests that arrived, were delegated, were taken.
+    /// Requests that arrived, were delegated, were taken and not handed back.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let dispatch = self.dispatch();
         let sum = |of: fn(&equipoise_session::registry::ClassCounts) -> u64| {
             RequestClass::ALL.iter().map(|class| of(&dispatch.classes[*class])).sum()
         };
-        (sum(|it| it.arrived), sum(|it| it.delegated), sum(|it| it.taken))
+        (sum(|it| it.arrived), sum(|it| it.delegated), sum(|it| it.taken - it.handed_back))
     }
 
     /// Checks the counts, some of which follow an answer rather than precede it.

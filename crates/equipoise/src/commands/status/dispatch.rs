@@ -34,7 +34,7 @@ pub(super) fn render(doors: &[FrontDoorStatus], view: View, out: &mut String) {
                 class.arrived_total.into(),
                 class.delegated_total.into(),
                 class.refused_total.into(),
-                class.taken_total.into(),
+                class.taken_total.saturating_sub(class.handed_back_total).into(),
             ]);
         }
     }

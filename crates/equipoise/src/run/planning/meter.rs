@@ -24,8 +24,8 @@ pub(super) struct Counted {
     pub(super) given: u64,
     /// Answers so far.
     pub(super) answers: u64,
-    /// How long they took together.
-    pub(super) answer_time: Duration,
+    /// Time for which their requests held permits: without that for which a backend waited for a client.
+    pub(super) permit_time: Duration,
 }
 
 /// A pool's queue at one moment.
@@ -44,7 +44,7 @@ type Name = (Arc<str>, Arc<str>);
 struct Before {
     given: u64,
     answers: u64,
-    answer_time: Duration,
+    permit_time: Duration,
 }
 
 /// What has been seen in this period.
@@ -75,6 +75,11 @@ impl Glances {
     fn mean(self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
     }
+
+    /// Whether each glance in the second half of the period saw something.
+    fn stands(self) -> bool {
+        2 * self.in_row >= self.count
+    }
 }
 
 impl Meter {
@@ -92,9 +97,9 @@ impl Meter {
 
     /// Ends the period: what was seen since the last time, by pool. Nothing the first time.
     ///
-    /// The mean number in flight is the time that answers took in the period for each unit of time (Little's law), as
-    /// long as an answer takes less than the period: exact, where glances are a sample. Otherwise it is the mean of the
-    /// glances, which also see what has not been answered.
+    /// The mean number in flight is the time for which answered requests held permits in the period for each unit of
+    /// time (Little's law), as long as a request holds one for less than the period: exact, where glances are a sample.
+    /// Otherwise it is the mean of the glances, which also see what has not been answered.
     pub(super) fn settle(
         &mut self,
         now: Instant,
@@ -108,8 +113,8 @@ impl Meter {
         for one in counted {
             let name = (Arc::clone(&one.pool), Arc::clone(&one.backend));
             let before = self.before.get(&name).copied();
-            let Counted { given, answers, answer_time, .. } = *one;
-            totals.insert(name.clone(), Before { given, answers, answer_time });
+            let Counted { given, answers, permit_time, .. } = *one;
+            totals.insert(name.clone(), Before { given, answers, permit_time });
             let (Some(elapsed), Some(before)) = (elapsed, before) else { continue };
             let glances = self.glances.get(&name).copied().unwrap_or_default();
             let sample = sample(one, before, glances, elapsed);
@@ -122,7 +127,7 @@ impl Meter {
             let glances = self.queue_glances.get(&queue.pool).copied().unwrap_or_default();
             let pool = pools.entry(queue.pool.to_string()).or_default();
             pool.queued = glances.mean();
-            pool.is_standing = 2 * glances.in_row >= glances.count;
+            pool.is_standing = glances.stands();
             pool.excess = excess(before, queue, elapsed);
         }
         let of_pool = |queue: &CountedQueue| (Arc::clone(&queue.pool), queue.clone());
@@ -132,6 +137,24 @@ impl Meter {
         self.before = totals;
         self.since = Some(now);
         pools
+    }
+}
+
+/// The application's queue in one period.
+#[derive(Debug, Default)]
+pub(super) struct QueueMeter(Glances);
+
+impl QueueMeter {
+    /// Looks at the number of requests that wait; several times a period.
+    pub(super) fn glance(&mut self, waiting: usize) {
+        self.0.add(waiting as u64);
+    }
+
+    /// Ends the period: the requests that wait if the queue stands. A queue that comes and goes is no overload.
+    pub(super) fn settle(&mut self, waiting: usize) -> usize {
+        self.glance(waiting);
+        let glances = std::mem::take(&mut self.0);
+        if glances.stands() { waiting } else { 0 }
     }
 }
 
@@ -162,7 +185,7 @@ impl ClassMeter {
                 // queue would seem to fall whenever more of it is delegated.
                 delegated: rate(|it| it.given),
                 refused: rate(|it| it.refused),
-                taken: rate(|it| it.taken),
+                taken: (rate(|it| it.taken) - rate(|it| it.handed_back)).max(0.0),
                 bytes: rate(|it| it.bytes),
             }
         })
@@ -183,7 +206,7 @@ fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) ->
     let glanced = glances.mean().max(if is_given { BRIEF } else { 0.0 });
     // One that began anew under its old name has smaller counters.
     let answered = one.answers.saturating_sub(before.answers);
-    let took = one.answer_time.saturating_sub(before.answer_time);
+    let took = one.permit_time.saturating_sub(before.permit_time);
     let response = u32::try_from(answered).ok().filter(|n| *n > 0).map(|n| took / n);
     let (in_flight, response) = match response {
         Some(response) if response < elapsed && !elapsed.is_zero() => {
@@ -212,11 +235,11 @@ mod tests {
     use super::*;
 
     fn counted(in_flight: u32, answers: u64, answer_ms: u64) -> Vec<Counted> {
-        let answer_time = Duration::from_millis(answer_ms);
+        let permit_time = Duration::from_millis(answer_ms);
         let (pool, backend) = ("web".into(), "a".into());
         let (limit, given) = (Some(8), answers);
         let is_guess = false;
-        vec![Counted { pool, backend, in_flight, limit, is_guess, given, answers, answer_time }]
+        vec![Counted { pool, backend, in_flight, limit, is_guess, given, answers, permit_time }]
     }
 
     fn settled(meter: &mut Meter, at: Instant, counted: &[Counted]) -> Option<BackendSample> {
@@ -241,6 +264,20 @@ mod tests {
         (0..2).for_each(|_| meter.glance(&[], &queue(0, 17)));
         let sample = meter.settle(start + 3 * second, &[], &queue(3, 17))["web"].clone();
         assert_eq!((sample.queued, sample.is_standing, sample.excess), (1.0, false, -17.0));
+    }
+
+    #[test]
+    fn requests_that_wait_for_a_moment_are_no_queue_that_stands() {
+        let mut meter = QueueMeter::default();
+        let mut settled = |glances: &[usize], last| {
+            glances.iter().for_each(|waiting| meter.glance(*waiting));
+            meter.settle(last)
+        };
+        assert_eq!(settled(&[0, 0, 0, 0, 0, 0, 0, 0, 0], 1), 0, "one that has just come");
+        assert_eq!(settled(&[9, 9, 9, 9, 9, 9, 9, 0, 9], 9), 0, "it was empty lately");
+        assert_eq!(settled(&[0, 0, 0, 0, 1, 1, 1, 1, 1], 1), 1);
+        assert_eq!(settled(&[3, 3, 3, 3, 3, 3, 3, 3, 3], 7), 7);
+        assert_eq!(settled(&[7, 7, 7, 7, 7, 7, 7, 7, 7], 0), 0, "it is over");
     }
 
     #[test]
@@ -297,7 +334,8 @@ mod tests {
             computing: ClassCounts {
                 arrived,
                 given: arrived / 2,
-                taken: 7,
+                taken: arrived,
+                handed_back: arrived / 10,
                 bytes,
                 ..ClassCounts::default()
             },
@@ -306,8 +344,13 @@ mod tests {
         assert_eq!(meter.settle(start, &counts(100, 1000)), ClassRates::default(), "a beginning");
         let later = start + Duration::from_secs(2);
         let rate = meter.settle(later, &counts(300, 5000)).computing;
-        let expected =
-            ClassRate { arrived: 100.0, delegated: 50.0, bytes: 2000.0, ..ClassRate::default() };
+        let expected = ClassRate {
+            arrived: 100.0,
+            delegated: 50.0,
+            taken: 90.0,
+            bytes: 2000.0,
+            ..ClassRate::default()
+        };
         assert_eq!(rate, expected);
         assert_eq!(meter.settle(later, &counts(400, 6000)), ClassRates::default(), "no time");
         let end = later + Duration::from_secs(1);

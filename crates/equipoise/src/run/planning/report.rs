@@ -10,7 +10,7 @@ use equipoise_monitor::{Sample, Utilisation};
 use equipoise_planner::Permits;
 use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
 
-use super::meter::{ClassMeter, Counted, CountedQueue, Meter};
+use super::meter::{ClassMeter, Counted, CountedQueue, Meter, QueueMeter};
 use super::{Active, Planner};
 use crate::run::lock;
 
@@ -27,6 +27,7 @@ impl Planner {
     pub(super) async fn report(self: Arc<Self>) {
         let mut utilisation = self.utilisation.clone();
         let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
+        let mut queue = QueueMeter::default();
         let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
         glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let newest = self.newest.subscribe();
@@ -34,12 +35,13 @@ impl Planner {
         loop {
             let controller = self.controller().ok();
             let reports = controller.is_some() || self.seat.client().is_some();
-            let glancing = reports && self.wish.borrow().plans_any_pool();
+            let glancing = reports && self.wish.borrow().counts_anything();
             tokio::select! {
                 changed = utilisation.changed() => if changed.is_err() { return },
                 _ = glances.tick(), if glancing => {
                     let (backends, queues) = self.counted();
                     meter.glance(&backends, &queues);
+                    queue.glance(self.waiting());
                     continue;
                 }
             }
@@ -56,7 +58,8 @@ impl Planner {
             let pools = self.scalers.sized(meter.settle(Instant::now(), &backends, &queues));
             let capacity = capacity(Some(&used));
             let serves = wish.application.as_ref().map(|pool| self.serves(pool));
-            let permits = wish.application.as_ref().and_then(|pool| self.permits(pool));
+            let queued = queue.settle(self.waiting());
+            let permits = wish.application.as_ref().and_then(|pool| self.permits(pool, queued));
             let sightings = seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default();
             let report = NodeReport {
                 dispatches: serves == Some(true),
@@ -119,6 +122,7 @@ impl Planner {
                 given: sum(|it| it.given),
                 refused: sum(|it| it.refused),
                 taken: sum(|it| it.taken),
+                handed_back: sum(|it| it.handed_back),
                 bytes: sum(|it| it.bytes),
             }
         })
@@ -138,14 +142,23 @@ impl Planner {
         able.map(|backend| Arc::clone(&backend.name)).collect()
     }
 
-    /// The permits of the application; `None` if a backend has no limit, or if there is no backend.
-    fn permits(&self, application: &str) -> Option<Permits> {
+    /// Requests that wait for the application, where this node dispatches.
+    fn waiting(&self) -> usize {
+        let Some(application) = self.wish.borrow().application.clone() else { return 0 };
+        let view = self.registry.stats();
+        let pool = view.pools.iter().find(|pool| pool.name == application);
+        pool.map_or(0, |pool| pool.queue.len())
+    }
+
+    /// The permits of the application, in whose queue so many wait; `None` if a backend has no limit, or if there is no
+    /// backend.
+    fn permits(&self, application: &str, queued: usize) -> Option<Permits> {
         let (view, able) = (self.registry.stats(), self.able(application));
         let pool = view.pools.iter().find(|pool| &*pool.name == application)?;
         let backends = pool.backends.iter().filter(|backend| able.contains(&backend.name));
-        let free = backends.map(|it| Some(it.live.limit()?.saturating_sub(it.live.permits_held())));
+        let free = backends.map(|it| it.live.permits_free());
         let free = free.sum::<Option<u32>>().filter(|_| !able.is_empty())?;
-        Some(Permits { free, queued: u32::try_from(pool.queue.len()).unwrap_or(u32::MAX) })
+        Some(Permits { free, queued: u32::try_from(queued).unwrap_or(u32::MAX) })
     }
 
     /// The counters of the backends and queues of pools that are planned, where requests pass them: of a pool that only names
@@ -160,16 +173,18 @@ impl Planner {
                 unserved: pool.queue.stats.sum(|shard| shard.unserved.get()),
             });
             for backend in &pool.backends {
-                let time = backend.live.stats.histogram(|shard| &shard.response_time);
+                let stats = &backend.live.stats;
+                let answers = stats.histogram(|shard| &shard.response_time).counts;
+                let permit_time_us = stats.sum(|shard| shard.permit_time_us.get());
                 counted.push(Counted {
                     pool: pool.name.clone(),
                     backend: backend.name.clone(),
                     in_flight: backend.live.permits_held(),
                     limit: backend.live.limit(),
                     is_guess: backend.live.is_limit_guess(),
-                    given: backend.live.stats.sum(|shard| shard.requests.get()),
-                    answers: time.counts.iter().sum(),
-                    answer_time: Duration::from_micros(time.sum_us),
+                    given: stats.sum(|shard| shard.requests.get()),
+                    answers: answers.iter().sum(),
+                    permit_time: Duration::from_micros(permit_time_us),
                 });
             }
         }

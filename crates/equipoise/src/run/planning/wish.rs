@@ -75,4 +75,9 @@ impl Wish {
     pub(super) fn plans_any_pool(&self) -> bool {
         !self.weighed.is_empty() || !self.planning.elastic.is_empty()
     }
+
+    /// Whether a plan uses counters of requests.
+    pub(super) fn counts_anything(&self) -> bool {
+        self.plans_any_pool() || self.application.is_some()
+    }
 }
