@@ -51,6 +51,12 @@ pub enum ControllerError {
     /// The store has not answered. It may still do it.
     #[error("the store has not taken the change; the change may still take effect")]
     Unanswered,
+    /// The store failed in the middle of it. It may have done it, or may still do it.
+    #[error("the store did not confirm the change; the change may still take effect")]
+    Unconfirmed(#[source] StoreError),
+    /// The store has not answered an earlier change, so that this one was not begun.
+    #[error("an earlier change waits for the store; this one was not made")]
+    Busy,
 }
 
 /// What the tasks of a controller share.
@@ -66,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// A wish has come: plan now.
     pub(crate) wake: Notify,
+    /// Held while an operator's change is written.
+    pub(crate) wish_turn: Arc<tokio::sync::Mutex<()>>,
     /// Other controllers have come, gone, or hear something else.
     pub(crate) others_hear: Notify,
     /// This controller's record in the store, as it is to be.
@@ -143,6 +151,7 @@ impl Controller {
             instructions: watch::channel(Arc::default()).0,
             counts: Counts::default(),
             wake: Notify::new(),
+            wish_turn: Arc::default(),
             others_hear: Notify::new(),
             record: watch::channel(HearingRecord::default()).0,
             keys,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::Mode;
-use equipoise_store::{Entry, Key, StoreError, Transaction};
+use equipoise_store::{Entry, Key, Outcome, StoreError, Transaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::condition::Late;
 use crate::controller::{ControllerError, ControllerHandle, Shared};
@@ -79,8 +79,8 @@ impl ControllerHandle {
     /// the leader plans at once.
     ///
     /// # Errors
-    /// [`ControllerError`], if the store does not note it. Nothing has changed then; only
-    /// [`ControllerError::Unanswered`] may still take effect.
+    /// [`ControllerError`], if the store does not note it. Nothing has changed then, except that
+    /// [`ControllerError::Unanswered`] and [`ControllerError::Unconfirmed`] may still take effect.
     pub async fn set_size(
         &self,
         pool: &str,
@@ -88,10 +88,8 @@ impl ControllerHandle {
     ) -> Result<(), ControllerError> {
         let key = self.shared.keys.wishes.key(pool);
         let key = key.map_err(|error| ControllerError::Name(pool.to_string(), error))?;
-        self.wish(&key, wish.as_ref()).await?;
-        note(&mut self.shared.known().wishes.sizes, pool, wish);
-        self.shared.wake.notify_one();
-        Ok(())
+        let pool = pool.to_string();
+        self.wish(&key, wish, |wishes, wish| note(&mut wishes.sizes, pool, wish)).await
     }
 
     /// What operators want of nodes; those that are not here are up.
@@ -108,21 +106,30 @@ impl ControllerHandle {
         let key = self.shared.keys.nodes.key(node);
         let key = key.map_err(|error| ControllerError::Name(node.to_string(), error))?;
         let admin = Some(admin).filter(|admin| *admin != AdminState::Up);
-        self.wish(&key, admin.as_ref()).await?;
-        note(&mut self.shared.known().wishes.admins, node, admin);
-        self.shared.wake.notify_one();
-        Ok(())
+        let node = node.to_string();
+        self.wish(&key, admin, |wishes, admin| note(&mut wishes.admins, node, admin)).await
     }
 
-    /// Writes in a task of its own, which goes on after a caller that has waited long enough. While such a write has no
-    /// answer, no other is begun: it would wait behind that one.
-    async fn wish(&self, key: &Key, wish: Option<&impl Serialize>) -> Result<(), ControllerError> {
+    /// Writes a wish and calls `note` with it, in a task of its own, which goes on after a caller that has waited long
+    /// enough.
+    ///
+    /// Wishes are written one after the other. The store could carry out two that it has at once in any order, so that
+    /// the earlier one would undo the later one. While the store leaves one without an answer, others are refused.
+    async fn wish<T: Serialize + Send + 'static>(
+        &self,
+        key: &Key,
+        wish: Option<T>,
+        note: impl FnOnce(&mut Wishes, Option<T>) + Send + 'static,
+    ) -> Result<(), ControllerError> {
+        let deadline = Instant::now() + ANSWERED_WITHIN;
         let is_unanswered =
             self.shared.known().unanswered.as_ref().is_some_and(|task| !task.is_finished());
         if is_unanswered {
-            return Err(ControllerError::Unanswered);
+            return Err(ControllerError::Busy);
         }
-        let write = match wish {
+        let turn = timeout_at(deadline, Arc::clone(&self.shared.wish_turn).lock_owned());
+        let turn = turn.await.map_err(|_| ControllerError::Busy)?;
+        let write = match &wish {
             Some(wish) => {
                 let value = serde_json::to_vec(wish).expect("a wish is a word or a number");
                 Transaction::new().put(key.clone(), value)
@@ -134,14 +141,22 @@ impl ControllerHandle {
         let task = tokio::spawn(async move {
             let done = shared.store.commit(write).await;
             shared.note_store(&done);
+            if done.is_ok() {
+                note(&mut shared.known().wishes, wish);
+                shared.wake.notify_one();
+            }
             // The caller may have stopped waiting.
             drop(answer.send(done));
+            drop(turn);
         });
-        match timeout(ANSWERED_WITHIN, answered).await {
-            Ok(answered) => {
-                let _unconditional = answered.map_err(|_| StoreError::Closed)??;
-                Ok(())
-            }
+        match timeout_at(deadline, answered).await {
+            Ok(answered) => match answered.map_err(|_| StoreError::Closed)? {
+                Ok(_unconditional) => Ok(()),
+                Err(error) if error.outcome() == Outcome::Unknown => {
+                    Err(ControllerError::Unconfirmed(error))
+                }
+                Err(error) => Err(error.into()),
+            },
             Err(_) => {
                 self.shared.note_failure(&Late(ANSWERED_WITHIN));
                 self.shared.known().unanswered = Some(task);
@@ -179,10 +194,10 @@ fn read_wishes<T: DeserializeOwned>(entries: &BTreeMap<Key, Entry>) -> BTreeMap<
     entries.iter().filter_map(wish).collect()
 }
 
-fn note<T>(wishes: &mut BTreeMap<String, T>, of: &str, wish: Option<T>) {
+fn note<T>(wishes: &mut BTreeMap<String, T>, of: String, wish: Option<T>) {
     match wish {
-        Some(wish) => drop(wishes.insert(of.to_string(), wish)),
-        None => drop(wishes.remove(of)),
+        Some(wish) => drop(wishes.insert(of, wish)),
+        None => drop(wishes.remove(&of)),
     }
 }
 

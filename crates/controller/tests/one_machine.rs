@@ -279,7 +279,8 @@ async fn a_store_that_hangs_holds_no_operator_and_takes_the_change_later() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let began = tokio::time::Instant::now();
     // The next command need not find out anew that the store hangs.
-    assert!(unanswered(handle.set_admin("edge-1", AdminState::Drain).await));
+    let refused = handle.set_admin("edge-1", AdminState::Drain).await;
+    assert!(matches!(refused, Err(ControllerError::Busy)), "it was not made: {refused:?}");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert!(handle.sizes().is_empty() && handle.admins().is_empty());
 
@@ -291,5 +292,59 @@ async fn a_store_that_hangs_holds_no_operator_and_takes_the_change_later() {
     assert_eq!(handle.sizes()["web"].mode(), Mode::Paused);
     assert!(handle.admins().is_empty(), "a refused command does nothing later");
     handle.set_admin("edge-1", AdminState::Drain).await.unwrap();
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_comes_while_another_is_written_is_made_after_it_or_not_at_all() {
+    let scratch = Folder::new("turns");
+    let store = Flaky::new(store_in(&scratch).await);
+    let controller = start("one", store.clone(), stage(&["a"]));
+    let handle = controller.handle();
+    newer(&handle, Edition::default()).await;
+    let pin = |count| {
+        let handle = handle.clone();
+        tokio::spawn(async move {
+            handle.set_size("web", Some(SizeWish::Mode(Mode::Pinned(count)))).await
+        })
+    };
+    for rounds in 0..20 {
+        store.hangs.send_replace(true);
+        let [first, second] = [1, 2].map(pin);
+        tokio::time::sleep(Duration::from_millis(100 * rounds)).await;
+        store.hangs.send_replace(false);
+        assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
+        assert_eq!(handle.sizes()["web"].pin(), Some(2), "the later one counts");
+    }
+    // Both wait for longer than a command does: the second one was not begun, and the first may be done later.
+    store.hangs.send_replace(true);
+    let [first, second] = [3, 4].map(pin);
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert!(matches!(first, Err(ControllerError::Unanswered)), "{first:?}");
+    assert!(matches!(second, Err(ControllerError::Busy)), "{second:?}");
+    store.hangs.send_replace(false);
+    while handle.sizes()["web"].pin() != Some(3) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(pin(5).await.unwrap().is_ok());
+    assert_eq!(handle.sizes()["web"].pin(), Some(5));
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_answer_is_lost_may_still_take_effect_and_the_error_says_so() {
+    let scratch = Folder::new("unconfirmed");
+    let store = Flaky::new(store_in(&scratch).await);
+    let controller = start("one", store.clone(), stage(&["a"]));
+    let handle = controller.handle();
+    newer(&handle, Edition::default()).await;
+    let paused = Some(SizeWish::Mode(Mode::Paused));
+    store.is_mute.store(true, Relaxed);
+    let error = handle.set_size("web", paused).await.unwrap_err();
+    assert!(error.to_string().contains("may still take effect"), "{error}");
+    store.is_mute.store(false, Relaxed);
+    store.is_gone.store(true, Relaxed);
+    let error = handle.set_size("web", None).await.unwrap_err();
+    assert!(matches!(error, ControllerError::Store(_)), "nothing was done: {error:?}");
     controller.stop().await;
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use equipoise_controller::MemberState;
+use equipoise_store::Outcome;
 
 use super::Shared;
 use crate::token::{NodeRecord, TokenError, TokenId, TokenRecord, TokenWish};
@@ -45,6 +46,11 @@ pub enum OfficeError {
     /// It may do so later.
     #[error("the cluster's store cannot be used now: try again, or ask another controller")]
     Store(#[source] TokenError),
+    /// It failed in the middle of a change, and may have made it.
+    #[error(
+        "the cluster's store did not confirm the change, which may still take effect: look what there is, then try again"
+    )]
+    Unconfirmed(#[source] TokenError),
 }
 
 impl ClusterServer {
@@ -91,7 +97,7 @@ impl Office {
         let made = self.shared.tokens.create(&wish, authority, SystemTime::now()).await;
         let (token, record) = made.map_err(|error| match error {
             TokenError::TooMany => OfficeError::TooMany(error),
-            error => self.store(error),
+            error => self.unchanged(error),
         })?;
         let TokenWish { time_to_live, single_use, node } = &wish;
         let node = node.as_ref().map(tracing::field::display);
@@ -114,7 +120,7 @@ impl Office {
     /// # Errors
     /// [`OfficeError`].
     pub async fn revoke_token(&self, id: &TokenId) -> Result<(), OfficeError> {
-        if !self.shared.tokens.revoke(id).await.map_err(|error| self.store(error))? {
+        if !self.shared.tokens.revoke(id).await.map_err(|error| self.unchanged(error))? {
             return Err(OfficeError::NoSuchToken);
         }
         tracing::info!(token = %id, "a join token was revoked");
@@ -145,7 +151,7 @@ impl Office {
     /// # Errors
     /// [`OfficeError`].
     pub async fn evict(&self, node: &Name) -> Result<(), OfficeError> {
-        if !self.shared.tokens.evict(node).await.map_err(|error| self.store(error))? {
+        if !self.shared.tokens.evict(node).await.map_err(|error| self.unchanged(error))? {
             let is_controller = self.controllers().iter().any(|it| it == node.as_str());
             return Err(match is_controller {
                 true => OfficeError::IsController(node.clone()),
@@ -162,6 +168,18 @@ impl Office {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         tracing::warn!(%error, cause, "the cluster API cannot use the store");
         OfficeError::Store(error)
+    }
+
+    /// As [`Self::store`], of a change.
+    fn unchanged(&self, error: TokenError) -> OfficeError {
+        let outcome = match &error {
+            TokenError::Store(error) => error.outcome(),
+            _ => Outcome::NotDone,
+        };
+        match (outcome, self.store(error)) {
+            (Outcome::Unknown, OfficeError::Store(error)) => OfficeError::Unconfirmed(error),
+            (_, error) => error,
+        }
     }
 }
 

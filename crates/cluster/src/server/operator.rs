@@ -73,7 +73,9 @@ impl From<OfficeError> for Refusal {
             OfficeError::NoSuchToken => (StatusCode::NOT_FOUND, "no such token"),
             OfficeError::NoSuchNode => (StatusCode::NOT_FOUND, "no such node"),
             OfficeError::IsController(_) => (StatusCode::CONFLICT, "a controller"),
-            OfficeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store unavailable"),
+            OfficeError::Store(_) | OfficeError::Unconfirmed(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "store unavailable")
+            }
         };
         refuse(status, title, error.to_string())
     }

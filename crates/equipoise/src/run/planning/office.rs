@@ -130,7 +130,9 @@ fn refused(error: OfficeError) -> OperateError {
         OfficeError::TimeToLive | OfficeError::TooMany(_) => {
             OperateError::Refused(error.to_string())
         }
-        OfficeError::Store(_) => OperateError::Unavailable(error.to_string()),
+        OfficeError::Store(_) | OfficeError::Unconfirmed(_) => {
+            OperateError::Unavailable(error.to_string())
+        }
     }
 }
 

@@ -179,14 +179,23 @@ impl Planner {
     }
 
     fn not_noted(&self, error: ControllerError) -> OperateError {
-        if let ControllerError::Unanswered = error {
-            let store = self.store_name();
-            return OperateError::Unavailable(format!(
-                "the store {store} has not taken the change, which may still take effect: see to its disk or its members, \
-                 then look at `equipoise plan` and `equipoise status --cluster`"
-            ));
+        let store = self.store_name();
+        let look = "see to its disk or its members, then look at `equipoise plan` and `equipoise status --cluster`";
+        match error {
+            ControllerError::Unanswered => OperateError::Unavailable(format!(
+                "the store {store} has not taken the change, which may still take effect: {look}"
+            )),
+            ControllerError::Unconfirmed(error) => {
+                let why = crate::cli::with_causes(&anyhow::Error::from(error));
+                OperateError::Unavailable(format!(
+                    "the store {store} did not confirm the change, which may still take effect: {look} ({why})"
+                ))
+            }
+            ControllerError::Busy => OperateError::Unavailable(format!(
+                "an earlier change waits for the store {store}, and may still take effect; this one was not made: {look}"
+            )),
+            error => OperateError::Refused(crate::cli::with_causes(&anyhow::Error::from(error))),
         }
-        OperateError::Refused(crate::cli::with_causes(&anyhow::Error::from(error)))
     }
 
     fn own_load(&self) -> Option<OwnLoad> {
