@@ -75,7 +75,6 @@ impl fmt::Debug for Secret {
 
 /// A member, as the leader knows it. Stored with the plan, so that the next leader knows whom to expect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Enrolled {
     /// What it is.
     pub kind: NodeKind,

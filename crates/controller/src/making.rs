@@ -7,7 +7,6 @@ use crate::Edition;
 
 /// What a member with a driver for a pool says of it: that it can make backends, and what it has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Making {
     /// Whether what it makes outlives its process, so that another member can go on with it.
     pub outlives: bool,
@@ -21,7 +20,6 @@ pub struct Making {
 
 /// A backend, as the member that makes it has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Made {
     /// How far it is.
     pub state: MadeState,

@@ -8,7 +8,6 @@ use crate::{Fault, ReportRefused};
 /// # Source
 /// Linux, Documentation/accounting/psi.rst: `some avg10`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Pressure {
     /// Processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]

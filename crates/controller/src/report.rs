@@ -14,8 +14,10 @@ use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
 use crate::{Edition, Making, Pressure};
 
 /// What a node says of itself and of what it sees, once a period. Also its heartbeat.
+///
+/// Fields that this version does not know are ignored, so that controllers understand the reports of later nodes: they
+/// plan as if the field were not there. Instructions are different: a node follows all of them or none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeReport {
     /// What it is.
     pub kind: NodeKind,
@@ -356,10 +358,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_reports_is_refused_on_the_wire() {
-        let mut value = serde_json::to_value(fine()).unwrap();
-        value["surprise"] = 1.into();
-        assert!(serde_json::from_value::<NodeReport>(value).is_err());
+    fn a_report_of_a_later_version_is_read_as_far_as_it_is_known() {
+        let mut report = fine();
+        report.permits = Some(Permits { free: 1, queued: 2 });
+        report.making = [("web".to_string(), Making::default())].into();
+        let mut value = serde_json::to_value(&report).unwrap();
+        for place in ["", "/load", "/pressure", "/classes/light", "/permits", "/making/web"] {
+            value.pointer_mut(place).unwrap()["surprise"] = 1.into();
+        }
+        let pool = value.pointer_mut("/pools/web").unwrap();
+        pool["surprise"] = 1.into();
+        pool["backends"]["10.0.0.1:80"]["surprise"] = serde_json::json!({"of": ["any", "kind"]});
+        assert_eq!(serde_json::from_value::<NodeReport>(value).unwrap(), report);
     }
 
     #[test]

@@ -33,11 +33,10 @@ pub struct NodeSpec {
 
 /// Permits of an application with a concurrency limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Permits {
     /// Those that are free.
     pub free: u32,
-    /// Requests that wait for one.
+    /// Requests that wait for one, if the queue stands; 0 if it has been empty lately.
     pub queued: u32,
 }
 

@@ -96,7 +96,6 @@ impl<T> IndexMut<RequestClass> for PerClass<T> {
 
 /// Requests of one class at a node in the measured period, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClassRate {
     /// Came from clients.
     pub arrived: f64,

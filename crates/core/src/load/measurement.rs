@@ -6,7 +6,6 @@ use super::Percent;
 
 /// What a node says of itself, as it came over the network: not believed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Reported {
     /// CPU in use, per cent of all cores that the node may use.
     pub cpu: f64,

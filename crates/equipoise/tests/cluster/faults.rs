@@ -134,7 +134,7 @@ fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
         (truth("\"load\":{\"cpu\":1e999,\"memory\":1.0}"), 400),
         (truth("\"load\":{\"cpu\":1.0,\"memory\":1e9}"), 422),
         (truth("\"pools\":{\"web\":{\"queued\":-1.0,\"backends\":{}}}"), 422),
-        (truth("\"surprise\":1"), 400),
+        (truth("\"dispatches\":1"), 400),
         ("{\"kind\":\"node\",\"version\":\"x\",\"capacity\":-2.0}".to_string(), 422),
         ("[]".to_string(), 400),
         (String::new(), 400),

@@ -2,14 +2,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_core::load::{Forecaster, Smoothing};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::Target;
 
 /// A pool in one period, as the balancers together saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PoolSample {
     /// By backend.
     pub backends: BTreeMap<String, BackendSample>,
@@ -27,11 +25,10 @@ pub struct PoolSample {
 
 /// A backend in one period, as the balancers together saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct BackendSample {
     /// Mean number of requests in flight: N.
     pub in_flight: f64,
-    /// Mean time from request to response: T. `None` if no response was complete.
+    /// Mean time for which a request that was answered held its permit: T. `None` if no response was complete.
     #[serde(default)]
     pub response: Option<Duration>,
     /// The concurrency limit; `None` without one.
@@ -43,9 +40,6 @@ pub struct BackendSample {
     /// Its size, if its pool has sizes.
     #[serde(default)]
     pub size: Option<String>,
-    /// Nodes of an earlier version send it. Ignored.
-    #[serde(default, skip_serializing)]
-    pub cpu: IgnoredAny,
 }
 
 /// What a pool's backends had to do lately.
@@ -255,6 +249,5 @@ mod tests {
         let old = r#"{"backends":{"a":{"in_flight":1.0,"cpu":0.5}},"queued":2.0}"#;
         let read: PoolSample = serde_json::from_str(old).unwrap();
         assert_eq!((read.backends["a"].in_flight, read.queued), (1.0, 2.0));
-        assert!(!serde_json::to_string(&read).unwrap().contains("cpu"));
     }
 }

@@ -76,14 +76,7 @@ impl Case {
                 let (size, is_guess) = (spec.size.clone(), self.guess == Some(&**name));
                 let limit =
                     limit.map(|limit| if is_guess && limit < TOP { TOP * limit } else { limit });
-                let one = BackendSample {
-                    in_flight,
-                    response,
-                    limit,
-                    is_guess,
-                    size,
-                    ..Default::default()
-                };
+                let one = BackendSample { in_flight, response, limit, is_guess, size };
                 (name.clone(), one)
             };
             let seen = |it: &(&String, &BackendSpec)| Some(&**it.0) != self.coming;
