@@ -251,6 +251,7 @@ fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
         let what = |of: &str| format!("backend {name}/{backend}: {of}");
         within(&what("in flight"), one.in_flight, REQUESTS_MAX)?;
         within(&what("limit"), one.limit.unwrap_or(0.0), REQUESTS_MAX)?;
+        within(&what("open"), f64::from(one.open), REQUESTS_MAX)?;
         let longest = NodeReport::RESPONSE_MAX;
         if let Some(response) = one.response.filter(|response| *response > longest) {
             let what = what("response");

@@ -71,12 +71,13 @@ fn loads(
     spec: &PoolSpec,
     backends: &[(&String, &BackendSpec)],
 ) -> Vec<Option<f64>> {
-    let pool = history.pool(name);
+    // Counters see only a part of what VIPs or names lead to the backends.
+    let pool = history.pool(name).filter(|_| !spec.is_forwarded);
     let in_flight = |name: &String| pool.and_then(|pool| pool.in_flight(name));
     let crowds: Vec<Option<f64>> = backends.iter().map(|(name, _)| in_flight(name)).collect();
     let sum = crowds.iter().flatten().sum::<f64>();
     // Where nothing counts the pool's requests, none in flight says nothing.
-    if !spec.is_forwarded && pool.is_some() && sum < IDLE {
+    if pool.is_some() && sum < IDLE {
         return vec![None; backends.len()];
     }
     let of_limit = |((name, _), crowd): (&(&String, &BackendSpec), &Option<f64>)| {
@@ -178,6 +179,31 @@ mod tests {
     fn weights_of_a_forwarded_pool_follow_its_machines() {
         let pool = PoolSpec { is_forwarded: true, ..pool(&[("a", 1), ("b", 1)]) };
         let found = planned(&pool, &[("a", 90.0, 0.0), ("b", 30.0, 0.0)], 0.0, 12);
+        assert!(found[0] < 95 && found[1] > 105, "{found:?}");
+    }
+
+    #[test]
+    fn requests_through_front_doors_say_nothing_of_a_pool_that_vips_use_too() {
+        let pool = PoolSpec { is_forwarded: true, ..pool(&[("a", 1), ("b", 1)]) };
+        let policy = Policy::default();
+        let mut history = History::new(policy.smoothing, Duration::ZERO);
+        let mut was: Option<PoolPlan> = None;
+        for at in 1..=12 {
+            let now = Duration::from_secs(at);
+            for (machine, cpu) in [("machine-of-a", 90.0), ("machine-of-b", 30.0)] {
+                let load = Reported { cpu, memory: 50.0, net: None };
+                history.record(machine, now, &Report { load, ..Report::default() }).unwrap();
+            }
+            let sample = |(name, in_flight): (&str, f64)| {
+                let limit = Some(10.0);
+                (name.to_string(), BackendSample { in_flight, limit, ..BackendSample::default() })
+            };
+            let backends = [("a", 1.0), ("b", 9.0)].map(sample).into();
+            history.record_pool("web", now, &PoolSample { backends, ..PoolSample::default() });
+            let weights = by_load(&policy, &history, "web", &pool, was.as_ref());
+            was = Some(PoolPlan { weights, ..PoolPlan::default() });
+        }
+        let found = ["a", "b"].map(|name| was.as_ref().unwrap().weights[name].weight.get());
         assert!(found[0] < 95 && found[1] > 105, "{found:?}");
     }
 

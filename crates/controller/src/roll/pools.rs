@@ -45,6 +45,7 @@ fn add(all: &mut BackendSample, one: &BackendSample) {
         (false, false) => {}
     }
     all.in_flight += one.in_flight;
+    all.open = all.open.saturating_add(one.open);
     if all.size.is_none() {
         all.size.clone_from(&one.size);
     }

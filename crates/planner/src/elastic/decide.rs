@@ -236,7 +236,9 @@ struct State<'a> {
     queued: f64,
     is_standing: bool,
     is_shrinking: bool,
-    is_idle: bool,
+    is_quiet: bool,
+    /// Tunnels and other requests without a permit.
+    open: u64,
     /// Not every balancer of the pool is heard, so that its demand may be larger.
     is_partial: bool,
     /// Nothing counts its requests.
@@ -283,7 +285,8 @@ impl<'a> State<'a> {
             queued: past.map_or(0.0, PoolHistory::queued),
             is_standing: past.is_some_and(PoolHistory::is_standing),
             is_shrinking: past.is_some_and(PoolHistory::is_shrinking),
-            is_idle: past.is_some_and(PoolHistory::is_idle),
+            is_quiet: past.is_some_and(PoolHistory::is_quiet),
+            open: past.map_or(0, PoolHistory::open),
             is_partial: past.is_some_and(PoolHistory::is_partial),
             is_forwarded: pool.is_forwarded,
             backends,
@@ -293,8 +296,8 @@ impl<'a> State<'a> {
 
     /// Demand in the coming period; `None` if it is unknown, or cannot be compared as no limit is known.
     fn expected(&self) -> Option<f64> {
-        let coming = if self.is_idle { 0.0 } else { self.demand?.coming };
-        let is_comparable = self.is_idle || self.target.stated().or(self.limit).is_some();
+        let coming = if self.is_quiet { 0.0 } else { self.demand?.coming };
+        let is_comparable = self.is_quiet || self.target.stated().or(self.limit).is_some();
         is_comparable.then_some(coming)
     }
 
@@ -333,8 +336,8 @@ impl<'a> State<'a> {
     fn is_enough(&self, capacity: f64, demand: f64) -> bool {
         match capacity > 0.0 {
             true => demand <= SHRINK_TO * self.target.share() * capacity,
-            // A request from time to time is not nothing.
-            false => self.is_idle && demand == 0.0,
+            // A request from time to time is not nothing, and the end of the last backend would cut tunnels.
+            false => self.is_quiet && self.open == 0 && demand == 0.0,
         }
     }
 
@@ -357,7 +360,7 @@ impl<'a> State<'a> {
 
     /// How the pool could cost less and still be below its target.
     fn less(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
-        if self.is_partial {
+        if self.is_partial || self.is_standing {
             return None;
         }
         let spare = self.spare(elastic, self.expected()?);

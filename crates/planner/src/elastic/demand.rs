@@ -37,6 +37,9 @@ pub struct BackendSample {
     /// The limit is one to begin with, before it was learnt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_guess: bool,
+    /// Requests in flight that hold no permit at the end of the period: tunnels, and those whose client is slow.
+    #[serde(default, skip_serializing_if = "is_none_open")]
+    pub open: u32,
     /// Its size, if its pool has sizes.
     #[serde(default)]
     pub size: Option<String>,
@@ -114,8 +117,13 @@ impl PoolHistory {
         self.latest.excess < -STEADY * self.latest.answers()
     }
 
-    /// Whether no request came, waited or was in flight in the last period.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Requests that are open without a permit, such as tunnels.
+    pub(crate) fn open(&self) -> u64 {
+        self.latest.backends.values().map(|one| u64::from(one.open)).sum()
+    }
+
+    /// Whether no request came, waited or held a permit in the last period.
+    pub(crate) fn is_quiet(&self) -> bool {
         self.latest.concurrency() == 0.0 && self.latest.arrivals() == 0.0 && self.queued() == 0.0
     }
 
@@ -192,6 +200,11 @@ impl PoolSample {
 /// A number from another process: 0 if it is negative or none.
 fn sane(value: f64) -> f64 {
     if value.is_finite() { value.max(0.0) } else { 0.0 }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_none_open(value: &u32) -> bool {
+    *value == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

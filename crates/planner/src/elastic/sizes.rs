@@ -1,5 +1,7 @@
 //! Sizes: how much a backend of each does, which to add, and which backend to let go.
 
+use equipoise_core::Health;
+
 use super::{Elasticity, PoolHistory, Size};
 use crate::inventory::{BackendSpec, PoolSpec};
 
@@ -47,7 +49,9 @@ impl Kinds {
                 let limit = limit(past?, name)?;
                 Some((spec.size.clone(), limit))
             };
-            pool.backends.iter().filter_map(one).collect::<Vec<_>>()
+            // The limit of one that fails falls with its failures.
+            let healthy = pool.backends.iter().filter(|(_, it)| it.health != Health::Unhealthy);
+            healthy.filter_map(one).collect::<Vec<_>>()
         };
         let (limits, guesses) = (of_each(PoolHistory::limit), of_each(PoolHistory::guess));
         let unit_of = |limits: &[(Option<String>, f64)]| {

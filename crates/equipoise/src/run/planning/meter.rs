@@ -16,6 +16,8 @@ pub(super) struct Counted {
     pub(super) backend: Arc<str>,
     /// Requests that hold a permit.
     pub(super) in_flight: u32,
+    /// Requests in flight that hold none.
+    pub(super) open: u32,
     /// The concurrency limit.
     pub(super) limit: Option<u32>,
     /// The limit is not learned yet.
@@ -216,8 +218,8 @@ fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) ->
         None => (glanced, None),
     };
     let response = response.map(|response| response.min(NodeReport::RESPONSE_MAX));
-    let (limit, is_guess) = (one.limit.map(f64::from), one.is_guess);
-    BackendSample { in_flight, response, limit, is_guess, ..BackendSample::default() }
+    let (limit, is_guess, open) = (one.limit.map(f64::from), one.is_guess, one.open);
+    BackendSample { in_flight, response, limit, is_guess, open, ..BackendSample::default() }
 }
 
 /// In flight at a backend whose connections all came and went between two glances.
@@ -238,8 +240,18 @@ mod tests {
         let permit_time = Duration::from_millis(answer_ms);
         let (pool, backend) = ("web".into(), "a".into());
         let (limit, given) = (Some(8), answers);
-        let is_guess = false;
-        vec![Counted { pool, backend, in_flight, limit, is_guess, given, answers, permit_time }]
+        let (is_guess, open) = (false, 3);
+        vec![Counted {
+            pool,
+            backend,
+            in_flight,
+            open,
+            limit,
+            is_guess,
+            given,
+            answers,
+            permit_time,
+        }]
     }
 
     fn settled(meter: &mut Meter, at: Instant, counted: &[Counted]) -> Option<BackendSample> {
@@ -287,7 +299,7 @@ mod tests {
         meter.settle(start, &one(4), &[]);
         let second = start + Duration::from_secs(1);
         let sample = settled(&mut meter, second, &one(5)).unwrap();
-        assert_eq!((sample.in_flight, sample.limit), (BRIEF, Some(8.0)));
+        assert_eq!((sample.in_flight, sample.open, sample.limit), (BRIEF, 3, Some(8.0)));
         let sample = settled(&mut meter, second + Duration::from_secs(1), &one(5)).unwrap();
         assert_eq!(sample.in_flight, 0.0);
     }

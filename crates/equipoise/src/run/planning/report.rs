@@ -173,13 +173,14 @@ impl Planner {
                 unserved: pool.queue.stats.sum(|shard| shard.unserved.get()),
             });
             for backend in &pool.backends {
-                let stats = &backend.live.stats;
+                let (stats, held) = (&backend.live.stats, backend.live.permits_held());
                 let answers = stats.histogram(|shard| &shard.response_time).counts;
                 let permit_time_us = stats.sum(|shard| shard.permit_time_us.get());
                 counted.push(Counted {
                     pool: pool.name.clone(),
                     backend: backend.name.clone(),
-                    in_flight: backend.live.permits_held(),
+                    in_flight: held,
+                    open: backend.live.in_flight().saturating_sub(held),
                     limit: backend.live.limit(),
                     is_guess: backend.live.is_limit_guess(),
                     given: stats.sum(|shard| shard.requests.get()),

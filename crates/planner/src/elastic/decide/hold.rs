@@ -58,6 +58,9 @@ impl State<'_> {
         if let Some(why) = self.why_not_warm(elastic) {
             return why;
         }
+        if self.is_standing {
+            return format!("{:.1} requests wait, and the queue stands", self.queued);
+        }
         let (left, name) = (self.without(leaver), leaver.name);
         let (share, limit) = (self.target.share(), SHRINK_TO * self.target.share());
         match self.expected() {
@@ -65,6 +68,10 @@ impl State<'_> {
                 "without {name} it would be {:.2}, and a pool shrinks to at most {limit:.2} \
                  (target = {share:.2})",
                 demand / left,
+            ),
+            _ if self.is_quiet && self.open > 0 => format!(
+                "{name} is the last one that serves, and {} tunnels or slow requests are open",
+                self.open
             ),
             _ => format!("{name} is the last one that serves, and requests come"),
         }

@@ -15,6 +15,9 @@ struct Case {
     /// In flight at each; `None`: nobody has looked.
     in_flight: Option<f64>,
     queued: f64,
+    excess: f64,
+    /// Open at each without a permit.
+    open: u32,
     limit: Option<f64>,
     /// One that no balancer has yet.
     coming: Option<&'static str>,
@@ -35,6 +38,8 @@ impl Case {
             pool: PoolSpec { backends, ..PoolSpec::default() },
             in_flight: Some(TOP / 2.0),
             queued: 0.0,
+            excess: 0.0,
+            open: 0,
             limit: Some(TOP),
             coming: None,
             guess: None,
@@ -76,13 +81,14 @@ impl Case {
                 let (size, is_guess) = (spec.size.clone(), self.guess == Some(&**name));
                 let limit =
                     limit.map(|limit| if is_guess && limit < TOP { TOP * limit } else { limit });
-                let one = BackendSample { in_flight, response, limit, is_guess, size };
+                let open = self.open;
+                let one = BackendSample { in_flight, response, limit, is_guess, open, size };
                 (name.clone(), one)
             };
             let seen = |it: &(&String, &BackendSpec)| Some(&**it.0) != self.coming;
             let backends = self.pool.backends.iter().filter(seen).map(one).collect();
             let (queued, is_standing) = (self.queued, self.queued > 0.0);
-            let sample = PoolSample { backends, queued, is_standing, excess: 0.0 };
+            let sample = PoolSample { backends, queued, is_standing, excess: self.excess };
             history.record_pool("web", PERIOD * second, &sample);
             if self.is_partial {
                 history.doubt_pool("web");
@@ -186,6 +192,29 @@ fn nothing_can_be_taken_away() {
     assert!(last.held().ends_with(expected), "{}", last.held());
     let idle = Case::of(1).with(idle).with(|case| case.elastic.min = 0).decide();
     assert_eq!(idle.action, Scaling::In { backends: vec!["e1".to_string()] });
+}
+
+#[test]
+fn a_pool_does_not_shrink_while_its_queue_stands() {
+    let backlog = Case::of(4).with(|case| {
+        (case.in_flight, case.queued, case.excess) = (Some(TOP / 8.0), 9.0, -300.0);
+    });
+    let plan = backlog.decide();
+    assert_eq!((plan.action, plan.low_for), (Scaling::Hold, Duration::ZERO));
+    assert!(plan.reason.ends_with("9.0 requests wait, and the queue stands"), "{}", plan.reason);
+}
+
+#[test]
+fn open_tunnels_keep_the_last_backend() {
+    let case =
+        |count| Case::of(count).with(idle).with(|case| (case.elastic.min, case.open) = (0, 2));
+    for limit in [Some(TOP), None] {
+        let last = case(1).with(|case| case.limit = limit).held();
+        let expected = "; e1 is the last one that serves, and 2 tunnels or slow requests are open";
+        assert!(last.ends_with(expected), "{last}");
+    }
+    let more = case(2).decide().action;
+    assert!(matches!(&more, Scaling::In { backends } if backends.len() == 1), "{more:?}");
 }
 
 #[test]
