@@ -332,7 +332,8 @@ fn id_at(vip: &VipConfig, address: SocketAddr) -> BackendId {
     BackendId { address: address.ip(), port: translated.then(|| address.port()) }
 }
 
-/// The addresses of host names that have failed their checks: checks go from one address to the next only when it fails.
+/// The addresses of host names that have failed their checks: within a family, checks go from one address to the next only
+/// when it fails. One of the other family that passes has not failed, although packets no longer go there.
 fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> HashSet<BackendId> {
     let checked: HashMap<_, _> =
         state.backends.iter().map(|it| (it.address, &it.checked_at)).collect();
@@ -344,8 +345,9 @@ fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> 
         if !passes {
             return Vec::new();
         }
-        let others = resolved.addresses().iter().filter(|at| Some(**at) != to);
-        others.map(|at| id_at(vip, *at)).collect()
+        let failed =
+            resolved.addresses().iter().filter(|at| !checked[&backend.address].contains(at));
+        failed.map(|at| id_at(vip, *at)).collect()
     };
     config.backends.iter().flat_map(failed_of).collect()
 }

@@ -174,6 +174,34 @@ fn flows_leave_an_address_that_failed_its_checks_and_drain_from_one_that_the_nam
     assert_eq!(told(&lost, &pools), [listed.to_vec(), listed.to_vec()]);
 }
 
+#[test]
+fn an_address_that_passes_in_its_own_family_has_not_failed() {
+    let mut wish = wish(&FILE.replace("\"10.0.0.1:8080\"", "\"web.internal:8080\""));
+    let pool = &mut wish.pools[0];
+    let Place::Host { resolved, .. } = &mut pool.backends[0].place else { panic!() };
+    let [v4, other, v6] = ["10.0.0.8:8080", "10.0.0.9:8080", "[2001:db8::1]:8080"];
+    *resolved = Resolved::new([v4, other, v6].map(|it| it.parse().unwrap()));
+    let failed = |checked_at: &[&str]| {
+        let seen = BackendState {
+            name: Arc::clone(&pool.backends[0].name),
+            address: pool.backends[0].address,
+            place: pool.backends[0].place.clone(),
+            checked_at: checked_at.iter().map(|it| it.parse().unwrap()).collect(),
+            weight: Weight::DEFAULT,
+            admin: AdminState::Up,
+            health: Health::Healthy,
+        };
+        let state = PoolState { name: "web".into(), backends: vec![seen] };
+        let failed = failed_addresses(&wish.config.vips[1], pool, &state);
+        let mut failed: Vec<_> = failed.iter().map(|it| it.address.to_string()).collect();
+        failed.sort();
+        failed
+    };
+    assert_eq!(failed(&[v6, v4]), ["10.0.0.9"]);
+    assert_eq!(failed(&[v4]), ["10.0.0.9", "2001:db8::1"]);
+    assert_eq!(failed(&[]), [""; 0], "no check has passed: nothing is known");
+}
+
 fn checked(text: &str) -> Vec<(String, u16, String)> {
     let wish = wish(text);
     let checks = State::default().wanted(&wish, &[]).checks;
