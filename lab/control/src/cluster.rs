@@ -9,9 +9,11 @@ use equipoise_netns::{Host, Switch};
 use crate::etcd::{self, Etcd};
 use crate::fleet::{self, Fleet};
 use crate::place::{Equipoise, Place};
+use crate::traffic::Traffic;
 
 const CONTROLLER: &str = "10.77.0.1";
 const PORT: u16 = 9911;
+const DOOR: u16 = 80;
 /// So many may join from one address in a row.
 const NODES_OF_A_MACHINE: usize = 20;
 /// For all to join, and to go by a plan.
@@ -35,7 +37,8 @@ pub(crate) struct Shape<'a> {
 }
 
 impl Cluster {
-    /// Every node has joined, and goes by a plan. Each is the machine of one backend of a pool with weights by load.
+    /// Starts a cluster, and waits until every node has joined and follows a plan. Each is the machine of one backend of a pool
+    /// with weights by load.
     pub(crate) fn start(place: &Place, shape: &Shape<'_>) -> Result<Cluster> {
         let folder = place.fresh("cluster")?;
         let host = Host::new("controller")?;
@@ -74,6 +77,11 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Sends requests through the pool's front door until the result is dropped.
+    pub(crate) fn traffic(&self) -> Result<Traffic> {
+        Traffic::start(&self.host, format!("{CONTROLLER}:{DOOR}").parse()?)
+    }
+
     fn wait_for_all(&self, nodes: usize) -> Result<()> {
         let end = Instant::now() + JOINING;
         loop {
@@ -106,17 +114,17 @@ fn config(shape: &Shape<'_>, folder: &Path) -> String {
     let backend = |number: usize| {
         let (name, node) = (fleet::backend(number), fleet::node(number));
         format!(
-            "{{ name = \"{name}\", address = \"10.77.2.{}:{}\", node = \"{node}\" }}",
-            1 + number / 250,
-            8000 + number
+            "{{ name = \"{name}\", address = \"10.77.1.{}:{}\", node = \"{node}\" }}",
+            1 + number / NODES_OF_A_MACHINE,
+            fleet::port(number)
         )
     };
     let backends: Vec<String> = (0..shape.nodes).map(backend).collect();
     format!(
         "[instance]\nname = \"c1\"\nthreads = 1\n[load]\nperiod = \"{}ms\"\n[controller]\nstate = \"{state}\"\n\
          [cluster]\nname = \"lab\"\nstate = \"{state}\"\nlisten = \"{CONTROLLER}:{PORT}\"\nstore = {{ {store} }}\n\
-         [[pool]]\nname = \"web\"\nweights = \"load\"\nscheduler = \"weighted-round-robin\"\nbackends = [{}]\n\
-         [[session]]\nlisten = \"{CONTROLLER}:80\"\nprotocol = \"http\"\npool = \"web\"\n",
+         [[pool]]\nname = \"web\"\nweights = \"load\"\nconcurrency = \"none\"\nscheduler = \"weighted-round-robin\"\nbackends = [{}]\n\
+         [[session]]\nlisten = \"{CONTROLLER}:{DOOR}\"\nprotocol = \"http\"\npool = \"web\"\n",
         shape.period.as_millis(),
         backends.join(", ")
     )

@@ -1,6 +1,7 @@
-//! Simulated nodes: each joins, reports and follows as a real one does, by the same client. Its CPU is as busy as the weight that
-//! instructions give to its backend makes it: what is planned comes back in what is reported.
+//! Simulated nodes: each joins, reports and follows as a real one does, by the same client. The CPU that it reports follows the
+//! weight that instructions give to its backend, so that a plan comes back in reports. Its backend answers requests.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,9 @@ use equipoise_cluster::{
 use equipoise_controller::{Instructions, NodeReport};
 use equipoise_core::load::Reported;
 use equipoise_netns::Host;
+use tokio::net::TcpListener;
+
+use crate::traffic;
 
 /// CPU of a node whose backend has the mean weight, per cent, at first.
 pub(crate) const CPU_AT_FIRST: u64 = 30;
@@ -76,6 +80,11 @@ pub(crate) fn backend(number: usize) -> String {
     format!("backend-{number}")
 }
 
+/// The port of a node's backend, on all addresses of its machine.
+pub(crate) fn port(number: usize) -> u16 {
+    8000 + number as u16
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -124,6 +133,8 @@ async fn nodes(
 ) -> Result<()> {
     let mut clients = Vec::new();
     for number in numbers {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port(number))).await;
+        tokio::spawn(traffic::serve(listener.context("a backend's port")?));
         let name = node(number);
         let folder = StateFolder::new(wanted.folder.join(&name));
         let token = Some(TokenSource::Given(wanted.token.clone()));

@@ -15,6 +15,7 @@ mod planner;
 mod probe;
 mod scale;
 mod step;
+mod traffic;
 mod usage;
 
 use std::path::PathBuf;

@@ -74,7 +74,7 @@ async fn is_sent_to_dead(question: &Question) -> bool {
 }
 
 /// Whether it was answered with 200.
-async fn get(address: SocketAddr) -> std::io::Result<bool> {
+pub(crate) async fn get(address: SocketAddr) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: control\r\nconnection: close\r\n\r\n").await?;
     let mut answer = Vec::with_capacity(1024);

@@ -22,6 +22,8 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let period = Duration::from_secs_f64(case.number("period_ms")? / 1e3);
     let shape = Shape { nodes: case.count("nodes")?, period, store: case.word("store")? };
     let cluster = Cluster::start(place, &shape)?;
+    // Weights follow the load that requests bring: without requests no weight moves.
+    let traffic = cluster.traffic()?;
     let observe = period * case.count("observe_periods")? as u32;
     let mut random = StdRng::seed_from_u64(2);
     let (mut changed, mut settled) = (Vec::new(), Vec::new());
@@ -29,6 +31,7 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
         // What was learnt before comes to rest.
         cluster.fleet.set_cpu_of_first(CPU_AT_FIRST);
         std::thread::sleep(observe + period.mul_f64(random.random_range(0.0..1.0)));
+        ensure!(traffic.answered() > 0, "no request was answered");
         let stepped = Instant::now();
         cluster.fleet.set_cpu_of_first(case.count("cpu")? as u64);
         std::thread::sleep(observe);
