@@ -82,13 +82,16 @@ impl Drop for Place {
     }
 }
 
-/// The pool of an experiment: sessions are kept open for all that are in flight.
-pub(crate) fn pool(endpoints: &[Guest]) -> String {
+/// The paper's balancer gives each endpoint whatever comes.
+pub(crate) const UNLIMITED: &str = "concurrency = \"none\"\n";
+
+/// The pool of an experiment, with these options: sessions are kept open for all that are in flight.
+pub(crate) fn pool(endpoints: &[Guest], options: &str) -> String {
     let addresses: Vec<String> =
         endpoints.iter().map(|one| format!("\"{}\"", one.address)).collect();
     format!(
         "[[pool]]\nname = \"endpoints\"\nscheduler = \"least-connection\"\nretries = 0\n\
-         idle-sessions-max = 2048\nbackends = [{}]\n",
+         idle-sessions-max = 2048\nbackends = [{}]\n{options}",
         addresses.join(", ")
     )
 }

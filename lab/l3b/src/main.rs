@@ -5,6 +5,7 @@
 mod client;
 mod elastic;
 mod endpoints;
+mod limits;
 mod page;
 mod regions;
 mod shuffle;
@@ -39,6 +40,9 @@ fn main() -> anyhow::Result<()> {
         shuffle::measure(&place, case, row)
     })?;
     run.add_following(include_str!("../experiments/shuffle-regions.toml"), shuffle::regions)?;
+    run.add_with_points(include_str!("../experiments/limits.toml"), |case, row| {
+        limits::measure(&place, case, row)
+    })?;
     run.add_with_points(include_str!("../experiments/elastic.toml"), |case, row| {
         elastic::measure(&place, case, row)
     })?;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use equipoise_lab_runner::{Case, Row, Value};
 
 use crate::client::open;
-use crate::endpoints::{Place, pool};
+use crate::endpoints::{Place, UNLIMITED, pool};
 use crate::regions::{self, top};
 
 /// Differences of S between repetitions, as a part.
@@ -20,7 +20,7 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let (n, share) = (case.number("n")?, case.number("share")?);
     let window = Duration::from_secs_f64(case.number("seconds")?);
     let all = place.endpoints("page", ENDPOINTS + 1, share, case.number("page_ms")?)?;
-    let balancer = place.balancer(&pool(&all[1..]))?;
+    let balancer = place.balancer(&pool(&all[1..], UNLIMITED))?;
     let seen = open(&[all[0].address, balancer.address], REQUEST, n, window)?;
     let (bare, balanced) = (&seen[0], &seen[1]);
     let speedup = bare.mean_ms() / balanced.mean_ms();

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use equipoise_lab_runner::{Case, Row, Value};
 
 use crate::client::closed;
-use crate::endpoints::{Place, pool};
+use crate::endpoints::{Place, UNLIMITED, pool};
 use crate::regions::{self, plateau, top};
 
 /// Differences of S between repetitions, as a part.
@@ -46,7 +46,7 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     time(row, "bare", n, bare);
     for count in 1..=most {
         let endpoints = place.endpoints("shuffle", count, share, 0.0)?;
-        let balancer = place.balancer(&pool(&endpoints))?;
+        let balancer = place.balancer(&pool(&endpoints, UNLIMITED))?;
         let speed = run(balancer.address)?;
         let speedup = speed / bare;
         time(row, &count.to_string(), n, speed);
