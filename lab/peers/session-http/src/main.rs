@@ -84,7 +84,7 @@ fn run_row(
     results: &mut Results,
 ) -> Result<Vec<String>> {
     let mut notes = Vec::new();
-    let mut proxies = bench.stage.peers.proxies();
+    let mut proxies = row.proxies.to_vec();
     proxies.retain(|&proxy| match bench.stage.absence(proxy, row) {
         Some(absence) => {
             notes.push(absence);
@@ -114,7 +114,8 @@ fn run_row(
             eprintln!("{progress}");
             results.add(bench.measure(proxy, row, repetition, *saturation)?)?;
         }
-        proxies.rotate_left(1);
+        let turn = proxies.len().min(1);
+        proxies.rotate_left(turn);
     }
     let samples = results.of_row(row);
     notes.extend(report::doubts(row, &samples));

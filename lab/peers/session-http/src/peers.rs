@@ -8,12 +8,19 @@ use anyhow::{Context, Result, bail};
 
 use crate::options::Options;
 
-/// A proxy under comparison.
+/// A proxy under comparison, or equipoise with an option beside itself without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proxy {
     Haproxy,
     Nginx,
+    /// With the options that an installation has.
     Equipoise,
+    /// equipoise with `concurrency = "none"`.
+    Unlimited,
+    /// equipoise with a stated limit that no load here reaches.
+    Stated,
+    /// equipoise with `concurrency = "learnt"`.
+    Learnt,
 }
 
 impl Proxy {
@@ -22,6 +29,23 @@ impl Proxy {
             Proxy::Haproxy => "haproxy",
             Proxy::Nginx => "nginx",
             Proxy::Equipoise => "equipoise",
+            Proxy::Unlimited => "equipoise-none",
+            Proxy::Stated => "equipoise-1000",
+            Proxy::Learnt => "equipoise-learnt",
+        }
+    }
+
+    pub(crate) fn is_equipoise(self) -> bool {
+        !matches!(self, Proxy::Haproxy | Proxy::Nginx)
+    }
+
+    /// What equipoise's pool has for `concurrency`: a line of its configuration.
+    pub(crate) fn concurrency(self) -> &'static str {
+        match self {
+            Proxy::Unlimited => "concurrency = \"none\"",
+            Proxy::Stated => "concurrency = 1000",
+            Proxy::Learnt => "concurrency = \"learnt\"",
+            Proxy::Haproxy | Proxy::Nginx | Proxy::Equipoise => "",
         }
     }
 }
@@ -62,13 +86,6 @@ impl Peers {
             if options.without_equipoise { None } else { Some(find_equipoise(options)?) };
         let nginx_stream = stream.is_file().then_some(stream);
         Ok(Peers { haproxy, nginx, wrk, equipoise, nginx_stream })
-    }
-
-    /// The proxies of every row, in the order of the first repetition.
-    pub(crate) fn proxies(&self) -> Vec<Proxy> {
-        let mut proxies = vec![Proxy::Haproxy, Proxy::Nginx];
-        proxies.extend(self.equipoise.as_ref().map(|_| Proxy::Equipoise));
-        proxies
     }
 
     /// Name and version, as each program prints it.

@@ -25,7 +25,8 @@ impl RowReport<'_> {
         if row.load != Load::Idle
             && let Some(share) = self.upstream_share()
         {
-            let _ = writeln!(text, "  backend: CPU per request {share:.2} of that behind HAProxy");
+            let first = title(self.first());
+            let _ = writeln!(text, "  backend: CPU per request {share:.2} of that behind {first}");
         }
         for note in self.notes.iter().cloned().chain(self.error_notes()) {
             let _ = writeln!(text, "  note: {note}");
@@ -34,13 +35,14 @@ impl RowReport<'_> {
     }
 
     fn request_table(&self) -> Vec<Vec<String>> {
+        let to_first = format!("to {}", title(self.first()));
         let header = [
             "proxy",
             "CPU us/request",
             "min-max",
             "user",
             "system",
-            "to HAProxy",
+            &to_first,
             "min-max",
             "requests/s",
             "busy",
@@ -51,6 +53,7 @@ impl RowReport<'_> {
         ];
         let mut table = vec![header.map(str::to_owned).to_vec()];
         for proxy in self.proxies() {
+            let proxy = proxy.name();
             let median = |value: fn(&Sample) -> Option<f64>, decimals| {
                 self.summary(proxy, value).map_or_else(dash, |s| format!("{:.decimals$}", s.median))
             };
@@ -78,6 +81,7 @@ impl RowReport<'_> {
         let header = ["proxy", "private bytes/connection", "min-max", "resident bytes/connection"];
         let mut table = vec![header.map(str::to_owned).to_vec()];
         for proxy in self.proxies() {
+            let proxy = proxy.name();
             let private = self.summary(proxy, |s| s.private_bytes);
             let resident = self.summary(proxy, |s| s.resident_bytes);
             table.push(vec![
@@ -92,69 +96,88 @@ impl RowReport<'_> {
 
     /// The goal in words, and whether equipoise reached it.
     pub(crate) fn verdict(&self) -> String {
-        let equipoise = Proxy::Equipoise.name();
-        let (goal, reached, at_most) = match self.row.goal {
-            Goal::ShareOfHaproxy { figure, at_most } => {
+        let (goal, at_most) = match self.row.goal {
+            Goal::ShareOfFirst { figure, at_most } => {
                 let of = match figure {
                     Figure::CpuPerRequest => "CPU per request",
                     Figure::LatencyP99 => "p99",
                     Figure::MemoryPerConnection => "memory",
                 };
-                let reached = self.ratios(equipoise, figure).map(|s| s.median);
-                (format!("at most {at_most:.2} of HAProxy's {of}"), reached, at_most)
+                (format!("at most {at_most:.2} of {}'s {of}", title(self.first())), at_most)
             }
             Goal::Bytes { at_most } => {
-                let reached = self.summary(equipoise, |s| s.private_bytes).map(|s| s.median);
-                (format!("at most {at_most:.0} bytes beyond the kernel's"), reached, at_most)
+                (format!("at most {at_most:.0} bytes beyond the kernel's"), at_most)
             }
         };
-        match reached {
-            None => format!("{goal}: equipoise was not measured"),
-            Some(value) if value <= at_most => format!("{goal}: met ({value:.2})"),
-            Some(value) => format!("{goal}: MISSED ({value:.2})"),
-        }
+        let judge = |proxy: Proxy| match self.reached(proxy) {
+            None => format!("{} was not measured", proxy.name()),
+            Some(value) => {
+                let verdict = if value <= at_most { "met" } else { "MISSED" };
+                // A row with one equipoise need not name it.
+                let name = if proxy == Proxy::Equipoise { "" } else { proxy.name() };
+                format!("{name} {verdict} ({value:.2})").trim_start().to_owned()
+            }
+        };
+        let verdicts: Vec<String> = self.row.judged().map(judge).collect();
+        format!("{goal}: {}", verdicts.join(", "))
     }
 
-    fn proxies(&self) -> Vec<&'static str> {
-        let all = [Proxy::Haproxy, Proxy::Nginx, Proxy::Equipoise].map(Proxy::name);
-        let measured = |name: &&str| self.samples.iter().any(|sample| sample.proxy == *name);
-        all.into_iter().filter(measured).collect()
+    /// The figure of the row's goal.
+    fn reached(&self, proxy: Proxy) -> Option<f64> {
+        let summary = match self.row.goal {
+            Goal::ShareOfFirst { figure, .. } => self.ratios(proxy.name(), figure),
+            Goal::Bytes { .. } => self.summary(proxy.name(), |s| s.private_bytes),
+        };
+        summary.map(|summary| summary.median)
+    }
+
+    /// The proxy with which the others are compared.
+    fn first(&self) -> Proxy {
+        self.row.proxies[0]
+    }
+
+    fn proxies(&self) -> Vec<Proxy> {
+        let measured =
+            |proxy: &Proxy| self.samples.iter().any(|sample| sample.proxy == proxy.name());
+        self.row.proxies.iter().copied().filter(measured).collect()
     }
 
     fn summary(&self, proxy: &str, value: impl Fn(&Sample) -> Option<f64>) -> Option<Summary> {
         Summary::of(self.samples.iter().filter(|sample| sample.proxy == proxy).filter_map(value))
     }
 
-    /// The figure to HAProxy's of the same repetition: what disturbs a while of the run disturbs both.
+    /// The figure as a share of the first proxy's in the same repetition: a disturbance changes both alike.
     fn ratios(&self, proxy: &str, figure: Figure) -> Option<Summary> {
         self.paired(proxy, |sample| sample.figure(figure))
     }
 
     fn upstream_share(&self) -> Option<f64> {
-        self.paired(Proxy::Equipoise.name(), |sample| sample.upstream_cpu_us).map(|s| s.median)
+        let last = self.row.judged().last()?;
+        self.paired(last.name(), |sample| sample.upstream_cpu_us).map(|s| s.median)
     }
 
     fn paired(&self, proxy: &str, value: impl Fn(&Sample) -> Option<f64>) -> Option<Summary> {
-        let of_haproxy = |repetition| {
-            let mut samples = self.samples.iter();
-            samples.find(|s| s.proxy == Proxy::Haproxy.name() && s.repetition == repetition)
+        let first = self.first().name();
+        let of_first = |repetition| {
+            self.samples.iter().find(|s| s.proxy == first && s.repetition == repetition)
         };
         let own = self.samples.iter().filter(|sample| sample.proxy == proxy);
         Summary::of(
-            own.filter_map(|sample| Some(value(sample)? / value(of_haproxy(sample.repetition)?)?)),
+            own.filter_map(|sample| Some(value(sample)? / value(of_first(sample.repetition)?)?)),
         )
     }
 
     fn error_notes(&self) -> Vec<String> {
-        let failed = |proxy: &&str| -> u64 {
-            let own = self.samples.iter().filter(|sample| sample.proxy == *proxy);
+        let failed = |proxy: &Proxy| -> u64 {
+            let own = self.samples.iter().filter(|sample| sample.proxy == proxy.name());
             own.filter_map(|sample| sample.errors).sum()
         };
         let proxies = self.proxies().into_iter().filter(|proxy| failed(proxy) > 0);
         proxies
             .map(|proxy| {
                 format!(
-                    "{proxy}: {} failed or unanswered requests: do not quote this row",
+                    "{}: {} failed or unanswered requests: do not quote this row",
+                    proxy.name(),
                     failed(&proxy)
                 )
             })
@@ -188,6 +211,11 @@ pub(crate) fn doubts(row: &Row, samples: &[Sample]) -> Vec<String> {
     doubts
 }
 
+/// How a sentence names a proxy.
+fn title(proxy: Proxy) -> &'static str {
+    if proxy == Proxy::Haproxy { "HAProxy" } else { proxy.name() }
+}
+
 fn dash() -> String {
     "-".to_owned()
 }
@@ -219,6 +247,20 @@ mod tests {
     fn sample(proxy: &'static str, repetition: u32, cpu_us: f64) -> Sample {
         let cpu_us = Some(cpu_us);
         Sample { proxy, repetition, cpu_us, errors: Some(0), ..Sample::default() }
+    }
+
+    #[test]
+    fn each_limit_is_compared_with_none() {
+        let samples = [
+            sample("equipoise-none", 1, 10.0),
+            sample("equipoise-1000", 1, 10.1),
+            sample("equipoise-learnt", 1, 11.0),
+        ];
+        let row = ROWS.iter().find(|row| row.name == "limit-1k").unwrap();
+        let verdict = RowReport { row, samples: &samples, notes: &[] }.verdict();
+        let expected = "at most 1.02 of equipoise-none's CPU per request: equipoise-1000 met (1.01), equipoise-learnt \
+                        MISSED (1.10)";
+        assert_eq!(verdict, expected);
     }
 
     fn verdict(samples: &[Sample]) -> String {

@@ -2,6 +2,8 @@
 
 use anyhow::{Result, bail};
 
+use crate::peers::Proxy;
+
 /// A file that the upstream serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
@@ -43,8 +45,8 @@ pub(crate) enum Figure {
 /// What equipoise must reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
-    /// At most this share of HAProxy's figure in the same row.
-    ShareOfHaproxy { figure: Figure, at_most: f64 },
+    /// At most this share of the figure of the row's first proxy.
+    ShareOfFirst { figure: Figure, at_most: f64 },
     /// At most so many bytes.
     Bytes { at_most: f64 },
 }
@@ -52,7 +54,7 @@ pub(crate) enum Goal {
 impl Goal {
     pub(crate) fn figure(self) -> Figure {
         match self {
-            Goal::ShareOfHaproxy { figure, .. } => figure,
+            Goal::ShareOfFirst { figure, .. } => figure,
             Goal::Bytes { .. } => Figure::MemoryPerConnection,
         }
     }
@@ -63,6 +65,8 @@ impl Goal {
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
+    /// In the order of the first repetition. The others are compared with the first.
+    pub(crate) proxies: &'static [Proxy],
     pub(crate) protocol: Protocol,
     pub(crate) object: Object,
     /// `upstream` of equipoise's pool.
@@ -71,14 +75,27 @@ pub(crate) struct Row {
     pub(crate) goal: Goal,
 }
 
-const fn cpu(at_most: f64) -> Goal {
-    Goal::ShareOfHaproxy { figure: Figure::CpuPerRequest, at_most }
+/// equipoise beside its peers.
+const PEERS: &[Proxy] = &[Proxy::Haproxy, Proxy::Nginx, Proxy::Equipoise];
+/// equipoise without and with concurrency limits.
+const LIMITS: &[Proxy] = &[Proxy::Unlimited, Proxy::Stated, Proxy::Learnt];
+
+impl Row {
+    /// The proxies that must reach the goal.
+    pub(crate) fn judged(&self) -> impl Iterator<Item = Proxy> {
+        self.proxies.iter().copied().skip(1).filter(|proxy| proxy.is_equipoise())
+    }
 }
 
-pub(crate) const ROWS: [Row; 7] = [
+const fn cpu(at_most: f64) -> Goal {
+    Goal::ShareOfFirst { figure: Figure::CpuPerRequest, at_most }
+}
+
+pub(crate) const ROWS: [Row; 9] = [
     Row {
         name: "http-1k",
         title: "HTTP, 1 KB responses, exclusive upstream sessions",
+        proxies: PEERS,
         protocol: Protocol::Http,
         object: KB_1,
         sharing: "exclusive",
@@ -88,6 +105,7 @@ pub(crate) const ROWS: [Row; 7] = [
     Row {
         name: "http-1k-multiplexed",
         title: "HTTP, 1 KB responses, equipoise with multiplexed upstream sessions",
+        proxies: PEERS,
         protocol: Protocol::Http,
         object: KB_1,
         sharing: "multiplexed",
@@ -97,6 +115,7 @@ pub(crate) const ROWS: [Row; 7] = [
     Row {
         name: "http-100k",
         title: "HTTP, 100 KB responses, exclusive upstream sessions",
+        proxies: PEERS,
         protocol: Protocol::Http,
         object: KB_100,
         sharing: "exclusive",
@@ -106,6 +125,7 @@ pub(crate) const ROWS: [Row; 7] = [
     Row {
         name: "tcp-100k",
         title: "TCP, exchanges of 100 KB, HAProxy with its splice options",
+        proxies: PEERS,
         protocol: Protocol::Tcp,
         object: KB_100,
         sharing: "exclusive",
@@ -115,6 +135,7 @@ pub(crate) const ROWS: [Row; 7] = [
     Row {
         name: "tcp-1m",
         title: "TCP, exchanges of 1 MB, HAProxy with its splice options",
+        proxies: PEERS,
         protocol: Protocol::Tcp,
         object: MB_1,
         sharing: "exclusive",
@@ -124,15 +145,37 @@ pub(crate) const ROWS: [Row; 7] = [
     Row {
         name: "latency-70",
         title: "HTTP, 1 KB responses at 70 % of HAProxy's saturation rate, exclusive upstream sessions",
+        proxies: PEERS,
         protocol: Protocol::Http,
         object: KB_1,
         sharing: "exclusive",
         load: Load::Open { percent: 70 },
-        goal: Goal::ShareOfHaproxy { figure: Figure::LatencyP99, at_most: 1.0 },
+        goal: Goal::ShareOfFirst { figure: Figure::LatencyP99, at_most: 1.0 },
+    },
+    Row {
+        name: "limit-1k",
+        title: "HTTP, 1 KB responses, exclusive upstream sessions: equipoise without and with a concurrency limit",
+        proxies: LIMITS,
+        protocol: Protocol::Http,
+        object: KB_1,
+        sharing: "exclusive",
+        load: Load::Closed,
+        goal: cpu(1.02),
+    },
+    Row {
+        name: "limit-1k-multiplexed",
+        title: "HTTP, 1 KB responses, multiplexed upstream sessions: equipoise without and with a concurrency limit",
+        proxies: LIMITS,
+        protocol: Protocol::Http,
+        object: KB_1,
+        sharing: "multiplexed",
+        load: Load::Closed,
+        goal: cpu(1.02),
     },
     Row {
         name: "idle-memory",
         title: "Memory per idle client connection, HTTP, one request made on each",
+        proxies: PEERS,
         protocol: Protocol::Http,
         object: KB_1,
         sharing: "exclusive",

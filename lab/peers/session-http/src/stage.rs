@@ -109,6 +109,9 @@ impl Stage {
 
     /// Why `proxy` cannot take part in `row`, if it cannot.
     pub(crate) fn absence(&self, proxy: Proxy, row: &Row) -> Option<String> {
+        if proxy.is_equipoise() && self.peers.equipoise.is_none() {
+            return Some(format!("{} is left out: --without-equipoise", proxy.name()));
+        }
         let needs_stream = proxy == Proxy::Nginx && row.protocol == Protocol::Tcp;
         (needs_stream && self.peers.nginx_stream.is_none()).then(|| {
             "nginx is left out: its stream module is not installed (Debian: libnginx-mod-stream)".to_owned()
@@ -127,7 +130,7 @@ impl Stage {
             (Proxy::Haproxy, Protocol::Tcp) => (HAPROXY_TCP, "haproxy.cfg"),
             (Proxy::Nginx, Protocol::Http) => (NGINX_HTTP, "nginx.conf"),
             (Proxy::Nginx, Protocol::Tcp) => (NGINX_STREAM, "nginx.conf"),
-            (Proxy::Equipoise, _) => (EQUIPOISE, "equipoise.toml"),
+            (_, _) => (EQUIPOISE, "equipoise.toml"),
         };
         let module = self.peers.nginx_stream.clone().unwrap_or_default();
         let protocol = if row.protocol == Protocol::Http { "http" } else { "tcp" };
@@ -142,6 +145,7 @@ impl Stage {
             .replace("@STREAM_MODULE@", &module.display().to_string())
             .replace("@API_LISTEN@", &free_address()?.to_string())
             .replace("@SHARING@", row.sharing)
+            .replace("@CONCURRENCY@", proxy.concurrency())
             .replace("@PROTOCOL@", protocol);
         let config = folder.join(file);
         fs::write(&config, text)?;
@@ -175,7 +179,7 @@ impl Stage {
                 command
             }
             Proxy::Nginx => nginx(&self.peers, config, &self.folder.path),
-            Proxy::Equipoise => {
+            _ => {
                 let Some(binary) = &self.peers.equipoise else { bail!("no equipoise binary") };
                 let mut command = Command::new(binary);
                 command.arg("run").arg(config);
