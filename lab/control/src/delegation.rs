@@ -14,7 +14,7 @@ use equipoise_netns::{Site, SiteShape};
 
 use crate::death::{DOOR, EVERY, QUIET, moment};
 use crate::place::{Equipoise, Place};
-use crate::probe::{self, Question};
+use crate::probe::{self, Outcome, Question};
 
 /// What a death came to.
 pub(crate) struct Death {
@@ -87,7 +87,7 @@ pub(crate) fn death(place: &Place, case: &Case, seed: u64) -> Result<Death> {
     drop((giver, taker, applications));
     dead?;
     let (last, given) = judge(&looks?, died).with_context(|| log)?;
-    let unanswered = asked.iter().filter(|one| one.to_dead).count();
+    let unanswered = asked.iter().filter(|one| one.outcome != Outcome::Answered).count();
     Ok(Death { last, given, unanswered })
 }
 

@@ -22,11 +22,23 @@ pub(crate) enum Question {
     Dns { server: SocketAddr, name: String, dead: [u8; 4] },
 }
 
-/// One client: when it asked, and whether it was sent to the dead backend.
+/// One client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
+    /// When it asked.
     pub(crate) at: Instant,
-    pub(crate) to_dead: bool,
+    pub(crate) outcome: Outcome,
+}
+
+/// How a question ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With an answer of the living backend.
+    Answered,
+    /// With a failure, or an answer that names the dead backend.
+    Failed,
+    /// Without an answer in time: a backend is silent, or the machine is busy.
+    Late,
 }
 
 /// An answer that takes longer was not the living backend's: that one answers at once. It is below the kernel's first time-out of
@@ -51,8 +63,8 @@ pub(crate) fn run(
             let (all, question) = (all.clone(), question.clone());
             tokio::task::spawn_local(async move {
                 let at = Instant::now();
-                let to_dead = is_sent_to_dead(&question).await;
-                all.borrow_mut().push(Asked { at, to_dead });
+                let outcome = outcome(&question).await;
+                all.borrow_mut().push(Asked { at, outcome });
             });
         }
     });
@@ -62,14 +74,22 @@ pub(crate) fn run(
     Ok(asked)
 }
 
-async fn is_sent_to_dead(question: &Question) -> bool {
-    match question {
-        Question::Http(address) => !matches!(timeout(PATIENCE, get(*address)).await, Ok(Ok(true))),
-        Question::Dns { server, name, dead } => {
-            // A server that is late has not sent anybody anywhere.
-            let answer = timeout(PATIENCE, resolve(*server, name)).await;
-            matches!(answer, Ok(Ok(answer)) if answer.windows(4).any(|part| part == dead))
+async fn outcome(question: &Question) -> Outcome {
+    let is_failed = match question {
+        Question::Http(address) => {
+            timeout(PATIENCE, get(*address)).await.map(|answer| !matches!(answer, Ok(true)))
         }
+        Question::Dns { server, name, dead } => {
+            // A server that does not answer has sent the client nowhere.
+            let answer = timeout(PATIENCE, resolve(*server, name)).await;
+            let names_dead = |answer: Vec<u8>| answer.windows(4).any(|part| part == dead);
+            answer.map(|answer| answer.is_ok_and(names_dead))
+        }
+    };
+    match is_failed {
+        Ok(true) => Outcome::Failed,
+        Ok(false) => Outcome::Answered,
+        Err(_) => Outcome::Late,
     }
 }
 
