@@ -12,7 +12,6 @@ use crate::sample::{Sample, Summary, quantile};
 use crate::stage::{Server, Stage};
 use crate::{closed, idle, open};
 
-const WARM_UP_SECONDS: u64 = 1;
 /// Measurements of HAProxy's saturation rate when no row has found it.
 const SATURATION_RUNS: u32 = 3;
 
@@ -60,7 +59,7 @@ impl Bench<'_> {
 
     fn closed(&self, server: &Server, row: &Row) -> Result<Sample> {
         let run = |seconds| closed::run(self.stage, server, row.object.path, self.options, seconds);
-        run(WARM_UP_SECONDS)?;
+        run(row.warm_up_seconds)?;
         let clocks = Clocks::read(self.stage, server)?;
         let outcome = run(self.options.seconds())?;
         let sample = clocks.since(outcome.requests, outcome.seconds)?;
@@ -80,7 +79,7 @@ impl Bench<'_> {
             time: Duration::from_secs(self.options.seconds()),
             seed: self.options.seed.wrapping_add(u64::from(repetition)),
         };
-        let warm_up = open::Plan { time: Duration::from_secs(WARM_UP_SECONDS), ..plan };
+        let warm_up = open::Plan { time: Duration::from_secs(row.warm_up_seconds), ..plan };
         open::run(server.address, row.object.path, warm_up)?;
         let clocks = Clocks::read(self.stage, server)?;
         let outcome = open::run(server.address, row.object.path, plan)?;
@@ -99,7 +98,7 @@ impl Bench<'_> {
 
     fn idle(&self, server: &Server, row: &Row) -> Result<Sample> {
         // Buffers that busy connections need are there before the idle ones come.
-        closed::run(self.stage, server, row.object.path, self.options, WARM_UP_SECONDS)?;
+        closed::run(self.stage, server, row.object.path, self.options, row.warm_up_seconds)?;
         let connections = self.stage.idle_connections;
         let memory = idle::run(server, row.object, connections)?;
         Ok(Sample {

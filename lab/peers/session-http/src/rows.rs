@@ -72,6 +72,8 @@ pub(crate) struct Row {
     /// `upstream` of equipoise's pool.
     pub(crate) sharing: &'static str,
     pub(crate) load: Load,
+    /// Load that is not measured, before a closed load that is.
+    pub(crate) warm_up_seconds: u64,
     pub(crate) goal: Goal,
 }
 
@@ -87,6 +89,10 @@ impl Row {
     }
 }
 
+const WARM_UP_SECONDS: u64 = 1;
+/// For a limit to be learnt: while it grows, it holds back many of the load's connections.
+const LEARNING_SECONDS: u64 = 8;
+
 const fn cpu(at_most: f64) -> Goal {
     Goal::ShareOfFirst { figure: Figure::CpuPerRequest, at_most }
 }
@@ -100,6 +106,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_1,
         sharing: "exclusive",
         load: Load::Closed,
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(0.85),
     },
     Row {
@@ -110,6 +117,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_1,
         sharing: "multiplexed",
         load: Load::Closed,
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(0.62),
     },
     Row {
@@ -120,6 +128,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_100,
         sharing: "exclusive",
         load: Load::Closed,
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(0.9),
     },
     Row {
@@ -130,6 +139,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_100,
         sharing: "exclusive",
         load: Load::Closed,
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(1.0),
     },
     Row {
@@ -140,6 +150,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: MB_1,
         sharing: "exclusive",
         load: Load::Closed,
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(1.0),
     },
     Row {
@@ -150,6 +161,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_1,
         sharing: "exclusive",
         load: Load::Open { percent: 70 },
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: Goal::ShareOfFirst { figure: Figure::LatencyP99, at_most: 1.0 },
     },
     Row {
@@ -160,6 +172,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_1,
         sharing: "exclusive",
         load: Load::Closed,
+        warm_up_seconds: LEARNING_SECONDS,
         goal: cpu(1.02),
     },
     Row {
@@ -170,6 +183,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_1,
         sharing: "multiplexed",
         load: Load::Closed,
+        warm_up_seconds: LEARNING_SECONDS,
         goal: cpu(1.02),
     },
     Row {
@@ -180,6 +194,7 @@ pub(crate) const ROWS: [Row; 9] = [
         object: KB_1,
         sharing: "exclusive",
         load: Load::Idle,
+        warm_up_seconds: WARM_UP_SECONDS,
         goal: Goal::Bytes { at_most: 4096.0 },
     },
 ];
