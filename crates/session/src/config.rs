@@ -258,6 +258,15 @@ impl Default for QueueOptions {
     }
 }
 
+/// After how long a request that waits for its response is put to a second backend, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hedge {
+    /// After this time.
+    After(Duration),
+    /// After the time within which this share (0 to 1) of the pool's responses have begun lately.
+    Share(f64),
+}
+
 /// How the upstream side of a pool behaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolOptions {
@@ -279,8 +288,10 @@ pub struct PoolOptions {
     pub idle_sessions_max: usize,
     /// Tries on another backend after a failure that permits one.
     pub retries: u32,
-    /// The share of recent requests that may be retried, beside 10 retries a second; 1.0: no bound.
+    /// The share of recent requests that may be retried or hedged, beside 10 a second; 1.0: no bound.
     pub retry_budget: f64,
+    /// When an idempotent request is put to a second backend, too, because no response has come. `None`: never.
+    pub hedge: Option<Hedge>,
     /// PROXY protocol header sent on each TCP session.
     pub send_proxy: Option<ProxyProtocol>,
     /// Value of `Retry-After` when no backend can take a request.
@@ -310,6 +321,7 @@ impl Default for PoolOptions {
             idle_sessions_max: 256,
             retries: 1,
             retry_budget: 0.1,
+            hedge: None,
             send_proxy: None,
             retry_after: Duration::from_secs(5),
             queue: QueueOptions::default(),

@@ -142,6 +142,10 @@ pub struct FrontDoorStats {
     pub bytes_out: Counter,
     /// Tries on another backend or session.
     pub retries: Counter,
+    /// Requests that were put to a second backend, because the first one's response was late.
+    pub hedges: Counter,
+    /// Of those, requests whose response came from the second.
+    pub hedges_won: Counter,
     /// Times accepting paused for want of file descriptors or room.
     pub accept_pauses: Counter,
     /// Access-log lines given up because the log could not keep up.

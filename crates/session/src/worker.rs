@@ -24,6 +24,7 @@ use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
 use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
+use crate::hedge_delay::HedgeDelays;
 use crate::http::{Logged, MuxSessions};
 use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
@@ -89,6 +90,7 @@ pub(crate) struct Worker {
     pub(crate) datagrams: OnceCell<Box<RefCell<Batch>>>,
     pub(crate) idle: IdleSessions,
     pub(crate) mux: MuxSessions,
+    pub(crate) hedge_delays: HedgeDelays,
     pub(crate) phase: Cell<Phase>,
     /// Which descriptors each use may have, given the front doors of the snapshot.
     pub(crate) lines: Cell<Lines>,
@@ -121,6 +123,7 @@ impl Worker {
             datagrams: OnceCell::new(),
             idle: IdleSessions::default(),
             mux: MuxSessions::default(),
+            hedge_delays: HedgeDelays::default(),
             phase: Cell::new(Phase::Running),
             lines: Cell::default(),
             snapshot: RefCell::default(),
@@ -147,6 +150,7 @@ impl Worker {
         });
         *self.schedulers.borrow_mut() = schedulers.collect();
         self.idle.sweep(&snapshot, Instant::now());
+        self.hedge_delays.retain(&snapshot);
         let is_udp = |door: &&Arc<FrontDoorView>| door.config.protocol == Protocol::Udp;
         let udp_doors = snapshot.front_doors.iter().filter(is_udp).count();
         let lines = self.shared.descriptors.divided(self.shared.threads, udp_doors);
@@ -428,9 +432,7 @@ impl Worker {
         stats.response_time.record(took);
         stats.permit_time_us.add(lease.permit_time(took, now).as_micros() as u64);
         let live = &lease.backend().live;
-        if lease.pool().needs_response_time {
-            live.responded(took, now, self.shared.epoch);
-        }
+        self.note_response_time(lease, took, now);
         if lease.pool().passive.counts(status) {
             return self.backend_failed(lease, Reason::BackendError);
         }
@@ -438,6 +440,13 @@ impl Worker {
             live.failed_answer(now, self.shared.epoch);
         }
         live.succeeded();
+    }
+
+    /// Notes how long a response took, or that it would have taken longer, for schedulers that go by it.
+    pub(crate) fn note_response_time(&self, lease: &Lease, took: Duration, now: Instant) {
+        if lease.pool().needs_response_time {
+            lease.backend().live.responded(took, now, self.shared.epoch);
+        }
     }
 
     /// An empty byte vector, with room from an earlier use.

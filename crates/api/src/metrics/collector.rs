@@ -82,13 +82,22 @@ impl Collected {
 
     fn front_door_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         type Of = fn(&FrontDoorReading) -> u64;
-        let families: [(&str, &str, Option<&Unit>, Of); 6] = [
+        let families: [(&str, &str, Option<&Unit>, Of); 8] = [
             ("connections", "Connections accepted, or client addresses seen (UDP)", None, |d| {
                 d.connections
             }),
             ("received", "Bytes from clients", Some(&Unit::Bytes), |d| d.bytes_in),
             ("sent", "Bytes to clients", Some(&Unit::Bytes), |d| d.bytes_out),
             ("retries", "Tries on another backend or session", None, |d| d.retries),
+            (
+                "hedges",
+                "Requests put to a second backend, because the first response was late",
+                None,
+                |d| d.hedges,
+            ),
+            ("hedges_won", "Hedged requests that the second backend answered", None, |d| {
+                d.hedges_won
+            }),
             (
                 "accept_pauses",
                 "Times that accepting paused for want of descriptors or room",

@@ -99,6 +99,10 @@ pub struct FrontDoorReading {
     pub bytes_out: u64,
     /// Tries on another backend or session.
     pub retries: u64,
+    /// Requests that were put to a second backend because the first response was late.
+    pub hedges: u64,
+    /// Of those, requests whose response came from the second.
+    pub hedges_won: u64,
     /// Times that accepting paused.
     pub accept_pauses: u64,
     /// Access-log lines given up.

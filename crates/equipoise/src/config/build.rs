@@ -17,7 +17,7 @@ use equipoise_session::config::{
 
 use super::option::Choices;
 use super::problem::Findings;
-use super::text::{ApiListen, BackendAddress, Listen, StatusRange, StatusRanges};
+use super::text::{ApiListen, BackendAddress, HedgeDelay, Listen, StatusRange, StatusRanges};
 use super::values::Values;
 use super::{
     Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, labels, names, packet,
@@ -104,6 +104,7 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
             idle_sessions_max: pool.amount("idle-sessions-max"),
             retries: pool.amount("retries"),
             retry_budget: pool.share("retry-budget"),
+            hedge: pool.parsed("hedge").map(|HedgeDelay(hedge)| hedge),
             send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
             retry_after: pool.duration("retry-after"),
             queue: queue(pool.table("queue").expect("has a default: a test reads every one")),

@@ -409,6 +409,13 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
             }
         }
     }
+    if pool.given("hedge")
+        && pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Multiplexed)
+    {
+        let text =
+            "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`";
+        findings.error(pool.at("hedge"), &pool.path_of("hedge"), text.to_string());
+    }
     if pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Exclusive) {
         for option in ["multiplex-sessions", "multiplex-depth", "multiplex-slow"] {
             if pool.given(option) {

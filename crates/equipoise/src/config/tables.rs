@@ -203,6 +203,7 @@ static POOL: Table = Table {
         .http_only(),
         retries::RETRIES,
         retries::RETRY_BUDGET,
+        retries::HEDGE,
         Opt::optional(
             "send-proxy",
             Kind::Choice(&PROXY_PROTOCOL),

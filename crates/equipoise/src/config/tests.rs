@@ -313,6 +313,7 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "interfaces" | "peers" => Some("10.9.9.9"),
         "more" => Some("file:///x.xml"),
         "body" => Some("ready"),
+        "hedge" => Some("p95"),
         _ => None,
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use equipoise_session::config::Hedge;
+
 /// Units of time in milliseconds, largest first.
 const TIME_UNITS: &[(&str, u64)] =
     &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -124,6 +126,27 @@ impl FromStr for StatusRange {
         };
         let (first, last) = (status(first).ok_or(())?, status(last).ok_or(())?);
         if first <= last { Ok(StatusRange(first, last)) } else { Err(()) }
+    }
+}
+
+/// After how long a request is hedged: `50ms`, or `p95`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct HedgeDelay(pub Hedge);
+
+impl FromStr for HedgeDelay {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let Some(percent) = text.strip_prefix('p') else {
+            let delay = read_duration(text).filter(|delay| !delay.is_zero());
+            return delay.map(|delay| HedgeDelay(Hedge::After(delay))).ok_or(());
+        };
+        let is_plain = percent.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let percent = percent.parse::<f64>().ok().filter(|_| is_plain).ok_or(())?;
+        match (50.0..=99.9).contains(&percent) {
+            true => Ok(HedgeDelay(Hedge::Share(percent / 100.0))),
+            false => Err(()),
+        }
     }
 }
 
@@ -305,6 +328,17 @@ mod tests {
         assert_eq!(read("200-299,401"), Ok(vec![(200, 299), (401, 401)]));
         assert_eq!(read("204, 301-302"), Ok(vec![(204, 204), (301, 302)]));
         for text in ["", ",", "200,", "200-299;401", "200 204", "200,600"] {
+            assert_eq!(read(text), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hedges_delay_is_a_time_or_a_share_of_responses() {
+        let read = |text: &str| text.parse::<HedgeDelay>().map(|HedgeDelay(hedge)| hedge);
+        assert_eq!(read("50ms"), Ok(Hedge::After(Duration::from_millis(50))));
+        assert_eq!(read("p95"), Ok(Hedge::Share(0.95)));
+        assert_eq!(read("p99.5"), Ok(Hedge::Share(0.995)));
+        for text in ["", "p", "0ms", "95", "p49", "p100", "p-95", "p9e1", "pNaN", "P95"] {
             assert_eq!(read(text), Err(()), "{text}");
         }
     }

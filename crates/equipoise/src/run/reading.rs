@@ -284,6 +284,8 @@ pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> Fro
         bytes_in: sum(|s| &s.bytes_in),
         bytes_out: sum(|s| &s.bytes_out),
         retries: sum(|s| &s.retries),
+        hedges: sum(|s| &s.hedges),
+        hedges_won: sum(|s| &s.hedges_won),
         accept_pauses: sum(|s| &s.accept_pauses),
         access_log_dropped: sum(|s| &s.access_log_dropped) + sum(|s| &s.access_log_unwritten),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),

@@ -27,6 +27,10 @@ fn options_that_exclude_each_other_are_errors() {
                 "f:8:48: pool.p.health.body: a response to HEAD has no body; accepted: `method` GET, OPTIONS or POST, or no `body`",
             ),
             (
+                "upstream = 'multiplexed'\nhedge = 'p95'",
+                "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`",
+            ),
+            (
                 "passive = { ejection = '10m' }",
                 "f:8:24: pool.p.passive.ejection: `ejection-max` (5m) is below `ejection` (10m); accepted: as long or longer",
             ),

@@ -92,29 +92,22 @@ impl ClientConnection {
     ) -> Attempt {
         let streams = !outgoing.upload.is_done() || outgoing.head.upgrade;
         session.look_out(lease.pool().options.lost_after, streams);
-        let mut upstream = Upstream {
-            lease,
-            written_before: session.written,
-            sent_before: session.sent(),
-            session,
-            sent: 0,
-            deaf: false,
-            ending: Ending::InOrder,
-            was_refused: false,
-            input: None,
-            reusable: true,
-            was_continued: false,
-            begun,
-            waiting_since: begun,
-            watch: Watch::Later,
-        };
+        self.attempt_with(Upstream::new(lease, session, begun), outgoing).await
+    }
+
+    /// Sends the request as far as that has not happened yet, and the response to the client.
+    pub(super) async fn attempt_with(
+        &mut self,
+        mut upstream: Upstream<'_>,
+        outgoing: &mut Outgoing,
+    ) -> Attempt {
         let mut answer = self.worker.take_vec();
         let attempt = self.attempt_over(&mut upstream, None, &mut answer, outgoing).await;
         self.worker.give_vec(answer);
         if let Attempt::Failed(Failure { reason: Reason::NoRoom, .. }) = &attempt
             && upstream.reusable
         {
-            let most = lease.pool().options.idle_sessions_max;
+            let most = upstream.lease.pool().options.idle_sessions_max;
             self.worker.idle.give(upstream.session, most, Instant::now());
             return attempt;
         }
@@ -130,20 +123,10 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
     ) -> (Attempt, Lease) {
         let mut upstream = Upstream {
-            lease: &hand_over.lease,
-            written_before: hand_over.session.written,
-            sent_before: hand_over.session.sent(),
-            session: hand_over.session,
             sent: outgoing.first.len().saturating_sub(hand_over.unsent),
-            deaf: false,
-            ending: Ending::InOrder,
-            was_refused: false,
             input: hand_over.input,
             reusable: !hand_over.shared,
-            was_continued: false,
-            begun: Instant::now(),
-            waiting_since: Instant::now(),
-            watch: Watch::Later,
+            ..Upstream::new(&hand_over.lease, hand_over.session, Instant::now())
         };
         let response = hand_over.response;
         let attempt = self.attempt_over(&mut upstream, response, &mut unsent, outgoing).await;

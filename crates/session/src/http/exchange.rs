@@ -215,7 +215,7 @@ impl ClientConnection {
                 Shared::HandedOver(hand_over, unsent) => {
                     Box::pin(self.resume(*hand_over, unsent, outgoing)).await
                 }
-                Shared::NoRoom(lease) => (self.alone(&lease, &tries, outgoing).await, lease),
+                Shared::NoRoom(lease) => self.alone_or_hedged(lease, &tries, outgoing).await,
             };
             match attempt {
                 Attempt::Answered(answered) => {
@@ -287,7 +287,7 @@ impl ClientConnection {
     }
 
     /// Picks a backend. A peer's check of this node does not wait for requests.
-    fn pick(&self, head: &RequestHead, avoid: Option<u32>) -> Pick {
+    pub(super) fn pick(&self, head: &RequestHead, avoid: Option<u32>) -> Pick {
         if head.is_check && self.is_from_peer() {
             return self.worker.pick_for_check(&self.door, &self.hashes, avoid);
         }
@@ -384,18 +384,44 @@ impl ClientConnection {
         tries: &Tries,
         outgoing: &mut Outgoing,
     ) -> Attempt {
+        match self.session(lease, tries).await {
+            Ok((session, begun)) => self.attempt(lease, session, outgoing, begun).await,
+            Err(failure) => Attempt::Failed(failure),
+        }
+    }
+
+    /// As [`Self::alone`]; a request whose response is late is put to a second backend, too, if the pool hedges. Returns
+    /// the lease of the backend that the attempt ended with.
+    async fn alone_or_hedged(
+        &mut self,
+        lease: Lease,
+        tries: &Tries,
+        outgoing: &mut Outgoing,
+    ) -> (Attempt, Lease) {
+        match self.may_hedge(&lease, outgoing) {
+            true => Box::pin(self.hedged(lease, tries, outgoing)).await,
+            false => (self.alone(&lease, tries, outgoing).await, lease),
+        }
+    }
+
+    /// A session of the request's own to the leased backend, and since when the response on it is awaited.
+    pub(super) async fn session(
+        &mut self,
+        lease: &Lease,
+        tries: &Tries,
+    ) -> Result<(Box<Session>, Instant), Failure> {
         if !tries.fresh
             && let tls = lease.pool().options.tls.as_ref()
             && let Some(session) = self.worker.idle.take(lease.backend(), tls)
         {
-            return self.attempt(lease, session, outgoing, tries.begun).await;
+            return Ok((session, tries.begun));
         }
         let since = Instant::now();
         let opened = Box::pin(self.open_session(lease)).await;
         self.log_connected(since);
         match opened {
-            Ok(session) => self.attempt(lease, session, outgoing, Instant::now()).await,
-            Err(reason) => Attempt::Failed(Failure { reason, may_retry: true, stale: false }),
+            Ok(session) => Ok((session, Instant::now())),
+            Err(reason) => Err(Failure { reason, may_retry: true, stale: false }),
         }
     }
 

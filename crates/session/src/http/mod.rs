@@ -11,6 +11,7 @@ mod connection;
 mod delegate;
 mod exchange;
 mod head;
+mod hedge;
 mod logged;
 mod mux;
 mod origin;

@@ -87,6 +87,11 @@ impl Plan {
         self
     }
 
+    pub(crate) fn scheduler(mut self, scheduler: SchedulerKind) -> Plan {
+        self.scheduler = scheduler;
+        self
+    }
+
     pub(crate) fn access_log(mut self, to: impl io::Write + Send + 'static) -> Plan {
         self.access_log = Box::new(to);
         self

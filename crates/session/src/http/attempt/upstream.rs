@@ -41,6 +41,28 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) watch: Watch,
 }
 
+impl<'a> Upstream<'a> {
+    /// An attempt that begins with this session. `begun`: since when its response is awaited.
+    pub(in crate::http) fn new(lease: &'a Lease, session: Box<Session>, begun: Instant) -> Self {
+        Upstream {
+            lease,
+            written_before: session.written,
+            sent_before: session.sent(),
+            session,
+            sent: 0,
+            deaf: false,
+            ending: Ending::InOrder,
+            was_refused: false,
+            input: None,
+            reusable: true,
+            was_continued: false,
+            begun,
+            waiting_since: begun,
+            watch: Watch::Later,
+        }
+    }
+}
+
 impl Upstream<'_> {
     /// What it means that no response head came.
     pub(super) fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
