@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
-use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, Size, Target};
+use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, ScheduledMin, Size, Target};
 use equipoise_planner::{DispatchPolicy, Policy};
 use equipoise_session::config::PoolConfig;
 
@@ -14,7 +14,7 @@ use super::driver::{Maker, maker};
 use super::names::NamesByLoad;
 use super::problem::Findings;
 use super::tables;
-use super::text::LinkSpeed;
+use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday};
 use super::values::Values;
 
 /// What is planned, and how.
@@ -58,6 +58,7 @@ pub(super) fn config(
         {
             let option = match &error {
                 ElasticityRefused::Bounds { .. } => "max",
+                ElasticityRefused::Schedule { .. } => "schedule",
                 ElasticityRefused::Value { option, .. } => *option,
                 ElasticityRefused::Size { .. } => "sizes",
             };
@@ -122,6 +123,7 @@ fn elasticity(values: &Values) -> Elasticity {
     let paused = chosen(values, "mode", &tables::MODE);
     Elasticity {
         min: values.amount("min"),
+        schedule: values.tables("schedule").iter().filter_map(scheduled).collect(),
         // Without one the file has errors, and is not used.
         max: values.number("max").and_then(|max| max.try_into().ok()).unwrap_or(u32::MAX),
         target: target(values),
@@ -133,6 +135,19 @@ fn elasticity(values: &Values) -> Elasticity {
         sizes: values.tables("sizes").iter().filter_map(size).collect(),
         mode: if paused { Mode::Paused } else { Mode::Auto },
     }
+}
+
+/// `None` where the file has errors, and is not used.
+fn scheduled(values: &Values) -> Option<ScheduledMin> {
+    let TimeOfDay(from) = values.parsed("from")?;
+    let TimeOfDay(to) = values.parsed("to")?;
+    let UtcOffset(utc_offset) = values.parsed("utc-offset")?;
+    let mut days = [values.texts("days").is_none(); 7];
+    for day in values.texts("days").into_iter().flatten() {
+        let Weekday(day) = day.parse().ok()?;
+        days[day] = true;
+    }
+    Some(ScheduledMin { days, from, to, utc_offset, min: values.number("min")?.try_into().ok()? })
 }
 
 fn target(values: &Values) -> Target {

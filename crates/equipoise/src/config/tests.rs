@@ -46,6 +46,10 @@ ports = "8080-8080"
 command = ["/bin/app", "{port}"]
 [[pool.elastic.sizes]]
 name = "small"
+[[pool.elastic.schedule]]
+from = "08:00"
+to = "18:00"
+min = 1
 [[session]]
 listen = "0.0.0.0:80"
 protocol = "http"
@@ -314,6 +318,10 @@ fn other_sample(name: &str) -> Option<&'static str> {
         "more" => Some("file:///x.xml"),
         "body" => Some("ready"),
         "hedge" => Some("p95"),
+        "days" => Some("tue"),
+        "from" => Some("09:15"),
+        "to" => Some("17:45"),
+        "utc-offset" => Some("+02:00"),
         _ => None,
     }
 }

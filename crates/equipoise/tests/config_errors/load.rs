@@ -37,6 +37,36 @@ fn an_elastic_pool_needs_limits_or_a_target_for_each_backend() {
 }
 
 #[test]
+fn a_schedule_has_times_days_and_a_number_up_to_max() {
+    let file = |hours: &str| {
+        format!(
+            "[[pool]]\nname = 'web'\n[pool.elastic]\nmax = 4\n[pool.elastic.process]\ncommand = ['/app', '{{port}}']\n\
+             [[pool.elastic.schedule]]\n{hours}"
+        )
+    };
+    let fine = said(&file(
+        "days = ['mon', 'fri']\nfrom = '22:00'\nto = '06:30'\nutc-offset = '-05:00'\nmin = 4\n",
+    ));
+    assert!(!fine.contains("pool.web.elastic"), "{fine}");
+    for (hours, expected) in [
+        (
+            "from = '8:00'\nto = '18:00'\nmin = 2\n",
+            "accepted: hours and minutes of two digits each",
+        ),
+        ("from = '08:00'\nto = '18:00'\nmin = 2\ndays = ['monday']\n", "\"mon\", \"tue\""),
+        ("from = '08:00'\nto = '18:00'\nmin = 2\nutc-offset = 'CET'\n", "such as \"+02:00\""),
+        (
+            "from = '08:00'\nto = '18:00'\nmin = 5\n",
+            "min = 5; accepted: at most elastic.max, which is 4",
+        ),
+        ("from = '08:00'\nto = '18:00'\n", "min"),
+    ] {
+        let said = said(&file(hours));
+        assert!(said.contains(expected), "{hours}: {said}");
+    }
+}
+
+#[test]
 fn an_elastic_pool_whose_clients_are_not_counted_does_not_scale_by_itself() {
     let file = |elastic: &str, user: &str| {
         format!(

@@ -103,6 +103,19 @@ fn a_request_waits_for_the_first_backend_of_a_pool_that_has_none() {
     assert_eq!(get(instance.door.address(), "/").status(), 503);
 }
 
+#[test]
+fn a_schedule_raises_the_least_number_of_backends_in_its_hours() {
+    let mut instance = Instance::new("scheduled");
+    // Both include every moment; the larger counts.
+    let schedule = "\n[[pool.elastic.schedule]]\nfrom = \"00:00\"\nto = \"24:00\"\nmin = 2\n\
+                    [[pool.elastic.schedule]]\nfrom = \"00:00\"\nto = \"00:00\"\nmin = 3\n";
+    instance.start(&(made_of_processes() + schedule));
+    assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
+    let plan = instance.json("/v1/plan");
+    assert_eq!(plan["pools"][0]["scaling"]["min"], 3, "{plan:#}");
+    assert!(instance.printed().contains("at least 3 are wanted"), "{}", instance.printed());
+}
+
 /// Processes of the pool's backends.
 fn processes(instance: &Instance) -> Vec<u32> {
     let record = instance.store().with_file_name("elastic-web.json");

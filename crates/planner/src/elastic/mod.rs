@@ -14,6 +14,7 @@
 
 mod decide;
 mod demand;
+mod schedule;
 mod sizes;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use decide::decide;
 pub use decide::{Scaling, ScalingPlan};
 pub use demand::{BackendSample, PoolHistory, PoolSample};
+pub use schedule::ScheduledMin;
 
 /// How a pool grows and shrinks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +33,8 @@ pub use demand::{BackendSample, PoolHistory, PoolSample};
 pub struct Elasticity {
     /// Backends at least.
     pub min: u32,
+    /// Hours in which there are more at least.
+    pub schedule: Vec<ScheduledMin>,
     /// Backends at most; one more for a moment when one is replaced by a faster one.
     pub max: u32,
     /// The use of its backends that is not exceeded.
@@ -97,6 +101,14 @@ pub enum ElasticityRefused {
         /// At most.
         max: u32,
     },
+    /// Hours in which there would be more backends than there may be.
+    #[error("elastic.schedule has min = {min}; accepted: at most elastic.max, which is {max}")]
+    Schedule {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
     /// A number outside its range.
     #[error("elastic.{option} is {value}; accepted: {accepted}")]
     Value {
@@ -156,6 +168,7 @@ impl Default for Elasticity {
     fn default() -> Self {
         Elasticity {
             min: 1,
+            schedule: Vec::new(),
             max: 1,
             target: Target::default(),
             out_cool_down: Duration::from_secs(15),
@@ -170,6 +183,14 @@ impl Default for Elasticity {
 }
 
 impl Elasticity {
+    /// What holds at this moment, as the time since the UNIX epoch: with the largest of the minimums of its hours.
+    #[must_use]
+    pub fn at(&self, moment: Duration) -> Elasticity {
+        let scheduled = self.schedule.iter().filter(|hours| hours.includes(moment));
+        let min = scheduled.map(|hours| hours.min).fold(self.min, u32::max);
+        Elasticity { min, schedule: Vec::new(), ..self.clone() }
+    }
+
     /// Whether it can be followed.
     ///
     /// # Errors
@@ -179,6 +200,9 @@ impl Elasticity {
         let (min, max) = (self.min, self.max);
         if min > max || max == 0 {
             return Err(Refused::Bounds { min, max });
+        }
+        if let Some(hours) = self.schedule.iter().find(|hours| hours.min > max) {
+            return Err(Refused::Schedule { min: hours.min, max });
         }
         let fine = |value: f64| value > 0.0 && value.is_finite();
         let (option, value, accepted) = match self.target {
@@ -210,6 +234,20 @@ impl Elasticity {
 mod tests {
     use super::*;
 
+    fn always(min: u32) -> ScheduledMin {
+        ScheduledMin { days: [true; 7], from: 0, to: 0, utc_offset: 0, min }
+    }
+
+    #[test]
+    fn the_largest_minimum_of_a_moment_counts_and_none_lowers_it() {
+        let never = ScheduledMin { days: [false; 7], ..always(9) };
+        let with = |schedule| Elasticity { min: 2, max: 9, schedule, ..Elasticity::default() };
+        let min = |schedule| with(schedule).at(Duration::from_secs(1)).min;
+        assert_eq!(min(vec![]), 2);
+        assert_eq!(min(vec![always(1), never]), 2);
+        assert_eq!(min(vec![always(3), always(5), always(4)]), 5);
+    }
+
     #[test]
     fn elasticity_that_contradicts_itself_says_how() {
         let with = |change: fn(&mut Elasticity)| {
@@ -220,6 +258,10 @@ mod tests {
         let rows = [
             (with(|e| e.min = 2), "min is 2 and elastic.max is 1"),
             (with(|e| (e.min, e.max) = (0, 0)), "max above 0"),
+            (
+                with(|e| e.schedule = vec![always(2)]),
+                "schedule has min = 2; accepted: at most elastic.max, which is 1",
+            ),
             (with(|e| e.target = Target::InUse(1.1)), "target is 1.1"),
             (with(|e| e.target = Target::InUse(f64::NAN)), "target is NaN"),
             (with(|e| e.target = Target::Requests(0.0)), "target-requests is 0"),

@@ -1,7 +1,7 @@
 //! Options of the load model, the controller and elastic pools.
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::super::text::LinkSpeed;
+use super::super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday};
 use super::driver::{EXEC, PROCESS, WEBHOOK};
 use super::packet::INTERFACE;
 use super::{DAY, NAME, ms, secs};
@@ -95,6 +95,12 @@ pub(super) static ELASTIC: Table = Table {
             "Backends at most; one more for a moment when one is replaced by a faster one.",
         ),
         Opt::default(
+            "schedule",
+            Kind::Tables(&SCHEDULE),
+            "[]",
+            "Hours of the week in which there are more backends at least than `min`. Of hours that overlap, the largest counts.",
+        ),
+        Opt::default(
             "target",
             Kind::Share,
             "0.8",
@@ -177,6 +183,53 @@ pub(super) static ELASTIC: Table = Table {
             "Kinds of backends that can be had; empty: all are alike.",
         ),
     ],
+};
+
+static SCHEDULE: Table = Table {
+    title: "[[pool.elastic.schedule]]",
+    help: "Hours in which a pool has more backends at least, so that they serve before the load comes. It grows beyond that by its load, as ever. After the hours it shrinks as after a load: when fewer have been enough for all of `in-cool-down`. In a cluster the leader's file and clock count.",
+    options: &[
+        Opt::optional("days", Kind::Texts(&WEEKDAY), "every day", "Days on which the hours begin."),
+        Opt::required(
+            "from",
+            Kind::Text(&TIME_OF_DAY),
+            "When they begin. State it earlier than the load by the time that a backend takes to serve.",
+        ),
+        Opt::required(
+            "to",
+            Kind::Text(&TIME_OF_DAY),
+            "When they end; on the next day, if that is not later than `from`.",
+        ),
+        Opt::default(
+            "utc-offset",
+            Kind::Text(&UTC_OFFSET),
+            "\"+00:00\"",
+            "How far the clock of `from` and `to` is ahead of UTC. It does not follow daylight-saving time.",
+        ),
+        Opt::required(
+            "min",
+            Kind::Count(1, ELASTIC_MAX),
+            "Backends at least, up to `max`. One that is less than the pool's `min` has no effect.",
+        ),
+    ],
+};
+
+static WEEKDAY: Form = Form {
+    noun: "a day of the week",
+    accepted: "\"mon\", \"tue\", \"wed\", \"thu\", \"fri\", \"sat\" or \"sun\"",
+    fits: reads_as::<Weekday>,
+};
+
+static TIME_OF_DAY: Form = Form {
+    noun: "a time of the day",
+    accepted: "hours and minutes of two digits each, \"00:00\" to \"24:00\", such as \"08:30\"",
+    fits: reads_as::<TimeOfDay>,
+};
+
+static UTC_OFFSET: Form = Form {
+    noun: "an offset from UTC",
+    accepted: "a sign, hours and minutes, \"-12:00\" to \"+14:00\", such as \"+02:00\"",
+    fits: reads_as::<UtcOffset>,
 };
 
 static SIZE: Table = Table {

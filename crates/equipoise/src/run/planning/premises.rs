@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use equipoise_controller::{MadePool, Premises, Source};
@@ -114,9 +114,14 @@ fn pool(status: &PoolStatus, wish: &Wish, ages: &HashMap<Name, Duration>) -> Poo
         backends: status.backends.iter().map(backend).collect(),
         weights_by_load: wish.weighs(&status.name),
         is_forwarded: wish.forwarded.contains(&*status.name),
-        elastic: wish.planning.elastic.get(&*status.name).cloned(),
+        elastic: wish.planning.elastic.get(&*status.name).map(|elastic| elastic.at(now())),
         steps: None,
     }
+}
+
+/// Time since the UNIX epoch.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Those that were made, pending ones too: each as its scaler has it, seen by the pool's checks if it is in the pool.

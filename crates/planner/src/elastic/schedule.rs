@@ -1,0 +1,118 @@
+//! Hours of the week in which a pool has more backends at least.
+//!
+//! A schedule adds capacity before the load comes that it is for: backends take time to start. It raises the minimum and
+//! nothing else, so that the pool grows beyond it by its load, as ever. Of hours that overlap the largest minimum counts,
+//! as with the scaling schedules of Google's managed instance groups and KEDA's `cron` scaler.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Hours of the week, and the least number of backends in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduledMin {
+    /// Days on which the hours begin, Monday first.
+    pub days: [bool; 7],
+    /// Their first minute, counted from midnight.
+    pub from: u16,
+    /// The minute after their last one. If it is not later than `from`, they end on the next day.
+    pub to: u16,
+    /// Minutes by which clocks are ahead of UTC.
+    pub utc_offset: i16,
+    /// Backends at least.
+    pub min: u32,
+}
+
+const MINUTES_OF_DAY: i64 = 24 * 60;
+
+impl ScheduledMin {
+    /// Whether the hours include this moment, as the time since the UNIX epoch.
+    pub fn includes(&self, moment: Duration) -> bool {
+        let since_epoch = i64::try_from(moment.as_secs() / 60).unwrap_or(i64::MAX / 2);
+        let local = since_epoch + i64::from(self.utc_offset);
+        let (day, minute) = (local.div_euclid(MINUTES_OF_DAY), local.rem_euclid(MINUTES_OF_DAY));
+        // The epoch began on a Thursday.
+        let begins_on = |day: i64| self.days[(day + 3).rem_euclid(7) as usize];
+        let (from, to) = (i64::from(self.from), i64::from(self.to));
+        match from < to {
+            true => begins_on(day) && (from..to).contains(&minute),
+            false => (begins_on(day) && minute >= from) || (begins_on(day - 1) && minute < to),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3600;
+    const DAY: u64 = 24 * HOUR;
+    /// Monday 5 January 1970, 00:00 UTC.
+    const MONDAY: u64 = 4 * DAY;
+
+    fn hours(days: &[usize], from: u16, to: u16, utc_offset: i16) -> ScheduledMin {
+        let days = std::array::from_fn(|day| days.contains(&day));
+        ScheduledMin { days, from: from * 60, to: to * 60, utc_offset: utc_offset * 60, min: 4 }
+    }
+
+    #[test]
+    fn hours_begin_and_end_on_the_minute_on_their_days() {
+        let weekdays = hours(&[0, 1, 2, 3, 4], 8, 18, 0);
+        let friday = MONDAY + 4 * DAY;
+        for (at, included) in [
+            (MONDAY + 8 * HOUR - 1, false),
+            (MONDAY + 8 * HOUR, true),
+            (MONDAY + 18 * HOUR - 1, true),
+            (MONDAY + 18 * HOUR, false),
+            (friday + 12 * HOUR, true),
+            (friday + DAY + 12 * HOUR, false),
+            (friday + 2 * DAY + 12 * HOUR, false),
+            (friday + 3 * DAY + 12 * HOUR, true),
+            // Tuesday 24 November 2026, 00:30 and 12:00.
+            (1_795_480_200, false),
+            (1_795_521_600, true),
+        ] {
+            assert_eq!(weekdays.includes(Duration::from_secs(at)), included, "{at}");
+        }
+    }
+
+    #[test]
+    fn hours_past_midnight_belong_to_the_day_on_which_they_begin() {
+        let night = hours(&[6], 22, 6, 0);
+        let sunday = MONDAY + 6 * DAY;
+        for (at, included) in [
+            (sunday + 6 * HOUR - 1, false),
+            (sunday + 22 * HOUR - 1, false),
+            (sunday + 22 * HOUR, true),
+            (sunday + DAY + 6 * HOUR - 1, true),
+            (sunday + DAY + 6 * HOUR, false),
+            (sunday + DAY + 22 * HOUR, false),
+            // Sunday to Monday, around the week.
+            (MONDAY + HOUR, true),
+        ] {
+            assert_eq!(night.includes(Duration::from_secs(at)), included, "{at}");
+        }
+        let whole_day = hours(&[0], 0, 24, 0);
+        let from_noon_to_noon = hours(&[0], 12, 12, 0);
+        for hour in 0..48 {
+            let at = Duration::from_secs(MONDAY + hour * HOUR);
+            assert_eq!(whole_day.includes(at), hour < 24, "{hour}");
+            assert_eq!(from_noon_to_noon.includes(at), (12..36).contains(&hour), "{hour}");
+        }
+    }
+
+    #[test]
+    fn clocks_may_be_ahead_of_utc_or_behind() {
+        for (utc_offset, begins) in [(2, MONDAY - 2 * HOUR), (-5, MONDAY + 5 * HOUR)] {
+            let monday = hours(&[0], 0, 24, utc_offset);
+            assert!(!monday.includes(Duration::from_secs(begins - 1)), "{utc_offset}");
+            assert!(monday.includes(Duration::from_secs(begins)), "{utc_offset}");
+            assert!(monday.includes(Duration::from_secs(begins + DAY - 1)), "{utc_offset}");
+            assert!(!monday.includes(Duration::from_secs(begins + DAY)), "{utc_offset}");
+        }
+        // Before the epoch, by its clock.
+        assert!(hours(&[2], 0, 24, -5).includes(Duration::ZERO));
+        let _ends = hours(&[0], 0, 24, 0).includes(Duration::MAX);
+    }
+}
