@@ -85,7 +85,7 @@ impl BackendLive {
             Concurrency::None => self.set_limit(None),
             Concurrency::Fixed(limit) => self.set_limit(Some(limit)),
             Concurrency::Learnt => self.learning.turn_on(wait, |limit| {
-                self.permits.set_limit(NonZeroU32::new(limit));
+                self.permits.set_limit(Some(at_least_one(limit)));
             }),
         }
     }
@@ -100,7 +100,7 @@ impl BackendLive {
     pub(crate) fn publish_learned(&self, limit: u32) -> bool {
         let before = self.permits.limit();
         if before != Some(limit) {
-            self.permits.set_limit(NonZeroU32::new(limit));
+            self.permits.set_limit(Some(at_least_one(limit)));
         }
         before.is_some_and(|before| limit > before)
     }
@@ -185,6 +185,11 @@ impl BackendLive {
     pub fn recent_failures(&self, now: Instant, epoch: Instant) -> u32 {
         self.failures.read(us_since(epoch, now))
     }
+}
+
+/// A learned limit, which is never 0. Were it 0 by a fault, the backend would otherwise have no limit at all.
+fn at_least_one(limit: u32) -> NonZeroU32 {
+    NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN)
 }
 
 fn us_since(epoch: Instant, now: Instant) -> u64 {

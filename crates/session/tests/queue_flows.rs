@@ -8,12 +8,15 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroU32;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common_net::{PATIENCE, Rig, backend, is_reset, until};
 use equipoise_session::Reason;
 use equipoise_session::config::Protocol;
 use equipoise_testkit::UdpEcho;
+
+/// Time for which a UDP client has to send until it is no longer taken for forged, and some more.
+const PROVEN_AFTER: Duration = Duration::from_millis(1100);
 
 /// A backend that hands its connections to the test.
 fn handed_over() -> (SocketAddr, mpsc::Receiver<TcpStream>) {
@@ -94,6 +97,12 @@ fn datagrams_of_new_clients_are_dropped_where_no_backend_has_room() {
         socket.recv(&mut [0; 8]).is_ok()
     };
     until("the first is served", || is_answered(&first));
+    // A client that has not sent for a second yet may be forged, and would make room.
+    let served = Instant::now();
+    until("the first is proven", || {
+        let proves = served.elapsed() > PROVEN_AFTER;
+        is_answered(&first) && proves
+    });
     until("the second is refused", || {
         assert!(!is_answered(&second), "there is room for one");
         rig.drops(Reason::QueueFull) > 0
